@@ -1,0 +1,1 @@
+"""Who whispers: adversaries that attack a learner by mere talk (planned; see README.md)."""

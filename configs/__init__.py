@@ -1,0 +1,152 @@
+"""Presets, one YAML file per experiment, and how a config comes from a preset, a file and the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import yaml
+
+Config = TypeVar("Config")
+
+
+class ConfigError(ValueError):
+    """Bad input: one line that names the field, the value and what is allowed."""
+
+
+def presets(command: str) -> list[str]:
+    """Names of the presets of a command, such as `mfos`."""
+    return sorted(path.name[:-5] for path in (resources.files(__name__) / command).iterdir() if path.name.endswith(".yaml"))
+
+
+def load(cls: type[Config], command: str, source: str) -> Config:
+    """A config from a preset's name or the path of a YAML file.
+
+    Raises:
+      ConfigError: if there is no such preset or file, or if it does not fit.
+    """
+    if source in presets(command):
+        return from_text(cls, (resources.files(__name__) / command / f"{source}.yaml").read_text(), f"preset {source}")
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"preset: got {source!r}; {one_of(source, presets(command))}, or the path of a YAML file")
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: cannot be read as text ({error})") from None
+    return from_text(cls, text, source)
+
+
+def from_text(cls: type[Config], text: str, where: str) -> Config:
+    """A config from YAML; every key is checked."""
+    try:
+        values = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: not valid YAML ({' '.join(str(error).split())})") from None
+    return build(cls, values, where)
+
+
+def to_text(config: Any) -> str:
+    """The YAML of a config, fields in the order of their definition."""
+    return yaml.safe_dump(plain(config), sort_keys=False)
+
+
+def plain(value: Any) -> Any:
+    """A config as nested dicts and lists."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Config:
+    """A dataclass from a dict, with the types that it declares.
+
+    Raises:
+      ConfigError: for an unknown key, a value of another type, or one that the class itself refuses.
+    """
+    if not isinstance(values, dict):
+        raise ConfigError(f"{where}: {prefix.rstrip('.') or 'the file'} holds {values!r}; fields with values are needed")
+    hints, arguments = get_type_hints(cls), {}
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name, value in values.items():
+        if name not in names:
+            raise ConfigError(f"{where}: unknown field {prefix}{name}; {one_of(str(name), names)}")
+        kind = hints[name]
+        if dataclasses.is_dataclass(kind):
+            arguments[name] = build(kind, value, where, f"{prefix}{name}.")  # type: ignore[type-var]
+        else:
+            arguments[name] = _typed(kind, value, f"{where}: {prefix}{name}")
+    try:
+        return cls(**arguments)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def one_of(got: str, names: Sequence[str]) -> str:
+    """'one of a, b, c is needed', the nearest names first where some are near."""
+    near = difflib.get_close_matches(got, names, 3)
+    return f"did you mean {' or '.join(near)}?" if near else f"one of {', '.join(names)} is needed"
+
+
+def _typed(kind: Any, value: Any, where: str) -> Any:
+    from typeguard import TypeCheckError, check_type
+
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
+        with contextlib.suppress(ValueError):
+            return float(value)
+    if isinstance(value, list):
+        value = tuple(float(x) if isinstance(x, int) else x for x in value)
+    try:
+        if isinstance(value, bool) and kind is not bool:
+            raise TypeCheckError("")
+        return check_type(value, kind)
+    except TypeCheckError:
+        raise ConfigError(f"{where}: got {value!r}; {_describe(kind)} is needed") from None
+
+
+def _describe(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names.get(kind) or re.sub(r"typing\.|Literal", "", str(kind))
+
+
+def parse(default: Config, arguments: Sequence[str], program: str, description: str) -> Config:
+    """A config from command-line flags over `default`. Prints the help and exits for --help.
+
+    Raises:
+      ConfigError: for flags or values that do not fit.
+    """
+    import tyro
+
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(type(default), default=default, args=list(arguments), prog=program, description=description)
+    except SystemExit as exit:
+        if not exit.code:
+            raise
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    # tyro prints a box of several lines; its first paragraph says what is wrong.
+    lines = [line.strip("│╭╮╰╯─ \n") for line in errors.getvalue().splitlines()]
+    message = " ".join(line for line in lines[1 : lines.index("", 1) if "" in lines[1:] else None])
+    if unknown := re.match(r"Unrecognized options: (\S+?)(,|$)", message):
+        flags = [f"--{name}" for name in _flags(type(default))]
+        raise ConfigError(f"unknown option {unknown[1]}; {one_of(unknown[1], flags)}")
+    raise ConfigError(re.sub(r"^Error parsing ", "", message))
+
+
+def _flags(cls: Any, prefix: str = "") -> list[str]:
+    flags = []
+    for name, kind in get_type_hints(cls).items():
+        flag = prefix + name.replace("_", "-")
+        flags += _flags(kind, f"{flag}.") if dataclasses.is_dataclass(kind) else [flag]
+    return flags

@@ -1,0 +1,68 @@
+"""The config of `python -m marl.mfos`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import field
+
+from games import InfinitelyRepeated, MatrixGame, matrix_games
+from marl.learn import Learner
+from marl.strategies import make_opponent
+from meta import Evolution
+
+Payoffs = tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapingConfig:
+    """A shaper evolved against an opponent in an exact game of two players."""
+
+    game: str = "prisoners_dilemma"
+    """prisoners_dilemma, matching_pennies, chicken, stag_hunt, battle_of_the_sexes or hawk_dove."""
+    row_payoffs: Payoffs | None = None
+    """The shaper's payoffs after CC, CD, DC, DD (its own action first), in place of the game's."""
+    column_payoffs: Payoffs | None = None
+    """The opponent's payoffs after the same joint actions (the shaper's action first), in place of the game's."""
+    discount: float = 0.96
+    """Probability of a further round, in [0, 1); with 0 the game is played once, by policies of one logit."""
+    opponent: str = "naive"
+    """naive, all_c, all_d, tft, wsls, grim, gtft, random, zd, or five probabilities such as 0.9,1,0,1,0; with
+    settings in brackets: "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)"."""
+    meta_steps: int = 100
+    """Learning steps of the opponent in a trial."""
+    hidden_units: int = 16
+    """Width of the shaper's network."""
+    trials: int = 8
+    """Trials per candidate and generation, the same for all candidates."""
+    evaluation_trials: int = 4096
+    """Fresh trials for the result, at least 2."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    seeds: int = 1
+    """Independent runs in one program, with the seeds seed, seed + 1, ..."""
+    evolution: Evolution = field(default_factory=Evolution)
+
+    def __post_init__(self):
+        for name, least in (("meta_steps", 1), ("hidden_units", 1), ("trials", 1), ("evaluation_trials", 2), ("seeds", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: got {getattr(self, name)}; a whole number of at least {least} is needed")
+        if not 0 <= self.seed <= 2**32 - self.seeds:
+            raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**32 - seeds is needed")
+        self.make_opponent()
+
+    def make_game(self) -> InfinitelyRepeated:
+        """The game that is played."""
+        if self.game not in matrix_games:
+            from configs import one_of
+
+            raise ValueError(f"game: got {self.game!r}; {one_of(self.game, list(matrix_games))}")
+        payoffs = matrix_games[self.game]
+        rows = [list(p) if p else q for p, q in zip(
+            (self.row_payoffs, self.column_payoffs), (payoffs.row_payoffs, payoffs.column_payoffs), strict=True
+        )]
+        tables = (((p[0], p[1]), (p[2], p[3])) for p in rows)
+        return InfinitelyRepeated(MatrixGame(payoffs.name, *tables), self.discount)
+
+    def make_opponent(self) -> Learner:
+        """The learner that is shaped."""
+        return make_opponent(self.opponent, self.make_game())

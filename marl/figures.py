@@ -1,0 +1,137 @@
+"""The pictures of a shaping run, fit for a paper: PNG, colour-blind safe, labelled with units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from games import InfinitelyRepeated
+
+# Okabe and Ito (2008): told apart by readers with any colour vision.
+SHAPER, OPPONENT, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"
+STATES = ("start", "CC", "CD", "DC", "DD")
+PAYOFF = "average payoff per round"
+
+
+def draw(
+    folder: Path,
+    game: InfinitelyRepeated,
+    opponent: str,
+    metrics: dict[str, np.ndarray],
+    trials: Any,
+    scatter: list[dict[str, Any]],
+    zd: dict[str, Any],
+) -> list[Path]:
+    """Draws every figure of a run.
+
+    Args:
+      folder: where to.
+      game: that was played.
+      opponent: its name.
+      metrics: of every generation, `[G]` or `[G, K]`.
+      trials: `Trials` with leading axes `[K, trials, meta_steps]`.
+      scatter: policies against random co-players: `label`, `own` and `other` payoffs of each.
+      zd: the zero-determinant verdict of the summary.
+
+    Returns:
+      The files.
+    """
+    figures = {
+        "learning_curve": _learning_curve(metrics, opponent),
+        "trial_payoffs": _trial_payoffs(trials, opponent),
+        "payoff_polygon": _payoff_polygon(game, scatter, zd),
+        "policy": _policy(trials),
+    }
+    paths = []
+    for name, figure in figures.items():
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], dpi=200)
+    return paths
+
+
+def _axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.5)) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure  # here, for it costs half a second; and no global state, so no pyplot
+
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    return figure, axes
+
+
+def _line(axes: Any, x: np.ndarray, y: np.ndarray, spread: np.ndarray, color: str, label: str, style: str = "-") -> None:
+    axes.plot(x, y, style, color=color, label=label, linewidth=1.6)
+    axes.fill_between(x, y - spread, y + spread, color=color, alpha=0.2, linewidth=0)
+
+
+def _learning_curve(metrics: dict[str, np.ndarray], opponent: str) -> Any:
+    figure, axes = _axes("generation", PAYOFF)
+    for name, color, label, style in (
+        ("shaper_return", SHAPER, "shaper", "-"),
+        ("opponent_return", OPPONENT, f"opponent ({opponent})", "--"),
+    ):
+        values, deviation = metrics[name], metrics[f"{name}_deviation"]
+        if values.ndim == 2:  # several seeds: the band is between them
+            values, deviation = values.mean(1), values.std(1)
+        _line(axes, np.arange(1, len(values) + 1), values, deviation, color, label, style)
+    axes.set_title("mean of the population; band: one standard deviation", fontsize=8, color=GREY)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _trial_payoffs(trials: Any, opponent: str) -> Any:
+    figure, axes = _axes("meta-step (learning steps of the opponent)", PAYOFF)
+    for values, color, label, style in (
+        (trials.shaper_payoffs, SHAPER, "shaper", "-"),
+        (trials.opponent_payoffs, OPPONENT, f"opponent ({opponent})", "--"),
+    ):
+        values = values.reshape(-1, values.shape[-1])
+        _line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
+    axes.set_title("fresh trials of the evolved shaper; band: one standard deviation", fontsize=8, color=GREY)
+    axes.legend(frameon=False)
+    return figure
+
+
+def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd: dict[str, Any]) -> Any:
+    figure, axes = _axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (4.6, 4.4))
+    corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
+    middle = corners.mean(0)
+    hull = corners[np.argsort(np.arctan2(*(corners - middle).T))]
+    axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
+    names = {name: corner for name, corner in zip(STATES[1:], corners, strict=True)}
+    for name, corner in names.items():
+        axes.annotate(name, corner, textcoords="offset points", xytext=(5, 5), color=GREY, fontsize=8)
+    for policy, color, marker in zip(scatter, (GREEN, PINK), ("o", "s"), strict=False):
+        axes.plot(policy["other"], policy["own"], marker, color=color, markersize=2.2, alpha=0.5, markeredgewidth=0)
+        axes.plot([], [], marker, color=color, markersize=6, label=policy["label"])
+    if zd["chi"] is not None and zd["extortionate"]:
+        punishment = corners[3][0]
+        reach = np.array([0.0, np.max(corners[:, 0]) - punishment])
+        reach = reach[:1].tolist() + [min(reach[1], (np.max(corners[:, 1]) - punishment) / zd["chi"])]
+        axes.plot(
+            punishment + np.array(reach),
+            punishment + zd["chi"] * np.array(reach),
+            color="black",
+            linewidth=1.2,
+            label=f"zero-determinant line, $\\chi$ = {zd['chi']:.2f}",
+        )
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_title("each policy against 1,000 random memory-one co-players", fontsize=8, color=GREY)
+    axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    return figure
+
+
+def _policy(trials: Any) -> Any:
+    figure, axes = _axes("meta-step (learning steps of the opponent)", "probability of the first action")
+    policies = trials.shaper_policies.reshape(-1, *trials.shaper_policies.shape[-2:])
+    steps = np.arange(1, policies.shape[1] + 1)
+    colors, styles = (GREY, SHAPER, OPPONENT, GREEN, PINK), ("-", "-", "--", "-.", ":")
+    for i in range(policies.shape[-1]):
+        name = "at the start" if i == 0 else f"after {STATES[i]}"
+        _line(axes, steps, policies[..., i].mean(0), policies[..., i].std(0), colors[i], name, styles[i])
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_title("the shaper's policy, its own action first; band: one standard deviation", fontsize=8, color=GREY)
+    axes.legend(frameon=False, fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return figure

@@ -1,0 +1,139 @@
+"""The inner loop: a whole learning trajectory of every player, from scratch to the end, as one pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from games import Game
+
+LearnerState = Any
+Metrics = dict[str, jax.Array]
+
+
+class Trajectory(NamedTuple):
+    """What one player saw and did between two updates; leading axes are steps and environments, `[T, N]`."""
+
+    obs: jax.Array  # [T, N, ...], before the action
+    action: jax.Array  # [T, N, ...]
+    reward: jax.Array  # [T, N]
+    done: jax.Array  # [T, N], whether the episode ended with this step
+    extras: Any  # whatever `act` returned beside the action
+    others: tuple[jax.Array, ...]  # the co-players' actions, in the order of the game's agents
+
+
+class Learner(NamedTuple):
+    """A player that learns, as three pure functions of its state. A fixed strategy returns its state unchanged.
+
+    A factory makes one from hyperparameters, as optax does: `naive(payoff, learning_rate=1.0)`.
+    """
+
+    init: Callable[[jax.Array], LearnerState]  # (key) -> state
+    act: Callable[..., tuple[jax.Array, LearnerState, Any]]  # (key, state, obs [N, ...]) -> action, state, extras
+    update: Callable[..., tuple[LearnerState, Metrics]]  # (key, state, trajectory) -> state, metrics
+
+
+class History(NamedTuple):
+    """What `learn` returns. `K` is the number of updates; tuples are in the order of the game's agents."""
+
+    rewards: tuple[jax.Array, ...]  # `[K]` each: mean reward over the steps and environments of an update
+    metrics: tuple[Metrics, ...]  # what the learners' updates report, `[K, ...]`
+    trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
+    states: tuple[LearnerState, ...]  # the learners in the end
+
+
+def learn(
+    key: jax.Array,
+    game: Game,
+    learners: Sequence[Learner],
+    *,
+    num_updates: int,
+    steps_per_update: int = 1,
+    num_envs: int | None = None,
+    observe: Callable[..., dict[str, jax.Array]] | None = None,
+    keep_trajectories: bool = False,
+) -> History:
+    """Lets every learner learn from every other: `num_updates` times, all play and then all update.
+
+    Unbatched in keys and hyperparameters: `jax.vmap` it over either, `jax.jit` it once.
+
+    Args:
+      key: makes the initial states and everything that is drawn on the way.
+      game: with auto-reset, as `Game.step` has it.
+      learners: one for each of `game.agents`, in that order.
+      num_updates: how often everybody learns.
+      steps_per_update: steps of the game between two updates (T).
+      num_envs: environments that a learner plays in at once (N).
+      observe: `(observations, learner states) -> observations`, applied before the first step and after every update:
+        what a meta-agent sees of the others' new parameters. None leaves the game's observations as they are.
+      keep_trajectories: whether to return every transition as well.
+
+    Returns:
+      The `History`.
+
+    Raises:
+      ValueError: if there are not as many learners as players.
+    """
+    if len(learners) != len(game.agents):
+        raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
+    see = observe or (lambda observations, states: observations)
+    if num_envs is None:
+        split, reset_game, step_game = (lambda key: key), game.reset, game.step
+    else:
+        split, reset_game, step_game = (lambda key: jax.random.split(key, num_envs)), jax.vmap(game.reset), jax.vmap(game.step)
+
+    def step(carry, key):
+        observations, game_state, states = carry
+        act_key, step_key = jax.random.split(key)
+        acted = [
+            learner.act(k, state, observations[agent])
+            for k, agent, learner, state in zip(
+                jax.random.split(act_key, len(learners)), game.agents, learners, states, strict=True
+            )
+        ]
+        actions, states, extras = zip(*acted, strict=True)
+        after, game_state, rewards, dones, _ = step_game(
+            split(step_key), game_state, dict(zip(game.agents, actions, strict=True))
+        )
+        trajectories = tuple(
+            Trajectory(
+                observations[agent], actions[i], rewards[agent], dones[agent], extras[i], actions[:i] + actions[i + 1 :]
+            )
+            for i, agent in enumerate(game.agents)
+        )
+        return (after, game_state, states), trajectories
+
+    def update(carry, key):
+        play_key, update_key = jax.random.split(key)
+        (observations, game_state, states), trajectories = jax.lax.scan(
+            step, carry, jax.random.split(play_key, steps_per_update), unroll=steps_per_update == 1
+        )
+        updated = [
+            learner.update(k, state, trajectory)
+            for k, learner, state, trajectory in zip(
+                jax.random.split(update_key, len(learners)), learners, states, trajectories, strict=True
+            )
+        ]
+        states, metrics = zip(*updated, strict=True)
+        # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
+        rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
+        kept = trajectories if keep_trajectories else None
+        return (see(observations, states), game_state, states), (rewards, metrics, kept)
+
+    reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
+    observations, game_state = reset_game(split(reset_key))
+    states = tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True))
+    carry = see(observations, states), game_state, states
+    (_, _, states), (rewards, metrics, trajectories) = jax.lax.scan(
+        update, carry, jax.random.split(run_key, num_updates)
+    )
+    return History(rewards, metrics, trajectories, states)
+
+
+def keep_state(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
+    """The update of a player that does not learn."""
+    del key, trajectory
+    return state, {}

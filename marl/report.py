@@ -1,0 +1,206 @@
+"""What a shaping run found: the summary, and the tables on the terminal."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from games import InfinitelyRepeated
+from marl.config import ShapingConfig
+from marl.shaping import Trials
+from marl.strategies import MAX_LOGIT
+from marl.zd import fit, is_dilemma, payoffs_against_random
+
+# The prisoner's dilemma against a naive learner at the settings of Lu et al. (2022); docs/benchmarks.md says how.
+REFERENCES = (
+    ("two naive learners, without a shaper", -1.98, -1.98),
+    ("best fixed extortioner of a player who always cooperates", -0.5, None),
+    ("white-box estimate of the optimum: ascent through the whole learning", -0.35, None),
+)
+PAPER = {
+    "meta-steps": "100",
+    "discount": "0.96",
+    "opponent": "gradient ascent, step size 1",
+    "policy": "256 tanh units",
+    "meta-learner": "PPO, 1024 iterations of 4096 trials",
+}
+
+
+def analyse(game: InfinitelyRepeated, trials: Trials) -> dict[str, Any]:
+    """The result of one run from its fresh trials `[trials, meta_steps, ...]`."""
+    own, other = (np.asarray(payoffs).mean(1) for payoffs in (trials.shaper_payoffs, trials.opponent_payoffs))
+    policies = np.asarray(trials.shaper_policies).mean(0)  # `[meta_steps, logits]`
+    moments = {"start": 0, "middle": len(policies) // 2, "end": len(policies) - 1}
+    return {
+        "shaper_return": float(own.mean()),
+        "opponent_return": float(other.mean()),
+        "shaper_standard_error": float(own.std(ddof=1) / len(own) ** 0.5),
+        "opponent_standard_error": float(other.std(ddof=1) / len(other) ** 0.5),
+        "num_trials": len(own),
+        "zd": _zero_determinant(game, policies, moments),
+        "policy": {name: [round(float(p), 4) for p in policies[step]] for name, step in moments.items()},
+    }
+
+
+def _zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, moments: dict[str, int]) -> dict[str, Any]:
+    """The verdict on the step whose policy comes nearest to a zero-determinant strategy, and on three moments.
+
+    None everywhere but in a repeated prisoner's dilemma, where alone extortion is defined.
+    """
+    if not (game.discount and is_dilemma(game.payoffs)):
+        return {"chi": None, "phi": None, "residual": None, "extortionate": False, "meta_step": None, "moments": {}}
+    fits = [fit(game.payoffs, policy, discount=game.discount) for policy in policies]
+    step = min(range(len(fits)), key=lambda i: (fits[i].phi <= 0, fits[i].residual))
+
+    def verdict(i: int) -> dict[str, Any]:
+        return fits[i]._asdict() | {"extortionate": fits[i].extortionate, "meta_step": i + 1}
+
+    return verdict(step) | {"moments": {name: verdict(i) for name, i in moments.items()}}
+
+
+def pool(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs as one result: means over seeds, and their standard errors *between* seeds."""
+    if len(runs) == 1:
+        return runs[0]
+    pooled = dict(runs[0])
+    for side in ("shaper", "opponent"):
+        values = np.array([run[f"{side}_return"] for run in runs])
+        pooled[f"{side}_return"] = float(values.mean())
+        pooled[f"{side}_standard_error"] = float(values.std(ddof=1) / len(values) ** 0.5)
+    return pooled | {"num_trials": sum(run["num_trials"] for run in runs)}
+
+
+def scatter(game: InfinitelyRepeated, trials: Trials, zd: dict[str, Any]) -> list[dict[str, Any]]:
+    """Payoffs of the learned policies against random co-players, for the polygon; none in a game played once."""
+    if not game.discount:
+        return []
+    policies = np.asarray(trials.shaper_policies).mean(0)
+    steps = dict.fromkeys([*([zd["meta_step"]] if zd["meta_step"] else [1]), len(policies)])
+    found = []
+    for step in steps:
+        p = np.asarray(policies[step - 1], np.float64)
+        logits = np.clip(np.log(p + 1e-12) - np.log1p(1e-12 - p), -MAX_LOGIT, MAX_LOGIT).astype(np.float32)
+        own, other = payoffs_against_random(jax.random.key(0), game.payoffs, logits, discount=game.discount)
+        found.append({"label": f"policy of meta-step {step}", "own": np.asarray(own), "other": np.asarray(other)})
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result may depend on."""
+    names = ("marl-shaping", "jax", "jaxlib", "evosax", "optax", "flax", "numpy")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+            found[name] = "not installed"
+    return found
+
+
+def devices() -> list[str]:
+    """The devices of this process, such as `2 x cpu`."""
+    kinds = [device.device_kind for device in jax.local_devices()]
+    return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
+
+
+def print_header(console: Console, config: ShapingConfig, num_parameters: int) -> None:
+    """What is about to run, and how much of it."""
+    evolution = config.evolution
+    seeds = "" if config.seeds == 1 else f"  x {config.seeds} seeds"
+    steps = num_meta_steps(config)
+    table = Table.grid(padding=(0, 2))
+    for name, text in (
+        ("game", f"{config.game}, " + (f"repeated with discount {config.discount}" if config.discount else "played once")),
+        ("shaper", f"mfos, {num_parameters} parameters"),
+        ("opponent", config.opponent),
+        ("evolution", f"{evolution.strategy}, population {evolution.population_size}, {evolution.generations} generations"),
+        ("in all", f"{steps / 1e6:,.1f} M meta-steps: {config.trials} trials of {config.meta_steps} a candidate{seeds}"),
+        ("devices", ", ".join(devices())),
+    ):
+        table.add_row(f"[bold]{name}", text)
+    console.print(table)
+
+
+def print_result(
+    console: Console, config: ShapingConfig, summary: dict[str, Any], path: Path, files: list[Path]
+) -> None:
+    """The tables that end a run."""
+    several = config.seeds > 1
+    table = Table(title="average payoff per round, over the opponent's learning", title_justify="left")
+    for column in ("", "shaper", "opponent"):
+        table.add_column(column, justify="left" if not column else "right")
+    for run in summary["runs"] if several else []:
+        table.add_row(f"seed {run['seed']}", _with_error(run, "shaper"), _with_error(run, "opponent"))
+    trials = f"{summary['num_trials']:,} fresh trials"
+    name = f"mean of {config.seeds} seeds, {trials}" if several else f"evolved shaper, {trials}"
+    table.add_row(f"[bold]{name}", _with_error(summary, "shaper"), _with_error(summary, "opponent"), end_section=True)
+    if _is_reference_setting(config):
+        for text, own, other in REFERENCES:
+            table.add_row(text, f"{own:.2f}", "" if other is None else f"{other:.2f}")
+    console.print(table)
+    if _is_reference_setting(config):
+        evolution = config.evolution
+        here = {
+            "meta-steps": f"{config.meta_steps}",
+            "discount": f"{config.discount}",
+            "opponent": "gradient ascent, step size 1",
+            "policy": f"{config.hidden_units} tanh units",
+            "meta-learner": f"{evolution.strategy}, {evolution.generations} generations of "
+            f"{evolution.population_size * config.trials} trials",
+        }
+        table = Table("setting", "here", "paper (Lu et al., 2022)")
+        for name, text in PAPER.items():
+            table.add_row(name, here[name], text)
+        console.print(table)
+    if config.discount:
+        title = "the shaper's policy: probability of the first action" + (f", seed {config.seed}" if several else "")
+        table = Table("", "start", "CC", "CD", "DC", "DD", "zero-determinant fit", title=title, title_justify="left")
+        for moment, policy in summary["policy"].items():
+            found = summary["zd"]["moments"].get(moment)
+            words = f"chi {found['chi']:.2f}, residual {found['residual']:.3f}" if found else ""
+            table.add_row(moment, *(f"{p:.3f}" for p in policy), words)
+        console.print(table)
+        console.print(_verdict(summary["zd"]), highlight=False)
+    else:
+        words = ", ".join(f"{moment} {policy[0]:.3f}" for moment, policy in summary["policy"].items())
+        console.print(f"the shaper's probability of the first action: {words}", highlight=False)
+    console.print(
+        f"{summary['meta_steps_per_second'] / 1e6:.2f} M meta-steps/s; compiling {summary['seconds_to_compile']:.1f} s, "
+        f"all in all {summary['wall_seconds']:.1f} s",
+        highlight=False,
+    )
+    console.print(f"written to {path}: summary.json, metrics.jsonl, config.yaml, checkpoints", highlight=False, soft_wrap=True)
+    for file in files:
+        console.print(f"  {file}", highlight=False, soft_wrap=True)
+
+
+def num_meta_steps(config: ShapingConfig) -> int:
+    """Meta-steps of a whole evolution."""
+    evolution = config.evolution
+    return evolution.generations * evolution.population_size * config.trials * config.meta_steps * config.seeds
+
+
+def _with_error(run: dict[str, Any], side: str) -> str:
+    return f"{run[f'{side}_return']:.3f} ± {run[f'{side}_standard_error']:.3f}"
+
+
+def _verdict(zd: dict[str, Any]) -> str:
+    if zd["chi"] is None:
+        return "zero-determinant extortion is defined for prisoner's dilemmas only"
+    words = f"meta-step {zd['meta_step']} is nearest: chi = {zd['chi']:.2f}, residual {zd['residual']:.3f}"
+    if zd["extortionate"]:
+        return f"[bold]zero-determinant extortion[/bold]: {words}"
+    return f"no zero-determinant extortion: {words}"
+
+
+def _is_reference_setting(config: ShapingConfig) -> bool:
+    default = ShapingConfig()
+    names = ("game", "row_payoffs", "column_payoffs", "discount", "opponent", "meta_steps")
+    return all(getattr(config, name) == getattr(default, name) for name in names)

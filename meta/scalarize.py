@@ -1,0 +1,210 @@
+"""Scalar replacement of small arrays: the same function, with every small array taken apart into scalars.
+
+Why: `vmap` puts its axis in front, so that a batch of small vectors `[5]` becomes `[B, 5]`, and XLA on the CPU reads
+and writes single entries of it with a stride, branches in every concatenation, and computes again what it fuses into
+one. Taken apart first, the same batch is five contiguous arrays `[B]`, all arithmetic is elementwise, and stacking
+and indexing cost nothing. The exact repeated games run three to five times as fast (docs/benchmarks.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.extend import core
+
+# A value is either an ordinary array, or a NumPy object array of scalars, of the shape of the array it stands for.
+Value = Any
+
+_ELEMENTWISE = frozenset(
+    "abs add add_any and atan2 cbrt ceil clamp convert_element_type copy cos cosh div eq erf erf_inv exp exp2 expm1"
+    " floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round"
+    " rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh xor".split()
+)
+_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+
+
+def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[..., Any]:
+    """`function` with every array of 1 to `max_size` entries replaced by scalars inside, scan carries included.
+
+    To be batched with `jax.vmap` afterwards. The results are those of `function`, up to the order of sums.
+    What it does not know how to take apart (random bits, matrix products, larger arrays) runs as it was.
+
+    Args:
+      function: of pytrees of arrays to a pytree of arrays. Custom derivative rules inside have been applied already
+        where `function` itself differentiates; the returned function is not meant to be differentiated.
+      max_size: up to how many entries an array is taken apart; more is faster to run and slower to compile.
+    """
+
+    def scalarized(*args: Any) -> Any:
+        jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*args)
+        # Outside of loops an array is used once: nothing to gain there.
+        results = _evaluate(jaxpr.jaxpr, jaxpr.consts, jax.tree.leaves(args), _Limits(0, max_size))
+        return jax.tree.unflatten(jax.tree.structure(shape), [_whole(value) for value in results])
+
+    return scalarized
+
+
+class _Limits(NamedTuple):
+    """Up to how many entries an array is taken apart."""
+
+    here: int
+    in_loops: int
+
+
+def _apart(value: Value, max_size: int) -> Value:
+    """The scalars of a small array; anything else as it is."""
+    if _is_apart(value):
+        return value.item() if value.shape == () else value
+    if not np.shape(value) or np.size(value) > max_size or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value
+    flat = jax.numpy.reshape(value, -1)
+    return _objects([flat[i] for i in range(flat.size)], np.shape(value))
+
+
+def _is_apart(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def _whole(value: Value) -> Value:
+    """The array that a value stands for."""
+    if _is_apart(value):
+        return jax.numpy.stack([jax.numpy.asarray(x) for x in value.flat]).reshape(value.shape)
+    return value
+
+
+def _objects(scalars: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
+    values = np.empty(len(scalars), object)
+    for i, scalar in enumerate(scalars):  # not in one assignment, for which NumPy would ask a tracer for its values
+        values[i] = scalar
+    return values.reshape(shape)
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Value], args: Sequence[Value], limits: _Limits) -> list[Value]:
+    environment: dict[Any, Value] = {}
+
+    def read(atom: Any) -> Value:
+        return atom.val if isinstance(atom, core.Literal) else environment[atom]
+
+    for variable, value in zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True):
+        environment[variable] = _apart(value, limits.here)
+    for equation in jaxpr.eqns:
+        results = _apply(equation, [read(atom) for atom in equation.invars], limits)
+        for variable, value in zip(equation.outvars, results, strict=True):
+            environment[variable] = _apart(value, limits.here)
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _apply(equation: Any, values: list[Value], limits: _Limits) -> Sequence[Value]:
+    name, params = equation.primitive.name, equation.params
+    if name in _INLINED:
+        inner = params[_INLINED[name]]
+        return _evaluate(inner.jaxpr, inner.consts, values, limits)
+    if name == "scan":
+        return _scan(params, values, limits.in_loops)
+    small = all(np.size(variable.aval) <= limits.here for variable in equation.outvars)
+    if small and name in _ELEMENTWISE and any(map(_is_apart, values)):
+        return [_elementwise(equation, values)]
+    if small and name in _STRUCTURAL and all(_is_apart(value) or not np.shape(value) for value in values):
+        result = _STRUCTURAL[name](params, *map(_as_objects, values))
+        if result is not None:
+            return result if isinstance(result, list) else [result]
+    whole = [_whole(value) for value in values]
+    bound = equation.primitive.get_bind_params(params)
+    functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to jax 0.9
+    result = equation.primitive.bind(*functions, *whole, **bound)
+    return result if equation.primitive.multiple_results else [result]
+
+
+def _elementwise(equation: Any, values: list[Value]) -> Value:
+    shape = equation.outvars[0].aval.shape
+    params = equation.params
+    columns = [np.broadcast_to(_as_objects(value), shape).ravel() for value in values]
+    return _objects([equation.primitive.bind(*entry, **params) for entry in zip(*columns, strict=True)], shape)
+
+
+def _as_objects(value: Value) -> np.ndarray:
+    if _is_apart(value):
+        return value
+    return _objects([value], ()) if not np.shape(value) else _apart(value, np.size(value))
+
+
+def _broadcast(params: dict[str, Any], value: np.ndarray) -> np.ndarray:
+    shape = [1] * len(params["shape"])
+    for axis, size in zip(params["broadcast_dimensions"], value.shape, strict=True):
+        shape[axis] = size
+    return np.broadcast_to(value.reshape(shape), params["shape"])
+
+
+def _dynamic_slice(params: dict[str, Any], value: np.ndarray, *starts: np.ndarray) -> np.ndarray | None:
+    if any(isinstance(start.item(), jax.Array) for start in starts):
+        return None
+    corner = (int(start.item()) for start in starts)
+    return value[tuple(slice(i, i + size) for i, size in zip(corner, params["slice_sizes"], strict=True))]
+
+
+def _pad(params: dict[str, Any], value: np.ndarray, fill: np.ndarray) -> np.ndarray | None:
+    low, high, inner = zip(*params["padding_config"], strict=True)
+    if any(inner) or min(low + high) < 0:
+        return None
+    return np.pad(value, list(zip(low, high, strict=True)), constant_values=fill.item())
+
+
+def _reduce_sum(params: dict[str, Any], value: Value) -> Value:
+    axes = tuple(params["axes"])
+    kept = [axis for axis in range(value.ndim) if axis not in axes]
+    rows = np.transpose(value, [*kept, *axes]).reshape([*(value.shape[axis] for axis in kept), -1])
+    sums = [reduce(lambda x, y: x + y, row) for row in rows.reshape(-1, rows.shape[-1])]
+    return _objects(sums, rows.shape[:-1])
+
+
+_STRUCTURAL: dict[str, Callable[..., Any]] = {
+    "broadcast_in_dim": _broadcast,
+    "concatenate": lambda params, *values: np.concatenate(values, params["dimension"]),
+    "dynamic_slice": _dynamic_slice,
+    "expand_dims": lambda params, value: np.expand_dims(value, params["dimensions"]),
+    "pad": _pad,
+    "reduce_sum": _reduce_sum,
+    "reshape": lambda params, value: value.reshape(params["new_sizes"]),
+    "rev": lambda params, value: np.flip(value, params["dimensions"]),
+    "slice": lambda params, value: value[
+        tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [1] * value.ndim))
+    ],
+    "split": lambda params, value: list(np.split(value, np.cumsum(params["sizes"])[:-1], params["axis"])),
+    "squeeze": lambda params, value: np.squeeze(value, tuple(params["dimensions"])),
+    "stack": lambda params, *values: np.stack(values, params["axis"]),
+    "transpose": lambda params, value: np.transpose(value, params["permutation"]),
+}
+
+
+def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Value]:
+    body, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
+    values = [_apart(value, max_size) for value in values[: num_consts + num_carry]] + values[num_consts + num_carry :]
+    consts, init, xs = values[:num_consts], values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
+
+    def run(carry: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        results = _evaluate(body.jaxpr, body.consts, [*consts, *carry, *x], _Limits(max_size, max_size))
+        return results[:num_carry], results[num_carry:]
+
+    if params["length"] == 1:
+        carry, ys = run(init, [x[0] for x in xs])
+        return [*carry, *(_as_objects(y)[None] if _is_apart(y) or not np.shape(y) else y[None] for y in ys)]
+    shapes = [np.shape(value) if _is_apart(value) else None for value in init]
+
+    def pack(values: Sequence[Value]) -> list[Any]:
+        return [list(value.flat) if _is_apart(value) else value for value in values]
+
+    def unpack(values: Sequence[Any]) -> list[Value]:
+        return [_objects(v, s) if isinstance(v, list) else v for v, s in zip(values, shapes, strict=True)]
+
+    def step(carry, x):
+        carry, ys = run(unpack(carry), x)
+        return pack(carry), [_whole(y) for y in ys]
+
+    carry, ys = jax.lax.scan(
+        step, pack(init), [_whole(x) for x in xs], params["length"], params["reverse"], params["unroll"]
+    )
+    return [*unpack(carry), *ys]

@@ -1,0 +1,109 @@
+"""The settings of an evolution, and the evosax strategy that they name."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
+
+FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize", "identity"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evolution:
+    """How parameters are evolved."""
+
+    strategy: str = "open_es"
+    """Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es."""
+    population_size: int = 256
+    """Candidates per generation; even for strategies with antithetic sampling."""
+    generations: int = 300
+    """How many generations to evolve."""
+    sigma: float = 0.1
+    """Standard deviation of the search distribution (its first one, where the strategy adapts it)."""
+    learning_rate: float = 0.05
+    """Step size of Adam on the distribution's mean, for strategies that follow a gradient."""
+    fitness_shaping: FitnessShaping = "default"
+    """How fitness becomes a weight; `default` is what the strategy's authors chose."""
+    weight_decay: float = 0.0
+    """Penalty on the mean square of a candidate's parameters, added to its cost before shaping."""
+    chunk_size: int = 0
+    """Candidates evaluated at once on each device, to bound memory; 0 for all of them."""
+    checkpoint_seconds: float = 15.0
+    """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
+
+    def __post_init__(self):
+        for name in ("population_size", "generations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; a whole number above 0 is needed")
+        for name in ("sigma", "learning_rate"):
+            if not (0 < getattr(self, name) < float("inf")):
+                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; a number above 0 is needed")
+        for name in ("chunk_size", "checkpoint_seconds", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; 0 or more is needed")
+        make_strategy(self, 10)
+
+
+def strategy_names() -> list[str]:
+    """Every name that `Evolution.strategy` takes."""
+    from evosax.algorithms import distribution_based_algorithms
+
+    return sorted(name.lower() for name in distribution_based_algorithms)
+
+
+def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
+    """The evosax strategy over vectors `[num_dims]`, and its parameters.
+
+    Raises:
+      ValueError: for an unknown strategy, or a population size that it cannot take.
+    """
+    from evosax.algorithms import distribution_based_algorithms
+    from evosax.core import fitness_shaping
+
+    classes = {name.lower(): cls for name, cls in distribution_based_algorithms.items()}
+    if evolution.strategy.lower() not in classes:
+        raise ValueError(
+            f"evolution.strategy: got {evolution.strategy!r}; one of {', '.join(sorted(classes))} is needed"
+        )
+    cls = classes[evolution.strategy.lower()]
+    arguments = inspect.signature(cls.__init__).parameters
+    options: dict[str, Any] = {}
+    population_size = evolution.population_size
+    if "optimizer" in arguments:
+        options["optimizer"] = optax.adam(evolution.learning_rate)
+    if "std_schedule" in arguments:
+        options["std_schedule"] = optax.constant_schedule(evolution.sigma)
+    if "sampling_fn" in arguments:
+        options["sampling_fn"] = lambda key: evolution.sigma * jax.random.normal(key, (num_dims,))
+    if "num_populations" in arguments:
+        options["num_populations"] = NUM_STEIN_PARTICLES
+        if population_size % (2 * NUM_STEIN_PARTICLES):
+            raise ValueError(
+                f"evolution.population_size: got {population_size}; {evolution.strategy} needs a multiple of "
+                f"{2 * NUM_STEIN_PARTICLES}"
+            )
+        population_size //= NUM_STEIN_PARTICLES
+    shaping = arguments["fitness_shaping_fn"].default
+    if evolution.fitness_shaping != "default":
+        shaping = getattr(fitness_shaping, f"{evolution.fitness_shaping}_fitness_shaping_fn")
+    if evolution.weight_decay:
+        shaping = fitness_shaping.add_weight_decay(shaping, evolution.weight_decay)
+    try:
+        strategy = cls(population_size, solution=jnp.zeros(num_dims), fitness_shaping_fn=shaping, **options)
+    except AssertionError as error:  # how evosax says that a size does not fit
+        raise ValueError(
+            f"evolution.population_size: got {evolution.population_size}; {evolution.strategy} says: {error}"
+        ) from None
+    params = strategy.default_params
+    if hasattr(params, "std_init"):
+        params = params.replace(std_init=evolution.sigma)
+    if hasattr(params, "radius_max"):
+        params = params.replace(radius_max=evolution.sigma, radius_min=evolution.sigma / 200)
+    return strategy, params
