@@ -23,7 +23,9 @@ class ConfigError(ValueError):
 
 def presets(command: str) -> list[str]:
     """Names of the presets of a command, such as `mfos`."""
-    return sorted(path.name[:-5] for path in (resources.files(__name__) / command).iterdir() if path.name.endswith(".yaml"))
+    return sorted(
+        path.name[:-5] for path in (resources.files(__name__) / command).iterdir() if path.name.endswith(".yaml")
+    )
 
 
 def load(cls: type[Config], command: str, source: str) -> Config:
@@ -72,7 +74,9 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
       ConfigError: for an unknown key, a value of another type, or one that the class itself refuses.
     """
     if not isinstance(values, dict):
-        raise ConfigError(f"{where}: {prefix.rstrip('.') or 'the file'} holds {values!r}; fields with values are needed")
+        raise ConfigError(
+            f"{where}: {prefix.rstrip('.') or 'the file'} holds {values!r}; fields with values are needed"
+        )
     hints, arguments = get_type_hints(cls), {}
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name, value in values.items():
@@ -80,7 +84,7 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
             raise ConfigError(f"{where}: unknown field {prefix}{name}; {one_of(str(name), names)}")
         kind = hints[name]
         if dataclasses.is_dataclass(kind):
-            arguments[name] = build(kind, value, where, f"{prefix}{name}.")  # type: ignore[type-var]
+            arguments[name] = build(kind, value, where, f"{prefix}{name}.")  # type: ignore[type-var, arg-type]
         else:
             arguments[name] = _typed(kind, value, f"{where}: {prefix}{name}")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ class Game:
       agents: the players' names, the keys of every dict.
     """
 
-    agents: list[str]
+    agents: Sequence[str]
 
     @property
     def num_agents(self) -> int:

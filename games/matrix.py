@@ -31,7 +31,7 @@ class MatrixGame:
     row: Sequence[Sequence[Scalar]]
     column: Sequence[Sequence[Scalar]]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in ("row", "column"):
             table = getattr(self, field)
             if len(table) != 2 or any(len(line) != 2 for line in table):
@@ -135,7 +135,7 @@ def _probability(logit: Scalar) -> tuple[Scalar, Scalar]:
 
 
 @_probability.defjvp
-def _probability_jvp(primals, tangents):
+def _probability_jvp(primals: Any, tangents: Any) -> Any:
     p, complement = _probability(*primals)
     slope = p * complement * tangents[0]
     return (p, complement), (slope, -slope)
@@ -177,7 +177,7 @@ def _discounted_visits(transitions: list[list[Scalar]], start: list[Scalar], dis
 
 
 @_discounted_visits.defjvp
-def _discounted_visits_jvp(primals, tangents):
+def _discounted_visits_jvp(primals: Any, tangents: Any) -> Any:
     # m = start + discount P^T m, differentiated on both sides: the same solve with another right side. Without this
     # rule, second derivatives differentiate the elimination itself, which XLA takes minutes to compile.
     transitions, start, discount = primals
@@ -185,9 +185,7 @@ def _discounted_visits_jvp(primals, tangents):
     visits = _discounted_visits(transitions, start, discount)
     right = [
         start_dot[j]
-        + sum(
-            visits[i] * (discount * transitions_dot[i][j] + discount_dot * transitions[i][j]) for i in range(4)
-        )
+        + sum(visits[i] * (discount * transitions_dot[i][j] + discount_dot * transitions[i][j]) for i in range(4))
         for j in range(4)
     ]
     return visits, _discounted_visits(transitions, right, discount)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -42,9 +43,9 @@ class InfinitelyRepeated(Game):
 
     payoffs: MatrixGame
     discount: float = 0.96
-    agents: tuple[str, str] = ("agent_0", "agent_1")
+    agents: Sequence[str] = ("agent_0", "agent_1")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.discount < 1:
             raise ValueError(f"discount: got {self.discount!r}; a number in [0, 1) is needed")
 
@@ -70,14 +71,16 @@ class InfinitelyRepeated(Game):
         self, key: jax.Array, state: RepeatedState, actions: Actions
     ) -> tuple[Observations, RepeatedState, dict[str, jax.Array], dict[str, jax.Array], dict[str, Any]]:
         del key, state  # nothing is drawn, and the returns depend on the new policies alone
-        policies = [actions[agent] for agent in self.agents]
-        returns = discounted_payoffs(self.payoffs, *policies, self.discount)
+        policies = actions[self.agents[0]], actions[self.agents[1]]
+        returns = discounted_payoffs(self.payoffs, policies[0], policies[1], self.discount)
         state = RepeatedState(jnp.stack(policies))
         rewards = {agent: (1 - self.discount) * value for agent, value in zip(self.agents, returns, strict=True)}
         dones = {agent: jnp.zeros((), bool) for agent in (*self.agents, "__all__")}
         return self.get_obs(state), state, rewards, dones, {}
 
-    def step(self, key, state, actions, reset_state=None):
+    def step(
+        self, key: jax.Array, state: RepeatedState, actions: Actions, reset_state: RepeatedState | None = None
+    ) -> tuple[Observations, RepeatedState, dict[str, jax.Array], dict[str, jax.Array], dict[str, Any]]:
         """As `step_env`: the game never ends, and so there is nothing to draw for a new one."""
         return self.step_env(key, state, actions)
 

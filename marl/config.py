@@ -42,8 +42,14 @@ class ShapingConfig:
     """Independent runs in one program, with the seeds seed, seed + 1, ..."""
     evolution: Evolution = field(default_factory=Evolution)
 
-    def __post_init__(self):
-        for name, least in (("meta_steps", 1), ("hidden_units", 1), ("trials", 1), ("evaluation_trials", 2), ("seeds", 1)):
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("meta_steps", 1),
+            ("hidden_units", 1),
+            ("trials", 1),
+            ("evaluation_trials", 2),
+            ("seeds", 1),
+        ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: got {getattr(self, name)}; a whole number of at least {least} is needed")
         if not 0 <= self.seed <= 2**32 - self.seeds:
@@ -57,9 +63,12 @@ class ShapingConfig:
 
             raise ValueError(f"game: got {self.game!r}; {one_of(self.game, list(matrix_games))}")
         payoffs = matrix_games[self.game]
-        rows = [list(p) if p else q for p, q in zip(
-            (self.row_payoffs, self.column_payoffs), (payoffs.row_payoffs, payoffs.column_payoffs), strict=True
-        )]
+        rows = [
+            list(p) if p else q
+            for p, q in zip(
+                (self.row_payoffs, self.column_payoffs), (payoffs.row_payoffs, payoffs.column_payoffs), strict=True
+            )
+        ]
         tables = (((p[0], p[1]), (p[2], p[3])) for p in rows)
         return InfinitelyRepeated(MatrixGame(payoffs.name, *tables), self.discount)
 

@@ -61,7 +61,9 @@ def _axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.5)) -> t
     return figure, axes
 
 
-def _line(axes: Any, x: np.ndarray, y: np.ndarray, spread: np.ndarray, color: str, label: str, style: str = "-") -> None:
+def _line(
+    axes: Any, x: np.ndarray, y: np.ndarray, spread: np.ndarray, color: str, label: str, style: str = "-"
+) -> None:
     axes.plot(x, y, style, color=color, label=label, linewidth=1.6)
     axes.fill_between(x, y - spread, y + spread, color=color, alpha=0.2, linewidth=0)
 
@@ -99,24 +101,21 @@ def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd:
     corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
     middle = corners.mean(0)
     hull = corners[np.argsort(np.arctan2(*(corners - middle).T))]
-    axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
-    names = {name: corner for name, corner in zip(STATES[1:], corners, strict=True)}
-    for name, corner in names.items():
+    (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
+    for name, corner in zip(STATES[1:], corners, strict=True):
         axes.annotate(name, corner, textcoords="offset points", xytext=(5, 5), color=GREY, fontsize=8)
     for policy, color, marker in zip(scatter, (GREEN, PINK), ("o", "s"), strict=False):
         axes.plot(policy["other"], policy["own"], marker, color=color, markersize=2.2, alpha=0.5, markeredgewidth=0)
         axes.plot([], [], marker, color=color, markersize=6, label=policy["label"])
     if zd["chi"] is not None and zd["extortionate"]:
-        punishment = corners[3][0]
-        reach = np.array([0.0, np.max(corners[:, 0]) - punishment])
-        reach = reach[:1].tolist() + [min(reach[1], (np.max(corners[:, 1]) - punishment) / zd["chi"])]
-        axes.plot(
-            punishment + np.array(reach),
-            punishment + zd["chi"] * np.array(reach),
-            color="black",
-            linewidth=1.2,
-            label=f"zero-determinant line, $\\chi$ = {zd['chi']:.2f}",
+        # Drawn from (P, P) on, and clipped where no pair of players can get.
+        start = np.array([corners[3][0], corners[3][1]])
+        far = start + np.ptp(corners[:, 0]) * np.array([1.0, zd["chi"]])
+        line = f"zero-determinant line, $\\chi$ = {zd['chi']:.2f}"
+        (drawn,) = axes.plot(
+            *np.stack([start, far]).T, color="black", linewidth=1.2, label=line, scalex=False, scaley=False
         )
+        drawn.set_clip_path(polygon)
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_title("each policy against 1,000 random memory-one co-players", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from games import Game
 
@@ -83,9 +82,13 @@ def learn(
     if num_envs is None:
         split, reset_game, step_game = (lambda key: key), game.reset, game.step
     else:
-        split, reset_game, step_game = (lambda key: jax.random.split(key, num_envs)), jax.vmap(game.reset), jax.vmap(game.step)
+        split, reset_game, step_game = (
+            (lambda key: jax.random.split(key, num_envs)),
+            jax.vmap(game.reset),
+            jax.vmap(game.step),
+        )
 
-    def step(carry, key):
+    def step(carry: Any, key: jax.Array) -> Any:
         observations, game_state, states = carry
         act_key, step_key = jax.random.split(key)
         acted = [
@@ -106,7 +109,7 @@ def learn(
         )
         return (after, game_state, states), trajectories
 
-    def update(carry, key):
+    def update(carry: Any, key: jax.Array) -> Any:
         play_key, update_key = jax.random.split(key)
         (observations, game_state, states), trajectories = jax.lax.scan(
             step, carry, jax.random.split(play_key, steps_per_update), unroll=steps_per_update == 1

@@ -97,7 +97,9 @@ def _begin(arguments: Sequence[str], warn: Any) -> tuple[ShapingConfig, RunDirec
         resume = _resume_options(arguments)
         path = Path(resume.resume)
         if not (path / "config.yaml").is_file():
-            raise configs.ConfigError(f"--resume: got {resume.resume!r}; the directory of a run (with config.yaml) is needed")
+            raise configs.ConfigError(
+                f"--resume: got {resume.resume!r}; the directory of a run (with config.yaml) is needed"
+            )
         text = (path / "config.yaml").read_text()
         config = configs.from_text(ShapingConfig, text, str(path / "config.yaml"))
         return config, RunDirectory(path, warn), resume.quiet
@@ -122,7 +124,9 @@ def _begin(arguments: Sequence[str], warn: Any) -> tuple[ShapingConfig, RunDirec
 def _resume_options(arguments: Sequence[str]) -> ResumeOptions:
     if not any(argument.split("=")[0] == "--resume" for argument in arguments):
         presets = ", ".join(configs.presets("mfos"))
-        raise configs.ConfigError(f"preset: got {arguments[0]!r} first; one of {presets}, a YAML file or --resume is needed")
+        raise configs.ConfigError(
+            f"preset: got {arguments[0]!r} first; one of {presets}, a YAML file or --resume is needed"
+        )
     return configs.parse(ResumeOptions(""), arguments, PROGRAM, "Goes on with a run that was stopped.")
 
 
@@ -141,9 +145,7 @@ def _train(config: ShapingConfig, run: RunDirectory, console: Console) -> None:
 
     evolution = config.evolution
     per_generation = report.num_meta_steps(config) // evolution.generations
-    progress = Progress(
-        console, evolution.generations, per_generation, "meta-steps", describe, quiet=console.quiet
-    )
+    progress = Progress(console, evolution.generations, per_generation, "meta-steps", describe, quiet=console.quiet)
     with progress:
         evolved = evolve(
             shaping_trial(game, shaper, opponent, meta_steps=config.meta_steps),
@@ -163,7 +165,13 @@ def _train(config: ShapingConfig, run: RunDirectory, console: Console) -> None:
     result = report.pool(runs)
     first = jax.tree.map(lambda x: x[0], trials)
     files = figures.draw(
-        run.figures, game, config.opponent, evolved.metrics, trials, report.scatter(game, first, result["zd"]), result["zd"]
+        run.figures,
+        game,
+        config.opponent,
+        evolved.metrics,
+        trials,
+        report.scatter(game, first, result["zd"]),
+        result["zd"],
     )
     done = len(evolved.metrics["fitness"]) - evolved.first_generation
     summary = {

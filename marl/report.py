@@ -117,11 +117,20 @@ def print_header(console: Console, config: ShapingConfig, num_parameters: int) -
     steps = num_meta_steps(config)
     table = Table.grid(padding=(0, 2))
     for name, text in (
-        ("game", f"{config.game}, " + (f"repeated with discount {config.discount}" if config.discount else "played once")),
+        (
+            "game",
+            f"{config.game}, " + (f"repeated with discount {config.discount}" if config.discount else "played once"),
+        ),
         ("shaper", f"mfos, {num_parameters} parameters"),
         ("opponent", config.opponent),
-        ("evolution", f"{evolution.strategy}, population {evolution.population_size}, {evolution.generations} generations"),
-        ("in all", f"{steps / 1e6:,.1f} M meta-steps: {config.trials} trials of {config.meta_steps} a candidate{seeds}"),
+        (
+            "evolution",
+            f"{evolution.strategy}, population {evolution.population_size}, {evolution.generations} generations",
+        ),
+        (
+            "in all",
+            f"{steps / 1e6:,.1f} M meta-steps: {config.trials} trials of {config.meta_steps} a candidate{seeds}",
+        ),
         ("devices", ", ".join(devices())),
     ):
         table.add_row(f"[bold]{name}", text)
@@ -172,11 +181,13 @@ def print_result(
         words = ", ".join(f"{moment} {policy[0]:.3f}" for moment, policy in summary["policy"].items())
         console.print(f"the shaper's probability of the first action: {words}", highlight=False)
     console.print(
-        f"{summary['meta_steps_per_second'] / 1e6:.2f} M meta-steps/s; compiling {summary['seconds_to_compile']:.1f} s, "
-        f"all in all {summary['wall_seconds']:.1f} s",
+        f"{summary['meta_steps_per_second'] / 1e6:.2f} M meta-steps/s; "
+        f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s",
         highlight=False,
     )
-    console.print(f"written to {path}: summary.json, metrics.jsonl, config.yaml, checkpoints", highlight=False, soft_wrap=True)
+    console.print(
+        f"written to {path}: summary.json, metrics.jsonl, config.yaml, checkpoints", highlight=False, soft_wrap=True
+    )
     for file in files:
         console.print(f"  {file}", highlight=False, soft_wrap=True)
 

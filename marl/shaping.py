@@ -81,9 +81,7 @@ def play_trials(
     """Fresh trials of one shaper, everything kept that reports and figures need."""
 
     def one(key: jax.Array) -> Trials:
-        history = play(
-            key, game, shaper.learner(parameters), opponent, meta_steps=meta_steps, keep_trajectories=True
-        )
+        history = play(key, game, shaper.learner(parameters), opponent, meta_steps=meta_steps, keep_trajectories=True)
         assert history.trajectories is not None
         payoffs = (rewards[1:] for rewards in history.rewards)
         policies = (jax.nn.sigmoid(trajectory.action[1:, 0]) for trajectory in history.trajectories)

@@ -67,7 +67,9 @@ def _gtft(game: InfinitelyRepeated, player: int, *, generosity: float | None = N
     if generosity is None:
         r, s, t, p = game.payoffs.seen_by(player)[0]
         if not t > r > p > s:
-            raise ValueError(f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed")
+            raise ValueError(
+                f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed"
+            )
         generosity = min(1 - (t - r) / (r - s), (r - p) / (t - p))
     return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, player)
 

@@ -42,7 +42,9 @@ def is_dilemma(game: MatrixGame) -> bool:
     return t > r > p > s
 
 
-def zd_policy(game: MatrixGame, chi: float, phi: float | None = None, *, discount: float, player: int = 0) -> np.ndarray:
+def zd_policy(
+    game: MatrixGame, chi: float, phi: float | None = None, *, discount: float, player: int = 0
+) -> np.ndarray:
     """Probabilities `[5]` (start, CC, CD, DC, DD) that enforce s_X - P = chi (s_Y - P) on any co-player.
 
     Args:

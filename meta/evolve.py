@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from functools import partial
@@ -68,7 +67,7 @@ def evolve(
     trial: Callable[[Any, jax.Array], Outcome],
     init: Callable[[jax.Array], Any],
     key: jax.Array,
-    evolution: Evolution = Evolution(),
+    evolution: Evolution | None = None,
     *,
     num_trials: int = 8,
     store: Store | None = None,
@@ -84,7 +83,7 @@ def evolve(
       trial: `(parameters, key) -> Outcome`, pure; it is batched over candidates and keys and compiled once.
       init: `(key) -> parameters`, where the search begins.
       key: a key, or K of them `[K]` for as many independent runs in one program.
-      evolution: the settings.
+      evolution: the settings; None for the defaults of `Evolution`.
       num_trials: trials for each candidate in each generation.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(generations so far, their last metrics, seconds of running)` by the host.
@@ -97,6 +96,7 @@ def evolve(
     Raises:
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
     """
+    evolution = evolution or Evolution()
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
@@ -106,13 +106,13 @@ def evolve(
     evaluate = _evaluate(trial, unravel, evolution, num_trials)
     # An inner jit, so that it is traced once for the several places that need its shapes.
     step = jax.jit(over_runs(partial(_generation, strategy, params, evaluate, num_trials), in_axes=(0, None, 0)))
-    call = jax.jit(partial(_generations, step), compiler_options=COMPILER_OPTIONS)
+    program = jax.jit(partial(_generations, step), compiler_options=COMPILER_OPTIONS)
 
     generation, rows = 0, []
     if store and (found := store.restore(state)):
         generation, state = found
         rows = store.metrics()
-    call = call.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
+    call = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
     seconds_to_compile = time.perf_counter() - started
 
     seconds, saved_at, per_call, first_generation = 0.0, time.perf_counter(), 1, generation
@@ -182,7 +182,7 @@ def _mean(state: Any) -> jax.Array:
 def _generations(step: Callable[..., Any], state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:
     """Runs `count` generations, which is traced: one compilation for every number of them."""
 
-    def run(i, carry):
+    def run(i: jax.Array, carry: Any) -> Any:
         state, buffers = carry
         state, metrics = step(key, first + i, state)
         return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
@@ -224,7 +224,10 @@ def _generation(
 
 
 def _evaluate(
-    trial: Callable[[Any, jax.Array], Outcome], unravel: Callable[[jax.Array], Any], evolution: Evolution, num_trials: int
+    trial: Callable[[Any, jax.Array], Outcome],
+    unravel: Callable[[jax.Array], Any],
+    evolution: Evolution,
+    num_trials: int,
 ) -> Callable[[jax.Array, jax.Array], Outcome]:
     """(candidates `[N, D]`, keys `[trials]`) -> their mean outcomes `[N]`, over devices and in chunks."""
     devices = jax.local_devices()

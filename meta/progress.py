@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress as Bar, TextColumn
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -72,7 +73,9 @@ class Progress:
             self._bar.update(self._task, completed=generation, words=words)
         elif generation == self._generations or time.perf_counter() - self._shown_at > SECONDS_BETWEEN_LINES:
             self._shown_at = time.perf_counter()
-            self._console.print(f"generation {generation}/{self._generations}  {words}", highlight=False, soft_wrap=True)
+            self._console.print(
+                f"generation {generation}/{self._generations}  {words}", highlight=False, soft_wrap=True
+            )
 
 
 def _clock(seconds: float) -> str:

@@ -147,7 +147,10 @@ def _from_numpy(leaves: list[np.ndarray], like: Any) -> Any:
     old, structure = jax.tree.flatten(like)
     if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in _to_numpy(like)]:
         raise ValueError("it belongs to a run with other settings")
-    keys = [jax.random.wrap_key_data(x) if _is_key(y) else jax.numpy.asarray(x) for x, y in zip(leaves, old, strict=True)]
+    keys = [
+        jax.random.wrap_key_data(jax.numpy.asarray(x)) if _is_key(y) else jax.numpy.asarray(x)
+        for x, y in zip(leaves, old, strict=True)
+    ]
     return jax.tree.unflatten(structure, keys)
 
 

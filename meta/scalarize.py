@@ -20,9 +20,11 @@ from jax.extend import core
 Value = Any
 
 _ELEMENTWISE = frozenset(
-    "abs add add_any and atan2 cbrt ceil clamp convert_element_type copy cos cosh div eq erf erf_inv exp exp2 expm1"
-    " floor ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round"
-    " rsqrt select_n sign sin sinh sqrt square stop_gradient sub tan tanh xor".split()
+    """
+    abs add add_any and atan2 cbrt ceil clamp convert_element_type copy cos cosh div eq erf erf_inv exp exp2 expm1 floor
+    ge gt integer_pow is_finite le log log1p logistic lt max min mul ne neg nextafter not or pow rem round rsqrt
+    select_n sign sin sinh sqrt square stop_gradient sub tan tanh xor
+    """.split()  # noqa: SIM905 (fifty names in quotes of their own read worse)
 )
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 
@@ -183,7 +185,11 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
 def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Value]:
     body, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
     values = [_apart(value, max_size) for value in values[: num_consts + num_carry]] + values[num_consts + num_carry :]
-    consts, init, xs = values[:num_consts], values[num_consts : num_consts + num_carry], values[num_consts + num_carry :]
+    consts, init, xs = (
+        values[:num_consts],
+        values[num_consts : num_consts + num_carry],
+        values[num_consts + num_carry :],
+    )
 
     def run(carry: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         results = _evaluate(body.jaxpr, body.consts, [*consts, *carry, *x], _Limits(max_size, max_size))
@@ -192,7 +198,7 @@ def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Va
     if params["length"] == 1:
         carry, ys = run(init, [x[0] for x in xs])
         return [*carry, *(_as_objects(y)[None] if _is_apart(y) or not np.shape(y) else y[None] for y in ys)]
-    shapes = [np.shape(value) if _is_apart(value) else None for value in init]
+    shapes = [np.shape(value) for value in init]
 
     def pack(values: Sequence[Value]) -> list[Any]:
         return [list(value.flat) if _is_apart(value) else value for value in values]
@@ -200,7 +206,7 @@ def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Va
     def unpack(values: Sequence[Any]) -> list[Value]:
         return [_objects(v, s) if isinstance(v, list) else v for v, s in zip(values, shapes, strict=True)]
 
-    def step(carry, x):
+    def step(carry: Any, x: Any) -> Any:
         carry, ys = run(unpack(carry), x)
         return pack(carry), [_whole(y) for y in ys]
 

@@ -38,7 +38,7 @@ class Evolution:
     checkpoint_seconds: float = 15.0
     """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("population_size", "generations"):
             if getattr(self, name) < 1:
                 raise ValueError(f"evolution.{name}: got {getattr(self, name)}; a whole number above 0 is needed")

@@ -1,0 +1,60 @@
+"""A scalarized function computes what it did before."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meta import scalarize
+
+
+def looped(step, length=4):
+    """A function whose body runs in a scan, where arrays are taken apart."""
+
+    def function(x, matrix):
+        return jax.lax.scan(lambda carry, i: step(carry, i, matrix), x, jnp.arange(float(length)))
+
+    return function
+
+
+BODIES = {
+    "elementwise": lambda x, i, m: (jnp.tanh(x) * 0.5 + jnp.where(x > 0, x, -2 * x) / (1 + i), x**2),
+    "indexing": lambda x, i, m: (x[::-1] + x[0] - x[-1], (x[2], x[1:4])),
+    "stacking": lambda x, i, m: (jnp.stack([x[4], x[3], x[2], i, x[0]]), jnp.concatenate([x, x[:2]])),
+    "matrix product": lambda x, i, m: (jnp.tanh(m @ x), m * x),
+    "sums": lambda x, i, m: (x / (1 + x.sum() ** 2), jnp.outer(x, x).sum(0)),
+    "shapes": lambda x, i, m: (x.reshape(5, 1).T[0] + 1, jnp.broadcast_to(x[:, None], (5, 2)) * jnp.ones((5, 2))),
+    "gradient": lambda x, i, m: (x - 0.1 * jax.grad(lambda y: jnp.sum(jnp.sin(y[1:] * y[:-1])))(x), i),
+    "traced index": lambda x, i, m: (jnp.roll(x, 1), x[i.astype(int)]),
+    "sorting": lambda x, i, m: (jnp.sort(x)[::-1] * 0.9, jnp.argmax(x)),
+    "random": lambda x, i, m: (x + jax.random.normal(jax.random.fold_in(jax.random.key(3), i.astype(int)), (5,)), i),
+    "inner loop": lambda x, i, m: jax.lax.scan(lambda y, j: (y * j + i, y.sum()), x, jnp.arange(3.0)),
+    "loop of one": lambda x, i, m: jax.lax.scan(lambda y, j: (y + j + i, (y, y[0])), x, jnp.ones((1, 5))),
+    "conditional": lambda x, i, m: (jax.lax.cond(i > 1, lambda y: y + 1, lambda y: -y, x), i),
+    "while": lambda x, i, m: (jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y + 1, x), i),
+    "custom derivative": lambda x, i, m: (jax.nn.relu(x) - jax.nn.softplus(x), jax.nn.logsumexp(x)),
+    "padding": lambda x, i, m: (jnp.pad(x, (1, 2), constant_values=2.0)[1:6], jax.lax.pad(x, 0.0, [(-1, 0, 1)])),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("max_size", [0, 5, 30])
+def test_results_are_those_of_the_function(name, max_size):
+    function = looped(BODIES[name])
+    x = jax.random.normal(jax.random.key(0), (3, 5))
+    matrix = jax.random.normal(jax.random.key(1), (5, 5))
+    expected = jax.vmap(function, (0, None))(x, matrix)
+    found = jax.jit(jax.vmap(scalarize(function, max_size=max_size), (0, None)))(x, matrix)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_a_batch_of_small_vectors_is_taken_apart_in_the_loop():
+    function = scalarize(looped(lambda x, i, m: (jnp.sin(x) + x[::-1], None)))
+    text = str(jax.make_jaxpr(jax.vmap(function, (0, None)))(jnp.ones((7, 5)), jnp.ones((5, 5))))
+    body = text[text.index("scan[") :]
+    assert "f32[7] = sin" in body
+    assert "f32[7,5] = sin" not in body
