@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from meta.scalarize import scalarize
@@ -250,11 +251,16 @@ def _evaluate(
         outcomes = jax.lax.map(lambda v: evaluate_chunk(v, keys), vectors.reshape(chunks, chunk, -1))
         return jax.tree.map(lambda x: x.reshape(-1), outcomes)
 
+    def evaluate_share(vectors: jax.Array, keys: jax.Array) -> Outcome:
+        # Everybody gets every outcome, so that each device goes on alone, in the same order of sums.
+        return jax.tree.map(lambda x: jax.lax.all_gather(x, "members", tiled=True), evaluate_local(vectors, keys))
+
+    evaluate_all = evaluate_local
     if len(devices) > 1:
-        mesh = jax.make_mesh((len(devices),), ("members",), devices=devices)
-        evaluate_all = jax.shard_map(evaluate_local, mesh=mesh, in_specs=(P("members"), P()), out_specs=P("members"))
-    else:
-        evaluate_all = evaluate_local
+        mesh = Mesh(np.array(devices), ("members",))
+        evaluate_all = jax.shard_map(
+            evaluate_share, mesh=mesh, in_specs=(P("members"), P()), out_specs=P(), check_vma=False
+        )
 
     def evaluate(vectors: jax.Array, keys: jax.Array) -> Outcome:
         padding = len(devices) * chunks * chunk - evolution.population_size
