@@ -49,7 +49,7 @@ def zd_policy(
 
     Args:
       game: the game that is repeated.
-      chi: extortion factor, at least 1; 1 is tit for tat's fairness.
+      chi: extortion factor, above 1; how near to 1 it can come depends on the discount.
       phi: scale; None takes the middle of what is feasible.
       discount: in (0, 1).
       player: 0 for the row player, 1 for the column player.

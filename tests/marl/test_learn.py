@@ -1,0 +1,118 @@
+"""The inner loop against the same learning written out in float64 NumPy."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import InfinitelyRepeated, chicken, prisoners_dilemma
+from marl import Learner, learn, make_opponent, memory_one, mfos, naive, play, shaping_trial
+from meta import scalarize
+
+GAME = InfinitelyRepeated(prisoners_dilemma)
+STEPS = 12
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def values(first, second, discount=0.96):
+    """Both discounted returns by a linear solve in float64; the second player's logits are in its own view."""
+    p, q = sigmoid(first), sigmoid(second)[[0, 1, 3, 2, 4]]
+    joint = np.stack([p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)], -1)
+    visits = np.linalg.solve(np.eye(4) - discount * joint[1:].T, joint[0])
+    return visits @ [-1, -3, 0, -2], visits @ [-1, 0, -3, -2]
+
+
+def gradient(function, x):
+    h = 1e-6
+    return np.array([(function(x + h * e) - function(x - h * e)) / (2 * h) for e in np.eye(len(x))])
+
+
+def test_two_naive_learners_follow_their_exact_gradients():
+    learners = [naive(partial(GAME.value, player), learning_rate=0.7) for player in (0, 1)]
+    history = jax.jit(lambda key: learn(key, GAME, learners, num_updates=STEPS, keep_trajectories=True))(jax.random.key(3))
+    first, second = (np.asarray(t.action[0, 0], np.float64) for t in history.trajectories)
+    for step in range(STEPS):
+        for trajectory, expected in zip(history.trajectories, (first, second), strict=True):
+            np.testing.assert_allclose(trajectory.action[step, 0], expected, rtol=2e-3, atol=2e-3)
+        own, other = values(first, second)
+        assert float(history.rewards[0][step]) == pytest.approx(0.04 * own, rel=1e-3)
+        assert float(history.rewards[1][step]) == pytest.approx(0.04 * other, rel=1e-3)
+        up = gradient(lambda x, second=second: values(x, second)[0], first)
+        down = gradient(lambda x, first=first: values(first, x)[1], second)
+        first, second = first + 0.7 * up, second + 0.7 * down
+
+
+def test_two_naive_learners_defect_on_average_as_the_paper_measured():
+    learners = [naive(partial(GAME.value, player)) for player in (0, 1)]
+    batch = jax.vmap(lambda key: learn(key, GAME, learners, num_updates=100).rewards)
+    means = [float(x.mean()) for x in jax.jit(batch)(jax.random.split(jax.random.key(0), 1024))]
+    # The paper's public code, 4096 pairs: -1.983 for both, standard error about 0.005.
+    assert means == pytest.approx([-1.983, -1.983], abs=0.03)
+
+
+def test_a_trial_of_the_shaper_is_the_papers_meta_game():
+    shaper = mfos()
+    parameters = shaper.init(jax.random.key(1))
+    w = {name: np.asarray(x, np.float64) for name, x in parameters.items()}
+    opponent = make_opponent("naive", GAME)
+    history = jax.jit(
+        lambda key: play(key, GAME, shaper.learner(parameters), opponent, meta_steps=STEPS, keep_trajectories=True)
+    )(jax.random.key(4))
+    own, theta = (np.asarray(t.action[0, 0], np.float64) for t in history.trajectories)  # the random first step
+    for step in range(STEPS + 1):
+        np.testing.assert_allclose(history.trajectories[0].action[step, 0], own, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(history.trajectories[1].action[step, 0], theta, rtol=2e-3, atol=2e-3)
+        assert float(history.rewards[0][step]) == pytest.approx(0.04 * values(own, theta)[0], rel=2e-3)
+        theta = theta + gradient(lambda x, own=own: values(own, x)[1], theta)
+        seen = sigmoid(np.concatenate([own, theta]))  # both policies, after the opponent's learning step
+        own = np.tanh(seen @ w["w1"] + w["b1"]) @ w["w2"] + w["b2"]
+
+
+def test_taking_a_trial_apart_into_scalars_changes_nothing():
+    shaper = mfos()
+    trial = shaping_trial(GAME, shaper, make_opponent("naive", GAME), meta_steps=STEPS)
+    parameters, keys = shaper.init(jax.random.key(0)), jax.random.split(jax.random.key(2), 6)
+    plain, scalars = (jax.jit(jax.vmap(f, (None, 0)))(parameters, keys) for f in (trial, scalarize(trial)))
+    np.testing.assert_allclose(plain.fitness, scalars.fitness, rtol=1e-4)
+    np.testing.assert_allclose(plain.metrics["opponent_return"], scalars.metrics["opponent_return"], rtol=1e-4)
+
+
+def test_the_shapers_parameters_stay_what_they_are_and_its_first_step_is_random():
+    shaper = mfos(hidden_units=4)
+    learner = shaper.learner(jax.tree.map(lambda x: x * 0, shaper.init(jax.random.key(0))))
+    history = play(jax.random.key(1), GAME, learner, memory_one([0.5] * 5), meta_steps=3, keep_trajectories=True)
+    actions = np.asarray(history.trajectories[0].action[:, 0])
+    assert (actions[0] != 0).all()
+    np.testing.assert_array_equal(actions[1:], 0)  # what a network of zeros plays, throughout
+
+
+def test_learners_in_several_environments_get_trajectories_by_step_and_environment():
+    shapes = []
+
+    def update(key, state, trajectory):
+        shapes.append(jax.tree.map(jnp.shape, trajectory))
+        return state, {"reward": trajectory.reward.mean()}
+
+    def act(key, state, obs):
+        return jnp.zeros((*obs.shape[:-1], 1)), state, {"value": obs.sum(-1)}
+
+    game = InfinitelyRepeated(chicken, 0.0)
+    learner = Learner(lambda key: (), act, update)
+    history = learn(jax.random.key(0), game, [learner, learner], num_updates=2, steps_per_update=3, num_envs=4)
+    assert shapes[0].obs == (3, 4, 2)
+    assert shapes[0].action == (3, 4, 1)
+    assert shapes[0].reward == shapes[0].done == (3, 4)
+    assert shapes[0].extras == {"value": (3, 4)}
+    assert shapes[0].others == ((3, 4, 1),)
+    # Each plays its first action half of the time: (0 - 1 + 1 - 100) / 4.
+    np.testing.assert_allclose(history.metrics[0]["reward"], [-25.0, -25.0], rtol=1e-5)
+
+
+def test_a_learner_for_each_player_is_needed():
+    with pytest.raises(ValueError, match="learners: got 1; InfinitelyRepeated has 2 players"):
+        learn(jax.random.key(0), GAME, [memory_one([0.5] * 5)], num_updates=1)
