@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -36,14 +36,17 @@ def load(cls: type[Config], command: str, source: str) -> Config:
     """
     if source in presets(command):
         return from_text(cls, (resources.files(__name__) / command / f"{source}.yaml").read_text(), f"preset {source}")
-    path = Path(source)
-    if not path.is_file():
+    if not Path(source).is_file():
         raise ConfigError(f"preset: got {source!r}; {one_of(source, presets(command))}, or the path of a YAML file")
+    return from_file(cls, Path(source))
+
+
+def from_file(cls: type[Config], path: Path) -> Config:
+    """A config from a YAML file; every key is checked."""
     try:
-        text = path.read_text()
+        return from_text(cls, path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: cannot be read as text ({error})") from None
-    return from_text(cls, text, source)
+        raise ConfigError(f"{path}: cannot be read as text ({error})") from None
 
 
 def from_text(cls: type[Config], text: str, where: str) -> Config:
@@ -102,13 +105,13 @@ def one_of(got: str, names: Sequence[str]) -> str:
 def _typed(kind: Any, value: Any, where: str) -> Any:
     from typeguard import TypeCheckError, check_type
 
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind is float and isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
-        with contextlib.suppress(ValueError):
-            return float(value)
     if isinstance(value, list):
-        value = tuple(float(x) if isinstance(x, int) else x for x in value)
+        parts = set(get_args(kind)) - {type(None)}
+        if len(parts) == 1 and get_origin(part := parts.pop()) is tuple and len(get_args(part)) == len(value):
+            return tuple(_typed(one, x, where) for one, x in zip(get_args(part), value, strict=True))
+    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):  # text too, for YAML 1.1 reads 1e-3 as that
+            return float(value)
     try:
         if isinstance(value, bool) and kind is not bool:
             raise TypeCheckError("")
@@ -144,8 +147,9 @@ def parse(default: Config, arguments: Sequence[str], program: str, description: 
     message = " ".join(line for line in lines[1 : lines.index("", 1) if "" in lines[1:] else None])
     if unknown := re.match(r"Unrecognized options: (\S+?)(,|$)", message):
         flags = [f"--{name}" for name in _flags(type(default))]
-        raise ConfigError(f"unknown option {unknown[1]}; {one_of(unknown[1], flags)}")
-    raise ConfigError(re.sub(r"^Error parsing ", "", message))
+        kind = "option" if unknown[1].startswith("-") else "argument"
+        raise ConfigError(f"unknown {kind} {unknown[1]}; {one_of(unknown[1], flags)}")
+    raise ConfigError(re.sub(r"^(Error parsing |\w+: (?=[\w.]+: ))", "", message))
 
 
 def _flags(cls: Any, prefix: str = "") -> list[str]:

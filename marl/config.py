@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import field
 
+from configs import one_of
 from games import InfinitelyRepeated, MatrixGame, matrix_games
 from marl.learn import Learner
 from marl.strategies import make_opponent
@@ -59,8 +60,6 @@ class ShapingConfig:
     def make_game(self) -> InfinitelyRepeated:
         """The game that is played."""
         if self.game not in matrix_games:
-            from configs import one_of
-
             raise ValueError(f"game: got {self.game!r}; {one_of(self.game, list(matrix_games))}")
         payoffs = matrix_games[self.game]
         rows = [

@@ -99,8 +99,7 @@ def _trial_payoffs(trials: Any, opponent: str) -> Any:
 def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd: dict[str, Any]) -> Any:
     figure, axes = _axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (4.6, 4.4))
     corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
-    middle = corners.mean(0)
-    hull = corners[np.argsort(np.arctan2(*(corners - middle).T))]
+    hull = np.array(_convex_hull(corners.tolist()))
     (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
     for name, corner in zip(STATES[1:], corners, strict=True):
         axes.annotate(name, corner, textcoords="offset points", xytext=(5, 5), color=GREY, fontsize=8)
@@ -120,6 +119,22 @@ def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd:
     axes.set_title("each policy against 1,000 random memory-one co-players", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return figure
+
+
+def _convex_hull(points: list[list[float]]) -> list[list[float]]:
+    """The corners of the hull in order, by Andrew's monotone chain; two where all points lie on a line."""
+    sides: list[list[list[float]]] = []
+    for ordered in (sorted(points), sorted(points, reverse=True)):
+        side: list[list[float]] = []
+        for x, y in ordered:
+            while len(side) > 1:
+                (ax, ay), (bx, by) = side[-2:]
+                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                    break
+                side.pop()
+            side.append([x, y])
+        sides.append(side[:-1])
+    return sides[0] + sides[1]
 
 
 def _policy(trials: Any) -> Any:

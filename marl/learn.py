@@ -14,7 +14,10 @@ Metrics = dict[str, jax.Array]
 
 
 class Trajectory(NamedTuple):
-    """What one player saw and did between two updates; leading axes are steps and environments, `[T, N]`."""
+    """What one player saw and did between two updates.
+
+    Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere.
+    """
 
     obs: jax.Array  # [T, N, ...], before the action
     action: jax.Array  # [T, N, ...]

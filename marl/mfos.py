@@ -6,14 +6,15 @@ PRESET is one of the presets below or the path of a YAML file. A stopped run goe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import re
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,76 +59,74 @@ class ResumeOptions:
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill saves, as Ctrl-C does
-    warn = partial(_say, "")
     try:
-        config, run, quiet = _begin(arguments, warn)
+        config, run, quiet = _begin(arguments)
     except (configs.ConfigError, FileExistsError) as error:
-        return _say("", str(error), 2)
+        return _say(str(error), 2)
     except OSError as error:
-        return _say("", f"out: cannot be written to: {_plain(error)}", 2)
+        return _say(f"out: cannot be written to: {_plain(error)}", 2)
     try:
         _train(config, run, Console(quiet=quiet))
     except KeyboardInterrupt:
-        return _say("", f"stopped; go on with {PROGRAM} --resume {run.path}", 130)
-    except NonFiniteFitness as error:
-        return _say("", str(error), 1)
+        return _say(f"stopped; go on with {PROGRAM} --resume {run.path}", 130)
+    except (NonFiniteFitness, ValueError) as error:
+        return _say(str(error), 1)
     except OSError as error:
-        kept = f"what was saved stays usable: {PROGRAM} --resume {run.path}"
-        return _say("", f"{_plain(error)}; {kept}", 1)
+        return _say(f"{run.path}: {_plain(error)}; what was saved stays usable: {PROGRAM} --resume {run.path}", 1)
     return 0
 
 
-def _say(_: str, message: str, status: int = 0) -> int:
+def _say(message: str, status: int = 0) -> int:
     print(f"{PROGRAM}: {message}", file=sys.stderr)
     return status
 
 
 def _plain(error: OSError) -> str:
-    return " ".join((f"{error.filename}: {error.strerror}" if error.strerror else str(error)).split())
+    """An OSError as words in one line, with the file if it is known."""
+    if not error.strerror:
+        return " ".join(str(error).split())
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
-def _begin(arguments: Sequence[str], warn: Any) -> tuple[ShapingConfig, RunDirectory, bool]:
+def _begin(arguments: Sequence[str]) -> tuple[ShapingConfig, RunDirectory, bool]:
+    """The config, the run directory and whether to be quiet; nothing is written before all of it fits."""
     presets = configs.presets("mfos")
-    if not arguments or arguments[0] in ("-h", "--help"):
-        text = f"{__doc__.strip()}\n\nPresets: {', '.join(presets)}\n"
-        if not arguments:
-            raise configs.ConfigError(f"preset: none given; one of {', '.join(presets)}, or a YAML file, is needed")
-        configs.parse(Options(), ["--help"], f"{PROGRAM} PRESET", text)
-    if arguments[0].startswith("-"):
-        resume = _resume_options(arguments)
+    if not arguments:
+        raise configs.ConfigError(f"preset: none given; one of {', '.join(presets)}, or a YAML file, is needed")
+    if arguments[0] in ("-h", "--help"):
+        configs.parse(
+            Options(), ["--help"], f"{PROGRAM} PRESET", f"{_description()}\n\nPresets: {', '.join(presets)}\n"
+        )
+    if any(argument.split("=")[0] == "--resume" for argument in arguments):
+        if not arguments[0].startswith("-"):
+            raise configs.ConfigError(
+                f"preset: got {arguments[0]!r}; none is needed with --resume, the directory has it"
+            )
+        resume = configs.parse(ResumeOptions(""), arguments, PROGRAM, "Goes on with a run that was stopped.")
         path = Path(resume.resume)
         if not (path / "config.yaml").is_file():
             raise configs.ConfigError(
                 f"--resume: got {resume.resume!r}; the directory of a run (with config.yaml) is needed"
             )
-        text = (path / "config.yaml").read_text()
-        config = configs.from_text(ShapingConfig, text, str(path / "config.yaml"))
-        return config, RunDirectory(path, warn), resume.quiet
+        return configs.from_file(ShapingConfig, path / "config.yaml"), RunDirectory(path, _say), resume.quiet
     preset, *rest = arguments
-    default = configs.load(Options, "mfos", preset)
-    options = configs.parse(default, rest, f"{PROGRAM} {preset}", __doc__)
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(ShapingConfig)}
-    config = ShapingConfig(**values)
+    if preset.startswith("-"):
+        raise configs.ConfigError(f"preset: got {preset!r} first; one of {', '.join(presets)} or a YAML file is needed")
+    options = configs.parse(configs.load(Options, "mfos", preset), rest, f"{PROGRAM} {preset}", _description())
+    config = ShapingConfig(**{field.name: getattr(options, field.name) for field in dataclasses.fields(ShapingConfig)})
     text = configs.to_text(config)
     if options.out:
-        return config, RunDirectory.create(Path(options.out), text, warn), options.quiet
+        return config, RunDirectory.create(Path(options.out), text, _say), options.quiet
     name = re.sub(r"[^\w.=-]+", "-", f"{Path(preset).stem}-{config.opponent}-{config.seed}").strip("-")
-    number = 1
-    while True:
+    for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        try:
-            return config, RunDirectory.create(path, text, warn), options.quiet
-        except FileExistsError:
-            number += 1
+        with contextlib.suppress(FileExistsError):
+            return config, RunDirectory.create(path, text, _say), options.quiet
+    raise AssertionError("there is always a free name")
 
 
-def _resume_options(arguments: Sequence[str]) -> ResumeOptions:
-    if not any(argument.split("=")[0] == "--resume" for argument in arguments):
-        presets = ", ".join(configs.presets("mfos"))
-        raise configs.ConfigError(
-            f"preset: got {arguments[0]!r} first; one of {presets}, a YAML file or --resume is needed"
-        )
-    return configs.parse(ResumeOptions(""), arguments, PROGRAM, "Goes on with a run that was stopped.")
+def _description() -> str:
+    return (__doc__ or "").strip()
 
 
 def _train(config: ShapingConfig, run: RunDirectory, console: Console) -> None:
@@ -157,62 +156,42 @@ def _train(config: ShapingConfig, run: RunDirectory, console: Console) -> None:
             report=progress,
         )
     parameters = evolved.parameters if config.seeds > 1 else jax.tree.map(lambda x: x[None], evolved.parameters)
-    trials = _evaluate(config, keys, parameters)
+
+    @jax.jit
+    @jax.vmap
+    def evaluate(key: jax.Array, parameters: Any) -> Trials:
+        # A key that no generation drew from: `evolve` splits its own.
+        key, options = jax.random.fold_in(key, 2**32 - 1), {"num_trials": config.evaluation_trials}
+        return play_trials(key, game, shaper, parameters, opponent, meta_steps=config.meta_steps, **options)
+
+    trials = jax.tree.map(np.asarray, evaluate(keys, parameters))
     runs = [
         {"seed": config.seed + i} | report.analyse(game, jax.tree.map(lambda x, i=i: x[i], trials))
         for i in range(config.seeds)
     ]
     result = report.pool(runs)
     first = jax.tree.map(lambda x: x[0], trials)
-    files = figures.draw(
-        run.figures,
-        game,
-        config.opponent,
-        evolved.metrics,
-        trials,
-        report.scatter(game, first, result["zd"]),
-        result["zd"],
-    )
-    done = len(evolved.metrics["fitness"]) - evolved.first_generation
+    scatter = report.scatter(game, first, result["zd"])
+    files = figures.draw(run.figures, game, config.opponent, evolved.metrics, trials, scatter, result["zd"])
+    done = evolution.generations - evolved.first_generation
     summary = {
         "game": config.game,
         "opponent": config.opponent,
         "shaper": "mfos",
         **result,
         "seed": config.seed,
+        "seeds": config.seeds,
         "generations": evolution.generations,
         "num_meta_steps": report.num_meta_steps(config),
         "wall_seconds": time.perf_counter() - STARTED,
         "seconds_to_compile": evolved.seconds_to_compile,
-        "meta_steps_per_second": per_generation * done / evolved.seconds_to_run if done else 0.0,
+        "meta_steps_per_second": per_generation * done / evolved.seconds_to_run if done else None,
         "versions": report.versions(),
         "devices": report.devices(),
         "runs": runs,
     }
-    run.write("summary.json", json.dumps(summary, indent=2) + "\n")
+    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     report.print_result(console, config, summary, run.path, files)
-
-
-def _evaluate(config: ShapingConfig, keys: jax.Array, parameters: Any) -> Trials:
-    """Fresh trials of every seed's shaper, `[K, trials, ...]`; their keys are none that evolution used."""
-    game, opponent = config.make_game(), config.make_opponent()
-    shaper = mfos(game.num_logits, hidden_units=config.hidden_units)
-
-    @jax.jit
-    @jax.vmap
-    def evaluate(key: jax.Array, parameters: Any) -> Trials:
-        key = jax.random.fold_in(key, 2**32 - 1)  # a generation's number never gets there
-        return play_trials(
-            key,
-            game,
-            shaper,
-            parameters,
-            opponent,
-            meta_steps=config.meta_steps,
-            num_trials=config.evaluation_trials,
-        )
-
-    return jax.tree.map(np.asarray, evaluate(keys, parameters))
 
 
 if __name__ == "__main__":

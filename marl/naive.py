@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from marl.learn import Learner, Metrics, Trajectory
 
@@ -41,8 +42,10 @@ def naive(
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
         del key
-        other = trajectory.others[0][-1]  # the policy that the co-player played last
-        return PolicyState(state.logits + learning_rate * jax.grad(payoff)(state.logits, other)), {}
+        # The policies that the co-player played last: one, or one in each environment.
+        others = trajectory.others[0][-1].reshape(-1, trajectory.others[0].shape[-1])
+        gradients = jax.vmap(jax.grad(payoff), (None, 0))(state.logits, others)
+        return PolicyState(state.logits + learning_rate * gradients.mean(0)), {}
 
     return Learner(init, play_policy, update)
 
@@ -50,4 +53,4 @@ def naive(
 def play_policy(key: jax.Array, state: PolicyState, obs: jax.Array) -> tuple[jax.Array, PolicyState, tuple]:
     """Acts with the policy in the state, in every environment alike, whatever is seen."""
     del key
-    return state.logits, state, ()
+    return jnp.broadcast_to(state.logits, (*obs.shape[:-1], *state.logits.shape)), state, ()

@@ -60,13 +60,17 @@ def _zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, moments: d
     step = min(range(len(fits)), key=lambda i: (fits[i].phi <= 0, fits[i].residual))
 
     def verdict(i: int) -> dict[str, Any]:
-        return fits[i]._asdict() | {"extortionate": fits[i].extortionate, "meta_step": i + 1}
+        found = {name: value if np.isfinite(value) else None for name, value in fits[i]._asdict().items()}
+        return found | {"extortionate": fits[i].extortionate, "meta_step": i + 1}
 
     return verdict(step) | {"moments": {name: verdict(i) for name, i in moments.items()}}
 
 
 def pool(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several runs as one result: means over seeds, and their standard errors *between* seeds."""
+    """Several runs as one result: means over seeds, and their standard errors *between* seeds.
+
+    `zd` and `policy` are those of the first seed, for a mean of policies is nobody's; `runs` has the others'.
+    """
     if len(runs) == 1:
         return runs[0]
     pooled = dict(runs[0])
@@ -173,18 +177,17 @@ def print_result(
         table = Table("", "start", "CC", "CD", "DC", "DD", "zero-determinant fit", title=title, title_justify="left")
         for moment, policy in summary["policy"].items():
             found = summary["zd"]["moments"].get(moment)
-            words = f"chi {found['chi']:.2f}, residual {found['residual']:.3f}" if found else ""
+            words = f"chi {_number(found['chi'])}, residual {found['residual']:.3f}" if found else ""
             table.add_row(moment, *(f"{p:.3f}" for p in policy), words)
         console.print(table)
         console.print(_verdict(summary["zd"]), highlight=False)
     else:
         words = ", ".join(f"{moment} {policy[0]:.3f}" for moment, policy in summary["policy"].items())
         console.print(f"the shaper's probability of the first action: {words}", highlight=False)
-    console.print(
-        f"{summary['meta_steps_per_second'] / 1e6:.2f} M meta-steps/s; "
-        f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s",
-        highlight=False,
-    )
+    speed = summary["meta_steps_per_second"]
+    words = f"{speed / 1e6:.2f} M meta-steps/s; " if speed else ""
+    words += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
+    console.print(words, highlight=False)
     console.print(
         f"written to {path}: summary.json, metrics.jsonl, config.yaml, checkpoints", highlight=False, soft_wrap=True
     )
@@ -203,12 +206,16 @@ def _with_error(run: dict[str, Any], side: str) -> str:
 
 
 def _verdict(zd: dict[str, Any]) -> str:
-    if zd["chi"] is None:
+    if zd["residual"] is None:
         return "zero-determinant extortion is defined for prisoner's dilemmas only"
-    words = f"meta-step {zd['meta_step']} is nearest: chi = {zd['chi']:.2f}, residual {zd['residual']:.3f}"
+    words = f"meta-step {zd['meta_step']} is nearest: chi = {_number(zd['chi'])}, residual {zd['residual']:.3f}"
     if zd["extortionate"]:
         return f"[bold]zero-determinant extortion[/bold]: {words}"
     return f"no zero-determinant extortion: {words}"
+
+
+def _number(x: float | None) -> str:
+    return "undefined" if x is None else f"{x:.2f}"
 
 
 def _is_reference_setting(config: ShapingConfig) -> bool:

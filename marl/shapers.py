@@ -65,7 +65,7 @@ def mfos(num_logits: int = 5, *, hidden_units: int = 16) -> Shaper:
 
         def act(key: jax.Array, state: MFOSState, obs: jax.Array) -> tuple[jax.Array, MFOSState, tuple]:
             del key
-            logits = jnp.where(state.started, network(obs), state.first)
+            logits = jnp.where(state.started, jnp.vectorize(network, signature="(i)->(o)")(obs), state.first)
             return logits, state._replace(started=jnp.ones((), bool)), ()
 
         return Learner(begin, act, keep_state)

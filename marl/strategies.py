@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs import one_of
 from games import InfinitelyRepeated
 from marl.learn import Learner, keep_state
 from marl.naive import PolicyState, naive, play_policy
@@ -80,7 +81,7 @@ def _zd(game: InfinitelyRepeated, player: int, *, chi: float = 3.0, phi: float |
     return memory_one(zd_policy(game.payoffs, chi, phi, discount=game.discount, player=player).tolist())
 
 
-def _memory_one(game: InfinitelyRepeated, player: int, *, probabilities: Sequence[float]) -> Learner:
+def _memory_one(game: InfinitelyRepeated, player: int, *, probabilities: Sequence[float] = ()) -> Learner:
     del player
     if len(probabilities) != game.num_logits:
         raise ValueError(f"probabilities: got {len(probabilities)} of them; {game.num_logits} are needed")
@@ -120,16 +121,16 @@ def make_opponent(spec: str, game: InfinitelyRepeated, player: int = 1) -> Learn
     except (SyntaxError, ValueError):
         raise ValueError(f"opponent: got {spec!r}; a name such as naive, or name(setting=value), is needed") from None
     if name.id not in OPPONENTS:
-        near = difflib.get_close_matches(name.id, OPPONENTS, 3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"one of {', '.join(OPPONENTS)} is needed"
-        raise ValueError(f"opponent: got {name.id!r}; {hint}")
+        raise ValueError(f"opponent: got {name.id!r}; {one_of(name.id, list(OPPONENTS))}")
     make = OPPONENTS[name.id]
     allowed = [p.name for p in inspect.signature(make).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for setting, value in settings.items():
         if setting not in allowed:
             raise ValueError(f"opponent: {name.id} has no setting {setting!r}; it takes {', '.join(allowed) or 'none'}")
-        if not _numeric(value):
-            raise ValueError(f"opponent: {name.id}: {setting}: got {value!r}; a number is needed")
+        several = setting == "probabilities"
+        if not (isinstance(value, list | tuple) and all(map(_numeric, value)) if several else _numeric(value)):
+            kind = "a list of probabilities" if several else "a number"
+            raise ValueError(f"opponent: {name.id}: {setting}: got {value!r}; {kind} is needed")
     try:
         return make(game, player, **settings)
     except (TypeError, ValueError) as error:
@@ -137,6 +138,4 @@ def make_opponent(spec: str, game: InfinitelyRepeated, player: int = 1) -> Learn
 
 
 def _numeric(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_numeric, value))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -37,9 +37,8 @@ class Fit(NamedTuple):
 
 
 def is_dilemma(game: MatrixGame) -> bool:
-    """Whether the row player faces a prisoner's dilemma: T > R > P > S."""
-    r, s, t, p = game.row_payoffs
-    return t > r > p > s
+    """Whether both players face a prisoner's dilemma: T > R > P > S."""
+    return all(t > r > p > s for r, s, t, p in (game.seen_by(player)[0] for player in (0, 1)))
 
 
 def zd_policy(
@@ -57,7 +56,7 @@ def zd_policy(
     Raises:
       ValueError: if no such policy exists, naming the feasible range of phi.
     """
-    direction, _ = _directions(game, player)
+    direction = _directions(game, player)
     line = direction[0] - chi * direction[1]
     # p = (REPEAT + phi line) / discount with p0 = 0 must lie in [0, 1].
     low, high = 0.0, np.inf
@@ -74,7 +73,7 @@ def zd_policy(
         raise ValueError(f"zd: chi: got {chi}; no strategy of {game.name} enforces it at a discount of {discount}")
     if phi is None:
         phi = (low + high) / 2
-    if not max(low, 1e-12) - 1e-9 <= phi <= high + 1e-9:
+    if not (phi > 0 and low - 1e-9 <= phi <= high + 1e-9):
         raise ValueError(f"zd: phi: got {phi}; a number in [{low:.4g}, {high:.4g}] is needed for chi = {chi}")
     return np.concatenate([[0.0], np.clip((REPEAT + phi * line) / discount, 0, 1)])
 
@@ -90,7 +89,7 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, player:
     """
     probabilities = np.asarray(probabilities, float)
     left = discount * probabilities[1:] + (1 - discount) * probabilities[0] - REPEAT
-    columns = np.stack(_directions(game, player)[0], axis=1)
+    columns = np.stack(_directions(game, player), axis=1)
     (a, b), *_ = np.linalg.lstsq(columns, left, rcond=None)
     residual = float(np.sqrt(np.mean((left - columns @ np.array([a, b])) ** 2)))
     return Fit(float(-b / a) if a else float("nan"), float(a), residual)
@@ -112,6 +111,6 @@ def payoffs_against_random(
     return (1 - discount) * own, (1 - discount) * other
 
 
-def _directions(game: MatrixGame, player: int) -> tuple[tuple[np.ndarray, np.ndarray], tuple[float, float]]:
+def _directions(game: MatrixGame, player: int) -> tuple[np.ndarray, np.ndarray]:
     own, other = (np.asarray(payoffs, float) for payoffs in game.seen_by(player))
-    return (own - own[3], other - other[3]), (own[3], other[3])
+    return own - own[3], other - other[3]

@@ -113,7 +113,8 @@ def evolve(
     if store and (found := store.restore(state)):
         generation, state = found
         rows = store.metrics()
-    call = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
+    if generation < evolution.generations:
+        call = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
     seconds_to_compile = time.perf_counter() - started
 
     seconds, saved_at, per_call, first_generation = 0.0, time.perf_counter(), 1, generation
@@ -129,14 +130,14 @@ def evolve(
                 {"generation": generation + i + 1} | {name: buffer[i].tolist() for name, buffer in buffers.items()}
                 for i in range(count)
             ]
+            if store:
+                store.append(new)  # before the state moves on: a checkpoint never lacks the metrics up to it
             state, generation, seconds = new_state, generation + count, seconds + elapsed
             rows += new
             per_call = int(np.clip(SECONDS_PER_CALL / max(elapsed / count, 1e-6), 1, MAX_GENERATIONS_PER_CALL))
-            if store:
-                store.append(new)
-                if time.perf_counter() - saved_at >= evolution.checkpoint_seconds:
-                    store.save(generation, state)
-                    saved_at = time.perf_counter()
+            if store and time.perf_counter() - saved_at >= evolution.checkpoint_seconds:
+                store.save(generation, state)
+                saved_at = time.perf_counter()
             if report:
                 report(generation, {name: buffer[-1] for name, buffer in buffers.items()}, seconds)
     except KeyboardInterrupt:
@@ -166,7 +167,7 @@ def _check_finite(non_finite: np.ndarray, generation: int, evolution: Evolution)
 
 
 def _first_state(strategy: Any, params: Any, init: Callable[[jax.Array], Any], key: jax.Array) -> Any:
-    init_key, state_key = jax.random.split(key)
+    init_key, state_key, _ = jax.random.split(key, 3)  # the third is for the generations
     if hasattr(strategy, "num_populations"):
         keys = jax.random.split(init_key, strategy.num_populations)
         means = jax.vmap(lambda k: ravel_pytree(init(k))[0])(keys)
@@ -202,7 +203,8 @@ def _generation(
     generation: jax.Array,
     state: Any,
 ) -> tuple[Any, dict[str, jax.Array]]:
-    drawn = jax.random.split(jax.random.fold_in(key, generation), 2 + num_trials)
+    run_key = jax.random.split(key, 3)[2]
+    drawn = jax.random.split(jax.random.fold_in(run_key, generation), 2 + num_trials)
     ask_key, tell_key, trial_keys = drawn[0], drawn[1], drawn[2:]
     population, state = strategy.ask(ask_key, state, params)
     fitness, metrics = evaluate(population, trial_keys)
@@ -239,7 +241,7 @@ def _evaluate(
 
     def evaluate_chunk(vectors: jax.Array, keys: jax.Array) -> Outcome:
         # The wider axis goes last, where the vector units work.
-        if num_trials > chunk:
+        if num_trials > evolution.population_size:
             outcomes = jax.vmap(lambda vector: jax.vmap(lambda key: one(vector, key))(keys))(vectors)
             return jax.tree.map(lambda x: x.mean(1), outcomes)
         outcomes = jax.vmap(lambda key: jax.vmap(lambda vector: one(vector, key))(vectors))(keys)

@@ -6,7 +6,10 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,26 +30,40 @@ class RunDirectory:
       path: the directory.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], None] = lambda message: None):
+    def __init__(self, path: Path, warn: Callable[[str], Any] = lambda message: None):
         self.path, self._warn = path, warn
+        self._absolute = path.resolve()  # Orbax takes nothing else
         self._lock = (path / ".lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise FileExistsError(f"{path}: another run is writing there") from None
+        for unfinished in (self._absolute / "checkpoints").glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
 
     @classmethod
-    def create(cls, path: Path, config: str, warn: Callable[[str], None] = lambda message: None) -> RunDirectory:
+    def create(cls, path: Path, config: str, warn: Callable[[str], Any] = lambda message: None) -> RunDirectory:
         """Begins a run in a new or empty directory.
 
         Raises:
           FileExistsError: if there is something in it already.
+          OSError: if it cannot be written to; what was made is removed again.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise FileExistsError(f"{path}: already holds something; name another, or go on with --resume {path}")
+        new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path, warn)
-        run.write("config.yaml", config)
+        if (path / "config.yaml").exists():  # somebody else's, between the look and the lock
+            raise FileExistsError(f"{path}: another run has just begun there")
+        try:
+            run.write("config.yaml", config)
+        except OSError:
+            for name in (".lock", ".config.yaml"):
+                (path / name).unlink(missing_ok=True)
+            if new:
+                path.rmdir()
+            raise
         return run
 
     @property
@@ -67,22 +84,21 @@ class RunDirectory:
             file.writelines(json.dumps(row) + "\n" for row in rows)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics of every generation so far."""
-        with (self.path / "metrics.jsonl").open() as file:
-            return [json.loads(line) for line in file]
+        """The metrics of every generation so far; a last line cut short by a fault is left out."""
+        rows: list[dict[str, Any]] = []
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError), (self.path / "metrics.jsonl").open() as file:
+            for line in file:
+                rows.append(json.loads(line))  # one by one: those before a bad line are kept
+        return rows
 
     def save(self, generation: int, state: Any) -> None:
         """Saves the state after a generation; the newest three checkpoints are kept."""
-        target = self.path / "checkpoints" / f"{generation:08d}"
+        target = self._absolute / "checkpoints" / f"{generation:08d}"
         if target.exists():
             return
         leaves = _to_numpy(state)
-        contents = {
-            "state": {f"{i:04d}": leaf for i, leaf in enumerate(leaves)},
-            "metrics_position": np.array((self.path / "metrics.jsonl").stat().st_size),
-            "digest": _digest(leaves),
-        }
-        with _plain_errors(target):
+        contents = {"state": {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}, "digest": _digest(leaves)}
+        with _uninterrupted(), _plain_errors(self.path / "checkpoints" / target.name):
             _checkpointer().save(target, contents)
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             shutil.rmtree(old, ignore_errors=True)
@@ -90,31 +106,34 @@ class RunDirectory:
     def restore(self, like: Any) -> tuple[int, Any] | None:
         """The newest whole checkpoint as (generation, state of the structure of `like`); None if there is none.
 
-        Metrics of later generations are dropped: they come again.
+        Damaged ones are reported and renamed. Metrics of later generations are dropped: they come again.
+
+        Raises:
+          ValueError: if a checkpoint belongs to other settings.
         """
+        found = None
         for path in reversed(self._checkpoints()):
             try:
-                contents = _checkpointer().restore(path)
+                with _plain_errors(path):
+                    contents = _checkpointer().restore(path)
                 leaves = [contents["state"][name] for name in sorted(contents["state"])]
-                state = _from_numpy(leaves, like)
                 if not np.array_equal(contents["digest"], _digest(leaves)):
-                    raise ValueError("its contents do not match their digest")
-                position = int(contents["metrics_position"])
-                metrics = self.path / "metrics.jsonl"
-                if metrics.stat().st_size < position:
-                    raise ValueError("metrics.jsonl is shorter than it was")
-            except Exception as error:  # whatever a damaged file makes the reader raise
-                reason = " ".join(str(error).split())
-                self._warn(f"checkpoint {path.name} is damaged and left out ({reason[:150]})")
+                    raise OSError("its contents do not match their digest")
+                if len(self.metrics()) < int(path.name):
+                    raise OSError("metrics.jsonl is shorter than it was")
+            except (OSError, KeyError, ValueError) as error:
+                self._warn(f"checkpoint {path.name} is damaged and left out ({' '.join(str(error).split())[:120]})")
+                path.rename(path.with_name(f"{path.name}.damaged"))
                 continue
-            with metrics.open("r+b") as file:
-                file.truncate(position)
-            return int(path.name), state
-        (self.path / "metrics.jsonl").unlink(missing_ok=True)
-        return None
+            found = int(path.name), _from_numpy(leaves, like)
+            break
+        generation = found[0] if found else 0
+        kept = self.metrics()[:generation]
+        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+        return found
 
     def _checkpoints(self) -> list[Path]:
-        return sorted(path for path in (self.path / "checkpoints").glob("*") if path.name.isdigit())
+        return sorted(path for path in (self._absolute / "checkpoints").glob("*") if path.name.isdigit())
 
 
 def _checkpointer() -> Any:
@@ -124,14 +143,40 @@ def _checkpointer() -> Any:
 
 
 @contextlib.contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """A failure to write as an OSError, whichever library noticed it."""
+def _uninterrupted() -> Iterator[None]:
+    """Puts Ctrl-C and SIGTERM off until the end: a checkpoint is whole or not there."""
+    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
+        yield
+        return
+    received: list[tuple[int, Any]] = []
+    handlers = {
+        number: signal.signal(number, lambda *arguments: received.append(arguments))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
-    except OSError:
-        raise
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number, frame in received[:1]:
+        if callable(handler := handlers[number]):
+            handler(number, frame)
+
+
+@contextlib.contextmanager
+def _plain_errors(path: Path) -> Iterator[None]:
+    """A failure of Orbax as one OSError, without what its threads print of it."""
+    logger, hook = logging.getLogger("absl"), threading.excepthook
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    threading.excepthook = lambda arguments: None
+    try:
+        yield
     except Exception as error:
-        raise OSError(f"{path}: could not be written: {' '.join(str(error).split())[:200]}") from error
+        raise OSError(f"{path}: {' '.join(str(error).split())[:200]}") from error
+    finally:
+        threading.excepthook = hook
+        logger.setLevel(level)
 
 
 def _is_key(leaf: Any) -> bool:

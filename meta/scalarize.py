@@ -61,7 +61,11 @@ def _apart(value: Value, max_size: int) -> Value:
     """The scalars of a small array; anything else as it is."""
     if _is_apart(value):
         return value.item() if value.shape == () else value
-    if not np.shape(value) or np.size(value) > max_size or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if (
+        not np.shape(value)
+        or not 0 < np.size(value) <= max_size
+        or jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    ):
         return value
     flat = jax.numpy.reshape(value, -1)
     return _objects([flat[i] for i in range(flat.size)], np.shape(value))
@@ -107,7 +111,7 @@ def _apply(equation: Any, values: list[Value], limits: _Limits) -> Sequence[Valu
         return _evaluate(inner.jaxpr, inner.consts, values, limits)
     if name == "scan":
         return _scan(params, values, limits.in_loops)
-    small = all(np.size(variable.aval) <= limits.here for variable in equation.outvars)
+    small = all(0 < np.size(variable.aval) <= limits.here for variable in equation.outvars)
     if small and name in _ELEMENTWISE and any(map(_is_apart, values)):
         return [_elementwise(equation, values)]
     if small and name in _STRUCTURAL and all(_is_apart(value) or not np.shape(value) for value in values):
@@ -144,15 +148,21 @@ def _broadcast(params: dict[str, Any], value: np.ndarray) -> np.ndarray:
 def _dynamic_slice(params: dict[str, Any], value: np.ndarray, *starts: np.ndarray) -> np.ndarray | None:
     if any(isinstance(start.item(), jax.Array) for start in starts):
         return None
-    corner = (int(start.item()) for start in starts)
-    return value[tuple(slice(i, i + size) for i, size in zip(corner, params["slice_sizes"], strict=True))]
+    slices = []
+    for start, size, length in zip(starts, params["slice_sizes"], value.shape, strict=True):
+        first = min(max(int(start.item()), 0), length - size)  # as XLA clamps it
+        slices.append(slice(first, first + size))
+    return value[tuple(slices)]
 
 
 def _pad(params: dict[str, Any], value: np.ndarray, fill: np.ndarray) -> np.ndarray | None:
     low, high, inner = zip(*params["padding_config"], strict=True)
     if any(inner) or min(low + high) < 0:
         return None
-    return np.pad(value, list(zip(low, high, strict=True)), constant_values=fill.item())
+    shape = [a + n + b for a, n, b in zip(low, value.shape, high, strict=True)]
+    padded = _objects([fill.item()] * int(np.prod(shape)), shape)
+    padded[tuple(slice(a, a + n) for a, n in zip(low, value.shape, strict=True))] = value
+    return padded
 
 
 def _reduce_sum(params: dict[str, Any], value: Value) -> Value:

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from configs import one_of
+
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
 FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize", "identity"]
@@ -32,7 +34,7 @@ class Evolution:
     fitness_shaping: FitnessShaping = "default"
     """How fitness becomes a weight; `default` is what the strategy's authors chose."""
     weight_decay: float = 0.0
-    """Penalty on the mean square of a candidate's parameters, added to its cost before shaping."""
+    """Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping."""
     chunk_size: int = 0
     """Candidates evaluated at once on each device, to bound memory; 0 for all of them."""
     checkpoint_seconds: float = 15.0
@@ -70,7 +72,7 @@ def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
     classes = {name.lower(): cls for name, cls in distribution_based_algorithms.items()}
     if evolution.strategy.lower() not in classes:
         raise ValueError(
-            f"evolution.strategy: got {evolution.strategy!r}; one of {', '.join(sorted(classes))} is needed"
+            f"evolution.strategy: got {evolution.strategy!r}; {one_of(evolution.strategy, sorted(classes))}"
         )
     cls = classes[evolution.strategy.lower()]
     arguments = inspect.signature(cls.__init__).parameters
@@ -92,6 +94,11 @@ def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
         population_size //= NUM_STEIN_PARTICLES
     shaping = arguments["fitness_shaping_fn"].default
     if evolution.fitness_shaping != "default":
+        if shaping is fitness_shaping.weights_fitness_shaping_fn:
+            raise ValueError(
+                f"evolution.fitness_shaping: got {evolution.fitness_shaping!r}; {evolution.strategy} has "
+                "weights of its own, and default is needed"
+            )
         shaping = getattr(fitness_shaping, f"{evolution.fitness_shaping}_fitness_shaping_fn")
     if evolution.weight_decay:
         shaping = fitness_shaping.add_weight_decay(shaping, evolution.weight_decay)

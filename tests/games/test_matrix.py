@@ -64,7 +64,9 @@ def test_payoffs_agree_with_a_float64_simulation_to_1e_5(game):
     for player, payoffs in enumerate((game.row_payoffs, game.column_payoffs)):
         m = np.array([simulate(a, b, DISCOUNT) for a, b in pairs])
         # Relative to the payoffs that are added up: wins and losses may cancel to nothing.
-        np.testing.assert_array_less(abs(np.asarray(found)[:, player] - m @ payoffs), 1e-5 * (m @ np.abs(payoffs)) + 1e-30)
+        np.testing.assert_array_less(
+            abs(np.asarray(found)[:, player] - m @ payoffs), 1e-5 * (m @ np.abs(payoffs)) + 1e-30
+        )
 
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)

@@ -34,7 +34,9 @@ def gradient(function, x):
 
 def test_two_naive_learners_follow_their_exact_gradients():
     learners = [naive(partial(GAME.value, player), learning_rate=0.7) for player in (0, 1)]
-    history = jax.jit(lambda key: learn(key, GAME, learners, num_updates=STEPS, keep_trajectories=True))(jax.random.key(3))
+    history = jax.jit(lambda key: learn(key, GAME, learners, num_updates=STEPS, keep_trajectories=True))(
+        jax.random.key(3)
+    )
     first, second = (np.asarray(t.action[0, 0], np.float64) for t in history.trajectories)
     for step in range(STEPS):
         for trajectory, expected in zip(history.trajectories, (first, second), strict=True):
@@ -111,6 +113,17 @@ def test_learners_in_several_environments_get_trajectories_by_step_and_environme
     assert shapes[0].others == ((3, 4, 1),)
     # Each plays its first action half of the time: (0 - 1 + 1 - 100) / 4.
     np.testing.assert_allclose(history.metrics[0]["reward"], [-25.0, -25.0], rtol=1e-5)
+
+
+def test_our_learners_play_in_several_environments_as_in_one():
+    learners = [mfos().learner(mfos().init(jax.random.key(0))), naive(partial(GAME.value, 1))]
+    alone, together = (
+        learn(jax.random.key(1), GAME, learners, num_updates=3, num_envs=n, keep_trajectories=True) for n in (None, 4)
+    )
+    assert together.trajectories[0].action.shape == (3, 1, 4, 5)
+    assert alone.trajectories[0].action.shape == (3, 1, 5)
+    for one, four in zip(alone.states, together.states, strict=True):
+        np.testing.assert_allclose(one[0], four[0], rtol=1e-4)  # every environment of this game is the same
 
 
 def test_a_learner_for_each_player_is_needed():

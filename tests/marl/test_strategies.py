@@ -39,7 +39,12 @@ def test_generous_tit_for_tat_forgives_a_third_with_the_conventional_payoffs():
 
 def test_famous_pairs_get_their_known_payoffs():
     """In the limit of many rounds: Nowak and Sigmund (1993); payoffs per round of the prisoner's dilemma."""
-    expected = {("tft", "tft"): (-1, -1), ("all_d", "all_c"): (0, -3), ("wsls", "all_d"): (-2.5, -1), ("grim", "wsls"): (-1, -1)}
+    expected = {
+        ("tft", "tft"): (-1, -1),
+        ("all_d", "all_c"): (0, -3),
+        ("wsls", "all_d"): (-2.5, -1),
+        ("grim", "wsls"): (-1, -1),
+    }
     game = InfinitelyRepeated(prisoners_dilemma, 0.9999)
     for pair, payoffs in expected.items():
         history = learn(jax.random.key(0), game, [make_opponent(n, game, i) for i, n in enumerate(pair)], num_updates=1)

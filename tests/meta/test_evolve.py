@@ -63,7 +63,15 @@ def test_several_keys_are_several_runs_in_one_program(plain):
 
 
 # evosax 0.3.2's lm_ma_es turns to NaN below some dozens of dimensions, in evosax's own loop too.
-@pytest.mark.parametrize("strategy", sorted(set(strategy_names()) - {"lm_ma_es"}))
+FAST = {"open_es", "pgpe", "snes", "cma_es", "sv_open_es", "randomsearch"}
+STRATEGIES = [
+    pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+    for name in strategy_names()
+    if name != "lm_ma_es"
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_of_evosax_improves_or_keeps_its_distance(strategy):
     generations = 25
     evolution = settings(strategy=strategy, generations=generations, learning_rate=0.05)

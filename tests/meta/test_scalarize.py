@@ -25,6 +25,8 @@ BODIES = {
     "sums": lambda x, i, m: (x / (1 + x.sum() ** 2), jnp.outer(x, x).sum(0)),
     "shapes": lambda x, i, m: (x.reshape(5, 1).T[0] + 1, jnp.broadcast_to(x[:, None], (5, 2)) * jnp.ones((5, 2))),
     "gradient": lambda x, i, m: (x - 0.1 * jax.grad(lambda y: jnp.sum(jnp.sin(y[1:] * y[:-1])))(x), i),
+    "clamped index": lambda x, i, m: (x, (jax.lax.dynamic_slice(x, (7,), (2,)), jax.lax.dynamic_slice(x, (-3,), (1,)))),
+    "empty": lambda x, i, m: (x, x[:0]),
     "traced index": lambda x, i, m: (jnp.roll(x, 1), x[i.astype(int)]),
     "sorting": lambda x, i, m: (jnp.sort(x)[::-1] * 0.9, jnp.argmax(x)),
     "random": lambda x, i, m: (x + jax.random.normal(jax.random.fold_in(jax.random.key(3), i.astype(int)), (5,)), i),
