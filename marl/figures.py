@@ -102,7 +102,7 @@ def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd:
     hull = np.array(_convex_hull(corners.tolist()))
     (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
     for name, corner in zip(STATES[1:], corners, strict=True):
-        axes.annotate(name, corner, textcoords="offset points", xytext=(5, 5), color=GREY, fontsize=8)
+        axes.annotate(name, corner, textcoords="offset points", xytext=(6, 6), color=GREY, fontsize=8)
     for policy, color, marker in zip(scatter, (GREEN, PINK), ("o", "s"), strict=False):
         axes.plot(policy["other"], policy["own"], marker, color=color, markersize=2.2, alpha=0.5, markeredgewidth=0)
         axes.plot([], [], marker, color=color, markersize=6, label=policy["label"])
@@ -111,11 +111,11 @@ def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd:
         start = np.array([corners[3][0], corners[3][1]])
         far = start + np.ptp(corners[:, 0]) * np.array([1.0, zd["chi"]])
         line = f"zero-determinant line, $\\chi$ = {zd['chi']:.2f}"
-        (drawn,) = axes.plot(
-            *np.stack([start, far]).T, color="black", linewidth=1.2, label=line, scalex=False, scaley=False
-        )
+        (drawn,) = axes.plot(*np.stack([start, far]).T, color="black", linewidth=1.2, label=line, zorder=1)
         drawn.set_clip_path(polygon)
-    axes.set_aspect("equal", adjustable="datalim")
+    low, high = corners.min(0), corners.max(0)
+    margin = 0.1 * (high - low).max()
+    axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
     axes.set_title("each policy against 1,000 random memory-one co-players", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return figure

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,17 +146,6 @@ def _train(config: ShapingConfig, run: RunDirectory, console: Console) -> None:
     evolution = config.evolution
     per_generation = report.num_meta_steps(config) // evolution.generations
     progress = Progress(console, evolution.generations, per_generation, "meta-steps", describe, quiet=console.quiet)
-    with progress:
-        evolved = evolve(
-            shaping_trial(game, shaper, opponent, meta_steps=config.meta_steps),
-            shaper.init,
-            key,
-            evolution,
-            num_trials=config.trials,
-            store=run,
-            report=progress,
-        )
-    parameters = evolved.parameters if config.seeds > 1 else jax.tree.map(lambda x: x[None], evolved.parameters)
 
     @jax.jit
     @jax.vmap
@@ -164,7 +154,30 @@ def _train(config: ShapingConfig, run: RunDirectory, console: Console) -> None:
         key, options = jax.random.fold_in(key, 2**32 - 1), {"num_trials": config.evaluation_trials}
         return play_trials(key, game, shaper, parameters, opponent, meta_steps=config.meta_steps, **options)
 
-    trials = jax.tree.map(np.asarray, evaluate(keys, parameters))
+    def compile_evaluation() -> Any:
+        return evaluate.lower(keys, jax.eval_shape(jax.vmap(shaper.init), keys)).compile()
+
+    # The evaluation is compiled while the evolution runs, so that nobody waits for it.
+    compiling: list[Future[Any]] = []
+    with ThreadPoolExecutor(1) as pool, progress:
+
+        def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
+            if not compiling:
+                compiling.append(pool.submit(compile_evaluation))
+            progress(generation, metrics, seconds)
+
+        evolved = evolve(
+            shaping_trial(game, shaper, opponent, meta_steps=config.meta_steps),
+            shaper.init,
+            key,
+            evolution,
+            num_trials=config.trials,
+            store=run,
+            report=show,
+        )
+        parameters = evolved.parameters if config.seeds > 1 else jax.tree.map(lambda x: x[None], evolved.parameters)
+        evaluation = compiling[0].result() if compiling else compile_evaluation()
+        trials = jax.tree.map(np.asarray, evaluation(keys, parameters))
     runs = [
         {"seed": config.seed + i} | report.analyse(game, jax.tree.map(lambda x, i=i: x[i], trials))
         for i in range(config.seeds)

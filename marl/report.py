@@ -88,10 +88,13 @@ def scatter(game: InfinitelyRepeated, trials: Trials, zd: dict[str, Any]) -> lis
     policies = np.asarray(trials.shaper_policies).mean(0)
     steps = dict.fromkeys([*([zd["meta_step"]] if zd["meta_step"] else [1]), len(policies)])
     found = []
+    meet = jax.jit(
+        lambda logits: payoffs_against_random(jax.random.key(0), game.payoffs, logits, discount=game.discount)
+    )
     for step in steps:
         p = np.asarray(policies[step - 1], np.float64)
         logits = np.clip(np.log(p + 1e-12) - np.log1p(1e-12 - p), -MAX_LOGIT, MAX_LOGIT).astype(np.float32)
-        own, other = payoffs_against_random(jax.random.key(0), game.payoffs, logits, discount=game.discount)
+        own, other = meet(logits)
         found.append({"label": f"policy of meta-step {step}", "own": np.asarray(own), "other": np.asarray(other)})
     return found
 

@@ -100,13 +100,12 @@ def payoffs_against_random(
 ) -> tuple[jax.Array, jax.Array]:
     """Average payoffs per round (own, other's), `[num_opponents]` each, of the row player against random policies.
 
-    The opponents' probabilities are drawn half uniformly and half from Beta(1/2, 1/2), so that corners are met too.
+    Half of the opponents have uniform probabilities, half Beta(1/2, 1/2), so that corners are met too.
     """
-    uniform_key, beta_key = jax.random.split(key)
-    half = num_opponents // 2
-    uniform = jax.random.uniform(uniform_key, (num_opponents - half, 5), minval=1e-6, maxval=1 - 1e-6)
-    beta = jnp.clip(jax.random.beta(beta_key, 0.5, 0.5, (half, 5)), 1e-6, 1 - 1e-6)
-    opponents = jax.scipy.special.logit(jnp.concatenate([uniform, beta]))
+    uniform = jax.random.uniform(key, (num_opponents, 5))
+    arcsine = jnp.sin(jnp.pi / 2 * uniform) ** 2  # how Beta(1/2, 1/2) comes from a uniform draw
+    probabilities = jnp.where(jnp.arange(num_opponents)[:, None] % 2 == 0, uniform, arcsine)
+    opponents = jax.scipy.special.logit(jnp.clip(probabilities, 1e-6, 1 - 1e-6))
     own, other = jax.vmap(lambda opponent: discounted_payoffs(game, logits, opponent, discount))(opponents)
     return (1 - discount) * own, (1 - discount) * other
 

@@ -158,9 +158,9 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    for number, frame in received[:1]:
-        if callable(handler := handlers[number]):
-            handler(number, frame)
+    for arguments in received[:1]:
+        if callable(handler := handlers[signal.Signals(arguments[0])]):
+            handler(*arguments)
 
 
 @contextlib.contextmanager

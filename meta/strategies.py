@@ -25,7 +25,7 @@ class Evolution:
     """Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es."""
     population_size: int = 256
     """Candidates per generation; even for strategies with antithetic sampling."""
-    generations: int = 300
+    generations: int = 500
     """How many generations to evolve."""
     sigma: float = 0.1
     """Standard deviation of the search distribution (its first one, where the strategy adapts it)."""

@@ -1,0 +1,32 @@
+"""Results of whole experiments; minutes, so `-m slow`."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_default_run_extorts_a_naive_learner_on_three_seeds(command, tmp_path):
+    found = []
+    for seed in range(3):
+        result = command("ipd", f"--seed={seed}", "--out", f"run{seed}", "--quiet", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        found.append(json.loads((tmp_path / f"run{seed}" / "summary.json").read_text()))
+    assert np.mean([run["shaper_return"] for run in found]) >= -0.42
+    assert np.mean([run["opponent_return"] for run in found]) <= -2.10
+    assert all(run["zd"]["extortionate"] for run in found)
+
+
+@pytest.mark.parametrize(
+    ("opponent", "shaper_return", "opponent_return"),
+    [("all_c", 0.0, -3.0), ("all_d", -2.0, -2.0), ("tft", -1.0, -1.0), ("grim", -1.0, -1.0)],
+)
+def test_against_a_fixed_strategy_the_best_reply_is_found(opponent, shaper_return, opponent_return, command, tmp_path):
+    arguments = ["ipd", "--opponent", opponent, "--evolution.generations=100", "--out", "run", "--quiet"]
+    assert command(*arguments, cwd=tmp_path).returncode == 0
+    found = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (found["shaper_return"], found["opponent_return"]) == pytest.approx(
+        (shaper_return, opponent_return), abs=0.03
+    )

@@ -1,0 +1,44 @@
+"""The README's Python runs as it stands there, made shorter."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+def test_the_same_run_in_python():
+    """Forty generations of the 500: far from the end, and yet better than mutual defection."""
+    code = BLOCKS[0].replace("generations=500", "generations=40, population_size=128").replace("1024", "256")
+    assert code.count("generations=40") == code.count("num_trials=256") == 1
+    output = io.StringIO()
+    names: dict = {}
+    with contextlib.redirect_stdout(output):
+        exec(code, names)
+    shaper, opponent = map(float, re.findall(r"-?\d\.\d\d", output.getvalue())[:2])
+    assert shaper > -1.2 > -1.98
+    assert opponent < shaper
+    assert output.getvalue().count("Fit(chi=") == 2
+
+
+def test_a_learner_of_ones_own():
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(BLOCKS[1], {})
+    assert 2.0 < float(output.getvalue()) <= 4.0  # stags caught more and more often
+
+
+def test_the_two_commands_are_targets_of_the_makefile():
+    makefile = (Path(__file__).parent.parent / "Makefile").read_text()
+    commands = re.findall(r"^make (\w+)", README, re.M)
+    assert commands == ["ipd", "test"]
+    assert all(f"\n{command}:" in makefile for command in commands)
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)]+)\)", README))
+def test_links_lead_somewhere(link):
+    assert (Path(__file__).parent.parent / link).exists()
