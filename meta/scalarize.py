@@ -193,7 +193,11 @@ _STRUCTURAL: dict[str, Callable[..., Any]] = {
 
 
 def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Value]:
-    body, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
+    body = params["jaxpr"]
+    if "ft_in" in params:  # jax 0.11
+        num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
+    else:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
     values = [_apart(value, max_size) for value in values[: num_consts + num_carry]] + values[num_consts + num_carry :]
     consts, init, xs = (
         values[:num_consts],
