@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_opponent, mfos, shaping_trial
 from meta import Evolution, evolve, scalarize
-from meta.evolve import COMPILER_OPTIONS
+from meta.evolve import compiler_options
 
 META_STEPS = 100
 MOST_TEXTBOOK_TRIALS = 2048  # timed at once; with more, batched LAPACK gets slower by far
@@ -82,7 +82,7 @@ def main() -> None:
     print("candidates x trials | library M/s (best)  compile s | textbook M/s (best)  compile s | ratio", flush=True)
     for size in arguments.sizes.split(","):
         members, trials = map(int, size.split("x"))
-        ours = program(library_trial, members, trials, COMPILER_OPTIONS)
+        ours = program(library_trial, members, trials, compiler_options())
         few = max(1, min(trials, MOST_TEXTBOOK_TRIALS // members))
         theirs = program(textbook_trial, members, few, None)
         times: dict[int, list[float]] = {0: [], 1: []}  # microseconds per meta-step

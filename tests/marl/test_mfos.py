@@ -1,7 +1,10 @@
 """`python -m marl.mfos` through real processes: what it writes, how it resumes, what it refuses."""
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -70,6 +73,23 @@ def test_the_output_tells_what_runs_how_far_it_is_and_what_came_out(finished):
     assert "zero-determinant" in result.stdout
     assert "payoff_polygon.png" in result.stdout
     assert result.stderr == ""
+
+
+def test_a_terminal_shows_a_live_bar(tmp_path):
+    terminal, end = pty.openpty()
+    line = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--out", "run"]
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "110"}
+    process = subprocess.Popen(line, cwd=tmp_path, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+        while part := os.read(terminal, 4096):
+            shown += part
+    assert process.wait(timeout=60) == 0
+    text = shown.decode()
+    assert "compiling" in text
+    assert re.search(r"generation 40/40 .*━+.* shaper .* opponent .* meta-steps/s .*left", text)
+    assert "\x1b[" in text  # redrawn in place
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
