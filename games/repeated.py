@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -43,7 +42,6 @@ class InfinitelyRepeated(Game):
 
     payoffs: MatrixGame
     discount: float = 0.96
-    agents: Sequence[str] = ("agent_0", "agent_1")
 
     def __post_init__(self) -> None:
         if not 0 <= self.discount < 1:
@@ -75,14 +73,19 @@ class InfinitelyRepeated(Game):
         returns = discounted_payoffs(self.payoffs, policies[0], policies[1], self.discount)
         state = RepeatedState(jnp.stack(policies))
         rewards = {agent: (1 - self.discount) * value for agent, value in zip(self.agents, returns, strict=True)}
-        dones = {agent: jnp.zeros((), bool) for agent in (*self.agents, "__all__")}
-        return self.get_obs(state), state, rewards, dones, {}
+        never = jnp.zeros((), bool)
+        return self.get_obs(state), state, rewards, *self._ending(never, never)
 
-    def step(
-        self, key: jax.Array, state: RepeatedState, actions: Actions, reset_state: RepeatedState | None = None
-    ) -> tuple[Observations, RepeatedState, dict[str, jax.Array], dict[str, jax.Array], dict[str, Any]]:
-        """As `step_env`: the game never ends, and so there is nothing to draw for a new one."""
-        return self.step_env(key, state, actions)
+    def auto_reset(
+        self,
+        key: jax.Array,
+        observations: Observations,
+        state: RepeatedState,
+        dones: dict[str, jax.Array],
+        reset_state: RepeatedState | None = None,
+    ) -> tuple[Observations, RepeatedState]:
+        """The game never ends, and so there is nothing to draw for a new one."""
+        return observations, state
 
     def get_obs(self, state: RepeatedState) -> Observations:
         first, second = jax.nn.sigmoid(state.logits[0]), jax.nn.sigmoid(state.logits[1])

@@ -40,23 +40,56 @@ class Discrete:
 
 
 @dataclasses.dataclass(frozen=True)
-class Box:
-    """Arrays of one shape with every entry in [low, high]; either bound may be infinite."""
+class MultiDiscrete:
+    """Vectors of integers, entry i from 0 to nvec[i] - 1."""
 
-    low: float
-    high: float
+    nvec: tuple[int, ...]
+    dtype: Any = jnp.int32
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.nvec),)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A uniform draw, `[len(nvec)]`."""
+        return jax.random.randint(key, self.shape, 0, jnp.array(self.nvec), self.dtype)
+
+    def contains(self, x: Any) -> jax.Array:
+        """Whether `x` has the shape and every entry is one of its integers."""
+        if jnp.shape(x) != self.shape:
+            return jnp.asarray(False)
+        x = jnp.asarray(x)
+        return jnp.all((x >= 0) & (x < jnp.array(self.nvec)) & (x == jnp.floor(x)))
+
+    def to_gymnasium(self) -> Any:
+        """The same space for gymnasium and PettingZoo."""
+        from gymnasium import spaces
+
+        return spaces.MultiDiscrete(list(self.nvec), np.dtype(self.dtype))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Box:
+    """Arrays of one shape with every entry in [low, high]; the bounds are numbers or arrays, and may be infinite."""
+
+    low: Any
+    high: Any
     shape: tuple[int, ...]
     dtype: Any = jnp.float32
 
     def sample(self, key: jax.Array) -> jax.Array:
         """A uniform draw between finite bounds, a normal draw where both are infinite, else the bound +- Exp(1)."""
-        if np.isfinite(self.low) and np.isfinite(self.high):
-            return jax.random.uniform(key, self.shape, self.dtype, self.low, self.high)
-        if np.isfinite(self.low):
-            return self.low + jax.random.exponential(key, self.shape, self.dtype)
-        if np.isfinite(self.high):
-            return self.high - jax.random.exponential(key, self.shape, self.dtype)
-        return jax.random.normal(key, self.shape, self.dtype)
+        low, high = np.broadcast_to(self.low, self.shape), np.broadcast_to(self.high, self.shape)
+        if jnp.issubdtype(self.dtype, jnp.integer):
+            return jax.random.randint(key, self.shape, low.astype(int), high.astype(int) + 1, self.dtype)
+        below, above = np.isfinite(low), np.isfinite(high)
+        if (below & above).all():
+            return jax.random.uniform(key, self.shape, self.dtype, low, high)
+        finite = jax.random.uniform(key, self.shape, self.dtype, np.where(below, low, 0), np.where(above, high, 1))
+        tail = jax.random.exponential(key, self.shape, self.dtype)
+        one_sided = jnp.where(below, np.where(below, low, 0) + tail, np.where(above, high, 0) - tail)
+        unbounded = jnp.where(below | above, one_sided, jax.random.normal(key, self.shape, self.dtype))
+        return jnp.where(below & above, finite, unbounded)
 
     def contains(self, x: Any) -> jax.Array:
         """Whether `x` has the shape and every entry is within the bounds."""
@@ -68,7 +101,8 @@ class Box:
         """The same space for gymnasium and PettingZoo."""
         from gymnasium import spaces
 
-        return spaces.Box(self.low, self.high, self.shape, np.dtype(self.dtype))
+        low, high = (np.broadcast_to(bound, self.shape).astype(self.dtype) for bound in (self.low, self.high))
+        return spaces.Box(low, high, self.shape, np.dtype(self.dtype))
 
 
-Space = Discrete | Box
+Space = Discrete | MultiDiscrete | Box

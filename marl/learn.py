@@ -22,9 +22,11 @@ class Trajectory(NamedTuple):
     obs: jax.Array  # [T, N, ...], before the action
     action: jax.Array  # [T, N, ...]
     reward: jax.Array  # [T, N]
-    done: jax.Array  # [T, N], whether the episode ended with this step
+    done: jax.Array  # [T, N], whether the episode ended with this step, by its rules or by its time limit
     extras: Any  # whatever `act` returned beside the action
     others: tuple[jax.Array, ...]  # the co-players' actions, in the order of the game's agents
+    truncated: jax.Array  # [T, N], whether it was the time limit: the value of `next_obs` still counts
+    next_obs: jax.Array  # [T, N, ...], after the step and before a reset; what is not read costs nothing
 
 
 class Learner(NamedTuple):
@@ -64,7 +66,7 @@ def learn(
 
     Args:
       key: makes the initial states and everything that is drawn on the way.
-      game: with auto-reset, as `Game.step` has it.
+      game: whose `step_env` is played, with its `auto_reset` after.
       learners: one for each of `game.agents`, in that order.
       num_updates: how often everybody learns.
       steps_per_update: steps of the game between two updates (T).
@@ -83,17 +85,14 @@ def learn(
         raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
     see = observe or (lambda observations, states: observations)
     if num_envs is None:
-        split, reset_game, step_game = (lambda key: key), game.reset, game.step
+        split, batch = (lambda key: key), (lambda function: function)
     else:
-        split, reset_game, step_game = (
-            (lambda key: jax.random.split(key, num_envs)),
-            jax.vmap(game.reset),
-            jax.vmap(game.step),
-        )
+        split, batch = (lambda key: jax.random.split(key, num_envs)), jax.vmap
+    reset_game, step_game, auto_reset = map(batch, (game.reset, game.step_env, game.auto_reset))
 
     def step(carry: Any, key: jax.Array) -> Any:
         observations, game_state, states = carry
-        act_key, step_key = jax.random.split(key)
+        act_key, step_key, reset_key = jax.random.split(key, 3)
         acted = [
             learner.act(k, state, observations[agent])
             for k, agent, learner, state in zip(
@@ -101,16 +100,23 @@ def learn(
             )
         ]
         actions, states, extras = zip(*acted, strict=True)
-        after, game_state, rewards, dones, _ = step_game(
+        after, game_state, rewards, dones, infos = step_game(
             split(step_key), game_state, dict(zip(game.agents, actions, strict=True))
         )
         trajectories = tuple(
             Trajectory(
-                observations[agent], actions[i], rewards[agent], dones[agent], extras[i], actions[:i] + actions[i + 1 :]
+                observations[agent],
+                actions[i],
+                rewards[agent],
+                dones[agent],
+                extras[i],
+                actions[:i] + actions[i + 1 :],
+                infos["truncated"][..., i],
+                after[agent],
             )
             for i, agent in enumerate(game.agents)
         )
-        return (after, game_state, states), trajectories
+        return (*auto_reset(split(reset_key), after, game_state, dones), states), trajectories
 
     def update(carry: Any, key: jax.Array) -> Any:
         play_key, update_key = jax.random.split(key)

@@ -28,9 +28,7 @@ def memory_one(probabilities: Sequence[float]) -> Learner:
     Raises:
       ValueError: if they are not one or five numbers in [0, 1].
     """
-    p = np.asarray(probabilities, float)
-    if p.shape not in ((1,), (5,)) or not ((p >= 0) & (p <= 1)).all():
-        raise ValueError(f"memory_one: got {list(probabilities)}; five probabilities in [0, 1] are needed")
+    p = _checked("memory_one", probabilities, (1, 5))
     with np.errstate(divide="ignore"):
         logits = np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT)
 
@@ -39,6 +37,30 @@ def memory_one(probabilities: Sequence[float]) -> Learner:
         return PolicyState(jnp.asarray(logits, jnp.float32))
 
     return Learner(init, play_policy, keep_state)
+
+
+def play_memory_one(probabilities: Sequence[float]) -> Learner:
+    """The same fixed policy in the sampled games of `games.rounds`: it draws an action in every round.
+
+    What it sees is the one-hot state `[..., 5]`: start, CC, CD, DC, DD.
+
+    Raises:
+      ValueError: if they are not five numbers in [0, 1].
+    """
+    p = jnp.asarray(_checked("play_memory_one", probabilities, (5,)), jnp.float32)
+
+    def act(key: jax.Array, state: tuple, obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
+        defects = jax.random.uniform(key, obs.shape[:-1]) >= (obs * p).sum(-1)
+        return defects.astype(jnp.int32), state, ()
+
+    return Learner(lambda key: (), act, keep_state)
+
+
+def _checked(name: str, probabilities: Sequence[float], lengths: Sequence[int]) -> np.ndarray:
+    p = np.asarray(probabilities, float)
+    if p.ndim != 1 or len(p) not in lengths or not ((p >= 0) & (p <= 1)).all():
+        raise ValueError(f"{name}: got {list(probabilities)}; five probabilities in [0, 1] are needed")
+    return p
 
 
 # Each takes the game and the player's number (0 row, 1 column) first; what follows is set as `name(key=value)`.
@@ -88,6 +110,15 @@ def _memory_one(game: InfinitelyRepeated, player: int, *, probabilities: Sequenc
     return memory_one(probabilities)
 
 
+def _axelrod(game: InfinitelyRepeated, player: int, *, name: str = "") -> Learner:
+    """A strategy of the Axelrod library, as it plays that library's own game."""
+    try:
+        from marl.axelrod import strategy  # an optional library, which takes seconds to import
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from None
+    return _fixed(*strategy(name))(game, player)
+
+
 OPPONENTS: dict[str, Callable[..., Learner]] = {
     "naive": _naive,
     "all_c": _fixed(1.0, 1.0, 1.0, 1.0, 1.0),
@@ -99,11 +130,12 @@ OPPONENTS: dict[str, Callable[..., Learner]] = {
     "random": _random,
     "zd": _zd,
     "memory_one": _memory_one,
+    "axelrod": _axelrod,
 }
 
 
 def make_opponent(spec: str, game: InfinitelyRepeated, player: int = 1) -> Learner:
-    """An opponent from its name, or its name with settings: `naive`, `zd(chi=2, phi=0.1)`, `gtft(generosity=0.3)`.
+    """An opponent from its name, or its name with settings: `naive`, `zd(chi=2, phi=0.1)`, `axelrod(name="Bully")`.
 
     Five numbers, as in `0.9,1,0,1,0`, are a memory-one policy.
 
@@ -127,9 +159,8 @@ def make_opponent(spec: str, game: InfinitelyRepeated, player: int = 1) -> Learn
     for setting, value in settings.items():
         if setting not in allowed:
             raise ValueError(f"opponent: {name.id} has no setting {setting!r}; it takes {', '.join(allowed) or 'none'}")
-        several = setting == "probabilities"
-        if not (isinstance(value, list | tuple) and all(map(_numeric, value)) if several else _numeric(value)):
-            kind = "a list of probabilities" if several else "a number"
+        kind, fits = _KINDS.get(setting, ("a number", _numeric))
+        if not fits(value):
             raise ValueError(f"opponent: {name.id}: {setting}: got {value!r}; {kind} is needed")
     try:
         return make(game, player, **settings)
@@ -139,3 +170,9 @@ def make_opponent(spec: str, game: InfinitelyRepeated, player: int = 1) -> Learn
 
 def _numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "probabilities": ("a list of probabilities", lambda x: isinstance(x, list | tuple) and all(map(_numeric, x))),
+    "name": ("a name in quotes", lambda x: isinstance(x, str)),
+}

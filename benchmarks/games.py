@@ -1,0 +1,148 @@
+"""Steps per second of every game, in parallel, with random actions, and those of JaxMARL's games beside them.
+
+A step is one step of one game for all of its agents, auto-reset included. Whatever is played, the work is the same:
+`vmap(game.step)` inside `lax.scan`, a random action for every agent and a key for every game in every step, all of
+them drawn in the timed program, the rewards summed up and the observations carried on, as a learner would need them.
+Compile time is apart. Where jaxmarl is installed, its coin game and its InTheGrid are timed in turn with ours.
+
+    python -m benchmarks.games [--games coin_game,ipd] [--instances 1,4096,65536] [--seconds 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import games
+from games import MultiDiscrete, bits, registry
+from meta.evolve import compiler_options
+
+RIVALS = {"coin_game": ("coin_game", {}), "ipd_in_the_matrix": ("storm_2p", {})}  # ours: JaxMARL's
+
+
+class Program(NamedTuple):
+    """A compiled program and how much it plays."""
+
+    call: Callable[[jax.Array], Any]
+    steps: int  # in one call, of all instances
+    seconds_to_compile: float
+
+
+def random_actions(words: jax.Array, spaces: Sequence[Any], keys: jax.Array) -> list[jax.Array]:
+    """An action of every agent in every instance; integers from one word, `[instances]`, boxes from keys."""
+    actions = []
+    for space in spaces:
+        if hasattr(space, "n"):
+            action, words = bits.draw(words, space.n)
+        elif isinstance(space, MultiDiscrete):
+            digits = []
+            for n in space.nvec:
+                digit, words = bits.draw(words, n)
+                digits.append(digit)
+            action = jnp.stack(digits, -1)
+        else:
+            size = int(np.prod(space.shape))
+            drawn = jax.vmap(lambda key, size=size: bits.array(key, size))(keys)
+            low, high = (jnp.broadcast_to(jnp.asarray(b, jnp.float32), space.shape) for b in (space.low, space.high))
+            action = low + (high - low) * bits.uniform(drawn).reshape(-1, *space.shape)
+        actions.append(action)
+    return actions
+
+
+def build(game: Any, instances: int, length: int) -> Program:
+    """The program that plays `length` steps of all instances; games of JaxMARL as well."""
+    agents = list(game.agents)
+    spaces = [game.action_space(agent) for agent in agents]
+
+    def play(key: jax.Array) -> Any:
+        reset_key, run_key = jax.random.split(key)
+
+        def step(carry: Any, keys: jax.Array) -> Any:
+            _, state, returns = carry
+            words, keys = bits.array(keys[0], instances), bits.split(keys[1], instances)
+            actions = dict(zip(agents, random_actions(words, spaces, keys), strict=True))
+            observations, state, rewards, _, _ = jax.vmap(game.step)(keys, state, actions)
+            return (observations, state, [r + rewards[agent] for r, agent in zip(returns, agents, strict=True)]), None
+
+        observations, state = jax.vmap(game.reset)(jax.random.split(reset_key, instances))
+        carry = observations, state, [jnp.zeros(instances)] * len(agents)
+        return jax.lax.scan(step, carry, jax.random.split(run_key, (length, 2)))[0]
+
+    started = time.perf_counter()
+    compiled = jax.jit(play, compiler_options=compiler_options()).lower(jax.random.key(0)).compile()
+    return Program(compiled, length * instances, time.perf_counter() - started)
+
+
+def sized(game: Any, instances: int, seconds: float) -> Program:
+    """A program that runs for about so many seconds."""
+    length = max(16, 16_384 // instances)
+    program = build(game, instances, length)
+    taken = min(clock(program, seed) for seed in range(2))
+    return build(game, instances, max(16, int(length * seconds / taken)))
+
+
+def clock(program: Program, seed: int) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    jax.block_until_ready(program.call(jax.random.key(seed)))
+    return time.perf_counter() - started
+
+
+def speeds(programs: Sequence[Program], repeats: int = 5) -> list[list[float]]:
+    """Million steps per second of each, timed in turn."""
+    for program in programs:
+        clock(program, 0)
+    found: list[list[float]] = [[] for _ in programs]
+    for seed in range(repeats):
+        for values, program in zip(found, programs, strict=True):
+            values.append(program.steps / clock(program, seed) / 1e6)
+    return found
+
+
+def main() -> None:
+    """Prints a table of speeds."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--games", default="", help="names, comma-separated; all of ours without")
+    parser.add_argument("--instances", default="1,4096,65536", help="numbers of parallel games, comma-separated")
+    parser.add_argument("--seconds", type=float, default=0.5, help="about how long a timed call takes")
+    options = parser.parse_args()
+    instances = [int(n) for n in options.instances.split(",")]
+    chosen = options.games.split(",") if options.games else registry.ours()
+    device = jax.devices()[0]
+    print(f"{len(jax.devices())} x {device.device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(f"million steps/s, median of 5 (best){'':9}" + "".join(f"{n:>22}" for n in instances) + "   compile s")
+    for name in chosen:
+        contenders = {name: games.make(name)}
+        if name in RIVALS and importlib.util.find_spec("jaxmarl"):
+            import jaxmarl
+
+            rival, params = RIVALS[name]
+            contenders[f"  JaxMARL's {rival}"] = jaxmarl.make(rival, **params)
+        rows: dict[str, list[str]] = {label: [] for label in contenders}
+        compile_seconds = dict.fromkeys(contenders, 0.0)
+        for n in instances:
+            programs = {label: sized(game, n, options.seconds) for label, game in contenders.items()}
+            found = speeds(list(programs.values()))
+            for (label, program), values in zip(programs.items(), found, strict=True):
+                rows[label].append(f"{statistics.median(values):12.3f} ({max(values):7.3f})")
+                compile_seconds[label] = program.seconds_to_compile
+            if len(found) == 2:
+                ratio = statistics.median(a / b for a, b in zip(*found, strict=True))
+                rows[name][-1] += f" x{ratio:.1f}"
+        for label, cells in rows.items():
+            print(
+                f"{label:44}" + "".join(f"{cell:>22}" for cell in cells) + f"{compile_seconds[label]:12.1f}", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

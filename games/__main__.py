@@ -1,0 +1,146 @@
+"""`python -m games` lists all games; `python -m games coin_game --gif out.gif` plays one with random agents."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from games import registry
+from games.drawing import save_png
+from games.game import Game
+from games.rollout import animate, pictures, rollout
+from games.spaces import Discrete, MultiDiscrete, Space
+
+PROGRAM = "python -m games"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{PROGRAM}: {message}\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status."""
+    parser = Parser(prog=PROGRAM, description=__doc__)
+    parser.add_argument("game", nargs="?", help="a name from the list; none prints the list")
+    parser.add_argument("--gif", metavar="FILE", help="write an animation of random play")
+    parser.add_argument("--png", metavar="FILE", help="write a picture of the last step")
+    parser.add_argument("--steps", type=int, default=32, help="how long to play (default 32)")
+    parser.add_argument("--seed", type=int, default=0, help="of random play (default 0)")
+    parser.add_argument("--params", nargs="+", default=[], metavar="NAME=VALUE", help="parameters of the game")
+    parser.add_argument("--gallery", metavar="DIR", help="write DIR/games.md with a picture of every game of ours")
+    options = parser.parse_args(arguments)
+    try:
+        if options.gallery:
+            return _gallery(Path(options.gallery))
+        if options.game is None:
+            if options.gif or options.png or options.params:
+                raise ValueError("game: none given; a name is needed with --gif, --png and --params")
+            return _list()
+        if options.steps < 1:
+            raise ValueError(f"--steps: got {options.steps}; a whole number of at least 1 is needed")
+        return _play(registry.make(options.game, **_params(options.params)), options)
+    except (ValueError, NotImplementedError) as error:
+        return _fail(str(error), 2)
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}", 1)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    return status
+
+
+def _params(pairs: Sequence[str]) -> dict[str, Any]:
+    params = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--params: got {pair!r}; NAME=VALUE is needed, such as grid_size=5")
+        try:
+            params[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"--params: {name}: got {value!r}; a number or a list is needed") from None
+    return params
+
+
+def _list() -> int:
+    table = Table(box=None, pad_edge=False)
+    for column in ("game", "agents", "observation", "actions", "description"):
+        table.add_column(column, overflow="fold")
+    for name in registry.names():
+        table.add_row(name, *_facts(name), registry.describe(name))
+    Console().print(table)
+    return 0
+
+
+def _facts(name: str) -> tuple[str, str, str]:
+    try:
+        game = registry.make(name)
+    except (ValueError, ImportError, OSError) as error:  # an environment that needs what is not here
+        return "1", "", f"({str(error).splitlines()[0]})"
+    agent = game.agents[0]
+    return str(game.num_agents), _words(game.observation_space(agent)), _words(game.action_space(agent))
+
+
+def _words(space: Space) -> str:
+    if isinstance(space, Discrete):
+        return f"{space.n} discrete"
+    if isinstance(space, MultiDiscrete):
+        return " x ".join(map(str, space.nvec)) + " discrete"
+    return " x ".join(map(str, space.shape)) or "a number"
+
+
+def _play(game: Game, options: argparse.Namespace) -> int:
+    played = jax.jit(lambda key: rollout(key, game, options.steps))(jax.random.key(options.seed))
+    if options.gif:
+        animate(played, options.gif)
+    if options.png:
+        save_png(pictures(played)[-1], options.png)
+    console = Console()
+    console.print(inspect.cleandoc(type(game).__doc__ or ""), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\n{options.steps} random steps, mean per step:", highlight=False)
+    table = Table(box=None, pad_edge=False)
+    means = {"reward": [float(played.rewards[agent].mean()) for agent in game.agents]}
+    means |= {name: values.mean(0).tolist() for name, values in played.infos.items()}
+    for column in ("", *game.agents):
+        table.add_column(column)
+    for name, values in means.items():
+        table.add_row(name, *(f"{value:.3f}" for value in values))
+    console.print(table)
+    for path in filter(None, (options.gif, options.png)):
+        console.print(f"wrote {path}", markup=False, highlight=False)
+    return 0
+
+
+def _gallery(folder: Path) -> int:
+    (folder / "games").mkdir(parents=True, exist_ok=True)
+    lines = ["# The games\n", "Written by `python -m games --gallery docs`: random play, and what each game is.\n"]
+    for name in registry.ours():
+        game = registry.make(name)
+        played = jax.jit(lambda key, game=game: rollout(key, game, 12))(jax.random.key(0))
+        save_png(pictures(played)[-1], folder / "games" / f"{name}.png")
+        agents, observation, actions = _facts(name)
+        lines += [
+            f"## `{name}`\n",
+            f"{registry.describe(name).capitalize()}. {agents} agents; observation {observation}; {actions} actions.\n",
+            f"![{name}](games/{name}.png)\n",
+        ]
+    (folder / "games.md").write_text("\n".join(lines))
+    print(f"wrote {folder / 'games.md'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""Random bits, as few as a game needs: on a CPU they are the dearest thing in a light game.
+
+`words` and `split` give the very bits of `jax.random.bits` and `jax.random.split`. XLA on the CPU runs the rounds of
+threefry in a loop of small kernels, which for some thousand keys costs ten times the arithmetic; here they are
+unrolled.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+_FEW = 4
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def words(key: jax.Array, count: int) -> list[jax.Array]:
+    """`count` random words, uint32 `[]` each: the entries of `jax.random.bits(key, (count,), "uint32")`."""
+    if not _is_threefry(key):
+        return list(jax.random.bits(key, (count,), jnp.uint32))
+    data = jax.random.key_data(key)
+    return [first ^ second for first, second in (_threefry(data, i) for i in range(count))]
+
+
+def array(key: jax.Array, size: int) -> jax.Array:
+    """Random words, uint32 `[size]`: `jax.random.bits(key, (size,), "uint32")`."""
+    if not _is_threefry(key):
+        return jax.random.bits(key, (size,), jnp.uint32)
+    first, second = _threefry(jax.random.key_data(key), jnp.arange(size))
+    return jax.lax.optimization_barrier(first ^ second)  # drawn once, not again in everything that reads it
+
+
+def split(key: jax.Array, num: int = 2) -> jax.Array:
+    """`jax.random.split(key, num)`."""
+    if not _is_threefry(key):
+        return jax.random.split(key, num)
+    data = jax.random.key_data(key)
+    if num <= _FEW:  # apart, so that under vmap each is contiguous
+        keys = jnp.stack([jnp.stack(_threefry(data, i)) for i in range(num)])
+    else:
+        keys = jax.lax.optimization_barrier(jnp.stack(_threefry(data, jnp.arange(num)), -1))
+    return jax.random.wrap_key_data(keys) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else keys
+
+
+def draw(word: jax.Array, n: int | jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A uniform integer in 0 ... n - 1 from a random word, and the word that is left for further draws.
+
+    A word w is read as the fraction w / 2^32 and the integer is its first digit in base n; what remains of the
+    fraction are the digits to come. After draws of n1, n2, ... every outcome has its probability to within
+    n1 n2 ... / 2^32.
+
+    Args:
+      word: uint32 of any shape.
+      n: at most 2^16.
+
+    Returns:
+      (int32 of the same shape, uint32 of the same shape).
+    """
+    n = jnp.asarray(n, jnp.uint32)
+    low, high = word & 0xFFFF, word >> 16
+    digit = (high * n + (low * n >> 16)) >> 16  # the upper half of the 64-bit product, in 32-bit arithmetic
+    return digit.astype(jnp.int32), word * n
+
+
+def uniform(word: jax.Array) -> jax.Array:
+    """A uniform number in [0, 1) from a random word, float32 with 24 random bits."""
+    return (word >> 8).astype(jnp.float32) * jnp.float32(2**-24)
+
+
+def _is_threefry(key: jax.Array) -> bool:
+    """Whether a key, typed or raw, is drawn from as below; the layout of counts is JAX's default since 0.5."""
+    typed = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+    partitionable = getattr(jax.config, "jax_threefry_partitionable", True)
+    return "threefry2x32" in str(jax.random.key_impl(typed)) and bool(partitionable)
+
+
+def _threefry(key: jax.Array, count: int | jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Threefry-2x32 with twenty rounds (Salmon et al., 2011) of the counters (0, count) under a key `[2]`."""
+    schedule = [key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA)]
+    first, second = schedule[0], schedule[1] + jnp.uint32(count)
+    for i in range(5):
+        for rotation in _ROTATIONS[i % 2]:
+            first = first + second
+            second = first ^ ((second << rotation) | (second >> (32 - rotation)))
+        first = first + schedule[(i + 1) % 3]
+        second = second + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
+    return first, second

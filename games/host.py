@@ -1,0 +1,138 @@
+"""Games played from the host: what the faces for PettingZoo and gymnasium share.
+
+Everything is compiled once for all games of one class and shape: a game is an argument, as are its states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from games import checks
+from games.game import Actions, Game, Infos, Observations, State
+from games.spaces import Box, Discrete, MultiDiscrete, Space
+
+FRAMES_PER_SECOND = 4
+RENDER_MODES = ("rgb_array",)
+
+# Rewards, terminations, truncations and infos, each a dict keyed by agent, as PettingZoo has them.
+Told = tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array], dict[str, Infos]]
+
+
+def as_game(game: str | Game, params: dict[str, Any]) -> Game:
+    """A game from its name and parameters, or a game with some of its parameters replaced.
+
+    Raises:
+      ValueError: if there is no game of that name, or a parameter does not fit.
+    """
+    if isinstance(game, str):
+        from games.registry import make  # here, for it knows every game
+
+        return make(game, **params)
+    return dataclasses.replace(game, **params) if params else game  # type: ignore[type-var]
+
+
+def check_render_mode(mode: str | None) -> None:
+    """Raises ValueError unless the mode is None or one that all games have."""
+    checks.choice("render_mode", mode, (None, *RENDER_MODES))
+
+
+def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] = ()) -> np.ndarray:
+    """An action, or a batch of them in front, as an array of the space's dtype.
+
+    Raises:
+      ValueError: if it has another shape or leaves the space, naming the field, what was got and what is allowed.
+    """
+    shape = (*batch, *space.shape)
+    array = np.asarray(action)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        got = f"shape {array.shape}" if array.shape != shape else repr(action)
+        raise ValueError(f"{field}: got {got}; {_described(space)} of shape {shape} is needed")
+    low, high = _bounds(space)
+    fits = (array >= low) & (array <= high)
+    if not isinstance(space, Box):
+        fits &= array == np.floor(array)
+    if not fits.all():
+        worst = array if not batch else array[~fits].flat[0]
+        raise ValueError(f"{field}: got {worst}; {_described(space)} is needed")
+    return array.astype(space.dtype)
+
+
+def _bounds(space: Space) -> tuple[Any, Any]:
+    if isinstance(space, Box):
+        return space.low, space.high
+    return 0, (space.n if isinstance(space, Discrete) else np.array(space.nvec)) - 1
+
+
+def _described(space: Space) -> str:
+    if isinstance(space, Discrete):
+        return f"a whole number from 0 to {space.n - 1}"
+    if isinstance(space, MultiDiscrete):
+        return f"whole numbers from 0 to {', '.join(str(n - 1) for n in space.nvec)}"
+    low, high = (np.unique(bound) for bound in (space.low, space.high))
+    limits = f"[{low[0]:g}, {high[0]:g}]" if len(low) == len(high) == 1 else "the space's bounds"
+    return f"an array in {limits}"
+
+
+def to_numpy(tree: Any) -> Any:
+    """Arrays of the host that belong to the caller, who may write to them."""
+    return jax.tree.map(np.array, tree)
+
+
+def told(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos) -> Told:
+    """What a step says beside the observations, for each agent."""
+    truncated = infos.get("truncated", jnp.zeros(len(rewards), bool)) & dones["__all__"]
+    agents = list(enumerate(rewards))
+    return (
+        {agent: jnp.asarray(reward, jnp.float32) for agent, reward in rewards.items()},
+        {agent: dones["__all__"] & ~truncated[i] for i, agent in agents},
+        {agent: truncated[i] for i, agent in agents},
+        {agent: {name: info[i] for name, info in infos.items() if name != "truncated"} for i, agent in agents},
+    )
+
+
+def step_key(seed: jax.Array, time: jax.Array) -> jax.Array:
+    """The key of a step, from the seed of an episode: seeds are numbers, and so an environment can be copied."""
+    return jax.random.fold_in(jax.random.key(seed), time)
+
+
+@jax.jit
+def reset(game: Game, seed: jax.Array) -> tuple[Observations, State]:
+    """The first observations and state of an episode."""
+    return game.reset(jax.random.key(seed))
+
+
+@jax.jit
+def step(
+    game: Game, seed: jax.Array, time: jax.Array, state: State, actions: Actions
+) -> tuple[State, Observations, Told]:
+    """One step, without auto-reset; `time` counts them from 1."""
+    observations, state, *rest = game.step_env(step_key(seed, time), state, actions)
+    return state, observations, told(*rest)
+
+
+@partial(jax.jit, static_argnames="num_envs")
+def reset_many(game: Game, seed: jax.Array, *, num_envs: int) -> tuple[Observations, State]:
+    """The first observations and states of a batch of games."""
+    return jax.vmap(game.reset)(jax.random.split(jax.random.key(seed), num_envs))
+
+
+@jax.jit
+def step_many(
+    game: Game, seed: jax.Array, time: jax.Array, state: State, actions: Actions
+) -> tuple[State, Observations, Observations, Told]:
+    """One step of a batch of games with auto-reset: (states, observations, those before the reset, ...)."""
+
+    def one(key: jax.Array, state: State, actions: Actions) -> Any:
+        key, reset_key = jax.random.split(key)
+        last, state, rewards, dones, infos = game.step_env(key, state, actions)
+        observations, state = game.auto_reset(reset_key, last, state, dones)
+        return state, observations, last, told(rewards, dones, infos)
+
+    num_envs = len(jax.tree.leaves(actions)[0])
+    return jax.vmap(one)(jax.random.split(step_key(seed, time), num_envs), state, actions)

@@ -1,0 +1,88 @@
+"""Every game as an environment of JaxMARL; needs the extra `jaxmarl`.
+
+The library is imported as `jaxmarl`; this module is `games.jaxmarl`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+
+try:
+    from jaxmarl.environments import spaces as their_spaces
+    from jaxmarl.environments.multi_agent_env import MultiAgentEnv
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}; pip install 'marl-shaping[jaxmarl]'", name=error.name) from None
+
+from games import host
+from games.game import Actions, Game, Infos, Observations, State
+from games.spaces import Discrete, MultiDiscrete, Space
+
+
+def wrap(game: str | Game, **params: Any) -> JaxMARLGame:
+    """A game as a `MultiAgentEnv`: for code that asks for the class or the spaces of JaxMARL, not only their methods.
+
+    Args:
+      game: its name, or the game itself.
+      **params: the game's parameters.
+    """
+    return JaxMARLGame(host.as_game(game, params))
+
+
+class JaxMARLGame(MultiAgentEnv):
+    """A game, step for step; what JaxMARL does not know, such as the game's parameters, is the game's own.
+
+    As in JaxMARL, `reset` and `step` are compiled, once for each environment.
+    """
+
+    def __init__(self, game: Game):
+        super().__init__(game.num_agents)
+        self.game = game
+        self.agents = list(game.agents)
+        self.observation_spaces = {agent: _theirs(game.observation_space(agent)) for agent in self.agents}
+        self.action_spaces = {agent: _theirs(game.action_space(agent)) for agent in self.agents}
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "game":  # not made yet, as in a copy
+            raise AttributeError(name)
+        return getattr(self.game, name)
+
+    @partial(jax.jit, static_argnums=0)
+    def reset(self, key: jax.Array) -> tuple[Observations, State]:
+        return self.game.reset(key)
+
+    @partial(jax.jit, static_argnums=0)
+    def step(
+        self, key: jax.Array, state: State, actions: Actions, reset_state: State | None = None
+    ) -> tuple[Observations, State, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+        return self.game.step(key, state, actions, reset_state)
+
+    def step_env(
+        self, key: jax.Array, state: State, actions: Actions
+    ) -> tuple[Observations, State, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+        return self.game.step_env(key, state, actions)
+
+    def get_obs(self, state: State) -> Observations:
+        return self.game.get_obs(state)
+
+    @partial(jax.jit, static_argnums=0)
+    def get_avail_actions(self, state: State) -> dict[str, jax.Array]:
+        return self.game.get_avail_actions(state)
+
+    @property
+    def name(self) -> str:
+        return self.game.name
+
+    @property
+    def agent_classes(self) -> dict[str, list[str]]:
+        return self.game.agent_classes
+
+
+def _theirs(space: Space) -> their_spaces.Space:
+    if isinstance(space, Discrete):
+        return their_spaces.Discrete(space.n, space.dtype)
+    if isinstance(space, MultiDiscrete):
+        return their_spaces.MultiDiscrete(space.nvec)
+    return their_spaces.Box(space.low, space.high, space.shape, space.dtype)

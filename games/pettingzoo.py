@@ -1,0 +1,172 @@
+"""Every game as a PettingZoo environment.
+
+The library is imported as `pettingzoo`; this module is `games.pettingzoo`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils import parallel_to_aec
+
+from games import checks, host
+from games.game import Game
+
+Dicts = tuple[dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
+
+
+def parallel_env(game: str | Game, *, render_mode: str | None = None, **params: Any) -> ParallelGame:
+    """A game as a `ParallelEnv`: `parallel_env("coin_game", render_mode="rgb_array")`.
+
+    Args:
+      game: its name, or the game itself.
+      render_mode: None, or rgb_array for pictures from `render()`.
+      **params: the game's parameters.
+
+    Raises:
+      ValueError: for an unknown name or mode, or a parameter that does not fit.
+    """
+    return ParallelGame(host.as_game(game, params), render_mode)
+
+
+def env(game: str | Game, *, render_mode: str | None = None, **params: Any) -> AECEnv:
+    """A game as an `AECEnv`, in which the agents act one after the other and the game moves when all have."""
+    return parallel_to_aec(parallel_env(game, render_mode=render_mode, **params))
+
+
+def batched_parallel_env(
+    game: str | Game, num_envs: int, *, render_mode: str | None = None, **params: Any
+) -> BatchedParallelGame:
+    """Many copies of a game in the shape of a `ParallelEnv`, played in one compiled call.
+
+    Args:
+      game: its name, or the game itself.
+      num_envs: how many copies.
+      render_mode: None, or rgb_array for pictures of the first copy from `render()`.
+      **params: the game's parameters.
+
+    Raises:
+      ValueError: for an unknown name or mode, or a parameter that does not fit.
+    """
+    checks.whole("num_envs", num_envs, 1)
+    return BatchedParallelGame(host.as_game(game, params), num_envs, render_mode)
+
+
+class _Agents:
+    """What one game and a batch of them have in common: names, spaces, seeds and checks."""
+
+    def __init__(self, game: Game, render_mode: str | None):
+        host.check_render_mode(render_mode)
+        self.game, self.render_mode = game, render_mode
+        self.metadata = {
+            "name": game.name,
+            "render_modes": list(host.RENDER_MODES),
+            "is_parallelizable": True,
+            "render_fps": host.FRAMES_PER_SECOND,
+        }
+        self.possible_agents = list(game.agents)
+        self.agents: list[str] = []  # filled by reset
+        self._observation_spaces = {a: game.observation_space(a).to_gymnasium() for a in self.possible_agents}
+        self._action_spaces = {a: game.action_space(a).to_gymnasium() for a in self.possible_agents}
+        self._random: np.random.Generator | None = None
+
+    def observation_space(self, agent: str) -> spaces.Space:
+        """What the agent sees in one game."""
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Space:
+        """What the agent can do in one game."""
+        return self._action_spaces[agent]
+
+    def _new_episode(self, seed: int | None) -> np.uint32:
+        """The episode's own seed: from `seed`, or the next one of the seed given before."""
+        if seed is not None or self._random is None:
+            self._random, _ = seeding.np_random(seed)
+        self._seed, self._time = self._random.integers(2**32, dtype=np.uint32), 0
+        self.agents = list(self.possible_agents)
+        return self._seed
+
+    def _checked(self, actions: dict[str, Any], batch: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+        """The actions as arrays; ValueError that names the agent, what it did and what is allowed."""
+        if set(actions) != set(self.agents):
+            expected = f"those of {', '.join(self.agents)} are needed" if self.agents else "no game is on; call reset()"
+            raise ValueError(f"actions: got those of {', '.join(map(str, actions)) or 'nobody'}; {expected}")
+        self._time += 1
+        return {
+            a: host.check_action(f"actions[{a!r}]", actions[a], self.game.action_space(a), batch) for a in self.agents
+        }
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class ParallelGame(_Agents, ParallelEnv):
+    """One game. After its end `agents` is empty, and `reset` begins a new one; infos are what the game counts."""
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
+        """A new episode. With a seed, this one and those after it are the same every time; no options are known."""
+        observations, self._state = host.reset(self.game, self._new_episode(seed))
+        return host.to_numpy(observations), {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Dicts:
+        """All agents act at once: (observations, rewards, terminations, truncations, infos).
+
+        Raises:
+          ValueError: if an action is missing or not allowed.
+        """
+        if not self.agents and not actions:
+            return {}, {}, {}, {}, {}
+        acted = self._checked(actions)
+        self._state, observations, told = host.step(self.game, self._seed, np.uint32(self._time), self._state, acted)
+        rewards, terminations, truncations, infos = jax.tree.map(lambda x: x.item(), told)
+        self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
+        return host.to_numpy(observations), rewards, terminations, truncations, infos
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the game now, RGB, with `render_mode="rgb_array"`."""
+        return self.game.render(self._state) if self.render_mode else None
+
+
+class BatchedParallelGame(_Agents):
+    """Many games at once: the dicts of `ParallelEnv` hold JAX arrays with the games in front, `[num_envs, ...]`.
+
+    A game that ends begins anew in the same step: its observation is that of the new one, and the last one of the old
+    is in `infos[agent]["final_obs"]`. The agents stay. A caller that is itself written in JAX is faster still
+    with the game's own `step` inside its own `jit`.
+    """
+
+    def __init__(self, game: Game, num_envs: int, render_mode: str | None):
+        super().__init__(game, render_mode)
+        self.num_envs = num_envs
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, jax.Array], dict[str, dict[str, Any]]]:
+        """New episodes everywhere."""
+        observations, self._state = host.reset_many(self.game, self._new_episode(seed), num_envs=self.num_envs)
+        return observations, {agent: {} for agent in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+        """All agents act at once in all games: (observations, rewards, terminations, truncations, infos).
+
+        Raises:
+          ValueError: if an action is missing or not allowed.
+        """
+        acted = self._checked(actions, (self.num_envs,))
+        self._state, observations, last, told = host.step_many(
+            self.game, self._seed, np.uint32(self._time), self._state, acted
+        )
+        rewards, terminations, truncations, infos = told
+        infos = {agent: {**info, "final_obs": last[agent]} for agent, info in infos.items()}
+        return observations, rewards, terminations, truncations, infos
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the first game now, RGB, with `render_mode="rgb_array"`."""
+        return self.game.render(jax.tree.map(lambda x: x[0], self._state)) if self.render_mode else None

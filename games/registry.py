@@ -1,0 +1,136 @@
+"""Every game by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_type_hints
+
+from configs import one_of
+from games import matrix
+from games.game import Game
+
+
+class Entry(NamedTuple):
+    """How a game is made."""
+
+    factory: Callable[..., Game] | str  # or "module:name", imported when it is asked for
+    params: dict[str, Any]
+    description: str
+
+
+_MATRIX = {
+    "ipd": (matrix.prisoners_dilemma, "iterated prisoner's dilemma"),
+    "imp": (matrix.matching_pennies, "iterated matching pennies"),
+    "chicken": (matrix.chicken, "iterated chicken, with a crash that costs 100"),
+    "stag_hunt": (matrix.stag_hunt, "iterated stag hunt"),
+    "battle_of_the_sexes": (matrix.battle_of_the_sexes, "iterated battle of the sexes"),
+    "hawk_dove": (matrix.hawk_dove, "iterated hawk and dove"),
+}
+
+_ENTRIES: dict[str, Entry] = {
+    **{name: Entry("rounds:repeated", {"game": game}, words) for name, (game, words) in _MATRIX.items()},
+    "rock_paper_scissors": Entry("rounds:rock_paper_scissors", {}, "iterated rock, paper, scissors"),
+    "matrix_game": Entry("rounds:RepeatedGame", {}, "any payoffs, for any number of players and actions"),
+    "three_player_ipd": Entry("rounds:three_player_ipd", {}, "iterated prisoner's dilemma of three"),
+    "public_goods": Entry("social_dilemmas:public_goods", {}, "n players give to a pot that is multiplied and shared"),
+    "volunteers_dilemma": Entry("social_dilemmas:volunteers_dilemma", {}, "one volunteer of n players is enough"),
+    "n_player_stag_hunt": Entry("social_dilemmas:n_player_stag_hunt", {}, "a stag needs enough of n hunters"),
+    "coin_game": Entry("coin_game:CoinGame", {}, "coins of two colours; taking the other's costs its owner"),
+    **{
+        f"{name}_in_the_matrix": Entry(f"in_the_matrix:{name}_in_the_matrix", {}, f"{words}, met in a gridworld")
+        for name, words in {
+            "ipd": "prisoner's dilemma",
+            "imp": "matching pennies",
+            "chicken": "chicken",
+            "stag_hunt": "stag hunt",
+            "battle_of_the_sexes": "battle of the sexes",
+            "hawk_dove": "hawk and dove",
+            "rock_paper_scissors": "rock, paper, scissors",
+        }.items()
+    },
+    "harvest": Entry("harvest:Harvest", {}, "apples that regrow where others are left: the tragedy of the commons"),
+    "cleanup": Entry("cleanup:Cleanup", {}, "apples grow only while somebody cleans the river"),
+    "fishery": Entry("fishery:Fishery", {}, "a common stock of fish with logistic growth"),
+    "cournot": Entry("cournot:Cournot", {}, "firms choose quantities and share one market"),
+    "ultimatum": Entry("ultimatum:Ultimatum", {}, "one proposes a split, the other takes it or leaves both with nothing"),
+    "negotiation": Entry("negotiation:Negotiation", {}, "items are split between players with private values"),
+    "bayesian_battle_of_the_sexes": Entry(
+        "battle_of_the_sexes:BayesianBattleOfTheSexes", {}, "battle of the sexes with types that are drawn"
+    ),
+    "reacher": Entry("reacher:Reacher", {}, "an arm of two joints reaches for a goal"),
+}
+
+
+def names() -> list[str]:
+    """The names of all games, ours first, then gymnax's."""
+    return [*ours(), *foreign()]
+
+
+def make(name: str, **params: Any) -> Game:
+    """A game by its name, with parameters of your own: `make("coin_game", grid_size=5)`.
+
+    Raises:
+      ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not
+        fit.
+    """
+    if name not in _ENTRIES:
+        from games.gymnax import from_gymnax
+
+        if name not in (known := names()):
+            raise ValueError(f"game: got {name!r}; {one_of(name, known)}")
+        return from_gymnax(name, **params)
+    entry = _ENTRIES[name]
+    factory = _load(entry.factory)
+    allowed = parameters(name)
+    for param in params:
+        if param not in allowed:
+            raise ValueError(f"{name}: unknown parameter {param}; {one_of(param, list(allowed))}")
+    return factory(**entry.params | params)
+
+
+def register(name: str, factory: Callable[..., Game], description: str, **params: Any) -> None:
+    """Makes a game of your own known by a name; `params` are given to its factory, and `make` may override them."""
+    _ENTRIES[name] = Entry(factory, params, description)
+
+
+def ours() -> list[str]:
+    """The names of our own games, and of those that were registered."""
+    return list(_ENTRIES)
+
+
+def foreign() -> list[str]:
+    """The names of gymnax's environments."""
+    import gymnax  # here, for it takes seconds
+
+    return list(gymnax.registered_envs)
+
+
+def describe(name: str) -> str:
+    """A game in a few words."""
+    return _ENTRIES[name].description if name in _ENTRIES else "single-agent environment of gymnax"
+
+
+def parameters(name: str) -> dict[str, Any]:
+    """The parameters of one of our games, with their defaults."""
+    entry = _ENTRIES[name]
+    factory = _load(entry.factory)
+    found = {
+        field: parameter.default
+        for field, parameter in inspect.signature(factory).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD and field not in entry.params
+    }
+    if not inspect.isclass(factory):  # a factory hands what it does not know on to the class that it makes
+        kind = get_type_hints(factory).get("return", Game)
+        for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+            found.setdefault(field.name, field.default)
+    return found
+
+
+def _load(factory: Callable[..., Game] | str) -> Callable[..., Game]:
+    if not isinstance(factory, str):
+        return factory
+    module, attribute = factory.split(":")
+    return getattr(importlib.import_module(f"games.{module}"), attribute)

@@ -1,0 +1,220 @@
+"""Every game as a PettingZoo environment, by PettingZoo's own tests and SuperSuit's vectors."""
+
+import copy
+import pickle
+import warnings
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+import supersuit
+from pettingzoo import ParallelEnv
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+
+import games
+from games.pettingzoo import batched_parallel_env, env, parallel_env
+from games.registry import foreign
+
+OURS = [name for name in games.names() if name not in foreign()]
+EVERY = [*OURS, "CartPole-v1", "Pendulum-v1"]  # gymnax's: one of each kind of action
+
+MATTERS_OF_TASTE = (  # and those that say how large, how many-dimensional or how unlike two agents' spaces may be
+    ".*(infinity|all zeros|than 3 dimensions|a single number|negative numbers|probably should be|different|are equal)"
+)
+
+
+def sampled(face, agents=None):
+    return {agent: face.action_space(agent).sample() for agent in (agents or face.agents)}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_pettingzoo_passes_every_game(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # its tests warn of half of what is wrong
+        warnings.filterwarnings("ignore", MATTERS_OF_TASTE)
+        face = parallel_env(name)
+        assert isinstance(face, ParallelEnv)
+        parallel_api_test(face, num_cycles=10)
+        parallel_seed_test(lambda: parallel_env(name), num_cycles=10)
+        api_test(env(name), num_cycles=10)
+        seed_test(lambda: env(name), num_cycles=10)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_observations_are_what_the_spaces_say(name):
+    face = parallel_env(name)
+    observations, _ = face.reset(seed=3)
+    for _ in range(5):
+        for agent in face.agents:
+            space = face.observation_space(agent)
+            assert space.contains(observations[agent])
+            assert observations[agent].dtype == space.dtype
+        observations, *_ = face.step(sampled(face))
+
+
+def test_an_episode_ends_by_its_time_limit_and_empties_the_agents():
+    face = parallel_env("coin_game", episode_length=3)
+    face.reset(seed=0)
+    for time in range(1, 4):
+        _, rewards, terminations, truncations, infos = face.step(sampled(face))
+        assert all(type(reward) is float for reward in rewards.values())
+        assert infos["agent_0"].keys() == {"own_coin", "other_coin"}
+        assert set(terminations.values()) == {False}
+        assert set(truncations.values()) == {time == 3}
+    assert face.agents == []
+    assert face.step({}) == ({}, {}, {}, {}, {})
+    face.reset()
+    assert face.agents == face.possible_agents
+
+
+def test_an_end_by_the_rules_is_no_truncation():
+    face = parallel_env("ipd", discount=0.0)  # over after one round
+    face.reset(seed=0)
+    _, rewards, terminations, truncations, infos = face.step({"agent_0": 0, "agent_1": 1})
+    assert rewards == {"agent_0": -3, "agent_1": 0}
+    assert set(terminations.values()) == {True}
+    assert set(truncations.values()) == {False}
+    assert infos["agent_0"]["CD"] == infos["agent_1"]["DC"] == 1
+
+
+def played(face, actions, seed=None):
+    observations, _ = face.reset(seed=seed)
+    return [observations, *(face.step(action) for action in actions)]
+
+
+def test_a_seed_fixes_this_episode_and_those_after_it():
+    face = parallel_env("coin_game", episode_length=4)
+    actions = [{"agent_0": i % 4, "agent_1": (i + 1) % 4} for i in range(4)]
+    runs = [[played(face, actions, seed), played(face, actions)] for seed in (5, 5, 6)]
+    assert gymnasium.utils.env_checker.data_equivalence(runs[0], runs[1], exact=True)
+    assert not gymnasium.utils.env_checker.data_equivalence(runs[0], runs[2], exact=True)
+    assert not gymnasium.utils.env_checker.data_equivalence(runs[0][0], runs[0][1], exact=True)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda face: pickle.loads(pickle.dumps(face))])
+def test_a_copy_goes_on_as_the_original(copied):
+    face = parallel_env("coin_game")
+    face.reset(seed=0)
+    face.step({"agent_0": 0, "agent_1": 1})
+    twin = copied(face)
+    for _ in range(5):
+        acted = sampled(face)
+        assert gymnasium.utils.env_checker.data_equivalence(face.step(acted), twin.step(acted), exact=True)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ({"agent_0": 0, "agent_1": 4}, r"actions\['agent_1'\]: got 4; a whole number from 0 to 3 is needed"),
+        ({"agent_0": -1, "agent_1": 0}, r"actions\['agent_0'\]: got -1; a whole number from 0 to 3"),
+        ({"agent_0": 0.5, "agent_1": 0}, r"actions\['agent_0'\]: got 0.5; a whole number"),
+        ({"agent_0": float("nan"), "agent_1": 0}, r"actions\['agent_0'\]: got nan; a whole number"),
+        ({"agent_0": None, "agent_1": 0}, r"actions\['agent_0'\]: got None; a whole number"),
+        ({"agent_0": [0, 1], "agent_1": 0}, r"actions\['agent_0'\]: got shape \(2,\); .* of shape \(\)"),
+        ({"agent_0": 0}, "actions: got those of agent_0; those of agent_0, agent_1 are needed"),
+        ({"agent_0": 0, "agent_1": 0, "agent_2": 0}, "those of agent_0, agent_1 are needed"),
+    ],
+)
+def test_actions_that_cannot_be_are_refused(actions, message):
+    face = parallel_env("coin_game")
+    with pytest.raises(ValueError, match=r"no game is on; call reset\(\)"):
+        face.step({"agent_0": 0, "agent_1": 0})
+    face.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        face.step(actions)
+
+
+def test_what_cannot_be_made_is_refused():
+    with pytest.raises(ValueError, match="render_mode: got 'human'; one of None, rgb_array is needed"):
+        parallel_env("coin_game", render_mode="human")
+    with pytest.raises(ValueError, match="did you mean coin_game"):
+        parallel_env("coin_gam")
+    with pytest.raises(ValueError, match="num_envs: got 0"):
+        batched_parallel_env("coin_game", 0)
+
+
+def test_a_picture_on_demand():
+    face = parallel_env("coin_game", render_mode="rgb_array")
+    face.reset(seed=0)
+    picture = face.render()
+    assert picture.dtype == np.uint8
+    assert picture.ndim == 3
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 2
+    assert parallel_env("coin_game").render() is None
+
+
+def vectorised(name, copies):
+    face = supersuit.pettingzoo_env_to_vec_env_v1(supersuit.black_death_v3(parallel_env(name)))
+    return supersuit.concat_vec_envs_v1(face, copies)
+
+
+def check_vectors(name, copies=2, steps=3):
+    face = parallel_env(name)
+    agents, space = len(face.possible_agents), face.observation_space(face.possible_agents[0])
+    if any(face.action_space(agent) != face.action_space("agent_0") for agent in face.possible_agents):
+        pytest.skip("SuperSuit's vectors want one space of actions for all agents")
+    vector = vectorised(name, copies)
+    observations, _ = vector.reset(seed=1)
+    for _ in range(steps):
+        assert observations.shape == (copies * agents, *space.shape)
+        actions = np.stack([vector.action_space.sample() for _ in range(copies * agents)])
+        observations, rewards, *_ = vector.step(actions)
+        assert rewards.shape == (copies * agents,)
+
+
+def test_supersuit_makes_vectors_that_go_on_over_the_end_of_episodes():
+    check_vectors("coin_game", steps=20)
+    vector = vectorised("coin_game", 2)
+    first, _ = vector.reset(seed=1)
+    assert not np.array_equal(first[:2], first[2:])  # copies are seeded apart
+    again, _ = vector.reset(seed=1)
+    np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+def test_supersuit_makes_vectors_of_every_game(name):
+    check_vectors(name)
+
+
+def test_supersuit_flattens_and_stacks():
+    face = supersuit.frame_stack_v1(supersuit.flatten_v0(parallel_env("coin_game")), 4)
+    observations, _ = face.reset(seed=0)
+    assert observations["agent_0"].shape == (36 * 4,)
+    observations, *_ = face.step(sampled(face))
+    assert observations["agent_1"].shape == face.observation_space("agent_1").shape
+
+
+NUM_ENVS = 6
+
+
+def test_a_batch_plays_the_game_with_auto_reset():
+    """Compared with the game's own steps, from the same states and keys."""
+    game = games.make("coin_game", episode_length=2)
+    face = batched_parallel_env(game, NUM_ENVS)
+    observations, _ = face.reset(seed=0)
+    step = jax.jit(jax.vmap(game.step))
+    for time in range(1, 6):
+        actions = {agent: np.full(NUM_ENVS, time % 4) for agent in face.agents}
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(face._seed), time), NUM_ENVS)
+        expected = step(keys, face._state, actions)
+        observations, rewards, terminations, truncations, infos = face.step(actions)
+        assert face.agents == face.possible_agents
+        for agent in face.agents:
+            np.testing.assert_array_equal(observations[agent], expected[0][agent])
+            np.testing.assert_array_equal(rewards[agent], expected[2][agent])
+            np.testing.assert_array_equal(truncations[agent], time % 2 == 0)
+            assert not terminations[agent].any()
+            fresh = np.any(observations[agent] != infos[agent]["final_obs"], (1, 2, 3))
+            assert fresh.any() == (time % 2 == 0)
+
+
+def test_a_batch_refuses_actions_that_cannot_be():
+    face = batched_parallel_env("coin_game", NUM_ENVS)
+    face.reset(seed=0)
+    fine, bad = np.zeros(NUM_ENVS, int), np.array([0, 0, 9, 0, 0, 0])
+    with pytest.raises(ValueError, match=r"actions\['agent_1'\]: got 9; a whole number from 0 to 3 is needed"):
+        face.step({"agent_0": fine, "agent_1": bad})
+    with pytest.raises(ValueError, match=r"actions\['agent_0'\]: got shape \(5,\); .* of shape \(6,\)"):
+        face.step({"agent_0": fine[1:], "agent_1": fine})
