@@ -55,7 +55,9 @@ _ENTRIES: dict[str, Entry] = {
     "cleanup": Entry("cleanup:Cleanup", {}, "apples grow only while somebody cleans the river"),
     "fishery": Entry("fishery:Fishery", {}, "a common stock of fish with logistic growth"),
     "cournot": Entry("cournot:Cournot", {}, "firms choose quantities and share one market"),
-    "ultimatum": Entry("ultimatum:Ultimatum", {}, "one proposes a split, the other takes it or leaves both with nothing"),
+    "ultimatum": Entry(
+        "ultimatum:Ultimatum", {}, "one proposes a split, the other takes it or leaves both with nothing"
+    ),
     "negotiation": Entry("negotiation:Negotiation", {}, "items are split between players with private values"),
     "bayesian_battle_of_the_sexes": Entry(
         "battle_of_the_sexes:BayesianBattleOfTheSexes", {}, "battle of the sexes with types that are drawn"
@@ -118,9 +120,9 @@ def parameters(name: str) -> dict[str, Any]:
     entry = _ENTRIES[name]
     factory = _load(entry.factory)
     found = {
-        field: parameter.default
+        field: entry.params.get(field, parameter.default)
         for field, parameter in inspect.signature(factory).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD and field not in entry.params
+        if parameter.kind is not parameter.VAR_KEYWORD
     }
     if not inspect.isclass(factory):  # a factory hands what it does not know on to the class that it makes
         kind = get_type_hints(factory).get("return", Game)

@@ -79,17 +79,15 @@ class Box:
 
     def sample(self, key: jax.Array) -> jax.Array:
         """A uniform draw between finite bounds, a normal draw where both are infinite, else the bound +- Exp(1)."""
-        low, high = np.broadcast_to(self.low, self.shape), np.broadcast_to(self.high, self.shape)
+        low, high = (jnp.broadcast_to(jnp.asarray(bound), self.shape) for bound in (self.low, self.high))
         if jnp.issubdtype(self.dtype, jnp.integer):
             return jax.random.randint(key, self.shape, low.astype(int), high.astype(int) + 1, self.dtype)
-        below, above = np.isfinite(low), np.isfinite(high)
-        if (below & above).all():
-            return jax.random.uniform(key, self.shape, self.dtype, low, high)
-        finite = jax.random.uniform(key, self.shape, self.dtype, np.where(below, low, 0), np.where(above, high, 1))
+        below, above = jnp.isfinite(low), jnp.isfinite(high)
+        low, high = jnp.where(below, low, 0), jnp.where(above, high, 0)
+        inside = jax.random.uniform(key, self.shape, self.dtype, low, jnp.where(above, high, low + 1))
         tail = jax.random.exponential(key, self.shape, self.dtype)
-        one_sided = jnp.where(below, np.where(below, low, 0) + tail, np.where(above, high, 0) - tail)
-        unbounded = jnp.where(below | above, one_sided, jax.random.normal(key, self.shape, self.dtype))
-        return jnp.where(below & above, finite, unbounded)
+        outside = jnp.where(below, low + tail, jnp.where(above, high - tail, jax.random.normal(key, self.shape)))
+        return jnp.where(below & above, inside, outside).astype(self.dtype)
 
     def contains(self, x: Any) -> jax.Array:
         """Whether `x` has the shape and every entry is within the bounds."""

@@ -1,0 +1,72 @@
+"""`python -m games`, as a user types it."""
+
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from games import registry
+from games.__main__ import main
+
+
+def run(*arguments, cwd):
+    line = [sys.executable, "-m", "games", *arguments]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+def test_the_list_has_every_game_with_its_numbers(tmp_path):
+    listed = run(cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in listed.stdout.splitlines() if line.strip()}
+    assert {*registry.ours(), "CartPole-v1", "Breakout-MinAtar"} <= {*rows}
+    assert rows["coin_game"].startswith("2 4 x 3 x 3 4 discrete")
+    assert rows["CartPole-v1"].startswith("1 4 2 discrete")
+
+
+def test_a_game_is_played_and_drawn(tmp_path):
+    played = run("coin_game", "--gif", "c.gif", "--png", "c.png", "--params", "grid_size=4", cwd=tmp_path)
+    assert played.returncode == 0, played.stderr
+    assert "own_coin" in played.stdout
+    with Image.open(tmp_path / "c.gif") as gif, Image.open(tmp_path / "c.png") as png:
+        assert gif.size == png.size == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["coin_gam"], "game: got 'coin_gam'; did you mean coin_game"),
+        (["ipd", "--params", "discount=1"], "discount: got 1; a number in [0, 1) is needed"),
+        (["ipd", "--params", "discount"], "--params: got 'discount'; NAME=VALUE is needed"),
+        (["ipd", "--params", "discount=["], "--params: discount: got '['"),
+        (["ipd", "--steps", "0"], "--steps: got 0; a whole number of at least 1"),
+        (["--gif", "x.gif"], "game: none given"),
+        (["SimpleBandit-bsuite", "--png", "x.png"], "SimpleBandit-bsuite: there is no picture of it"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith(f"python -m games: {message}")
+
+
+def test_an_unknown_option_exits_with_status_2(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main(["--gift", "x"])
+    assert exit.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path, capsys):
+    assert main(["ipd", "--steps", "2", "--gif", str(tmp_path / "none" / "x.gif")]) == 1
+    assert str(tmp_path / "none" / "x.gif") in capsys.readouterr().err
+
+
+def test_the_gallery_has_a_picture_of_every_game(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", {name: registry._ENTRIES[name] for name in ("ipd", "coin_game")})
+    assert main(["--gallery", str(tmp_path)]) == 0
+    text = (tmp_path / "games.md").read_text()
+    for name in ("ipd", "coin_game"):
+        assert f"![{name}](games/{name}.png)" in text
+        assert Image.open(tmp_path / "games" / f"{name}.png").width > 100
