@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
         return _play(registry.make(options.game, **_params(options.params)), options)
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
+    except BrokenPipeError:  # whoever reads the list, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", 1)
     except RuntimeError as error:  # data that cannot be had

@@ -10,7 +10,7 @@ from flax import struct
 
 from games import boards, checks
 from games.commons import APPLE_LABELS, Commons, CommonsState
-from games.game import Infos, Observations, Scalar, static
+from games.game import Infos, Observations, static
 
 OPEN = (
     "...A....A...",

@@ -4,7 +4,7 @@ from marl.learn import History, Learner, Trajectory, learn
 from marl.naive import naive
 from marl.shapers import Shaper, mfos
 from marl.shaping import Trials, play, play_trials, shaping_trial
-from marl.strategies import make_opponent, memory_one
+from marl.strategies import make_opponent, memory_one, play_memory_one
 from marl.zd import Fit, fit, payoffs_against_random, zd_policy
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "naive",
     "payoffs_against_random",
     "play",
+    "play_memory_one",
     "play_trials",
     "shaping_trial",
     "zd_policy",

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from games import InfinitelyRepeated, chicken, prisoners_dilemma
-from marl import Learner, learn, make_opponent, memory_one, mfos, naive, play, shaping_trial
+from games import InfinitelyRepeated, chicken, make, prisoners_dilemma
+from marl import Learner, learn, make_opponent, memory_one, mfos, naive, play, play_memory_one, shaping_trial
 from meta import scalarize
 
 GAME = InfinitelyRepeated(prisoners_dilemma)
@@ -129,3 +129,26 @@ def test_our_learners_play_in_several_environments_as_in_one():
 def test_a_learner_for_each_player_is_needed():
     with pytest.raises(ValueError, match="learners: got 1; InfinitelyRepeated has 2 players"):
         learn(jax.random.key(0), GAME, [memory_one([0.5] * 5)], num_updates=1)
+
+
+def test_the_end_of_an_episode_reaches_the_learners_with_its_last_observation():
+    game = make("ipd", episode_length=2)
+    players = [play_memory_one([1, 1, 1, 1, 1]), play_memory_one([0, 0, 0, 0, 0])]
+    history = learn(
+        jax.random.key(0), game, players, num_updates=1, steps_per_update=4, num_envs=3, keep_trajectories=True
+    )
+    first = history.trajectories[0]
+    start, cooperated_alone = np.eye(5)[0], np.eye(5)[2]
+    for env in range(3):
+        np.testing.assert_array_equal(first.obs[0, :, env], [start, cooperated_alone] * 2)
+        np.testing.assert_array_equal(first.next_obs[0, :, env], [cooperated_alone] * 4)
+        np.testing.assert_array_equal(first.done[0, :, env], [False, True] * 2)
+        np.testing.assert_array_equal(first.truncated[0, :, env], [False, True] * 2)
+
+
+def test_what_terminates_is_not_truncated():
+    game = make("ipd", discount=0.0)
+    players = [play_memory_one([1, 1, 1, 1, 1])] * 2
+    history = learn(jax.random.key(0), game, players, num_updates=2, keep_trajectories=True)
+    assert history.trajectories[0].done.all()
+    assert not history.trajectories[0].truncated.any()
