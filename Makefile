@@ -19,8 +19,9 @@ lint: .venv/tested
 slow: .venv/tested
 	$(BIN)/python -m pytest -m slow
 
-benchmark: .venv/installed
+benchmark: .venv/tested
 	$(BIN)/python -m benchmarks.exact_game
+	$(BIN)/python -m benchmarks.games
 
 # The install is in place (editable), so that what is edited is what runs.
 .venv/installed: pyproject.toml constraints.txt

@@ -75,7 +75,7 @@ class BayesianBattleOfTheSexes(Game):
     def step_env(
         self, key: jax.Array, state: BattleState, actions: Actions
     ) -> tuple[Observations, BattleState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        places = jnp.stack([actions[agent].astype(jnp.int32) for agent in self.agents])
+        places = jnp.stack([jnp.asarray(actions[agent], jnp.int32) for agent in self.agents])
         met = places[0] == places[1]
         content = state.loves == met
         rewards = jnp.where(places == jnp.arange(2), self.favourite, self.other) * content.astype(jnp.float32)

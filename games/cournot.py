@@ -87,7 +87,7 @@ class Cournot(Game):
     def step_env(
         self, key: jax.Array, state: CournotState, actions: Actions
     ) -> tuple[Observations, CournotState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        quantities = jnp.stack([actions[agent].reshape(()) for agent in self.agents]).astype(jnp.float32)
+        quantities = jnp.stack([jnp.asarray(actions[agent], jnp.float32).reshape(()) for agent in self.agents])
         quantities = jnp.clip(quantities, 0.0, self.capacity)
         state = CournotState(quantities, state.time + 1)
         price = self._price(quantities)

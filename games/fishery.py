@@ -111,7 +111,7 @@ class Fishery(Game):
     def step_env(
         self, key: jax.Array, state: FisheryState, actions: Actions
     ) -> tuple[Observations, FisheryState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        efforts = jnp.stack([actions[agent].reshape(()) for agent in self.agents]).astype(jnp.float32)
+        efforts = jnp.stack([jnp.asarray(actions[agent], jnp.float32).reshape(()) for agent in self.agents])
         efforts = jnp.clip(efforts, 0.0, self.max_effort)
         grown = state.stock * (1 + self.growth_rate * (1 - state.stock / self.carrying_capacity))
         wanted = self.catchability * efforts * state.stock

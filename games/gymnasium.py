@@ -86,7 +86,9 @@ class _Seat:
         if hasattr(opponents, "act") or not isinstance(opponents, Sequence):
             opponents = [opponents] * len(others)
         if len(opponents) != len(others):
-            raise ValueError(f"opponents: got {len(opponents)}; {len(others)} are needed")
+            raise ValueError(
+                f"opponents: got {len(opponents)}; one, or one for each of the {len(others)} other seats, is needed"
+            )
         for opponent in opponents:
             if not (opponent is None or callable(opponent) or (hasattr(opponent, "init") and hasattr(opponent, "act"))):
                 raise ValueError(f"opponents: got {opponent!r}; a function or an object with init and act is needed")

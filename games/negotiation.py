@@ -94,7 +94,7 @@ class Negotiation(Game):
     def step_env(
         self, key: jax.Array, state: NegotiationState, actions: Actions
     ) -> tuple[Observations, NegotiationState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        proposals = jnp.stack([actions[agent].astype(jnp.int32) for agent in self.agents])
+        proposals = jnp.stack([jnp.asarray(actions[agent], jnp.int32) for agent in self.agents])
         asked = proposals.sum(0)
         enough = (asked <= state.quantities).all()
         if self.split == "proportional":

@@ -91,7 +91,7 @@ class Reacher(Game):
     def step_env(
         self, key: jax.Array, state: ReacherState, actions: Actions
     ) -> tuple[Observations, ReacherState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        torques = jnp.clip(actions["agent_0"].astype(jnp.float32), -1.0, 1.0)
+        torques = jnp.clip(jnp.asarray(actions["agent_0"], jnp.float32), -1.0, 1.0)
         angles = state.angles + self.dt * state.velocities
         velocities = self.damping * state.velocities + self.dt * self.torque_scale * torques
         state = ReacherState(angles, velocities, state.goal, state.time + 1)

@@ -74,7 +74,7 @@ class Ultimatum(Game):
     def step_env(
         self, key: jax.Array, state: UltimatumState, actions: Actions
     ) -> tuple[Observations, UltimatumState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        first, second = (actions[agent].astype(jnp.int32) for agent in self.agents)
+        first, second = (jnp.asarray(actions[agent], jnp.int32) for agent in self.agents)
         offer = jnp.where(state.proposer == 0, first, second)
         accepted = offer >= jnp.where(state.proposer == 0, second, first)
         proposes = jnp.arange(2) == state.proposer

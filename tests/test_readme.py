@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from games import registry
+
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 
@@ -30,6 +32,23 @@ def test_a_learner_of_ones_own():
     with contextlib.redirect_stdout(output):
         exec(BLOCKS[1], {})
     assert 2.0 < float(output.getvalue()) <= 4.0  # stags caught more and more often
+
+
+def test_the_games_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output, names = io.StringIO(), {}
+    with contextlib.redirect_stdout(output):
+        exec(BLOCKS[2], names)
+    assert eval(output.getvalue()).keys() == {"own_coin", "other_coin", "truncated"}
+    assert (tmp_path / "coins.gif").stat().st_size > 1000
+    assert names["variants"].penalty.shape == (5,)
+
+
+def test_the_gallery_shows_every_game():
+    gallery = Path(__file__).parent.parent / "docs" / "games.md"
+    shown = re.findall(r"^!\[(\w+)\]\(games/\1.png\)", gallery.read_text(), re.M)
+    assert shown == registry.ours()
+    assert all((gallery.parent / "games" / f"{name}.png").exists() for name in shown)
 
 
 def test_the_two_commands_are_targets_of_the_makefile():

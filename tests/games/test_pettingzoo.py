@@ -145,7 +145,7 @@ def test_a_picture_on_demand():
 
 
 def vectorised(name, copies):
-    face = supersuit.pettingzoo_env_to_vec_env_v1(supersuit.black_death_v3(parallel_env(name)))
+    face = supersuit.pettingzoo_env_to_vec_env_v1(parallel_env(name))
     return supersuit.concat_vec_envs_v1(face, copies)
 
 
@@ -172,7 +172,6 @@ def test_supersuit_makes_vectors_that_go_on_over_the_end_of_episodes():
     np.testing.assert_array_equal(first, again)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_supersuit_makes_vectors_of_every_game(name):
     check_vectors(name)

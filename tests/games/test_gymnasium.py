@@ -1,0 +1,223 @@
+"""One seat of a game as a gymnasium environment, by gymnasium's own check and its own vectors."""
+
+import warnings
+from typing import NamedTuple
+
+import gymnasium as gym
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.utils.env_checker import check_env, data_equivalence
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import games
+from games.gymnasium import _step, env, vector_env
+from games.registry import foreign
+
+OURS = [name for name in games.names() if name not in foreign()]
+EVERY = [*OURS, "CartPole-v1", "Pendulum-v1", "Catch-bsuite"]
+
+
+def defect(key, observation):
+    return 1
+
+
+def mirror(key, observation):
+    """Tit for tat: what the other did last, from the one-hot state start, CC, CD, DC, DD."""
+    return (observation @ jnp.array([0, 0, 1, 0, 1])).astype(int)
+
+
+class Counter(NamedTuple):
+    """An opponent with a memory: it defects when `patience` rounds are over."""
+
+    patience: int
+
+    def init(self, key):
+        return jnp.zeros((), jnp.int32)
+
+    def act(self, key, state, observation):
+        return jnp.where(state < self.patience, 0, 1), state + 1, ()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_gymnasium_passes_every_game(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        # Matters of taste: unbounded or unnormalised spaces, and that there is nothing registered.
+        warnings.filterwarnings("ignore", ".*(infinity|symmetric and normalized|not having a spec)")
+        check_env(env(name, seat=-1 + games.make(name).num_agents))
+
+
+def test_a_fixed_opponent_plays_the_other_seats():
+    face = env("ipd", opponents=mirror)
+    face.reset(seed=0)
+    rewards = [face.step(action)[1] for action in (0, 1, 0, 0, 1, 1)]
+    assert rewards == [-1, 0, -3, -1, 0, -2]
+
+
+def test_the_opponent_sees_the_game_from_its_own_seat():
+    """Whoever defects against tit for tat in the first round gets 0, in whichever seat."""
+    for seat in (0, 1):
+        face = env("ipd", seat=seat, opponents=mirror)
+        face.reset(seed=0)
+        _, reward, *_, infos = face.step(1)
+        assert reward == 0
+        assert infos["DC"] == 1
+
+
+def test_opponents_keep_a_memory_and_begin_anew_with_every_episode():
+    face = env("ipd", opponents=Counter(2), episode_length=4)
+    for _ in range(2):
+        face.reset()
+        assert [face.step(0)[1] for _ in range(4)] == [-1, -1, -3, -3]
+    vector = vector_env("ipd", 2, opponents=Counter(2), episode_length=4)
+    vector.reset()
+    rewards = [vector.step([0, 1])[1].tolist() for _ in range(8)]
+    assert rewards == [[-1, 0], [-1, 0], [-3, -2], [-3, -2]] * 2
+
+
+def test_every_other_seat_has_an_opponent_of_its_own():
+    always = [lambda key, observation, a=a: a for a in (0, 1)]
+    for seat in range(3):
+        face = env("three_player_ipd", seat=seat, opponents=always)
+        face.reset()
+        assert face.step(1)[1] == 3  # one of the others cooperates: 2 * 1 + 1
+
+
+def test_opponents_are_random_by_default():
+    vector = vector_env("ipd", 1000)
+    vector.reset(seed=0)
+    *_, infos = vector.step(np.zeros(1000, int))
+    assert infos["CC"].mean() == pytest.approx(0.5, abs=0.06)  # four standard errors
+
+
+def test_an_episode_ends_and_must_be_begun():
+    face = env("coin_game", episode_length=2)
+    with pytest.raises(ResetNeeded):
+        face.step(0)
+    face.reset(seed=0)
+    assert face.step(0)[2:4] == (False, False)
+    assert face.step(0)[2:4] == (False, True)
+    with pytest.raises(ResetNeeded):
+        face.step(0)
+    face.reset()
+    face.step(0)
+
+
+def test_a_seed_fixes_this_episode_and_those_after_it():
+    def runs(seed):
+        face = env("coin_game", episode_length=4)
+        return [[face.reset(seed=s), *(face.step(i % 4) for i in range(4))] for s in (seed, None)]
+
+    assert data_equivalence(runs(1), runs(1), exact=True)
+    assert not data_equivalence(runs(1), runs(2), exact=True)
+
+
+def test_vectors_say_what_gymnasiums_own_say():
+    """The numbers, shapes and masks of `SyncVectorEnv`, over the end of episodes, where nothing is drawn."""
+    make = {"game": "ipd", "opponents": mirror, "episode_length": 3}
+    ours = vector_env(num_envs=4, **make)
+    theirs = SyncVectorEnv([lambda: env(**make)] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert ours.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    np.testing.assert_array_equal(ours.reset(seed=0)[0], theirs.reset(seed=0)[0])
+    for time in range(1, 8):
+        actions = np.array([0, 1, time % 2, time // 2 % 2])
+        (*told, infos), (*expected, expected_infos) = ours.step(actions), theirs.step(actions)
+        for x, y in zip(told, expected, strict=True):
+            np.testing.assert_array_equal(x, y)
+        assert ours.observation_space.contains(told[0])
+        assert ("final_obs" in infos) == (time % 3 == 0)
+        for name in infos.keys() - expected_infos.keys():  # theirs says nothing where all begin anew
+            assert not np.any(infos[name])
+        check_same(infos, expected_infos)
+
+
+def check_same(infos, expected):
+    for name, value in expected.items():
+        if isinstance(value, dict):
+            assert infos[name].keys() == value.keys()
+            check_same(infos[name], value)
+        else:
+            x, y = (np.stack(v) if v.dtype == object else v for v in (infos[name], value))
+            np.testing.assert_array_equal(x, y)
+
+
+def test_vectors_tell_an_end_by_the_rules_from_one_by_the_limit():
+    vector = vector_env("ipd", 500, discount=0.5, episode_length=2)
+    vector.reset(seed=0)
+    _, _, first, none, infos = vector.step(np.zeros(500, int))
+    assert first.mean() == pytest.approx(0.5, abs=0.09)
+    assert not none.any()
+    np.testing.assert_array_equal(infos["_final_obs"], first)
+    assert [x is not None for x in infos["final_obs"]] == first.tolist()
+    _, _, terminations, truncations, _ = vector.step(np.zeros(500, int))
+    assert not (terminations & truncations).any()
+    np.testing.assert_array_equal((terminations | truncations)[~first], True)
+
+
+def test_gymnasiums_wrappers_count_returns():
+    vector = gym.wrappers.vector.RecordEpisodeStatistics(vector_env("ipd", 3, opponents=defect, episode_length=5))
+    vector.reset(seed=0)
+    for _ in range(5):
+        *_, infos = vector.step(np.array([0, 1, 1]))
+    assert infos["episode"]["r"].tolist() == [-15, -10, -10]
+    assert infos["episode"]["l"].tolist() == [5, 5, 5]
+
+
+def test_pictures():
+    face = env("coin_game", render_mode="rgb_array")
+    face.reset(seed=0)
+    assert face.render().dtype == np.uint8
+    vector = vector_env("coin_game", 2, render_mode="rgb_array")
+    vector.reset(seed=0)
+    assert [picture.shape for picture in vector.render()] == [face.render().shape] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "act", "message"),
+    [
+        ({}, 4, "action: got 4; a whole number from 0 to 3 is needed"),
+        ({}, -1, "action: got -1; a whole number from 0 to 3"),
+        ({}, 1.5, "action: got 1.5; a whole number"),
+        ({}, [0], r"action: got shape \(1,\); a whole number from 0 to 3 of shape \(\) is needed"),
+        ({"num_envs": 2}, [0, 4], "actions: got 4; a whole number from 0 to 3 is needed"),
+        ({"num_envs": 2}, [0, 1, 2], r"actions: got shape \(3,\); .* of shape \(2,\)"),
+        ({"game": "Pendulum-v1"}, [9.0], r"action: got \[9.\]; an array in \[-2, 2\] is needed"),
+    ],
+)
+def test_actions_that_cannot_be_are_refused(make, act, message):
+    make = {"game": "coin_game"} | make
+    face = vector_env(**make) if "num_envs" in make else env(**make)
+    face.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        face.step(act)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
+        ({"opponents": [defect, defect]}, "opponents: got 2; one, or one for each of the 1 other seats, is needed"),
+        ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
+        ({"render_mode": "human"}, "render_mode: got 'human'; one of None, rgb_array"),
+        ({"grid_siz": 3}, "did you mean grid_size"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        env("coin_game", **settings)
+
+
+def test_environments_of_one_shape_share_what_is_compiled():
+    def play(reward):
+        face = env("coin_game", reward=reward, opponents=defect)
+        face.reset(seed=0)
+        face.step(0)
+
+    play(1.0)
+    size = _step._cache_size()
+    play(3.0)
+    assert _step._cache_size() == size
