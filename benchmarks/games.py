@@ -64,18 +64,23 @@ def build(game: Any, instances: int, length: int) -> Program:
     spaces = [game.action_space(agent) for agent in agents]
 
     def play(key: jax.Array) -> Any:
-        reset_key, run_key = jax.random.split(key)
+        reset_key, first_key, run_key = jax.random.split(key, 3)
 
         def step(carry: Any, keys: jax.Array) -> Any:
-            _, state, returns = carry
-            words, keys = bits.array(keys[0], instances), bits.split(keys[1], instances)
-            actions = dict(zip(agents, random_actions(words, spaces, keys), strict=True))
-            observations, state, rewards, _, _ = jax.vmap(game.step)(keys, state, actions)
-            return (observations, state, [r + rewards[agent] for r, agent in zip(returns, agents, strict=True)]), None
+            _, state, returns, (words, step_keys) = carry
+            actions = dict(zip(agents, random_actions(words, spaces, step_keys), strict=True))
+            observations, state, rewards, _, _ = jax.vmap(game.step)(step_keys, state, actions)
+            returns = [r + rewards[agent] for r, agent in zip(returns, agents, strict=True)]
+            return (observations, state, returns, chance(keys)), None
 
         observations, state = jax.vmap(game.reset)(jax.random.split(reset_key, instances))
-        carry = observations, state, [jnp.zeros(instances)] * len(agents)
+        first = chance(jax.random.split(first_key))
+        carry = observations, state, [jnp.zeros(instances)] * len(agents), first
         return jax.lax.scan(step, carry, jax.random.split(run_key, (length, 2)))[0]
+
+    def chance(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Words and keys `[instances]` of a step; carried into it, for XLA would draw them again in every kernel."""
+        return bits.array(keys[0], instances), bits.split(keys[1], instances)
 
     started = time.perf_counter()
     compiled = jax.jit(play, compiler_options=compiler_options()).lower(jax.random.key(0)).compile()

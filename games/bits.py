@@ -27,7 +27,7 @@ def array(key: jax.Array, size: int) -> jax.Array:
     if not _is_threefry(key):
         return jax.random.bits(key, (size,), jnp.uint32)
     first, second = _threefry(jax.random.key_data(key), jnp.arange(size))
-    return jax.lax.optimization_barrier(first ^ second)  # drawn once, not again in everything that reads it
+    return first ^ second
 
 
 def split(key: jax.Array, num: int = 2) -> jax.Array:
@@ -38,7 +38,7 @@ def split(key: jax.Array, num: int = 2) -> jax.Array:
     if num <= _FEW:  # apart, so that under vmap each is contiguous
         keys = jnp.stack([jnp.stack(_threefry(data, i)) for i in range(num)])
     else:
-        keys = jax.lax.optimization_barrier(jnp.stack(_threefry(data, jnp.arange(num)), -1))
+        keys = jnp.stack(_threefry(data, jnp.arange(num)), -1)
     return jax.random.wrap_key_data(keys) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else keys
 
 

@@ -5,7 +5,6 @@ The library is imported as `jaxmarl`; this module is `games.jaxmarl`.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -31,10 +30,15 @@ def wrap(game: str | Game, **params: Any) -> JaxMARLGame:
     return JaxMARLGame(host.as_game(game, params))
 
 
+_reset = jax.jit(lambda game, key: game.reset(key))
+_step = jax.jit(lambda game, *arguments: game.step(*arguments))
+_get_avail_actions = jax.jit(lambda game, state: game.get_avail_actions(state))
+
+
 class JaxMARLGame(MultiAgentEnv):
     """A game, step for step; what JaxMARL does not know, such as the game's parameters, is the game's own.
 
-    As in JaxMARL, `reset` and `step` are compiled, once for each environment.
+    As in JaxMARL, `reset` and `step` are compiled; here once for all games of one class and shape.
     """
 
     def __init__(self, game: Game):
@@ -49,15 +53,13 @@ class JaxMARLGame(MultiAgentEnv):
             raise AttributeError(name)
         return getattr(self.game, name)
 
-    @partial(jax.jit, static_argnums=0)
-    def reset(self, key: jax.Array) -> tuple[Observations, State]:
-        return self.game.reset(key)
+    def reset(self, key: jax.Array) -> tuple[Observations, State]:  # type: ignore[override]
+        return _reset(self.game, key)
 
-    @partial(jax.jit, static_argnums=0)
-    def step(
+    def step(  # type: ignore[override]
         self, key: jax.Array, state: State, actions: Actions, reset_state: State | None = None
     ) -> tuple[Observations, State, dict[str, jax.Array], dict[str, jax.Array], Infos]:
-        return self.game.step(key, state, actions, reset_state)
+        return _step(self.game, key, state, actions, reset_state)
 
     def step_env(
         self, key: jax.Array, state: State, actions: Actions
@@ -67,9 +69,8 @@ class JaxMARLGame(MultiAgentEnv):
     def get_obs(self, state: State) -> Observations:
         return self.game.get_obs(state)
 
-    @partial(jax.jit, static_argnums=0)
-    def get_avail_actions(self, state: State) -> dict[str, jax.Array]:
-        return self.game.get_avail_actions(state)
+    def get_avail_actions(self, state: State) -> dict[str, jax.Array]:  # type: ignore[override]
+        return _get_avail_actions(self.game, state)
 
     @property
     def name(self) -> str:

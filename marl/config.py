@@ -28,7 +28,8 @@ class ShapingConfig:
     """Probability of a further round, in [0, 1); with 0 the game is played once, by policies of one logit."""
     opponent: str = "naive"
     """naive, all_c, all_d, tft, wsls, grim, gtft, random, zd, or five probabilities such as 0.9,1,0,1,0; with
-    settings in brackets: "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)"."""
+    settings in brackets: "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)"; "axelrod(name='Bully')" is any memory-one
+    strategy of the Axelrod library, by its name there."""
     meta_steps: int = 100
     """Learning steps of the opponent in a trial."""
     hidden_units: int = 16
