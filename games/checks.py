@@ -36,7 +36,9 @@ def choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 
 def _known(value: Any) -> bool:
     """Whether a value can be looked at: no tracer, nor what JAX puts in the place of a leaf."""
-    return isinstance(value, bool | int | float | str | list | tuple | np.ndarray | np.generic) or (
+    if isinstance(value, list | tuple):
+        return all(map(_known, value))
+    return isinstance(value, bool | int | float | str | np.ndarray | np.generic) or (
         isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
     )
 

@@ -106,7 +106,10 @@ class _Agents:
 
 
 class ParallelGame(_Agents, ParallelEnv):
-    """One game. After its end `agents` is empty, and `reset` begins a new one; infos are what the game counts."""
+    """One game. After its end `agents` is empty, and `reset` begins a new one; infos are what the game counts.
+
+    For many at once take `batched_parallel_env`, not processes: JAX has threads, and a fork of them may hang.
+    """
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None

@@ -21,6 +21,7 @@ class RepeatedState:
     logits: jax.Array
 
 
+@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class InfinitelyRepeated(Game):
     """A matrix game repeated for ever between two memory-one policies, of which one step is the whole repeated game.
