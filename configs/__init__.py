@@ -149,7 +149,7 @@ def parse(default: Config, arguments: Sequence[str], program: str, description: 
         flags = [f"--{name}" for name in _flags(type(default))]
         kind = "option" if unknown[1].startswith("-") else "argument"
         raise ConfigError(f"unknown {kind} {unknown[1]}; {one_of(unknown[1], flags)}")
-    raise ConfigError(re.sub(r"^(Error parsing |\w+: (?=[\w.]+: ))", "", message))
+    raise ConfigError(re.sub(r"^(Error parsing )?(\w+: (?=[\w.]+: ))?", "", message))
 
 
 def _flags(cls: Any, prefix: str = "") -> list[str]:

@@ -42,9 +42,9 @@ def at(board: jax.Array, cell: jax.Array) -> jax.Array:
     return word >> (cell & 31).astype(jnp.uint32) & 1
 
 
-def union(boards: jax.Array, axis: int = 0) -> jax.Array:
+def union(boards: jax.Array, axis: int | tuple[int, ...] = 0) -> jax.Array:
     """The cells that are on any of the boards along an axis."""
-    return jnp.bitwise_or.reduce(boards, axis=axis)
+    return jnp.bitwise_or.reduce(boards, axis=axis)  # type: ignore[arg-type]
 
 
 def count(board: jax.Array) -> jax.Array:

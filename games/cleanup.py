@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -96,7 +97,7 @@ class Cleanup(Commons):
         state = CleanupState(**self._start(key), waste=self._board("H"))
         return self.get_obs(state), state
 
-    def _grow(self, state: CleanupState, seed: jax.Array, acts: jax.Array) -> tuple[CleanupState, jax.Array, Infos]:
+    def _grow(self, state: Any, seed: Sequence[jax.Array], acts: jax.Array) -> tuple[Any, jax.Array, Infos]:
         world, river = self.grid, self.grid.count("HR")
         covered = self._cleaned(state, acts)
         waste = state.waste & ~boards.union(covered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -78,7 +79,7 @@ class Commons(Game):
     def _start(self, key: jax.Array) -> dict[str, jax.Array]:
         """The fields of a first state, without apples."""
         n = self.num_agents
-        seed = jax.random.bits(key, (2,), jnp.uint32)
+        seed = list(jax.random.bits(key, (2,), jnp.uint32))
         zeros = jnp.zeros(n, jnp.int32)
         positions, directions = self.grid.drop(
             jnp.zeros((n, 2), jnp.int32), zeros, jnp.ones(n, bool), self._board("P"), seed, 0
@@ -93,7 +94,7 @@ class Commons(Game):
             "time": jnp.zeros((), jnp.int32),
         }
 
-    def _grow(self, state: Any, seed: jax.Array, acts: jax.Array) -> tuple[Any, jax.Array, Infos]:
+    def _grow(self, state: Any, seed: Sequence[jax.Array], acts: jax.Array) -> tuple[Any, jax.Array, Infos]:
         """(state, board of the cells on which an apple grows if there is room, further infos) after all have acted."""
         raise NotImplementedError(f"{type(self).__name__} does not define _grow")
 
@@ -101,7 +102,7 @@ class Commons(Game):
         self, key: jax.Array, state: Any, actions: Actions
     ) -> tuple[Observations, Any, dict[str, jax.Array], dict[str, jax.Array], Infos]:
         n, world = self.num_agents, self.grid
-        seed = jax.random.bits(key, (2,), jnp.uint32)
+        seed = list(jax.random.bits(key, (2,), jnp.uint32))
         present = state.away == 0
         acts = jnp.stack([jnp.asarray(actions[agent], jnp.int32) for agent in self.agents])
         acts = jnp.where(present, acts, grid.STAY)

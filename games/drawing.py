@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+Number = Any  # a number of Python or of NumPy
 Color = tuple[int, int, int] | str
 
 # Okabe and Ito (2008): told apart by readers with any colour vision. In the order of the agents.
@@ -38,7 +39,7 @@ class Canvas:
         for i in range(1, columns) if grid else ():
             self._draw.line([(i * self._unit, 0), (i * self._unit, rows * self._unit)], LINE, _SMOOTH)
 
-    def _box(self, row: float, column: float, size: float, height: float | None = None) -> list[float]:
+    def _box(self, row: Number, column: Number, size: Number, height: Number | None = None) -> list[float]:
         """Corners of a box of that size in cells, in the middle of a cell."""
         y, x = (row + 0.5) * self._unit, (column + 0.5) * self._unit
         half, tall = size * self._unit / 2, (size if height is None else height) * self._unit / 2
@@ -46,29 +47,29 @@ class Canvas:
 
     def square(
         self,
-        row: float,
-        column: float,
+        row: Number,
+        column: Number,
         color: Color,
-        size: float = 1.0,
+        size: Number = 1.0,
         *,
-        height: float | None = None,
+        height: Number | None = None,
         outline: bool = False,
     ) -> None:
         """A square, or a rectangle of another height, about the middle of a cell."""
         self._draw.rectangle(self._box(row, column, size, height), color, INK if outline else None, _SMOOTH)
 
-    def disc(self, row: float, column: float, color: Color, size: float = 0.7, *, outline: bool = False) -> None:
+    def disc(self, row: Number, column: Number, color: Color, size: Number = 0.7, *, outline: bool = False) -> None:
         """A disc in the middle of a cell."""
         self._draw.ellipse(self._box(row, column, size), color, INK if outline else None, _SMOOTH)
 
-    def triangle(self, row: float, column: float, color: Color, direction: int, size: float = 0.8) -> None:
+    def triangle(self, row: Number, column: Number, color: Color, direction: int, size: Number = 0.8) -> None:
         """A player that looks up, right, down or left (0 to 3)."""
         angle = np.pi / 2 * direction + np.array([0.0, 2.5, -2.5])
         y, x = row + 0.5 - size / 2 * np.cos(angle), column + 0.5 + size / 2 * np.sin(angle)
         corners = [(a * self._unit, b * self._unit) for a, b in zip(x, y, strict=True)]
         self._draw.polygon(corners, color, INK, _SMOOTH)
 
-    def line(self, start: tuple[float, float], end: tuple[float, float], color: Color, width: float = 0.1) -> None:
+    def line(self, start: tuple[Number, ...], end: tuple[Number, ...], color: Color, width: float = 0.1) -> None:
         """A line between two points (row, column), from the upper left corner of the canvas, with round ends."""
         points = [(column * self._unit, row * self._unit) for row, column in (start, end)]
         self._draw.line(points, color, round(width * self._unit))
@@ -76,7 +77,7 @@ class Canvas:
             half = width * self._unit / 2
             self._draw.ellipse([x - half, y - half, x + half, y + half], color)
 
-    def text(self, row: float, column: float, words: str, color: Color = INK, size: float = 0.5) -> None:
+    def text(self, row: Number, column: Number, words: str, color: Color = INK, size: Number = 0.5) -> None:
         """Words about the middle of a cell."""
         from PIL import ImageFont
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -70,7 +71,9 @@ class Harvest(Commons):
         state = CommonsState(**self._start(key) | {"apples": self._board("A")})
         return self.get_obs(state), state
 
-    def _grow(self, state: CommonsState, seed: jax.Array, acts: jax.Array) -> tuple[CommonsState, jax.Array, Infos]:
+    def _grow(
+        self, state: CommonsState, seed: Sequence[jax.Array], acts: jax.Array
+    ) -> tuple[CommonsState, jax.Array, Infos]:
         world, p = self.grid, self.regrowth
         near = boards.neighbours(state.apples, world.columns, world.num_cells, self.regrowth_radius)
         none, *some = boards.bernoulli(seed, APPLE_LABELS, world.words, *(p[i] for i in range(4)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,7 +122,7 @@ class InTheMatrix(Game):
 
     def reset(self, key: jax.Array) -> tuple[Observations, InTheMatrixState]:
         n, kinds, length = self.num_agents, self.num_kinds, self.grid.words
-        seed = jax.random.bits(key, (2,), jnp.uint32)
+        seed = list(jax.random.bits(key, (2,), jnp.uint32))
         number = kinds * self.num_resources + n
         cells = jnp.stack(boards.distinct(seed, 0, number, self.grid.num_cells))
         lie = boards.single(cells[n:].reshape(kinds, self.num_resources), length)
@@ -142,7 +143,7 @@ class InTheMatrix(Game):
         self, key: jax.Array, state: InTheMatrixState, actions: Actions
     ) -> tuple[Observations, InTheMatrixState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
         n, length = self.num_agents, self.grid.words
-        seed = jax.random.bits(key, (2,), jnp.uint32)
+        seed = list(jax.random.bits(key, (2,), jnp.uint32))
         acts = jnp.stack([jnp.asarray(actions[agent], jnp.int32) for agent in self.agents])
         active, everyone = state.freeze == 0, jnp.ones(n, bool)
         positions, directions = self.grid.move(state.positions, state.directions, acts, everyone, active, seed)
@@ -229,11 +230,11 @@ class InTheMatrix(Game):
         n, kinds, size = self.num_agents, self.num_kinds, self.grid_size
         canvas = self.grid.canvas(n)
         self.grid.draw_beams(canvas, state, state.fired, self.beam_length, self.beam_radius)
-        for i in np.flatnonzero(np.asarray(state.freeze)):
-            ends = (tuple(np.asarray(state.positions)[j] + 1.5) for j in (i, int(state.partner[i])))
-            canvas.line(*ends, INK, 0.06)
-        for kind in range(kinds):
-            self.grid.draw_cells(canvas, state.resources[kind], RESOURCES[kind % len(RESOURCES)], 0.45)
+        for player in np.flatnonzero(np.asarray(state.freeze)):
+            own, other = (tuple(np.asarray(state.positions)[j] + 1.5) for j in (player, int(state.partner[player])))
+            canvas.line(own, other, INK, 0.06)
+        for color, lie in zip(itertools.cycle(RESOURCES), state.resources):
+            self.grid.draw_cells(canvas, lie, color, 0.45)
         self.grid.draw_players(canvas, state, np.ones(n, bool))
         held = np.asarray(boards.count(state.held))
         for i in range(n):
