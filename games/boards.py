@@ -119,13 +119,12 @@ def bernoulli(seed: Sequence[jax.Array], first_label: int, words: int, *probabil
     boards = []
     for probability in probabilities:
         limit = jnp.round(jnp.asarray(probability, jnp.float32) * 2**20).astype(jnp.uint32)
-        below = jnp.where(limit >> 20 > 0, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
-        below = jnp.broadcast_to(below, (words,))
+        below = jnp.zeros(words, jnp.uint32)
         for i in range(
             20
         ):  # from the last binary digit: below the limit by this digit, or equal and below by later ones
             below = jnp.where(limit >> i & 1 > 0, below | digits[i], below & digits[i])
-        boards.append(below)
+        boards.append(jnp.where(limit >> 20 > 0, jnp.uint32(0xFFFFFFFF), below))
     return boards
 
 
