@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import os
 import sys
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str]) -> int:
             return _list()
         if options.steps < 1:
             raise ValueError(f"--steps: got {options.steps}; a whole number of at least 1 is needed")
+        if not 0 <= options.seed < 2**32:
+            raise ValueError(f"--seed: got {options.seed}; a whole number from 0 to 2**32 - 1 is needed")
         return _play(registry.make(options.game, **_params(options.params)), options)
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
@@ -74,6 +77,8 @@ def _params(pairs: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"--params: got {pair!r}; NAME=VALUE is needed, such as grid_size=5")
         try:
             params[name] = yaml.safe_load(value)
+            with contextlib.suppress(ValueError, TypeError):
+                params[name] = float(value) if isinstance(params[name], str) else params[name]  # 1e-3 in YAML 1.1
         except yaml.YAMLError:
             raise ValueError(f"--params: {name}: got {value!r}; a number or a list is needed") from None
     return params

@@ -90,7 +90,7 @@ class Cleanup(Commons):
         checks.number("depletion", self.depletion, 0, 1, brackets="(]")
         checks.number("restoration", self.restoration, 0, 1, brackets="[)")
         checks.number("waste_probability", self.waste_probability, 0, 1)
-        if isinstance(self.depletion, float) and isinstance(self.restoration, float | int):
+        if checks.known(self.depletion, self.restoration):
             checks.number("restoration", self.restoration, 0, self.depletion, brackets="[)")
 
     def reset(self, key: jax.Array) -> tuple[Observations, CleanupState]:

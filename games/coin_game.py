@@ -68,8 +68,10 @@ class CoinGame(Game):
     penalty: Scalar = -2.0
 
     def __post_init__(self) -> None:
-        checks.whole("grid_size", self.grid_size, 2, 128)
+        checks.size("grid_size", self.grid_size, 2, 128)
         checks.choice("num_coins", self.num_coins, (1, 2))
+        for name in ("stay", "egocentric", "centered"):
+            checks.choice(name, getattr(self, name), (True, False))
         checks.whole("episode_length", self.episode_length, 1)
         checks.number("reward", self.reward)
         checks.number("penalty", self.penalty)

@@ -59,11 +59,13 @@ class Commons(Game):
     letters = ".A#P"
 
     def __post_init__(self) -> None:
+        if isinstance(self.layout, list):
+            object.__setattr__(self, "layout", tuple(self.layout))
         grid.check_layout(self.layout, self.letters)
-        checks.whole("num_agents", self.num_agents, 1, self.grid.count("P"))
+        checks.size("num_agents", self.num_agents, 1, self.grid.count("P"))
         grid.check_view(self.view_size)
-        checks.whole("beam_length", self.beam_length, 1)
-        checks.whole("beam_radius", self.beam_radius, 0)
+        checks.size("beam_length", self.beam_length, 1)
+        checks.size("beam_radius", self.beam_radius, 0)
         checks.whole("zap_steps", self.zap_steps, 0)
         checks.number("zap_cost", self.zap_cost)
         checks.number("zap_penalty", self.zap_penalty)

@@ -62,9 +62,9 @@ class Cournot(Game):
     episode_length: Scalar = 100
 
     def __post_init__(self) -> None:
-        checks.whole("num_agents", self.num_agents, 2, 128)
+        checks.size("num_agents", self.num_agents, 2, 128)
         checks.number("marginal_cost", self.marginal_cost, 0)
-        least = self.marginal_cost if isinstance(self.marginal_cost, int | float) else 0
+        least = self.marginal_cost if checks.known(self.marginal_cost) else 0
         checks.number("intercept", self.intercept, least, brackets="(]")
         checks.number("slope", self.slope, 0, brackets="(]")
         checks.number("capacity", self.capacity, 0, brackets="(]")

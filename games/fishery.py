@@ -76,10 +76,10 @@ class Fishery(Game):
     episode_length: Scalar = 100
 
     def __post_init__(self) -> None:
-        checks.whole("num_agents", self.num_agents, 1, 128)
+        checks.size("num_agents", self.num_agents, 1, 128)
         checks.number("growth_rate", self.growth_rate, 0, 1, brackets="(]")
         checks.number("carrying_capacity", self.carrying_capacity, 0, brackets="(]")
-        most = self.carrying_capacity if isinstance(self.carrying_capacity, int | float) else np.inf
+        most = self.carrying_capacity if checks.known(self.carrying_capacity) else np.inf
         checks.number("initial_stock", self.initial_stock, 0, most)
         checks.number("catchability", self.catchability, 0, brackets="(]")
         checks.number("price", self.price, 0)

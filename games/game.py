@@ -29,6 +29,9 @@ class Game:
     grid, the number of players) is static, every other number is a leaf. `jax.jit(lambda game, key: ...)` compiles
     once for all payoffs, and `jax.vmap` over a game plays many variants at once.
 
+    Actions are taken to lie in their spaces; what happens to others is not defined. (The faces to PettingZoo and
+    Gymnasium refuse them.)
+
     Attributes:
       num_agents: the number of players.
       agents: their names, the keys of every dict: agent_0, agent_1, ...

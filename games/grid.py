@@ -227,7 +227,7 @@ def check_layout(layout: Any, letters: str) -> None:
 
 def check_view(size: Any) -> None:
     """Raises ValueError unless a square view of this size has a middle column and a row behind the player."""
-    checks.whole("view_size", size, 3)
+    checks.size("view_size", size, 3)
     if size % 2 == 0:
         raise ValueError(f"view_size: got {size}; an odd number is needed")
 

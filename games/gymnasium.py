@@ -83,7 +83,7 @@ class _Seat:
     def of(game: Game, seat: int, opponents: Opponent | Sequence[Opponent] | None) -> _Seat:
         checks.whole("seat", seat, 0, game.num_agents - 1)
         others = [agent for agent in game.agents if agent != game.agents[seat]]
-        if hasattr(opponents, "act") or not isinstance(opponents, Sequence):
+        if hasattr(opponents, "act") or isinstance(opponents, str) or not isinstance(opponents, Sequence):
             opponents = [opponents] * len(others)
         if len(opponents) != len(others):
             raise ValueError(
@@ -189,6 +189,8 @@ class SeatEnv(gymnasium.Env):
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """A picture of the game now, RGB, with `render_mode="rgb_array"`."""
+        if self.render_mode and self._carried is None:
+            raise ResetNeeded("render: no episode is on; reset() is needed")
         return self._seat.game.render(self._carried[1]) if self.render_mode else None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from games import boards, checks
@@ -63,8 +64,8 @@ class Harvest(Commons):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.number("regrowth", self.regrowth, 0, 1)
-        checks.whole("regrowth_radius", self.regrowth_radius, 1)
-        if isinstance(self.regrowth, tuple | list) and len(self.regrowth) != 4:
+        checks.size("regrowth_radius", self.regrowth_radius, 1)
+        if checks.known(self.regrowth) and np.shape(self.regrowth) != (4,):
             raise ValueError(f"regrowth: got {self.regrowth!r}; probabilities for 0, 1, 2 and more apples are needed")
 
     def reset(self, key: jax.Array) -> tuple[Observations, CommonsState]:

@@ -100,12 +100,12 @@ class InTheMatrix(Game):
         shape = np.shape(self.payoffs)[-3:]  # without the axes of games that are stacked for vmap
         if shape and (len(shape) != 3 or shape[0] != shape[1] or shape[0] < 2 or shape[2] != 2):
             raise ValueError(f"payoffs: got shape {shape}; a table [K, K, 2] for K of at least 2 is needed")
-        checks.whole("num_agents", self.num_agents, 2)
-        checks.whole("grid_size", self.grid_size, 2, 64)
+        checks.size("num_agents", self.num_agents, 2)
+        checks.size("grid_size", self.grid_size, 2, 64)
         grid.check_view(self.view_size)
-        checks.whole("num_resources", self.num_resources, 1)
-        checks.whole("beam_length", self.beam_length, 1)
-        checks.whole("beam_radius", self.beam_radius, 0)
+        checks.size("num_resources", self.num_resources, 1)
+        checks.size("beam_length", self.beam_length, 1)
+        checks.size("beam_radius", self.beam_radius, 0)
         checks.whole("freeze_steps", self.freeze_steps, 1)
         checks.whole("episode_length", self.episode_length, 1)
         needed = shape[0] * self.num_resources + 2 * self.num_agents if shape else 0
@@ -253,12 +253,12 @@ def in_the_matrix(game: MatrixGame, **params: Any) -> InTheMatrix:
 
 def ipd_in_the_matrix(**params: Any) -> InTheMatrix:
     """The prisoner's dilemma: cooperate or defect."""
-    return InTheMatrix(payoffs=PRISONERS_DILEMMA, **params)
+    return InTheMatrix(**{"payoffs": PRISONERS_DILEMMA, **params})
 
 
 def chicken_in_the_matrix(**params: Any) -> InTheMatrix:
     """Chicken: swerve or go straight."""
-    return InTheMatrix(payoffs=CHICKEN, **params)
+    return InTheMatrix(**{"payoffs": CHICKEN, **params})
 
 
 def stag_hunt_in_the_matrix(**params: Any) -> InTheMatrix:
@@ -283,4 +283,4 @@ def imp_in_the_matrix(**params: Any) -> InTheMatrix:
 
 def rock_paper_scissors_in_the_matrix(**params: Any) -> InTheMatrix:
     """Running with scissors: rock, paper, scissors, zero-sum with a payoff of 1 for the winner."""
-    return InTheMatrix(payoffs=ROCK_PAPER_SCISSORS, **params)
+    return InTheMatrix(**{"payoffs": ROCK_PAPER_SCISSORS, **params})

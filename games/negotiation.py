@@ -72,11 +72,13 @@ class Negotiation(Game):
     episode_length: Scalar = 16
 
     def __post_init__(self) -> None:
-        checks.whole("num_items", self.num_items, 1, 128)
-        checks.whole("max_quantity", self.max_quantity, 1, 256)
-        checks.whole("max_value", self.max_value, 1, 256)
+        checks.size("num_items", self.num_items, 1, 128)
+        checks.size("max_quantity", self.max_quantity, 1, 256)
+        checks.size("max_value", self.max_value, 1, 256)
         checks.choice("split", self.split, ("proportional", "nothing"))
         checks.choice("redraw", self.redraw, ("episode", "round"))
+        for name in ("private_values", "normalize"):
+            checks.choice(name, getattr(self, name), (True, False))
         checks.whole("episode_length", self.episode_length, 1)
 
     def reset(self, key: jax.Array) -> tuple[Observations, NegotiationState]:

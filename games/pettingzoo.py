@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
-from pettingzoo.utils import parallel_to_aec
+from pettingzoo.utils.conversions import parallel_to_aec_wrapper
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from games import checks, host
 from games.game import Game
@@ -36,7 +37,7 @@ def parallel_env(game: str | Game, *, render_mode: str | None = None, **params: 
 
 def env(game: str | Game, *, render_mode: str | None = None, **params: Any) -> AECEnv:
     """A game as an `AECEnv`, in which the agents act one after the other and the game moves when all have."""
-    return parallel_to_aec(parallel_env(game, render_mode=render_mode, **params))
+    return OrderEnforcingWrapper(_AECGame(parallel_env(game, render_mode=render_mode, **params)))
 
 
 def batched_parallel_env(
@@ -53,7 +54,7 @@ def batched_parallel_env(
     Raises:
       ValueError: for an unknown name or mode, or a parameter that does not fit.
     """
-    checks.whole("num_envs", num_envs, 1)
+    checks.size("num_envs", num_envs, 1)
     return BatchedParallelGame(host.as_game(game, params), num_envs, render_mode)
 
 
@@ -134,7 +135,19 @@ class ParallelGame(_Agents, ParallelEnv):
 
     def render(self) -> np.ndarray | None:
         """A picture of the game now, RGB, with `render_mode="rgb_array"`."""
+        if self.render_mode and not hasattr(self, "_state"):
+            raise ValueError("render: no episode is on; reset() is needed")
         return self.game.render(self._state) if self.render_mode else None
+
+
+class _AECGame(parallel_to_aec_wrapper):
+    """PettingZoo's conversion, which refuses an action at once and not when the last agent has acted."""
+
+    def step(self, action: Any) -> None:
+        agent = self.agent_selection
+        if not (self.terminations[agent] or self.truncations[agent]):
+            action = host.check_action(f"actions[{agent!r}]", action, self.env.unwrapped.game.action_space(agent))
+        super().step(action)
 
 
 class BatchedParallelGame(_Agents):

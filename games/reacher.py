@@ -72,7 +72,7 @@ class Reacher(Game):
     episode_length: Scalar = 200
 
     def __post_init__(self) -> None:
-        checks.whole("num_joints", self.num_joints, 1, 128)
+        checks.size("num_joints", self.num_joints, 1, 128)
         checks.choice("reward", self.reward, ("exponential", "quadratic"))
         checks.number("dt", self.dt, 0, brackets="(]")
         checks.number("torque_scale", self.torque_scale)

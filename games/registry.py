@@ -78,18 +78,20 @@ def make(name: str, **params: Any) -> Game:
       ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not
         fit.
     """
+    if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
+        raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
     if name not in _ENTRIES:
         from games.gymnax import from_gymnax
 
-        if name not in (known := names()):
-            raise ValueError(f"game: got {name!r}; {one_of(name, known)}")
         return from_gymnax(name, **params)
     entry = _ENTRIES[name]
     factory = _load(entry.factory)
     allowed = parameters(name)
-    for param in params:
+    for param, value in params.items():
         if param not in allowed:
             raise ValueError(f"{name}: unknown parameter {param}; {one_of(param, list(allowed))}")
+        if (value is None and allowed[param] is not None) or isinstance(value, dict | set | complex):
+            raise ValueError(f"{name}: {param}: got {value!r}; a value such as {allowed[param]!r} is needed")
     return factory(**entry.params | params)
 
 
@@ -123,6 +125,7 @@ def parameters(name: str) -> dict[str, Any]:
         field: entry.params.get(field, parameter.default)
         for field, parameter in inspect.signature(factory).parameters.items()
         if parameter.kind is not parameter.VAR_KEYWORD
+        and not (field in entry.params and isinstance(entry.factory, str))
     }
     if not inspect.isclass(factory):  # a factory hands what it does not know on to the class that it makes
         kind = get_type_hints(factory).get("return", Game)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from games import checks
 from games.drawing import save_gif
 from games.game import Actions, Game, Infos, Observations
 from games.spaces import Discrete
@@ -41,6 +42,8 @@ def rollout(
       num_steps: T.
       act: `(key, observations) -> actions`, dicts by agent; None plays uniformly among the actions that are possible.
     """
+
+    checks.size("num_steps", num_steps, 1)
 
     def step(carry: Any, key: jax.Array) -> Any:
         observations, state = carry
@@ -73,12 +76,16 @@ def animate(played: Rollout, path: str | Path, *, frames_per_second: float = 4.0
 
     Raises:
       NotImplementedError: if the game has no pictures.
+      ValueError: if it is a batch of rollouts, or the speed is not above 0.
       OSError: if the file cannot be written.
     """
+    checks.number("frames_per_second", frames_per_second, 0, brackets="(]")
     save_gif(pictures(played), path, frames_per_second=frames_per_second)
 
 
 def pictures(played: Rollout) -> list[np.ndarray]:
     """The frames of a rollout, RGB, T + 1 of them."""
+    if played.dones["__all__"].ndim != 1:
+        raise ValueError(f"rollout: got a batch of shape {played.dones['__all__'].shape}; one game, [steps], is needed")
     states = jax.tree.map(lambda x, xs: np.concatenate([np.asarray(x)[None], xs]), played.first, played.states)
     return played.game.frames(states)

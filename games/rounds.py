@@ -58,7 +58,7 @@ class Rounds(Game):
             checks.whole("episode_length", self.episode_length, 1)
         if self.discount is not None:
             checks.number("discount", self.discount, 0, 1, brackets="[)")
-        checks.whole("memory", self.memory, 1, 100)
+        checks.size("memory", self.memory, 1, 100)
 
     @property
     def num_actions(self) -> tuple[int, ...]:
@@ -195,14 +195,14 @@ class RepeatedGame(Rounds):
                 object.__setattr__(self, "payoffs", np.asarray(self.payoffs, np.float32))
             except ValueError:
                 raise ValueError("payoffs: got lists of unequal length; a table of numbers is needed") from None
-        if isinstance(self.payoffs, np.ndarray):
-            shape = self.payoffs.shape
+        if isinstance(self.payoffs, np.ndarray | str | int | float):
+            checks.number("payoffs", self.payoffs)
+            shape = np.shape(self.payoffs)
             if len(shape) < 2 or shape[-1] != len(shape) - 1 or min(shape) < 1:
                 raise ValueError(
                     f"payoffs: got shape {shape}; an axis of actions for each agent and a last axis of agents is "
                     "needed, as in [2, 2, 2] or [2, 2, 2, 3]"
                 )
-            checks.number("payoffs", self.payoffs)
         if self.labels and len(self.labels) < max(self.num_actions):
             raise ValueError(f"labels: got {self.labels!r}; {max(self.num_actions)} letters are needed, one an action")
 

@@ -15,10 +15,10 @@ from games.game import Infos
 from games.rounds import Rounds
 
 
-def _public_goods(num_agents: int, multiplier: Any, endowment: Any) -> np.ndarray:
+def _public_goods(num_agents: int, multiplier: Any, endowment: Any) -> jax.Array:
     others = np.arange(num_agents)
     share = multiplier * endowment / num_agents
-    return np.stack([share * (others + 1), share * others + endowment]).astype(np.float32)
+    return jnp.stack([share * (others + 1), share * others + endowment]).astype(jnp.float32)
 
 
 @struct.dataclass(eq=False, kw_only=True)
@@ -87,10 +87,10 @@ def public_goods(num_agents: int = 4, multiplier: float = 1.6, endowment: float 
 
     Source: Hilbe, Wu, Traulsen and Nowak, Cooperation and control in multiplayer social dilemmas (2014).
     """
-    checks.whole("num_agents", num_agents, 2, 30)
+    checks.size("num_agents", num_agents, 2, 30)
     checks.number("multiplier", multiplier, 0, brackets="()")
     checks.number("endowment", endowment, 0, brackets="()")
-    return SocialDilemma(payoffs=_public_goods(num_agents, multiplier, endowment), **params)
+    return SocialDilemma(**{"payoffs": _public_goods(num_agents, multiplier, endowment), **params})
 
 
 def volunteers_dilemma(num_agents: int = 4, benefit: float = 1.0, cost: float = 0.5, **params: Any) -> SocialDilemma:
@@ -98,12 +98,12 @@ def volunteers_dilemma(num_agents: int = 4, benefit: float = 1.0, cost: float = 
 
     Source: Diekmann, Volunteer's Dilemma (1985).
     """
-    checks.whole("num_agents", num_agents, 2, 30)
+    checks.size("num_agents", num_agents, 2, 30)
     checks.number("benefit", benefit, 0, brackets="()")
     checks.number("cost", cost, 0, brackets="()")
     others = np.arange(num_agents)
-    payoffs = np.stack([np.full(num_agents, benefit - cost), benefit * (others > 0)])
-    return SocialDilemma(payoffs=payoffs.astype(np.float32), **params)
+    payoffs = jnp.stack([jnp.full(num_agents, benefit - cost), benefit * (others > 0)])
+    return SocialDilemma(**{"payoffs": payoffs.astype(jnp.float32), **params})
 
 
 def n_player_stag_hunt(
@@ -116,10 +116,10 @@ def n_player_stag_hunt(
     Source: Pacheco, Santos, Souza and Skyrms, Evolutionary dynamics of collective action in N-person stag hunt
     dilemmas (2009), with an indivisible stag.
     """
-    checks.whole("num_agents", num_agents, 2, 30)
+    checks.size("num_agents", num_agents, 2, 30)
     checks.whole("threshold", threshold, 1, num_agents)
     checks.number("stag", stag)
     checks.number("hare", hare)
     others = np.arange(num_agents)
-    payoffs = np.stack([stag * (others + 1 >= threshold), np.full(num_agents, hare)])
-    return SocialDilemma(payoffs=payoffs.astype(np.float32), **params)
+    payoffs = jnp.stack([stag * (others + 1 >= threshold), jnp.full(num_agents, hare)])
+    return SocialDilemma(**{"payoffs": payoffs.astype(jnp.float32), **params})

@@ -36,7 +36,7 @@ class Discrete:
         """The same space for gymnasium and PettingZoo."""
         from gymnasium import spaces
 
-        return spaces.Discrete(self.n)
+        return spaces.Discrete(self.n, dtype=np.dtype(self.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Ultimatum(Game):
     episode_length: Scalar = 20
 
     def __post_init__(self) -> None:
-        checks.whole("num_units", self.num_units, 1, 10_000)
+        checks.size("num_units", self.num_units, 1, 10_000)
         checks.choice("roles", self.roles, ("fixed", "alternating", "sampled"))
         checks.number("pie", self.pie, 0, brackets="(]")
         checks.whole("episode_length", self.episode_length, 1)

@@ -5,22 +5,33 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 
 @pytest.fixture(scope="session")
-def command(tmp_path_factory):
-    """Runs `python -m marl.mfos ...` as a user would: (exit status, stdout, stderr)."""
-    # Small programs, compiled again and again: kept between the processes of a test session.
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.getbasetemp().parent / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+def cache(tmp_path_factory):
+    """Where compiled programs are kept for all processes of a test session: compilation dominates the tests."""
+    return {
+        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp().parent / "compiled"),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
     }
 
+
+@pytest.fixture(scope="session", autouse=True)
+def _cached(cache):
+    for name, value in cache.items():
+        jax.config.update(name, value)
+
+
+@pytest.fixture(scope="session")
+def command(cache):
+    """Runs `python -m marl.mfos ...` as a user would: (exit status, stdout, stderr)."""
+    variables = {name.upper(): str(value) for name, value in cache.items()}
+
     def run(*arguments: str, cwd: Path, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
-        environment = os.environ | cache
         line = [*prefix, sys.executable, "-m", "marl.mfos", *arguments]
-        return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(line, cwd=cwd, env=os.environ | variables, capture_output=True, text=True, timeout=300)
 
     return run

@@ -217,3 +217,12 @@ def test_a_batch_refuses_actions_that_cannot_be():
         face.step({"agent_0": fine, "agent_1": bad})
     with pytest.raises(ValueError, match=r"actions\['agent_0'\]: got shape \(5,\); .* of shape \(6,\)"):
         face.step({"agent_0": fine[1:], "agent_1": fine})
+
+
+def test_the_aec_form_refuses_an_action_at_once():
+    game = env("coin_game")
+    game.reset(seed=0)
+    with pytest.raises(ValueError, match=r"actions\['agent_0'\]: got 9; a whole number from 0 to 3"):
+        game.step(9)
+    game.step(0)
+    assert game.agent_selection == "agent_1"

@@ -75,6 +75,22 @@ def test_every_game_has_pictures(name):
     assert any((frame != frames[0]).any() for frame in frames[1:])
 
 
+def test_a_game_is_a_pytree_of_its_parameters():
+    cournot = games.make("cournot")
+    state = cournot.reset(jax.random.key(0))[1]
+
+    def profit(game):
+        return game.step_env(jax.random.key(0), state, {"agent_0": 10.0, "agent_1": 20.0})[2]["agent_0"]
+
+    # Of ten units sold, each costs one for every unit of the marginal cost, and brings as much as the intercept rises.
+    slopes = jax.grad(profit, allow_int=True)(cournot)
+    assert (float(slopes.marginal_cost), float(slopes.intercept), float(slopes.slope)) == (-10, 10, -300)
+    shares = jax.vmap(lambda multiplier: games.make("public_goods", multiplier=multiplier).payoffs[0, 3])
+    np.testing.assert_allclose(shares(jax.numpy.array([1.0, 2.0])), [1.0, 2.0])
+    penalties = jax.vmap(lambda penalty: games.make("coin_game", penalty=penalty))(jax.numpy.array([-1.0, -3.0]))
+    np.testing.assert_array_equal(jax.tree.map(lambda x: -x, penalties).penalty, [1, 3])
+
+
 def test_a_rollout_plays_the_policy_that_it_is_given():
     game = games.make("ipd", episode_length=4)
     act = partial(lambda key, obs: {"agent_0": obs["agent_0"].argmax() % 2, "agent_1": 0})
@@ -107,12 +123,37 @@ def test_names_are_ours_and_those_of_gymnax():
         ("nothing like it", {}, "game: got 'nothing like it'; one of ipd, imp"),
         ("coin_game", {"grid_sise": 3}, "coin_game: unknown parameter grid_sise; did you mean grid_size"),
         ("public_goods", {"multiplyer": 3}, "public_goods: unknown parameter multiplyer; did you mean multiplier"),
+        ("ipd", {"game": "chicken"}, "ipd: unknown parameter game"),
+        (3, {}, "game: got 3; one of ipd"),
         ("CartPole-v1", {"max_steps": 3}, "CartPole-v1: unknown parameter max_steps"),
     ],
 )
 def test_unknown_names_are_refused_with_the_nearest(name, params, message):
     with pytest.raises(ValueError, match=message):
         games.make(name, **params)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("coin_game", {"stay": "yes"}, "stay: got 'yes'; one of True, False is needed"),
+        ("coin_game", {"num_coins": True}, "num_coins: got True; one of 1, 2 is needed"),
+        ("coin_game", {"reward": None}, "coin_game: reward: got None; a value such as 1.0 is needed"),
+        ("coin_game", {"grid_size": jax.numpy.array(3)}, "grid_size: got Array.*; a plain whole number"),
+        ("matrix_game", {"payoffs": "ipd"}, "payoffs: got 'ipd'"),
+        ("harvest", {"regrowth": np.array([0.0, 0.1])}, "regrowth: got"),
+        ("fishery", {"carrying_capacity": np.float32(1), "initial_stock": 3.0}, "initial_stock: got 3.0"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name, params, message):
+    with pytest.raises(ValueError, match=message):
+        games.make(name, **params)
+
+
+def test_a_batch_is_not_animated():
+    played = jax.vmap(lambda key: rollout(key, games.make("ipd"), 2))(KEYS)
+    with pytest.raises(ValueError, match=r"rollout: got a batch of shape \(2, 2\)"):
+        games.animate(played, "never.gif")
 
 
 def test_a_game_of_your_own_is_known_by_its_name():
