@@ -7,6 +7,10 @@ from pathlib import Path
 
 import jax
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fixed", derandomize=True)  # the same examples in every run
+settings.load_profile("fixed")
 
 
 @pytest.fixture(scope="session")
