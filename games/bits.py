@@ -2,13 +2,16 @@
 
 `words` and `split` give the very bits of `jax.random.bits` and `jax.random.split`. XLA on the CPU runs the rounds of
 threefry in a loop of small kernels, which for some thousand keys costs ten times the arithmetic; here they are
-unrolled.
+unrolled. `unrolled` gives a key from which everything of `jax.random` is drawn so, for code that is not ours.
 """
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
+from jax.extend.random import define_prng_impl
 
 _FEW = 4
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -40,6 +43,11 @@ def split(key: jax.Array, num: int = 2) -> jax.Array:
     else:
         keys = jnp.stack(_threefry(data, jnp.arange(num)), -1)
     return jax.random.wrap_key_data(keys) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else keys
+
+
+def unrolled(key: jax.Array) -> jax.Array:
+    """The same key, from which `jax.random` draws the same numbers, faster in a batch and slower to compile."""
+    return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED) if _is_threefry(key) else key
 
 
 def draw(word: jax.Array, n: int | jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -85,3 +93,26 @@ def _threefry(key: jax.Array, count: int | jax.Array) -> tuple[jax.Array, jax.Ar
         first = first + schedule[(i + 1) % 3]
         second = second + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
     return first, second
+
+
+def _counted(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Both words of the counters 0, 1, 2, ... in an array of a shape; fewer than 2^32 of them."""
+    return _threefry(key, jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape))
+
+
+def _random_bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Array:
+    first, second = _counted(key, shape)
+    if width == 64:
+        return first.astype(jnp.uint64) << 32 | second
+    return (first ^ second).astype(f"uint{width}")
+
+
+_UNROLLED = define_prng_impl(
+    key_shape=(2,),
+    seed=lambda seed: jax.random.key_data(jax.random.key(seed, impl="threefry2x32")),
+    split=lambda key, shape: jnp.stack(_counted(key, shape), -1),
+    random_bits=_random_bits,
+    fold_in=lambda key, data: jnp.stack(_threefry(key, data)),
+    name="unrolled_threefry2x32",
+    tag="ufry",
+)

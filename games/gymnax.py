@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 
 from configs import one_of
-from games import checks
+from games import bits, checks
 from games.drawing import INK, LINE, PLAYERS, WALL, Canvas
 from games.game import Actions, Game, Infos, Observations, static
 from games.reacher import draw_arm
@@ -58,14 +58,14 @@ class Gymnax(Game):
         return str(self.environment.name)
 
     def reset(self, key: jax.Array) -> tuple[Observations, Any]:
-        observation, state = jax.tree.map(_strong, self.environment.reset_env(key, self.params))
+        observation, state = jax.tree.map(_strong, self.environment.reset_env(bits.unrolled(key), self.params))
         return {"agent_0": observation}, state
 
     def step_env(
         self, key: jax.Array, state: Any, actions: Actions
     ) -> tuple[Observations, Any, dict[str, jax.Array], dict[str, jax.Array], Infos]:
         observation, new_state, reward, terminated, more = self.environment.step_env(
-            key, state, actions["agent_0"], self.params
+            bits.unrolled(key), state, actions["agent_0"], self.params
         )
         # Some environments change a leaf's dtype or shape after the reset, such as an integer's that becomes an action.
         state = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype).reshape(old.shape), new_state, state)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from games import Game
 
@@ -38,12 +39,16 @@ class Learner(NamedTuple):
     init: Callable[[jax.Array], LearnerState]  # (key) -> state
     act: Callable[..., tuple[jax.Array, LearnerState, Any]]  # (key, state, obs [N, ...]) -> action, state, extras
     update: Callable[..., tuple[LearnerState, Metrics]]  # (key, state, trajectory) -> state, metrics
+    # What few have; None where there is nothing of the kind.
+    forget: Callable[..., LearnerState] | None = None  # (state, done [N]) -> state, of memory that ends with an episode
+    exploit: Callable[..., tuple[jax.Array, LearnerState]] | None = None  # (state, obs) -> best action, state
 
 
 class History(NamedTuple):
     """What `learn` returns. `K` is the number of updates; tuples are in the order of the game's agents."""
 
     rewards: tuple[jax.Array, ...]  # `[K]` each: mean reward over the steps and environments of an update
+    returns: tuple[jax.Array, ...]  # `[K]` each: mean return of the episodes that ended before an update, NaN if none
     metrics: tuple[Metrics, ...]  # what the learners' updates report, `[K, ...]`
     trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
     states: tuple[LearnerState, ...]  # the learners in the end
@@ -91,17 +96,15 @@ def learn(
     reset_game, step_game, auto_reset = map(batch, (game.reset, game.step_env, game.auto_reset))
 
     def step(carry: Any, key: jax.Array) -> Any:
-        observations, game_state, states = carry
-        act_key, step_key, reset_key = jax.random.split(key, 3)
+        (observations, game_state, states), episodes = carry
+        act_keys, step_key, reset_key = key
         acted = [
             learner.act(k, state, observations[agent])
-            for k, agent, learner, state in zip(
-                jax.random.split(act_key, len(learners)), game.agents, learners, states, strict=True
-            )
+            for k, agent, learner, state in zip(act_keys, game.agents, learners, states, strict=True)
         ]
         actions, states, extras = zip(*acted, strict=True)
         after, game_state, rewards, dones, infos = step_game(
-            split(step_key), game_state, dict(zip(game.agents, actions, strict=True))
+            step_key, game_state, dict(zip(game.agents, actions, strict=True))
         )
         trajectories = tuple(
             Trajectory(
@@ -116,12 +119,23 @@ def learn(
             )
             for i, agent in enumerate(game.agents)
         )
-        return (*auto_reset(split(reset_key), after, game_state, dones), states), trajectories
+        states = tuple(
+            learner.forget(state, dones[agent]) if learner.forget else state
+            for agent, learner, state in zip(game.agents, learners, states, strict=True)
+        )
+        episodes = tuple(map(_count, episodes, trajectories))
+        return ((*auto_reset(reset_key, after, game_state, dones), states), episodes), trajectories
+
+    def step_keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        return jax.random.split(act_key, len(learners)), split(step_key), split(reset_key)
 
     def update(carry: Any, key: jax.Array) -> Any:
         play_key, update_key = jax.random.split(key)
-        (observations, game_state, states), trajectories = jax.lax.scan(
-            step, carry, jax.random.split(play_key, steps_per_update), unroll=steps_per_update == 1
+        # All keys at once, for a few at a time cost more than a light game.
+        keys = jax.vmap(step_keys)(jax.random.split(play_key, steps_per_update))
+        ((observations, game_state, states), episodes), trajectories = jax.lax.scan(
+            step, carry, keys, unroll=steps_per_update == 1
         )
         updated = [
             learner.update(k, state, trajectory)
@@ -132,17 +146,34 @@ def learn(
         states, metrics = zip(*updated, strict=True)
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
         rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
+        returns = tuple(one.finished.sum() / one.ended.sum() for one in episodes)
         kept = trajectories if keep_trajectories else None
-        return (see(observations, states), game_state, states), (rewards, metrics, kept)
+        begun = tuple(_Episodes(one.going, jnp.zeros_like(one.finished), jnp.zeros_like(one.ended)) for one in episodes)
+        return ((see(observations, states), game_state, states), begun), (rewards, returns, metrics, kept)
 
     reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
     observations, game_state = reset_game(split(reset_key))
     states = tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True))
-    carry = see(observations, states), game_state, states
-    (_, _, states), (rewards, metrics, trajectories) = jax.lax.scan(
+    none = jnp.zeros(() if num_envs is None else num_envs)
+    carry = (see(observations, states), game_state, states), tuple(_Episodes(none, none, none) for _ in learners)
+    ((_, _, states), _), (rewards, returns, metrics, trajectories) = jax.lax.scan(
         update, carry, jax.random.split(run_key, num_updates)
     )
-    return History(rewards, metrics, trajectories, states)
+    return History(rewards, returns, metrics, trajectories, states)
+
+
+class _Episodes(NamedTuple):
+    """Of one player since the last update, `[N]` each."""
+
+    going: jax.Array  # the return so far of the episode that is going on, whenever it began
+    finished: jax.Array  # sum of the returns of those that ended
+    ended: jax.Array  # how many ended
+
+
+def _count(episodes: _Episodes, step: Trajectory) -> _Episodes:
+    going = episodes.going + step.reward
+    finished = episodes.finished + jnp.where(step.done, going, 0.0)
+    return _Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done)
 
 
 def keep_state(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
