@@ -54,17 +54,15 @@ class History(NamedTuple):
     states: tuple[LearnerState, ...]  # the learners in the end
 
 
-def learn(
-    key: jax.Array,
-    game: Game,
-    learners: Sequence[Learner],
-    *,
-    num_updates: int,
-    steps_per_update: int = 1,
-    num_envs: int | None = None,
-    observe: Callable[..., dict[str, jax.Array]] | None = None,
-    keep_trajectories: bool = False,
-) -> History:
+class Episodes(NamedTuple):
+    """Of one player since the last update, `[N]` each."""
+
+    going: jax.Array  # the return so far of the episode that is going on, whenever it began
+    finished: jax.Array  # sum of the returns of those that ended
+    ended: jax.Array  # how many ended
+
+
+def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_updates: int, **settings: Any) -> History:
     """Lets every learner learn from every other: `num_updates` times, all play and then all update.
 
     Unbatched in keys and hyperparameters: `jax.vmap` it over either, `jax.jit` it once.
@@ -74,6 +72,43 @@ def learn(
       game: whose `step_env` is played, with its `auto_reset` after.
       learners: one for each of `game.agents`, in that order.
       num_updates: how often everybody learns.
+      **settings: of `learning`: `steps_per_update`, `num_envs`, `observe`, `keep_trajectories`.
+
+    Returns:
+      The `History`.
+
+    Raises:
+      ValueError: if there are not as many learners as players.
+    """
+    begin, update = learning(game, learners, **settings)
+    carry, run_key = begin(key)
+    carry, results = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
+    return History(*results, carry.states)
+
+
+class Carry(NamedTuple):
+    """What goes on from update to update, the entries `[N, ...]`."""
+
+    observations: dict[str, jax.Array]
+    game_state: Any
+    states: tuple[LearnerState, ...]
+    episodes: tuple[Episodes, ...]
+
+
+def learning(
+    game: Game,
+    learners: Sequence[Learner],
+    *,
+    steps_per_update: int = 1,
+    num_envs: int | None = None,
+    observe: Callable[..., dict[str, jax.Array]] | None = None,
+    keep_trajectories: bool = False,
+) -> tuple[Callable[[jax.Array], tuple[Carry, jax.Array]], Callable[[Carry, jax.Array], tuple[Carry, Any]]]:
+    """`learn` in two pieces, for whoever looks at a run while it goes on.
+
+    Args:
+      game: what is played.
+      learners: one for each of its agents.
       steps_per_update: steps of the game between two updates (T).
       num_envs: environments that a learner plays in at once (N).
       observe: `(observations, learner states) -> observations`, applied before the first step and after every update:
@@ -81,10 +116,8 @@ def learn(
       keep_trajectories: whether to return every transition as well.
 
     Returns:
-      The `History`.
-
-    Raises:
-      ValueError: if there are not as many learners as players.
+      `begin(key) -> (carry, run key)`, and `update(carry, key) -> (carry, what History holds of it, without states)`
+      with the key number i of `jax.random.split(run key, num_updates)`.
     """
     if len(learners) != len(game.agents):
         raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
@@ -95,9 +128,9 @@ def learn(
         split, batch = (lambda key: jax.random.split(key, num_envs)), jax.vmap
     reset_game, step_game, auto_reset = map(batch, (game.reset, game.step_env, game.auto_reset))
 
-    def step(carry: Any, key: jax.Array) -> Any:
-        (observations, game_state, states), episodes = carry
-        act_keys, step_key, reset_key = key
+    def step(carry: Carry, keys: Any) -> tuple[Carry, tuple[Trajectory, ...]]:
+        observations, game_state, states, episodes = carry
+        act_keys, step_key, reset_key = keys
         acted = [
             learner.act(k, state, observations[agent])
             for k, agent, learner, state in zip(act_keys, game.agents, learners, states, strict=True)
@@ -124,56 +157,49 @@ def learn(
             for agent, learner, state in zip(game.agents, learners, states, strict=True)
         )
         episodes = tuple(map(_count, episodes, trajectories))
-        return ((*auto_reset(reset_key, after, game_state, dones), states), episodes), trajectories
+        return Carry(*auto_reset(reset_key, after, game_state, dones), states, episodes), trajectories
 
     def step_keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         act_key, step_key, reset_key = jax.random.split(key, 3)
         return jax.random.split(act_key, len(learners)), split(step_key), split(reset_key)
 
-    def update(carry: Any, key: jax.Array) -> Any:
+    def update(carry: Carry, key: jax.Array) -> tuple[Carry, Any]:
         play_key, update_key = jax.random.split(key)
         # All keys at once, for a few at a time cost more than a light game.
         keys = jax.vmap(step_keys)(jax.random.split(play_key, steps_per_update))
-        ((observations, game_state, states), episodes), trajectories = jax.lax.scan(
-            step, carry, keys, unroll=steps_per_update == 1
-        )
+        carry, trajectories = jax.lax.scan(step, carry, keys, unroll=steps_per_update == 1)
         updated = [
             learner.update(k, state, trajectory)
             for k, learner, state, trajectory in zip(
-                jax.random.split(update_key, len(learners)), learners, states, trajectories, strict=True
+                jax.random.split(update_key, len(learners)), learners, carry.states, trajectories, strict=True
             )
         ]
         states, metrics = zip(*updated, strict=True)
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
         rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
-        returns = tuple(one.finished.sum() / one.ended.sum() for one in episodes)
+        returns = tuple(one.finished.sum() / one.ended.sum() for one in carry.episodes)
+        begun = tuple(
+            Episodes(one.going, jnp.zeros_like(one.going), jnp.zeros_like(one.going)) for one in carry.episodes
+        )
         kept = trajectories if keep_trajectories else None
-        begun = tuple(_Episodes(one.going, jnp.zeros_like(one.finished), jnp.zeros_like(one.ended)) for one in episodes)
-        return ((see(observations, states), game_state, states), begun), (rewards, returns, metrics, kept)
+        carry = carry._replace(observations=see(carry.observations, states), states=states, episodes=begun)
+        return carry, (rewards, returns, metrics, kept)
 
-    reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
-    observations, game_state = reset_game(split(reset_key))
-    states = tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True))
-    none = jnp.zeros(() if num_envs is None else num_envs)
-    carry = (see(observations, states), game_state, states), tuple(_Episodes(none, none, none) for _ in learners)
-    ((_, _, states), _), (rewards, returns, metrics, trajectories) = jax.lax.scan(
-        update, carry, jax.random.split(run_key, num_updates)
-    )
-    return History(rewards, returns, metrics, trajectories, states)
+    def begin(key: jax.Array) -> tuple[Carry, jax.Array]:
+        reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
+        observations, game_state = reset_game(split(reset_key))
+        states = tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True))
+        none = jnp.zeros(() if num_envs is None else num_envs)
+        episodes = tuple(Episodes(none, none, none) for _ in learners)
+        return Carry(see(observations, states), game_state, states, episodes), run_key
 
-
-class _Episodes(NamedTuple):
-    """Of one player since the last update, `[N]` each."""
-
-    going: jax.Array  # the return so far of the episode that is going on, whenever it began
-    finished: jax.Array  # sum of the returns of those that ended
-    ended: jax.Array  # how many ended
+    return begin, update
 
 
-def _count(episodes: _Episodes, step: Trajectory) -> _Episodes:
+def _count(episodes: Episodes, step: Trajectory) -> Episodes:
     going = episodes.going + step.reward
     finished = episodes.finished + jnp.where(step.done, going, 0.0)
-    return _Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done)
+    return Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done)
 
 
 def keep_state(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
