@@ -1,1 +1,1 @@
-"""Who whispers: adversaries that attack a learner by mere talk (planned; see README.md)."""
+"""Who whispers: adversaries that append messages to what a learner sees. `python -m attacks.act cartpole`."""

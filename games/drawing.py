@@ -91,6 +91,18 @@ class Canvas:
         return np.asarray(self._image.resize(self._size, Image.Resampling.BOX))
 
 
+def mark(frame: np.ndarray, row: Number, column: Number, color: Color = "#CC79A7") -> np.ndarray:
+    """The picture with a ring about a point, which is given as shares of its height and width."""
+    from PIL import Image, ImageDraw
+
+    image = Image.fromarray(frame)
+    image = image.resize((image.width * _SMOOTH, image.height * _SMOOTH), Image.Resampling.NEAREST)
+    x, y, radius = column * image.width, row * image.height, image.height / 16
+    box = [float(x - radius), float(y - radius), float(x + radius), float(y + radius)]
+    ImageDraw.Draw(image).ellipse(box, None, color, round(radius / 3))
+    return np.asarray(image.resize(frame.shape[1::-1], Image.Resampling.BOX))
+
+
 def save_gif(frames: list[np.ndarray], path: str | Path, *, frames_per_second: float = 4.0) -> None:
     """Writes frames, RGB of equal size, as a GIF that repeats for ever."""
     from PIL import Image

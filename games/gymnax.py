@@ -17,6 +17,7 @@ from configs import one_of
 from games import bits, checks
 from games.drawing import INK, LINE, PLAYERS, WALL, Canvas
 from games.game import Actions, Game, Infos, Observations, static
+from games.pendulum import draw_pendulum
 from games.reacher import draw_arm
 from games.spaces import Box, Discrete, Space
 
@@ -222,9 +223,7 @@ def _draw_cart_pole(state: Any, params: Any) -> np.ndarray:
 
 
 def _draw_pendulum(state: Any, params: Any) -> np.ndarray:
-    canvas = Canvas(5, 5, cell=50, grid=False)
-    draw_arm(canvas, (2.5, 2.5), [np.pi / 2 + float(state.theta)], 2.0)
-    return canvas.image()
+    return draw_pendulum(state.theta)
 
 
 def _draw_acrobot(state: Any, params: Any) -> np.ndarray:

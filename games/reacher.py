@@ -83,9 +83,7 @@ class Reacher(Game):
     def reset(self, key: jax.Array) -> tuple[Observations, ReacherState]:
         uniform = bits.uniform(bits.array(key, self.num_joints + 2))
         angles = (2 * uniform[2:] - 1) * jnp.pi
-        direction = 2 * jnp.pi * uniform[0]
-        goal = self.num_joints * jnp.sqrt(uniform[1]) * jnp.stack([jnp.cos(direction), jnp.sin(direction)])
-        state = ReacherState(angles, jnp.zeros(self.num_joints), goal, jnp.zeros((), jnp.int32))
+        state = ReacherState(angles, jnp.zeros(self.num_joints), self.draw_goal(uniform[:2]), jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
 
     def step_env(
@@ -95,19 +93,25 @@ class Reacher(Game):
         angles = state.angles + self.dt * state.velocities
         velocities = self.damping * state.velocities + self.dt * self.torque_scale * torques
         state = ReacherState(angles, velocities, state.goal, state.time + 1)
-        squared = ((state.goal - self._tip(angles)) ** 2).sum()
+        squared = ((state.goal - self.tip(angles)) ** 2).sum()
         reached = squared < self.goal_radius**2
         dones, infos = self._ending(reached, state.time >= self.episode_length)
         infos |= {"distance": jnp.sqrt(squared)[None], "reached": reached.astype(jnp.float32)[None]}
         reward = jnp.exp(-squared) if self.reward == "exponential" else -squared - (torques**2).sum()
         return self.get_obs(state), state, {"agent_0": reward}, dones, infos
 
-    def _tip(self, angles: jax.Array) -> jax.Array:
+    def draw_goal(self, uniform: jax.Array) -> jax.Array:
+        """A goal `[2]` that is uniform in the disc, from two uniform numbers in [0, 1), `[2]`."""
+        direction = 2 * jnp.pi * uniform[0]
+        return self.num_joints * jnp.sqrt(uniform[1]) * jnp.stack([jnp.cos(direction), jnp.sin(direction)])
+
+    def tip(self, angles: jax.Array) -> jax.Array:
+        """Where the arm ends, (x, y)."""
         return jnp.stack([jnp.cos(angles).sum(), jnp.sin(angles).sum()])
 
     def get_obs(self, state: ReacherState) -> Observations:
         angles, goal = state.angles, state.goal
-        parts = [jnp.cos(angles), jnp.sin(angles), state.velocities, goal, goal - self._tip(angles)]
+        parts = [jnp.cos(angles), jnp.sin(angles), state.velocities, goal, goal - self.tip(angles)]
         return {"agent_0": jnp.concatenate(parts)}
 
     def observation_space(self, agent: str) -> Box:

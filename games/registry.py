@@ -63,6 +63,7 @@ _ENTRIES: dict[str, Entry] = {
         "battle_of_the_sexes:BayesianBattleOfTheSexes", {}, "battle of the sexes with types that are drawn"
     ),
     "reacher": Entry("reacher:Reacher", {}, "an arm of two joints reaches for a goal"),
+    "pendulum": Entry("pendulum:Pendulum", {}, "a rod is swung up and held there"),
 }
 
 

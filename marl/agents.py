@@ -87,12 +87,8 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
       config: of the training.
       parameters: of the shaper, a pytree; with `config.seeds` above 1 all runs' parameters, `[seeds]` first.
     """
-    arrays = {name: np.asarray(leaf) for name, leaf in _named(parameters).items()}
-    scratch = path.with_name(f".{path.name}")
-    scratch.unlink(missing_ok=True)
     metadata = {"method": "agent", "game": tensors.describe(config.make_game()), "config": configs.plain(config)}
-    tensors.save(scratch, arrays, metadata)
-    scratch.replace(path)
+    tensors.replace(path, parameters, metadata)
 
 
 def load_agent(path: Path | str) -> Agent:
@@ -113,17 +109,12 @@ def load_agent(path: Path | str) -> Agent:
     shaper = config.make_shaper()
     several = () if config.seeds == 1 else (config.seeds,)
     like = jax.eval_shape(shaper.init, jax.random.key(0))
-    tensors.same_shapes(arrays, {name: (*several, *leaf.shape) for name, leaf in _named(like).items()}, str(file))
-    leaves = [jnp.asarray(arrays[name]) for name in _named(like)]
+    shapes = {name: (*several, *leaf.shape) for name, leaf in tensors.named(like).items()}
+    tensors.same_shapes(arrays, shapes, str(file))
+    leaves = [jnp.asarray(arrays[name]) for name in shapes]
     parameters = jax.tree.unflatten(jax.tree.structure(like), leaves)
     make = partial(_any_seed, shaper.learner, config.seeds) if several else shaper.learner
     return Agent(str(path), make, parameters, config)
-
-
-def _named(tree: Any) -> dict[str, Any]:
-    """The leaves by their paths, such as `w1`; `parameters` where there is one array and nothing around it."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator=".") or "parameters": leaf for path, leaf in leaves}
 
 
 class SeedState(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from games import InfinitelyRepeated
+from marl.charts import BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
 
-# Okabe and Ito (2008): told apart by readers with any colour vision.
-SHAPER, OPPONENT, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"
+SHAPER, OPPONENT = ORANGE, BLUE
 STATES = ("start", "CC", "CD", "DC", "DD")
 LABELS = ((6, -8), (5, -9), (-4, 5), (-19, -3))  # offsets of CC to DD in points, clear of edges, lines and diagonal
 PAYOFF = "average payoff per round"
@@ -52,25 +52,8 @@ def draw(
     return paths
 
 
-def _axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.5)) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure  # here, for it costs half a second; and no global state, so no pyplot
-
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
-    return figure, axes
-
-
-def _line(
-    axes: Any, x: np.ndarray, y: np.ndarray, spread: np.ndarray, color: str, label: str, style: str = "-"
-) -> None:
-    axes.plot(x, y, style, color=color, label=label, linewidth=1.6)
-    axes.fill_between(x, y - spread, y + spread, color=color, alpha=0.2, linewidth=0)
-
-
 def _learning_curve(metrics: dict[str, np.ndarray], opponent: str) -> Any:
-    figure, axes = _axes("generation", PAYOFF)
+    figure, axes = new_axes("generation", PAYOFF)
     for name, color, label, style in (
         ("shaper_return", SHAPER, "shaper", "-"),
         ("opponent_return", OPPONENT, f"opponent ({opponent})", "--"),
@@ -78,27 +61,27 @@ def _learning_curve(metrics: dict[str, np.ndarray], opponent: str) -> Any:
         values, deviation = metrics[name], metrics[f"{name}_deviation"]
         if values.ndim == 2:  # several seeds: the band is between them
             values, deviation = values.mean(1), values.std(1)
-        _line(axes, np.arange(1, len(values) + 1), values, deviation, color, label, style)
+        draw_line(axes, np.arange(1, len(values) + 1), values, deviation, color, label, style)
     axes.set_title("mean of the population; band: one standard deviation", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return figure
 
 
 def _trial_payoffs(trials: Any, opponent: str) -> Any:
-    figure, axes = _axes("meta-step (learning steps of the opponent)", PAYOFF)
+    figure, axes = new_axes("meta-step (learning steps of the opponent)", PAYOFF)
     for values, color, label, style in (
         (trials.shaper_payoffs, SHAPER, "shaper", "-"),
         (trials.opponent_payoffs, OPPONENT, f"opponent ({opponent})", "--"),
     ):
         values = values.reshape(-1, values.shape[-1])
-        _line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
+        draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
     axes.set_title("fresh trials of the evolved shaper; band: one standard deviation", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return figure
 
 
 def _payoff_polygon(game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd: dict[str, Any]) -> Any:
-    figure, axes = _axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (4.6, 4.4))
+    figure, axes = new_axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (4.6, 4.4))
     corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
     hull = np.array(_convex_hull(corners.tolist()))
     (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
@@ -141,13 +124,13 @@ def _convex_hull(points: list[list[float]]) -> list[list[float]]:
 
 
 def _policy(trials: Any) -> Any:
-    figure, axes = _axes("meta-step (learning steps of the opponent)", "probability of the first action")
+    figure, axes = new_axes("meta-step (learning steps of the opponent)", "probability of the first action")
     policies = trials.shaper_policies.reshape(-1, *trials.shaper_policies.shape[-2:])
     steps = np.arange(1, policies.shape[1] + 1)
     colors, styles = (GREY, SHAPER, OPPONENT, GREEN, PINK), ("-", "-", "--", "-.", ":")
     for i in range(policies.shape[-1]):
         name = "at the start" if i == 0 else f"after {STATES[i]}"
-        _line(axes, steps, policies[..., i].mean(0), policies[..., i].std(0), colors[i], name, styles[i])
+        draw_line(axes, steps, policies[..., i].mean(0), policies[..., i].std(0), colors[i], name, styles[i])
     axes.set_ylim(-0.03, 1.03)
     axes.set_title("the shaper's policy, its own action first; band: one standard deviation", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2))
@@ -167,7 +150,7 @@ def draw_crossplay(folder: Path, game: InfinitelyRepeated, names: list[str], pay
       The file.
     """
     side = 1.8 + 0.55 * len(names)
-    figure, axes = _axes("column", "row", (side + 1.0, side))
+    figure, axes = new_axes("column", "row", (side + 1.0, side))
     axes.grid(visible=False)
     image = axes.imshow(payoffs, cmap="cividis")
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
@@ -178,7 +161,7 @@ def draw_crossplay(folder: Path, game: InfinitelyRepeated, names: list[str], pay
             axes.text(j, i, f"{payoff:.2f}", ha="center", va="center", color=color, fontsize=7)
     figure.colorbar(image, ax=axes, label=f"row's {PAYOFF}", shrink=0.8)
     axes.set_title(game.payoffs.name.replace("_", " "), fontsize=9, color=GREY)
-    return _save(figure, folder / "crossplay.png")
+    return save_figure(figure, folder / "crossplay.png")
 
 
 def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, Any]]) -> Path:
@@ -237,7 +220,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
     ):
         key.plot([], [], style, color=color, label=words, markersize=4)
     key.legend(frameon=False, fontsize=8, loc="center", labelspacing=1.1)
-    return _save(figure, folder / "scatter.png")
+    return save_figure(figure, folder / "scatter.png")
 
 
 def draw_enforced_slopes(folder: Path, steps: list[dict[str, Any]], max_residual: float) -> Path:
@@ -282,7 +265,7 @@ def draw_enforced_slopes(folder: Path, steps: list[dict[str, Any]], max_residual
         axes.grid(alpha=0.25, linewidth=0.6)
         axes.tick_params(labelsize=8)
         axes.legend(frameon=False, fontsize=7, loc="lower right" if axes is above else "upper right")
-    return _save(figure, folder / "enforced_slope.png")
+    return save_figure(figure, folder / "enforced_slope.png")
 
 
 def _angle(slope: np.ndarray) -> np.ndarray:
@@ -331,12 +314,4 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
         )
     ]
     figure.legend(handles=handles, frameon=False, fontsize=8, ncols=4, loc="outside lower center")
-    return _save(figure, folder / "shapers.png")
-
-
-def _save(figure: Any, path: Path) -> Path:
-    """Writes a picture whole, in place of an older one."""
-    scratch = path.with_name(f".{path.name}")
-    figure.savefig(scratch, dpi=200)
-    scratch.replace(path)
-    return path
+    return save_figure(figure, folder / "shapers.png")

@@ -82,8 +82,9 @@ def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_update
     """
     begin, update = learning(game, learners, **settings)
     carry, run_key = begin(key)
-    carry, results = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
-    return History(*results, carry.states)
+    carry, found = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
+    rewards, returns, metrics, trajectories = found
+    return History(rewards, returns, metrics, trajectories, carry.states)
 
 
 class Carry(NamedTuple):
@@ -157,7 +158,8 @@ def learning(
             for agent, learner, state in zip(game.agents, learners, states, strict=True)
         )
         episodes = tuple(map(_count, episodes, trajectories))
-        return Carry(*auto_reset(reset_key, after, game_state, dones), states, episodes), trajectories
+        observations, game_state = auto_reset(reset_key, after, game_state, dones)
+        return Carry(observations, game_state, states, episodes), trajectories
 
     def step_keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         act_key, step_key, reset_key = jax.random.split(key, 3)

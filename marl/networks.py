@@ -113,7 +113,8 @@ def _network(module: _FeedForward | _Recurrent) -> Network:
         return module.init(key, jnp.zeros((1, *module.obs_shape)), initial(1))["params"]
 
     def apply(params: Any, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
-        return module.apply({"params": params}, obs.astype(jnp.float32), carry)
+        found: Any = module.apply({"params": params}, obs.astype(jnp.float32), carry)
+        return found
 
     return Network(init, apply, initial)
 

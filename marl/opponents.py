@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 
-from configs import one_of
 from games import InfinitelyRepeated
 from marl import model_free, white_box
 from marl.consistent import cola_opponent
@@ -20,6 +17,7 @@ from marl.learn import Learner
 from marl.meta_mapg import mmaml
 from marl.naive import naive
 from marl.population import Member, population
+from marl.specs import defaults, first_line, numeric, parse, whole
 from marl.strategies import memory_one
 from marl.zd import zd_policy
 
@@ -163,29 +161,13 @@ def _terms(spec: str) -> list[str]:
 def _member(spec: str, game: InfinitelyRepeated, player: int) -> Member:
     if spec[:1].isdigit() or spec[:1] == ".":
         spec = f"memory_one(probabilities=[{spec}])"
-    try:
-        call = ast.parse(spec, mode="eval").body
-        name = call.func if isinstance(call, ast.Call) else call
-        settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords} if isinstance(call, ast.Call) else {}
-        if not isinstance(name, ast.Name) or (isinstance(call, ast.Call) and call.args):
-            raise ValueError
-        if isinstance(call, ast.Call) and len(settings) < len(call.keywords):
-            raise ValueError  # one of them twice
-    except (SyntaxError, ValueError):
-        raise ValueError(f"opponent: got {spec!r}; a name such as naive, or name(setting=value), is needed") from None
-    if name.id not in OPPONENTS:
-        raise ValueError(f"opponent: got {name.id!r}; {one_of(name.id, list(OPPONENTS))}")
-    make = OPPONENTS[name.id]
-    defaults = {p.name: p.default for p in inspect.signature(make).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    ranges = {}
+    name, settings = parse("opponent", spec, {name: defaults(make) for name, make in OPPONENTS.items()}, "naive")
+    make, ranges = OPPONENTS[name], {}
+    known = defaults(make)
     for setting, value in settings.items():
-        if setting not in defaults:
-            raise ValueError(
-                f"opponent: {name.id} has no setting {setting!r}; it takes {', '.join(defaults) or 'none'}"
-            )
-        kind, fits = _KINDS.get(setting) or (_WHOLE if isinstance(defaults[setting], int) else _NUMBER)
+        kind, fits = _KINDS.get(setting) or (_WHOLE if isinstance(known[setting], int) else _NUMBER)
         if not fits(value):
-            raise ValueError(f"opponent: {name.id}: {setting}: got {value!r}; {kind} is needed")
+            raise ValueError(f"opponent: {name}: {setting}: got {value!r}; {kind} is needed")
         if setting not in _KINDS and isinstance(value, list):
             ranges[setting] = (float(value[0]), float(value[1]))
     fixed = {setting: value for setting, value in settings.items() if setting not in ranges}
@@ -194,7 +176,7 @@ def _member(spec: str, game: InfinitelyRepeated, player: int) -> Member:
         try:
             return make(game, player, **fixed, **drawn)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"opponent: {name.id}: {_first_line(error)}") from None
+            raise ValueError(f"opponent: {name}: {first_line(error)}") from None
 
     # What does not fit is said now: at the ends of all ranges (once if there are none), and where values are traced.
     for ends in itertools.product(*ranges.values()):
@@ -203,30 +185,22 @@ def _member(spec: str, game: InfinitelyRepeated, player: int) -> Member:
         try:
             jax.eval_shape(lambda drawn: build(drawn).init(jax.random.key(0)), dict.fromkeys(ranges, 0.0))
         except (TypeError, ValueError):
-            message = f"opponent: {name.id}: {', '.join(ranges)}: cannot be drawn anew for each trial"
+            message = f"opponent: {name}: {', '.join(ranges)}: cannot be drawn anew for each trial"
             raise ValueError(f"{message}; a plain number is needed") from None
     return Member(build, ranges)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
-
-
-def _numeric(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _number_or_range(value: Any) -> bool:
     if isinstance(value, list):
-        return len(value) == 2 and all(map(_numeric, value)) and value[0] < value[1]
-    return _numeric(value)
+        return len(value) == 2 and all(map(numeric, value)) and value[0] < value[1]
+    return numeric(value)
 
 
 _Kind = tuple[str, Callable[[Any], bool]]  # in words, and whether a value is of it
 _NUMBER: _Kind = ("a number, or [lowest, highest] of a range,", _number_or_range)
-_WHOLE: _Kind = ("a whole number", lambda x: isinstance(x, int) and not isinstance(x, bool))
+_WHOLE: _Kind = ("a whole number", whole)
 _KINDS: dict[str, _Kind] = {
-    "probabilities": ("a list of probabilities", lambda x: isinstance(x, list | tuple) and all(map(_numeric, x))),
+    "probabilities": ("a list of probabilities", lambda x: isinstance(x, list | tuple) and all(map(numeric, x))),
     "learned_rate": ("True or False", lambda x: isinstance(x, bool)),
     "name": ("a name in quotes", lambda x: isinstance(x, str)),
     "file": ("the name of a file in quotes", lambda x: isinstance(x, str)),

@@ -23,7 +23,7 @@ class Statistics(NamedTuple):
 
     mean: jax.Array  # [*obs_shape]
     variance: jax.Array  # [*obs_shape]
-    count: jax.Array  # []
+    number: jax.Array  # [], how many there were
 
 
 class PPOState(NamedTuple):
@@ -139,8 +139,9 @@ def ppo(
     def act(key: jax.Array, state: PPOState, obs: jax.Array) -> tuple[jax.Array, PPOState, PPOExtras]:
         seen = None
         if state.statistics:
-            state = state._replace(statistics=add(state.statistics, obs))
-            seen = obs = normalize(state.statistics, obs)
+            statistics = add(state.statistics, obs)
+            state, seen = state._replace(statistics=statistics), normalize(statistics, obs)
+            obs = seen
         outputs, value, carry = network.apply(state.params, obs, state.carry)
         action = actions.sample(key, outputs)
         extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry)
@@ -185,7 +186,7 @@ def ppo(
     def update(key: jax.Array, state: PPOState, trajectory: Trajectory) -> tuple[PPOState, Metrics]:
         extras: PPOExtras = trajectory.extras
         obs, next_obs = trajectory.obs, trajectory.next_obs
-        if state.statistics:
+        if state.statistics and extras.obs is not None:
             obs, next_obs = extras.obs, normalize(state.statistics, next_obs)
         next_value = network.apply(state.params, next_obs, extras.carry)[1]
         advantage = generalized_advantages(
@@ -280,10 +281,9 @@ def add(statistics: Statistics, obs: jax.Array) -> Statistics:
 
     Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979).
     """
-    mean, variance, count = obs.mean(0), obs.var(0), jnp.float32(len(obs))
-    total, delta = statistics.count + count, mean - statistics.mean
-    share = count / total
-    both = (1 - share) * statistics.variance + share * variance + delta**2 * share * (1 - share)
+    total, delta = statistics.number + len(obs), obs.mean(0) - statistics.mean
+    share = len(obs) / total
+    both = (1 - share) * statistics.variance + share * obs.var(0) + delta**2 * share * (1 - share)
     return Statistics(statistics.mean + share * delta, both, total)
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from games import InfinitelyRepeated
@@ -29,6 +30,20 @@ def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     )
     with path.open("xb") as file:
         file.write(contents)
+
+
+def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
+    """Writes the leaves of a tree by their names; the file appears whole or not at all, in place of an older one."""
+    scratch = path.with_name(f".{path.name}")
+    scratch.unlink(missing_ok=True)
+    save(scratch, {name: np.asarray(leaf) for name, leaf in named(tree).items()}, metadata)
+    scratch.replace(path)
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """The leaves by their paths, such as `w1`; `parameters` where there is one array and nothing around it."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator=".") or "parameters": leaf for path, leaf in leaves}
 
 
 def load(path: Path) -> tuple[Arrays, dict[str, Any]]:

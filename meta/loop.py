@@ -71,6 +71,7 @@ def iterate(
     report: Report | None = None,
     checkpoint_seconds: float = 15.0,
     check: Callable[[dict[str, np.ndarray], int], None] | None = None,
+    name: str = "generation",
 ) -> Iterated:
     """Takes `num_iterations` steps, several on the device between two looks of the host, and keeps what comes of them.
 
@@ -87,6 +88,7 @@ def iterate(
       checkpoint_seconds: save when the last checkpoint is this old; 0 saves after every call to the device.
       check: called as `check(metrics of some iterations, the first of these)` before anything of them is kept; may
         raise.
+      name: what an iteration is called where metrics are kept.
 
     Returns:
       `Iterated`: the last state and the metrics of every iteration, those before a resumption included.
@@ -108,12 +110,12 @@ def iterate(
             count = min(per_call, num_iterations - iteration)
             started = time.perf_counter()
             new_state, buffers = call(state, key, jnp.int32(iteration), jnp.int32(count))
-            buffers = {name: np.asarray(buffer)[:count] for name, buffer in buffers.items()}
+            buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in buffers.items()}
             elapsed = time.perf_counter() - started
             if check:
                 check(buffers, iteration)
             new = [
-                {"generation": iteration + i + 1} | {name: buffer[i].tolist() for name, buffer in buffers.items()}
+                {name: iteration + i + 1} | {metric: buffer[i].tolist() for metric, buffer in buffers.items()}
                 for i in range(count)
             ]
             if store:
@@ -125,14 +127,14 @@ def iterate(
                 store.save(iteration, state)
                 saved_at = time.perf_counter()
             if report:
-                report(iteration, {name: buffer[-1] for name, buffer in buffers.items()}, seconds)
+                report(iteration, {metric: buffer[-1] for metric, buffer in buffers.items()}, seconds)
     except KeyboardInterrupt:
         if store and iteration:
             store.save(iteration, state)
         raise
     if store:
         store.save(iteration, state)
-    metrics = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "generation"}
+    metrics = {metric: np.array([row[metric] for row in rows]) for metric in rows[0] if metric != name}
     return Iterated(state, metrics, seconds_to_compile, seconds, first_iteration)
 
 

@@ -24,6 +24,7 @@ class Progress:
       unit: what a step is called.
       describe: the metrics of a generation as a few words.
       quiet: whether to show nothing.
+      name: what a generation is called.
     """
 
     def __init__(
@@ -35,13 +36,14 @@ class Progress:
         describe: Callable[[dict[str, np.ndarray]], str],
         *,
         quiet: bool = False,
+        name: str = "generation",
     ):
         self._console, self._generations, self._unit, self._describe = console, generations, unit, describe
-        self._steps, self._quiet = steps_per_generation, quiet
+        self._steps, self._quiet, self._name = steps_per_generation, quiet, name
         self._first: int | None = None
         self._shown_at = 0.0
         self._bar = Bar(
-            TextColumn("generation {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn(f"{name} {{task.completed:.0f}}/{{task.total:.0f}}"),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[words]}"),
             console=console,
@@ -74,7 +76,7 @@ class Progress:
         elif generation == self._generations or time.perf_counter() - self._shown_at > SECONDS_BETWEEN_LINES:
             self._shown_at = time.perf_counter()
             self._console.print(
-                f"generation {generation}/{self._generations}  {words}", highlight=False, soft_wrap=True
+                f"{self._name} {generation}/{self._generations}  {words}", highlight=False, soft_wrap=True
             )
 
 

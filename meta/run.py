@@ -81,14 +81,15 @@ class RunDirectory:
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Adds a line of metrics for each generation."""
         with (self.path / "metrics.jsonl").open("a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.writelines(_line(row) for row in rows)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of every generation so far; a last line cut short by a fault is left out."""
         rows: list[dict[str, Any]] = []
         with contextlib.suppress(FileNotFoundError, json.JSONDecodeError), (self.path / "metrics.jsonl").open() as file:
             for line in file:
-                rows.append(json.loads(line))  # one by one: those before a bad line are kept
+                row = json.loads(line)  # one by one: those before a bad line are kept
+                rows.append({name: _each(lambda x: np.nan if x is None else x, value) for name, value in row.items()})
         return rows
 
     def save(self, generation: int, state: Any) -> None:
@@ -129,11 +130,21 @@ class RunDirectory:
             break
         generation = found[0] if found else 0
         kept = self.metrics()[:generation]
-        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+        self.write("metrics.jsonl", "".join(map(_line, kept)))
         return found
 
     def _checkpoints(self) -> list[Path]:
         return sorted(path for path in (self._absolute / "checkpoints").glob("*") if path.name.isdigit())
+
+
+def _line(row: dict[str, Any]) -> str:
+    """A line of JSON, in which null stands for what is not a number: JSON has no word for it."""
+    return json.dumps({name: _each(lambda x: None if x != x else x, value) for name, value in row.items()}) + "\n"
+
+
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """A function of every entry of nested lists."""
+    return [_each(function, x) for x in value] if isinstance(value, list) else function(value)
 
 
 def _checkpointer() -> Any:

@@ -36,6 +36,7 @@ def cache(tmp_path_factory):
 def _cached(cache):
     for name, value in cache.items():
         jax.config.update(name, value)
+    jax.devices()  # JAX begins with one device here, whatever a command asks for
 
 
 @pytest.fixture(scope="session")

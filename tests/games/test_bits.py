@@ -53,3 +53,28 @@ def test_uniform_numbers_fill_the_unit_interval():
     assert x.max() < 1
     assert x.mean() == pytest.approx(0.5, abs=5 * (1 / 12 / len(x)) ** 0.5)
     assert float(bits.uniform(np.uint32(2**32 - 1))) < 1
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_everything_of_jax_is_drawn_alike_from_an_unrolled_key(key):
+    draws = {
+        "uniform": lambda key: jax.random.uniform(key, (3, 2)),
+        "normal": lambda key: jax.random.normal(key, (5,)),
+        "randint": lambda key: jax.random.randint(key, (4,), 0, 1000),
+        "permutation": lambda key: jax.random.permutation(key, 7),
+        "uint8": lambda key: jax.random.bits(key, (9,), "uint8"),
+        "uint16": lambda key: jax.random.bits(key, (3, 3), "uint16"),
+        "uint32": lambda key: jax.random.bits(key, (), "uint32"),
+        "split": lambda key: jax.random.uniform(jax.random.split(key, (2, 3))[1, 2], (2,)),
+        "fold_in": lambda key: jax.random.uniform(jax.random.fold_in(key, 12), (2,)),
+    }
+    for name, draw in draws.items():
+        np.testing.assert_array_equal(draw(bits.unrolled(key)), draw(key), err_msg=name)
+
+
+def test_an_unrolled_key_draws_alike_in_a_batch():
+    keys = jax.random.split(jax.random.key(0), 3)
+    ours, theirs = (
+        jax.jit(jax.vmap(lambda key, f=f: jax.random.normal(f(key), (2,))))(keys) for f in (bits.unrolled, lambda x: x)
+    )
+    np.testing.assert_array_equal(ours, theirs)

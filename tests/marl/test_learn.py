@@ -9,6 +9,7 @@ import pytest
 
 from games import InfinitelyRepeated, chicken, make, prisoners_dilemma
 from marl import Learner, learn, make_opponent, memory_one, mfos, naive, play_memory_one, shaping_trial
+from marl.learn import keep_state, learning
 from marl.shaping import play
 from meta import scalarize
 
@@ -153,3 +154,67 @@ def test_what_terminates_is_not_truncated():
     history = learn(jax.random.key(0), game, players, num_updates=2, keep_trajectories=True)
     assert history.trajectories[0].done.all()
     assert not history.trajectories[0].truncated.any()
+
+
+def by_turns():
+    """Cooperates in two rounds and defects in two, and so on, whatever happens; its state counts the rounds."""
+
+    def act(key, state, obs):
+        return jnp.broadcast_to(state // 2 % 2, obs.shape[:-1]), state + 1, ()
+
+    return Learner(lambda key: jnp.int32(0), act, keep_state)
+
+
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_returns_are_those_of_the_episodes_that_ended(num_envs):
+    game = make("ipd", episode_length=3)
+    history = learn(
+        jax.random.key(0), game, [by_turns(), by_turns()], num_updates=6, steps_per_update=2, num_envs=num_envs
+    )
+    # Both get -1 -1 -2 | -2 -1 -1 | -2 -2 -1 | -1 -2 -2, the end of an episode marked, in updates of two rounds.
+    for returns in history.returns:
+        np.testing.assert_array_equal(returns, [np.nan, -4, -4, np.nan, -5, -5])
+    history = learn(
+        jax.random.key(0), game, [by_turns(), by_turns()], num_updates=2, steps_per_update=6, num_envs=num_envs
+    )
+    np.testing.assert_array_equal(history.returns[0], [-4, -5])
+
+
+def test_returns_are_each_players_own_and_means_over_environments():
+    game = make("ipd", discount=0.5)  # an episode ends after every round with probability 1/2
+    players = [play_memory_one([0.5] * 5), play_memory_one([0] * 5)]
+    history = learn(
+        jax.random.key(0), game, players, num_updates=2, steps_per_update=9, num_envs=4, keep_trajectories=True
+    )
+    for returns, steps in zip(history.returns, history.trajectories, strict=True):
+        rewards, done = (np.asarray(x).reshape(18, 4) for x in (steps.reward, steps.done))
+        ended = ([], [])
+        for env in range(4):
+            so_far = 0.0
+            for step in range(18):
+                so_far += rewards[step, env]
+                if done[step, env]:
+                    ended[step // 9].append(so_far)
+                    so_far = 0.0
+        np.testing.assert_allclose(returns, [np.mean(one) for one in ended], rtol=1e-5)
+    assert (history.returns[0] != history.returns[1]).all()
+
+
+def test_learning_step_by_step_is_learning():
+    game, players = make("ipd", discount=0.5), [play_memory_one([0.5] * 5), by_turns()]
+    settings = {"num_envs": 3, "steps_per_update": 2, "keep_trajectories": True}
+    begin, update = learning(game, players, **settings)
+
+    @jax.jit
+    def both(key):
+        return learn(key, game, players, num_updates=3, **settings), begin(key)
+
+    at_once, (carry, run_key) = both(jax.random.key(5))
+    step, found = jax.jit(update), []
+    for key in jax.random.split(run_key, 3):
+        carry, results = step(carry, key)
+        found.append(results)
+    apart = jax.tree.map(lambda *x: np.stack(x), *found)
+    expected = at_once.rewards, at_once.returns, at_once.metrics, at_once.trajectories
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), apart, expected)
+    assert int(carry.states[1]) == int(at_once.states[1]) == 6

@@ -1,0 +1,131 @@
+"""The config of `python -m attacks.act`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import field
+from typing import Literal
+
+from attacks import messages
+from attacks.control import Puppet
+from attacks.messages import Message
+from attacks.trials import Schedule
+from games import Game
+from games.cheap_talk import CheapTalk, observation_shape
+from games.goals import GoalConditioned
+from marl.deep_learners import make_learner
+from marl.learn import Learner
+from marl.specs import make_game
+from meta import Evolution
+
+Goal = Literal["harm", "help", "control"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackConfig:
+    """An adversary, an ally or a puppeteer, evolved over the whole learning of its victims."""
+
+    environment: str = "CartPole-v1(max_steps_in_episode=200)"
+    """A game of one player by its name, with parameters in brackets."""
+    goal: Goal = "harm"
+    """harm or help the victim's learning; control makes it obey afterwards, where the environment has goals."""
+    victim: str = (
+        "ppo(hidden=[32, 32], shared=True, learning_rate=0.005, epochs=16, minibatches=1, normalize_observations=True)"
+    )
+    """The learner that is talked to: ppo, a2c or dqn, with settings in brackets."""
+    num_updates: int = 32
+    """Learning steps in a victim's life."""
+    steps_per_update: int = 256
+    """Steps of each environment between two of them."""
+    num_envs: int = 4
+    """Environments that a victim plays at once."""
+    message: str = "mlp"
+    """What is evolved: mlp, linear, constant or table, with settings in brackets such as "mlp(hidden=[16])". Messages
+    are scaled to 2 pi, or pi where the goal is control, unless a setting says otherwise."""
+    controller: str = "mlp(hidden=[32, 32])"
+    """For control: what is said to a victim that no longer learns, about its observation and the goal."""
+    message_size: int = 2
+    """Entries of a message."""
+    fitness: Literal["end", "training"] = "end"
+    """Judge by the final policy, on fresh episodes without exploration, or by the mean return during training."""
+    trials: int = 1
+    """Victims of each candidate in each generation, the same for all candidates."""
+    evaluation_episodes: int = 32
+    """Episodes that show what a victim has become; a multiple of num_envs."""
+    evaluation_steps: int = 200
+    """Steps of such an episode at most."""
+    num_victims: int = 512
+    """Fresh victims of the result, at least 2; the same under every message."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    warm_up_updates: int = 8
+    """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives."""
+    warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=128, generations=60, chunk_size=16))
+    evolution: Evolution = field(
+        default_factory=lambda: Evolution(
+            population_size=128, generations=40, chunk_size=16, sigma=0.1, learning_rate=0.03
+        )
+    )
+    oracle_updates: int = 64
+    """For control: learning steps of the PPO controllers that the evolved one is compared with."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("num_updates", 1),
+            ("steps_per_update", 1),
+            ("num_envs", 1),
+            ("message_size", 1),
+            ("trials", 1),
+            ("evaluation_episodes", 1),
+            ("evaluation_steps", 1),
+            ("num_victims", 2),
+            ("warm_up_updates", 0),
+            ("oracle_updates", 1),
+        ):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: got {getattr(self, name)}; a whole number of at least {least} is needed")
+        if self.evaluation_episodes % self.num_envs:
+            got = f"evaluation_episodes: got {self.evaluation_episodes}"
+            raise ValueError(f"{got}; a multiple of num_envs, {self.num_envs}, is needed")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**32 - 1 is needed")
+        victim = self.make_victim(CheapTalk(self.make_game(), None, self.make_message().speak, self.message_size))
+        if self.goal == "control":
+            Puppet(self.make_game(), None, victim)
+            self.make_controller()
+
+    @property
+    def schedule(self) -> Schedule:
+        """How long a victim lives, and how it is judged."""
+        return Schedule(
+            self.num_updates, self.steps_per_update, self.num_envs, self.evaluation_episodes, self.evaluation_steps
+        )
+
+    @property
+    def steps_of_a_life(self) -> int:
+        """Environment steps that a victim learns from."""
+        return self.num_updates * self.steps_per_update * self.num_envs
+
+    def make_game(self) -> Game:
+        """The bare game."""
+        return make_game(self.environment)
+
+    def make_message(self) -> Message:
+        """What is evolved."""
+        shape = observation_shape(self.make_game())
+        return messages.make_message(self.message, shape, self.message_size, self.scale)
+
+    def make_controller(self) -> Message:
+        """For control: what is evolved beside it, a message about [o, goal]."""
+        shape = observation_shape(GoalConditioned(self.make_game()))
+        return messages.make_message(self.controller, shape, self.message_size, self.scale)
+
+    @property
+    def scale(self) -> float:
+        """Of messages, as in the paper."""
+        return math.pi if self.goal == "control" else 2 * math.pi
+
+    def make_victim(self, game: Game) -> Learner:
+        """The learner that is talked to, in the game as it sees it."""
+        return make_learner(self.victim, game, num_envs=self.num_envs, num_updates=self.num_updates)

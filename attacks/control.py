@@ -1,0 +1,380 @@
+"""The attack at test time: a victim that learned under one message is then steered by another to goals not its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from attacks.messages import Message
+from attacks.trials import Life, Schedule, live
+from games import Game, Rollout
+from games.cheap_talk import CheapTalk
+from games.game import Actions, Infos, Observations, Scalar, static
+from games.goals import GoalConditioned, GoalState
+from games.spaces import Box
+from marl.distributions import distribution
+from marl.evaluation import evaluate
+from marl.learn import Learner, keep_state, learn
+from marl.networks import feed_forward
+from marl.ppo import ppo
+from meta import Outcome
+
+
+@struct.dataclass(eq=False)
+class Puppet(GoalConditioned):
+    """A game with goals, played through a victim that no longer learns: an action is the message that it hears.
+
+    What is seen is [o, goal]; the victim sees [o, message], as it did in its life, and acts by its `exploit`, or by
+    `act` where it has none. So whoever learns here learns to control it.
+
+    Actions: messages, `[message_size]`, in [-scale, scale]; beyond it they are clipped.
+
+    Attributes:
+      game: the bare game.
+      victim_state: what it has become.
+      victim: the learner, without memory.
+      message_size: entries of a message.
+      scale: of messages.
+
+    Raises:
+      ValueError: for a game without goals, or a victim with memory.
+
+    Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, section 4.
+    """
+
+    victim_state: Any
+    victim: Learner = static(None)
+    message_size: int = static(2)
+    scale: Scalar = math.pi
+
+    def __post_init__(self) -> None:
+        GoalConditioned.__post_init__(self)
+        if self.victim.forget is not None:
+            raise ValueError("victim: got a learner with memory; one whose actions depend on what it sees is needed")
+
+    def step_env(
+        self, key: jax.Array, state: GoalState, actions: Actions
+    ) -> tuple[Observations, GoalState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+        message = jnp.clip(jnp.asarray(actions["agent_0"], jnp.float32), -self.scale, self.scale)
+        talk = CheapTalk(self.game, message, lambda words, obs: words, self.message_size)
+        heard = talk.get_obs(state.bare)["agent_0"][None]  # learners act in a batch of environments
+        if self.victim.exploit:
+            action, _ = self.victim.exploit(self.victim_state, heard)
+        else:
+            action, *_ = self.victim.act(jax.random.fold_in(key, 0), self.victim_state, heard)
+        return GoalConditioned.step_env(self, key, state, {"agent_0": action[0]})
+
+    def get_avail_actions(self, state: GoalState) -> dict[str, jax.Array]:
+        return Game.get_avail_actions(self, state)
+
+    def action_space(self, agent: str) -> Box:
+        return Box(-self.scale, self.scale, (self.message_size,))
+
+    @property
+    def name(self) -> str:
+        return f"{self.game.name} through a puppet"
+
+
+def speaker(message: Message) -> Learner:
+    """A player of `Puppet` that says what a message function of [o, goal] says; its state is the parameters."""
+
+    def exploit(parameters: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+        return jax.vmap(message.speak, (None, 0))(parameters, obs), parameters
+
+    def act(key: jax.Array, parameters: Any, obs: jax.Array) -> tuple[jax.Array, Any, tuple]:
+        return *exploit(parameters, obs), ()
+
+    return Learner(message.init, act, keep_state, None, exploit)
+
+
+def controller_ppo(puppet: Game) -> Learner:
+    """PPO as in the paper's public code for CartPole, which learns what to say.
+
+    Two shared layers of 32 tanh units, 16 epochs of the full batch, learning rate 0.02, entropy 0.005.
+    """
+    messages = distribution(puppet.action_space("agent_0"))
+    network = feed_forward(
+        puppet.observation_space("agent_0").shape,
+        messages.num_outputs,
+        num_scales=messages.num_scales,
+        hidden=(32, 32),
+        shared=True,
+    )
+    return ppo(puppet, network=network, learning_rate=0.02, epochs=16, minibatches=1, entropy_coefficient=0.005)
+
+
+def first_parameters(shaper: Message, controller: Message) -> Callable[[jax.Array], dict[str, Any]]:
+    """`(key) -> {"shaper": ..., "controller": ...}`: where `evolve` begins, and what random ones are."""
+
+    def init(key: jax.Array) -> dict[str, Any]:
+        shaper_key, controller_key = jax.random.split(key)
+        return {"shaper": shaper.init(shaper_key), "controller": controller.init(controller_key)}
+
+    return init
+
+
+def train_puppet(
+    key: jax.Array,
+    game: Game,
+    shaper: Message,
+    parameters: Any,
+    make_victim: Callable[[Game], Learner],
+    schedule: Schedule,
+    *,
+    size: int = 2,
+    scale: Scalar = math.pi,
+) -> tuple[Puppet, Life]:
+    """A victim's life under a shaper, as `live`, and the game in which it is steered after it.
+
+    Args:
+      key: of the life.
+      game: the bare game; it has goals.
+      shaper: what is said during the life, of the observation.
+      parameters: of the shaper.
+      make_victim: `(game with cheap talk) -> learner`, without memory.
+      schedule: of the life.
+      size: entries of a message.
+      scale: of the messages after the life; those during it are the shaper's own affair.
+
+    Raises:
+      ValueError: for a game without goals, or a victim with memory.
+    """
+    victim = make_victim(CheapTalk(game, parameters, shaper.speak, size))
+    Puppet(game, None, victim)  # refuses what cannot be steered before it lives
+    life = live(key, game, shaper, parameters, make_victim, schedule, size=size)
+    return Puppet(game, life.state, victim, size, scale), life
+
+
+def goal_reward(
+    key: jax.Array, puppet: Puppet, controller: Learner, state: Any, *, num_episodes: int, num_steps: int
+) -> jax.Array:
+    """How well a victim is controlled, `[]` in [0, 1]: the sum of rewards over an episode, divided by `num_steps`.
+
+    The mean over fresh episodes, each with a goal of its own. A game that ends early pays nothing after its end.
+
+    Args:
+      key: of games and goals.
+      puppet: with the victim.
+      controller: plays it: `speaker(message)`, or what `oracle` trained.
+      state: of the controller.
+      num_episodes: played at once.
+      num_steps: of an episode.
+    """
+    returns = evaluate(key, puppet, controller, state, num_episodes=num_episodes, num_steps=num_steps)
+    return returns.mean() / num_steps
+
+
+def oracle(
+    key: jax.Array,
+    puppet: Puppet,
+    make_controller: Callable[[Game], Learner] = controller_ppo,
+    *,
+    num_updates: int = 64,
+    steps_per_update: int = 256,
+    num_envs: int = 4,
+) -> tuple[Learner, Any]:
+    """A controller that learned to steer this very victim: (the learner, its state in the end).
+
+    Args:
+      key: of the learning.
+      puppet: with the victim, which does not learn any more.
+      make_controller: `(puppet) -> learner` of messages.
+      num_updates: as of `learn`; 64 in the paper's CartPole, to 256.
+      steps_per_update: as of `learn`.
+      num_envs: as of `learn`.
+    """
+    controller = make_controller(puppet)
+    history = learn(
+        key, puppet, [controller], num_updates=num_updates, steps_per_update=steps_per_update, num_envs=num_envs
+    )
+    return controller, history.states[0]
+
+
+def control_trial(
+    game: Game,
+    shaper: Message,
+    controller: Message,
+    make_victim: Callable[[Game], Learner],
+    schedule: Schedule,
+    *,
+    size: int = 2,
+    scale: Scalar = math.pi,
+) -> Callable[[Any, jax.Array], Outcome]:
+    """The trial of a shaper and a controller together: fitness is the `goal_reward` after the victim's life.
+
+    The paper gives every candidate 4 victims, the `num_trials` of `evolve`, and 64 episodes with each.
+
+    Args:
+      game: the bare game; it has goals.
+      shaper: what is said during the life, of the observation.
+      controller: what is said after it, of [o, goal].
+      make_victim: `(game with cheap talk) -> learner`, without memory.
+      schedule: of the life; its episodes are also those of the control.
+      size: entries of a message.
+      scale: of the controller's messages.
+
+    Returns:
+      `trial({"shaper": ..., "controller": ...}, key) -> Outcome`, with the metric `victim_return`: what the victim
+      itself got in its own game under the shaper.
+    """
+    speak = speaker(controller)
+
+    def trial(parameters: Any, key: jax.Array) -> Outcome:
+        life_key, control_key = jax.random.split(key)
+        puppet, life = train_puppet(
+            life_key, game, shaper, parameters["shaper"], make_victim, schedule, size=size, scale=scale
+        )
+        reward = goal_reward(
+            control_key,
+            puppet,
+            speak,
+            parameters["controller"],
+            num_episodes=schedule.num_episodes,
+            num_steps=schedule.num_steps,
+        )
+        return Outcome(reward, {"victim_return": life.final_return})
+
+    return trial
+
+
+class Comparison(NamedTuple):
+    """What control is worth, on K victims."""
+
+    goal_rewards: dict[str, jax.Array]  # `[K]` for each of ROWS
+    victim_returns: dict[str, jax.Array]  # `[K]` for each of SHAPERS: in the bare game, at the end of the life
+
+
+SHAPERS = ("evolved", "random", "silent")
+ROWS = ("evolved", "oracle", "random_shaper_oracle", "random", "silent")
+
+
+def compare(
+    key: jax.Array,
+    game: Game,
+    shaper: Message,
+    controller: Message,
+    parameters: Any,
+    make_victim: Callable[[Game], Learner],
+    schedule: Schedule,
+    *,
+    num_victims: int = 256,
+    batch_size: int = 16,
+    make_controller: Callable[[Game], Learner] = controller_ppo,
+    num_updates: int = 64,
+    size: int = 2,
+    scale: Scalar = math.pi,
+) -> Comparison:
+    """Evolved control beside its baselines, on fresh victims; pure, to be compiled once.
+
+    `evolved` is shaper and controller as evolved; `oracle` the evolved shaper and a controller that learned on the
+    victim; `random_shaper_oracle` the same with a random shaper; `random` a random shaper and a random controller;
+    `silent` zeros during the life and a random controller after it. Entry k of all rows shares the keys of the
+    victim's weights, of the games, of the goals, of the random functions and of the oracle's learning, so their
+    differences are paired.
+
+    Args:
+      key: of everything.
+      game: the bare game; it has goals.
+      shaper: as of `control_trial`.
+      controller: as of `control_trial`.
+      parameters: `{"shaper": ..., "controller": ...}` as evolved.
+      make_victim: as of `control_trial`.
+      schedule: as of `control_trial`; the oracle learns with its steps per update and its environments.
+      num_victims: K.
+      batch_size: victims at a time, five rows of each: the memory that is needed grows with it.
+      make_controller: as of `oracle`.
+      num_updates: of the oracle.
+      size: entries of a message.
+      scale: of the controller's messages.
+    """
+    victim = make_victim(CheapTalk(game, parameters["shaper"], shaper.speak, size))
+    Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
+
+    def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        random_key, life_key, oracle_key, control_key = jax.random.split(key, 4)
+        drawn = first_parameters(shaper, controller)(random_key)
+        silence = jax.tree.map(jnp.zeros_like, drawn["shaper"])
+        shapers = _stacked(parameters["shaper"], drawn["shaper"], silence)
+        controllers = _stacked(parameters["controller"], drawn["controller"], drawn["controller"])
+
+        def lived(words: Any) -> Life:
+            return live(life_key, game, shaper, words, make_victim, schedule, size=size)
+
+        def judged(puppet: Puppet, player: Learner, state: Any) -> jax.Array:
+            episodes, steps = schedule.num_episodes, schedule.num_steps
+            return goal_reward(control_key, puppet, player, state, num_episodes=episodes, num_steps=steps)
+
+        def told(victim_state: Any, words: Any) -> jax.Array:
+            return judged(Puppet(game, victim_state, victim, size, scale), speaker(controller), words)
+
+        def learned(victim_state: Any) -> jax.Array:
+            puppet = Puppet(game, victim_state, victim, size, scale)
+            settings = {"steps_per_update": schedule.steps_per_update, "num_envs": schedule.num_envs}
+            return judged(puppet, *oracle(oracle_key, puppet, make_controller, num_updates=num_updates, **settings))
+
+        lives = jax.vmap(lived)(shapers)
+        spoken = jax.vmap(told)(lives.state, controllers)
+        trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], lives.state))
+        return spoken, trained, lives.final_return
+
+    spoken, trained, returns = jax.lax.map(one, jax.random.split(key, num_victims), batch_size=batch_size)
+    rewards = spoken[:, 0], trained[:, 0], trained[:, 1], spoken[:, 1], spoken[:, 2]
+    return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, returns.T, strict=True)))
+
+
+def _stacked(*trees: Any) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def steer(
+    key: jax.Array,
+    puppet: Puppet,
+    controller: Learner,
+    state: Any,
+    goals: jax.Array,
+    *,
+    steps_per_goal: int = 100,
+) -> Rollout:
+    """One victim is steered to several goals, one after the other: a rollout for `games.animate`.
+
+    Time limits are not heeded; where the game ends by its rules it begins anew, on the way to the same goal.
+
+    Args:
+      key: of the game.
+      puppet: with the victim.
+      controller: as of `goal_reward`.
+      state: of the controller.
+      goals: `[G, size]`, in that order.
+      steps_per_goal: steps of the game.
+
+    Returns:
+      A `Rollout` of the puppet, `[G * steps_per_goal]`.
+    """
+
+    def step(carry: Any, inputs: Any) -> Any:
+        before, memory = carry
+        goal, key = inputs
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        before = GoalState(before.bare, goal)
+        seen = puppet.get_obs(before)
+        batch = seen["agent_0"][None]
+        if controller.exploit:
+            message, memory = controller.exploit(memory, batch)
+        else:
+            message, memory, _ = controller.act(act_key, memory, batch)
+        actions = {"agent_0": message[0]}
+        after, state, rewards, dones, infos = puppet.step_env(step_key, before, actions)
+        terminated = {agent: done & ~infos["truncated"][0] for agent, done in dones.items()}
+        _, following = puppet.auto_reset(reset_key, after, state, terminated)
+        return (following, memory), (seen, actions, rewards, terminated, infos, state)
+
+    reset_key, run_key = jax.random.split(key)
+    first = GoalState(puppet.reset(reset_key)[1].bare, goals[0])
+    inputs = jnp.repeat(goals, steps_per_goal, 0), jax.random.split(run_key, len(goals) * steps_per_goal)
+    _, kept = jax.lax.scan(step, (first, state), inputs)
+    return Rollout(puppet, first, *kept)

@@ -1,0 +1,187 @@
+"""`python -m attacks.examine DIR [options]`: does an attack work on other learners, and what helps against it?
+
+DIR is a finished run of `python -m attacks.act` with the goal harm or help. Victims of other algorithms, sizes and
+learning rates, on which nothing was evolved, and victims that defend themselves learn under its messages and in
+silence. Writes examination.json and figures/transfer.png and figures/defences.png there. What was found before it was
+stopped is kept: called again, it goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from attacks import figures
+from attacks.config import AttackConfig
+from attacks.defences import DEFENCES
+from attacks.evaluation import compare, make_lives, silence
+from attacks.experiment import load_adversary
+from games import Discrete
+from marl.deep_learners import make_learner
+from marl.parts import duration, say
+from marl.specs import change
+from meta.devices import use_all_cores
+from meta.interrupt import stop_on_signals
+
+PROGRAM = "python -m attacks.examine"
+FILE = "examination.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How an attack is examined."""
+
+    num_victims: int = 256
+    """Fresh victims of each kind, the same under messages and in silence; at least 2."""
+    seed: int = 1
+    """Of the victims."""
+    transfer: bool = True
+    """Try other learners."""
+    defences: bool = True
+    """Try learners that defend themselves."""
+    quiet: bool = False
+    """Show neither progress nor tables."""
+
+    def __post_init__(self) -> None:
+        if self.num_victims < 2:
+            raise ValueError(f"num_victims: got {self.num_victims}; a whole number of at least 2 is needed")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**32 - 1 is needed")
+
+
+def other_victims(config: AttackConfig) -> dict[str, str]:
+    """Specs of learners, the one that the attack was evolved on first; all others differ from it in one thing."""
+    spec = config.victim
+    victims = {"as evolved on": spec}
+    if spec.startswith("ppo"):
+        victims |= {
+            "twice as wide": change(spec, hidden=[64, 64]),
+            "three layers": change(spec, hidden=[32, 32, 32]),
+            "relu": change(spec, activation="relu"),
+            "value apart from policy": change(spec, shared=False),
+            "a third of the learning rate": change(spec, learning_rate=0.005 / 3),
+            "four minibatches, four epochs": change(spec, epochs=4, minibatches=4),
+            "no normalisation": change(spec, normalize_observations=False),
+        }
+    victims["A2C"] = "a2c"
+    if isinstance(config.make_game().action_space("agent_0"), Discrete):
+        victims["DQN"] = "dqn"
+    return {name: spec for name, spec in victims.items() if name == "as evolved on" or spec != config.victim}
+
+
+def examine(path: Path, options: Options, console: Console) -> dict[str, Any]:
+    """Examines the attack in a run directory, and writes what it finds there.
+
+    Args:
+      path: the directory.
+      options: how much is tried.
+      console: shows progress.
+
+    Returns:
+      What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
+      `silent` (each a mean and a standard error of the final returns), and their paired `difference`.
+    """
+    config, message, parameters = load_adversary(path)
+    game, key = config.make_game(), jax.random.key(options.seed)
+    found: dict[str, Any] = {"num_victims": options.num_victims, "seed": options.seed, "transfer": {}, "defences": {}}
+    if (path / FILE).is_file():
+        before = json.loads((path / FILE).read_text())
+        if all(before[name] == found[name] for name in ("num_victims", "seed")):
+            found |= before
+    kinds = [("transfer", name) for name in other_victims(config) if options.transfer]
+    kinds += [("defences", name) for name in DEFENCES if options.defences]
+    todo = [(part, name) for part, name in kinds if name not in found[part]]
+    started = time.perf_counter()
+    for i, (part, name) in enumerate(todo):
+        left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
+        say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
+        spec = other_victims(config)[name] if part == "transfer" else config.victim
+
+        def make_victim(talk: Any, spec: str = spec) -> Any:
+            return make_learner(spec, talk, num_envs=config.num_envs, num_updates=config.num_updates)
+
+        run = make_lives(
+            game,
+            message,
+            make_victim,
+            config.schedule,
+            size=config.message_size,
+            num_victims=options.num_victims,
+            defence=DEFENCES[name if part == "defences" else "none"],
+        )
+        compared = compare({"evolved": run(key, parameters), "silent": run(key, silence(parameters))})
+        difference = compared["evolved"].pop("difference_from_silent")
+        found[part][name] = {**compared, "difference": difference}
+        scratch = path / f".{FILE}"
+        scratch.write_text(json.dumps(found, indent=2) + "\n")
+        scratch.replace(path / FILE)
+    (path / "figures").mkdir(exist_ok=True)
+    for part in ("transfer", "defences"):
+        if found[part]:
+            figures.draw_differences(path / "figures" / f"{part}.png", found[part], config.goal)
+    return found
+
+
+def print_result(console: Console, found: dict[str, Any]) -> None:
+    """The two tables."""
+    for part, title in (("transfer", "victim"), ("defences", "defence")):
+        if not found[part]:
+            continue
+        table = Table(title, "in silence", "under messages", "difference", "of the attack's", box=None)
+        whole = next(iter(found[part].values()))["difference"]["mean"]
+        for name, row in found[part].items():
+            silent, evolved, difference = (_with_error(row[key]) for key in ("silent", "evolved", "difference"))
+            share = row["difference"]["mean"] / whole if whole else math.nan
+            table.add_row(name, silent, evolved, difference, f"{share:.0%}" if math.isfinite(share) else "-")
+        console.print(table)
+    say(console, f"{found['num_victims']} fresh victims of each kind; ± one standard error")
+
+
+def _with_error(value: dict[str, float]) -> str:
+    return f"{value['mean']:.1f} ± {value['standard_error']:.1f}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status."""
+    use_all_cores()
+    stop_on_signals()
+
+    def say_error(message: str, status: int) -> int:
+        print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
+        return status
+
+    try:
+        if arguments and arguments[0] in ("-h", "--help"):
+            configs.parse(Options(), ["--help"], f"{PROGRAM} DIR", (__doc__ or "").strip())
+        if not arguments or arguments[0].startswith("-"):
+            raise configs.ConfigError("directory: none given; that of a run of python -m attacks.act is needed")
+        path = Path(arguments[0])
+        options = configs.parse(Options(), arguments[1:], f"{PROGRAM} DIR", (__doc__ or "").strip())
+        load_adversary(path)
+    except ValueError as error:
+        return say_error(str(error), 2)
+    try:
+        console = Console(quiet=options.quiet)
+        print_result(console, examine(path, options, console))
+    except KeyboardInterrupt:
+        return say_error(f"stopped; go on with {PROGRAM} {path}", 130)
+    except ValueError as error:
+        return say_error(str(error), 1)
+    except OSError as error:
+        return say_error(f"{path}: {error.strerror or error}; what was found stays", 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,309 @@
+"""A whole attack: evolved as a config says, tried on fresh victims, and kept in a run directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from attacks import control, figures
+from attacks.config import AttackConfig
+from attacks.evaluation import Lives, compare, make_lives, mean_and_error, silence
+from attacks.messages import Message
+from attacks.trials import train_time_trial
+from games import Game, animate, rollout
+from marl import tensors
+from marl.parts import say
+from marl.report import devices, versions
+from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
+from meta.devices import spread
+from meta.loop import compiler_options
+from meta.progress import Progress
+
+ADVERSARY_FILE = "adversary.safetensors"
+VICTIMS_FILE = "victims.npz"
+CART_POLE = ["x", "velocity", "angle", "angular velocity"]
+ROLES = {"harm": "adversary", "help": "ally"}
+NUM_GOALS = 4  # in the GIF of a victim that is steered
+AT_ONCE = 16  # victims that are steered at once on a device
+_FRESH = 2**32 - 1  # folded into the key of a run: what no generation drew from
+
+
+def attack(
+    config: AttackConfig, run: RunDirectory, console: Console, *, started: float | None = None
+) -> tuple[dict[str, Any], list[Path]]:
+    """Evolves, or goes on with an evolution that was stopped, and writes summary, parameters and figures.
+
+    Args:
+      config: what to evolve, and how.
+      run: where to; a warm-up is kept in its folder `warm_up`.
+      console: shows progress, and nothing else.
+      started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
+
+    Returns:
+      (what is in `summary.json`, the figures' files).
+
+    Raises:
+      NonFiniteFitness: if nothing that was tried in a generation had a finite fitness.
+    """
+    started = time.perf_counter() if started is None else started
+    key = jax.random.key(config.seed)
+    stages = _evolve(config, key, run, console)
+    evolved = stages[-1]
+    parameters = jax.tree.map(np.asarray, evolved.parameters)
+    tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)})
+    evaluate = _evaluate_control if config.goal == "control" else _evaluate_talk
+    result, files = evaluate(config, jax.random.fold_in(key, _FRESH), parameters, run.figures, console)
+    trained = _trials(config, config.evolution) + _trials(config, config.warm_up) * bool(config.warm_up_updates)
+    done = config.evolution.generations - evolved.first_generation
+    steps = _trials(config, config.evolution) // config.evolution.generations * config.steps_of_a_life * done
+    summary = {
+        "environment": config.environment,
+        "goal": config.goal,
+        "victim": config.victim,
+        "num_victims": config.num_victims,
+        **result,
+        "seed": config.seed,
+        "num_victims_trained": trained,
+        "environment_steps_per_second": steps / evolved.seconds_to_run if done else None,
+        "seconds_to_compile": evolved.seconds_to_compile,
+        "wall_seconds": time.perf_counter() - started,
+        "versions": versions(),
+        "devices": devices(),
+    }
+    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    value = ("fitness", "goal reward") if config.goal == "control" else ("victim_return", "victim's return")
+    return summary, [figures.draw_evolution(run.figures, [stage.metrics for stage in stages], *value), *files]
+
+
+def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console) -> list[Evolved]:
+    """The warm-up, if there is one, and what counts."""
+    stages: list[Evolved] = []
+    init = make_init(config)
+    if config.warm_up_updates:
+        folder = run.path / "warm_up"
+        folder.mkdir(exist_ok=True)
+        say(console, f"warm-up: victims that learn for {config.warm_up_updates} updates")
+        store = RunDirectory(folder, lambda words: say(console, words))
+        stages.append(_stage(config, config.warm_up, config.warm_up_updates, init, key, store, console))
+        say(console, f"victims that learn for {config.num_updates} updates")
+        found = stages[0].parameters
+        key, init = jax.random.fold_in(key, _FRESH - 1), lambda key: jax.tree.map(jnp.asarray, found)
+    return [*stages, _stage(config, config.evolution, config.num_updates, init, key, run, console)]
+
+
+def _stage(
+    config: AttackConfig,
+    evolution: Evolution,
+    num_updates: int,
+    init: Callable[[jax.Array], Any],
+    key: jax.Array,
+    store: RunDirectory,
+    console: Console,
+) -> Evolved:
+    def describe(metrics: dict[str, np.ndarray]) -> str:
+        words = f"victim's return {metrics['victim_return']:.1f}"
+        words += f"  goal reward {metrics['fitness']:.3f}" if config.goal == "control" else ""
+        failed = int(metrics["non_finite"])
+        return words + (f"  {failed} not finite" if failed else "")
+
+    steps = evolution.population_size * config.trials * num_updates * config.steps_per_update * config.num_envs
+    with Progress(console, evolution.generations, steps, "steps", describe, quiet=console.quiet) as progress:
+        trial = make_trial(config, num_updates)
+        return evolve(trial, init, key, evolution, num_trials=config.trials, store=store, report=progress)
+
+
+def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
+    """Where the search begins: parameters of a message, or of a shaper and a controller."""
+    if config.goal == "control":
+        return control.first_parameters(config.make_message(), config.make_controller())
+    return config.make_message().init
+
+
+def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable[[Any, jax.Array], Outcome]:
+    """The trial of `evolve`; of shorter lives, if `num_updates` says so."""
+    game, message = config.make_game(), config.make_message()
+    schedule = config.schedule._replace(num_updates=num_updates or config.num_updates)
+    if config.goal == "control":
+        return control.control_trial(
+            game,
+            message,
+            config.make_controller(),
+            config.make_victim,
+            schedule,
+            size=config.message_size,
+            scale=config.scale,
+        )
+    return train_time_trial(
+        game,
+        message,
+        config.make_victim,
+        schedule,
+        help=config.goal == "help",
+        size=config.message_size,
+        over_training=config.fitness == "training",
+    )
+
+
+def _evaluate_talk(
+    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+) -> tuple[dict[str, Any], list[Path]]:
+    game, message = config.make_game(), config.make_message()
+    size, number = config.message_size, config.num_victims
+    run_lives = make_lives(game, message, config.make_victim, config.schedule, size=size, num_victims=number)
+    groups: dict[str, Lives] = {}
+    for name, words in (("evolved", parameters), ("silent", silence(parameters)), ("random", None)):
+        say(console, f"{config.num_victims} fresh victims under {name} messages")
+        groups[name] = run_lives(key, words)
+    arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
+    np.savez(folder.parent / VICTIMS_FILE, **arrays)  # for figures that join several runs
+    compared = compare(groups)
+    named = {ROLES[config.goal] if name == "evolved" else name: group for name, group in groups.items()}
+    files = [
+        figures.draw_curves(folder, named, config.steps_per_update * config.num_envs),
+        figures.draw_final_returns(folder, named),
+    ]
+    drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), _names(game))
+    result = {**compared, "difference_from_silent": compared["evolved"]["difference_from_silent"]}
+    return result, [*files, *([drawn] if drawn else [])]
+
+
+def _evaluate_control(
+    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+) -> tuple[dict[str, Any], list[Path]]:
+    game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
+    number = len(jax.local_devices())
+    at_once = min(AT_ONCE, -(-config.num_victims // number))
+
+    def some(key: jax.Array, words: Any) -> control.Comparison:
+        return control.compare(
+            key,
+            game,
+            shaper,
+            controller,
+            words,
+            config.make_victim,
+            config.schedule,
+            num_victims=at_once,
+            batch_size=at_once,
+            num_updates=config.oracle_updates,
+            size=config.message_size,
+            scale=config.scale,
+        )
+
+    program = jax.jit(spread(some, number), compiler_options=compiler_options())
+    words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
+    rounds, parts = -(-config.num_victims // (number * at_once)), []
+    for i in range(rounds):
+        say(console, f"fresh victims, each under three shapers and with two oracles: part {i + 1} of {rounds}")
+        parts.append(jax.tree.map(np.asarray, program(jax.random.split(jax.random.fold_in(key, i), number), words)))
+    found = jax.tree.map(lambda *x: np.concatenate([one.reshape(-1) for one in x])[: config.num_victims], *parts)
+    rewards, returns = found.goal_rewards, found.victim_returns
+    ratio = float(rewards["evolved"].mean() / rewards["random"].mean())
+    result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
+    result["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
+    result["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()} | {"ratio": ratio}
+
+    @jax.jit
+    def steered(key: jax.Array, words: Any) -> Any:
+        life_key, goal_key, play_key = jax.random.split(key, 3)
+        puppet, _ = control.train_puppet(
+            life_key,
+            game,
+            shaper,
+            words["shaper"],
+            config.make_victim,
+            config.schedule,
+            size=config.message_size,
+            scale=config.scale,
+        )
+        goals = jax.vmap(puppet.reset)(jax.random.split(goal_key, NUM_GOALS))[1].goal
+        return control.steer(play_key, puppet, control.speaker(controller), words["controller"], goals)
+
+    gif = folder / "steered.gif"
+    animate(steered(key, parameters), gif, frames_per_second=20.0)
+    return result, [figures.draw_goal_rewards(folder, rewards), gif]
+
+
+def observations_of_play(game: Game) -> np.ndarray:
+    """Observations of random play, in which victims begin, `[number, entries]`."""
+    played = jax.jit(jax.vmap(lambda key: rollout(key, game, 64)))(jax.random.split(jax.random.key(0), 64))
+    observations = np.asarray(played.observations["agent_0"])
+    return observations.reshape(observations.shape[0] * observations.shape[1], -1)
+
+
+def _names(game: Game) -> list[str] | None:
+    return CART_POLE if game.name == "CartPole-v1" else None
+
+
+def load_adversary(path: Path) -> tuple[AttackConfig, Message, Any]:
+    """The config, the message function and its parameters from the directory of a finished run.
+
+    Raises:
+      ValueError: if there is none, or if its file is damaged; one line.
+    """
+    file = path / ADVERSARY_FILE
+    if not file.is_file():
+        raise ValueError(f"directory: got {str(path)!r}; that of a finished run of python -m attacks.act is needed")
+    arrays, metadata = tensors.load(file)
+    config = configs.build(AttackConfig, metadata.get("config"), str(file))
+    if config.goal == "control":
+        raise ValueError(f"directory: {path} is a run with the goal control; one that harms or helps is needed")
+    message = config.make_message()
+    like = jax.eval_shape(message.init, jax.random.key(0))
+    tensors.same_shapes(arrays, {name: leaf.shape for name, leaf in tensors.named(like).items()}, str(file))
+    return config, message, jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in tensors.named(like)])
+
+
+def _trials(config: AttackConfig, evolution: Evolution) -> int:
+    """Victims of an evolution."""
+    return evolution.generations * evolution.population_size * config.trials
+
+
+def print_header(console: Console, config: AttackConfig) -> None:
+    """What is going to happen, and how much of it."""
+    console.print(f"{config.environment}: {config.goal} {config.victim}", highlight=False, markup=False, soft_wrap=True)
+    stages = [(config.warm_up, config.warm_up_updates)] if config.warm_up_updates else []
+    total = 0
+    for evolution, num_updates in [*stages, (config.evolution, config.num_updates)]:
+        victims, steps = _trials(config, evolution), num_updates * config.steps_per_update * config.num_envs
+        total += victims * steps
+        say(console, f"{evolution.generations} generations of {victims:,} victims in all, {steps:,} steps each")
+    say(console, f"{total / 1e6:,.0f} M environment steps, then {config.num_victims} fresh victims of each kind")
+
+
+def print_result(
+    console: Console, config: AttackConfig, summary: dict[str, Any], path: Path, files: list[Path]
+) -> None:
+    """The table of the result, and where everything is."""
+    table = Table("messages", "final return", "difference from silence", "standard errors", box=None)
+    for name in ("evolved", "silent", "random"):
+        row = [name, _with_error(summary[name])]
+        if difference := summary[name].get("difference_from_silent"):
+            mean, error = difference["mean"], difference["standard_error"]
+            row += [_with_error(difference), f"{abs(mean) / error:.1f}" if error else "-"]
+        table.add_row(*row)
+    console.print(table)
+    if rewards := summary.get("goal_reward"):
+        table = Table("shaper and controller", "goal reward", box=None)
+        for name in control.ROWS:
+            table.add_row(name.replace("_", " "), _with_error(rewards[name], 3))
+        console.print(table)
+        say(console, f"evolved over random: {rewards['ratio']:.2f}")
+    say(console, f"{summary['num_victims']} fresh victims of each kind, the same ones; ± one standard error")
+    if speed := summary["environment_steps_per_second"]:
+        say(console, f"{speed:,.0f} environment steps a second; {summary['wall_seconds']:.0f} s in all")
+    say(console, f"written to {path}: summary.json, {ADVERSARY_FILE}, {', '.join(file.name for file in files)}")
+
+
+def _with_error(value: dict[str, float], digits: int = 1) -> str:
+    return f"{value['mean']:.{digits}f} ± {value['standard_error']:.{digits}f}"

@@ -1,0 +1,190 @@
+"""The pictures of an attack."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from attacks.evaluation import Lives
+from attacks.messages import Message
+from marl.charts import BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
+
+COLORS = {"adversary": ORANGE, "ally": GREEN, "silent": GREY, "random": BLUE}
+STYLES = {"adversary": "-", "ally": "-", "silent": "--", "random": ":"}
+MAP_ENTRIES = 6  # observations of more have no map
+
+
+def draw_curves(folder: Path, groups: dict[str, Lives], steps_per_update: int) -> Path:
+    """Draws the victims' training returns under each message; the band is two standard errors.
+
+    Args:
+      folder: where to.
+      groups: by who talks.
+      steps_per_update: environment steps between two learning steps, of all environments together.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("environment steps of the victim", "return in training")
+    for name, group in groups.items():
+        curves = np.asarray(group.curves, float)
+        known = np.isfinite(curves)
+        number = np.maximum(known.sum(0), 1)
+        mean = np.where(known, curves, 0.0).sum(0) / number
+        error = np.sqrt(np.where(known, (curves - mean) ** 2, 0.0).sum(0) / np.maximum(number - 1, 1) / number)
+        x = steps_per_update * np.arange(1, curves.shape[1] + 1)
+        shown = known.any(0)
+        draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS.get(name, PINK), name, STYLES.get(name, "-."))
+    axes.set_title(f"{len(curves)} fresh victims each; band: two standard errors", fontsize=8, color=GREY)
+    axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    return save_figure(figure, folder / "training_curves.png")
+
+
+def draw_final_returns(folder: Path, groups: dict[str, Lives]) -> Path:
+    """Draws how many victims reach which return in the end, as cumulative distributions.
+
+    Args:
+      folder: where to.
+      groups: by who talks.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("final return, without exploration", "fraction of victims with less")
+    for name, group in groups.items():
+        returns = np.sort(group.final_returns)
+        axes.plot(
+            returns,
+            (np.arange(len(returns)) + 1) / len(returns),
+            STYLES.get(name, "-."),
+            color=COLORS.get(name, PINK),
+            label=f"{name}: {returns.mean():.4g}",
+            linewidth=1.6,
+        )
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    return save_figure(figure, folder / "final_returns.png")
+
+
+def draw_evolution(folder: Path, stages: list[dict[str, np.ndarray]], value: str, label: str) -> Path:
+    """Draws how a metric of `evolve` went over the generations.
+
+    Args:
+      folder: where to.
+      stages: the metrics of one evolution after the other.
+      value: the name of one of them, which has a deviation.
+      label: of its axis.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("generation", label)
+    first = 1
+    for metrics, color, name in zip(
+        stages, (SKY, ORANGE)[-len(stages) :], ("short lives", "whole lives"), strict=False
+    ):
+        mean, deviation = np.asarray(metrics[value], float), np.asarray(metrics[f"{value}_deviation"], float)
+        draw_line(axes, np.arange(first, first + len(mean)), mean, deviation, color, name)
+        first += len(mean)
+    if len(stages) > 1:
+        axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    axes.set_title("mean of the candidates; band: one standard deviation", fontsize=8, color=GREY)
+    return save_figure(figure, folder / "evolution.png")
+
+
+def draw_goal_rewards(folder: Path, rewards: dict[str, np.ndarray]) -> Path:
+    """Draws what control is worth beside its baselines: the mean over victims, with two standard errors.
+
+    Args:
+      folder: where to.
+      rewards: `[victims]` by who talks.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("goal reward of a step", "", (5.0, 0.8 + 0.35 * len(rewards)))
+    for y, (name, values) in enumerate(rewards.items()):
+        error = 2 * values.std(ddof=1) / len(values) ** 0.5
+        color = ORANGE if name == "evolved" else BLUE
+        axes.errorbar([values.mean()], [y], xerr=[error], fmt="o", color=color, markersize=5, capsize=3)
+    axes.set_yticks(range(len(rewards)), [name.replace("_", " ") for name in rewards], fontsize=8)
+    axes.set_ylim(len(rewards) - 0.5, -0.5)
+    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
+    return save_figure(figure, folder / "goal_rewards.png")
+
+
+def draw_message(
+    folder: Path, message: Message, parameters: Any, observations: np.ndarray, names: list[str] | None = None
+) -> Path | None:
+    """Draws what is said about which state: a map for every pair of an observation's entries.
+
+    The other entries are at their median.
+
+    Args:
+      folder: where to.
+      message: what is said.
+      parameters: of it.
+      observations: `[number, entries]`, of play; the maps reach from their first to their last percentile.
+      names: of the entries.
+
+    Returns:
+      The file; None where an observation has too many entries, or just one.
+    """
+    entries = observations.shape[1]
+    if not 2 <= entries <= MAP_ENTRIES:
+        return None
+    from matplotlib.figure import Figure
+
+    low, middle, high = np.percentile(observations, [1, 50, 99], axis=0)
+    pairs = list(itertools.combinations(range(entries), 2))
+    names = names or [f"o{i}" for i in range(entries)]
+    speak = jax.jit(jax.vmap(lambda obs: message.speak(parameters, obs)))
+    grids = []
+    for i, j in pairs:
+        x, y = np.meshgrid(np.linspace(low[i], high[i], 61), np.linspace(low[j], high[j], 61))
+        points = np.tile(middle, (x.size, 1))
+        points[:, i], points[:, j] = x.reshape(-1), y.reshape(-1)
+        grids.append(np.asarray(speak(points.astype(np.float32))))
+    size = grids[0].shape[1]
+    most = max(float(np.abs(grid).max()) for grid in grids) or 1.0
+    figure = Figure(figsize=(1.9 * len(pairs) + 0.8, 1.9 * size + 0.2), layout="constrained")
+    panels = figure.subplots(size, len(pairs), squeeze=False)
+    for (column, (i, j)), row in itertools.product(enumerate(pairs), range(size)):
+        axes = panels[row][column]
+        extent = (low[i], high[i], low[j], high[j])
+        image = axes.imshow(
+            grids[column][:, row].reshape(61, 61), origin="lower", extent=extent, aspect="auto", cmap="PuOr",
+            vmin=-most, vmax=most,
+        )  # fmt: skip
+        axes.set_xlabel(names[i], fontsize=7)
+        axes.set_ylabel(names[j], fontsize=7)
+        axes.tick_params(labelsize=6)
+        axes.locator_params(nbins=3)
+    figure.colorbar(image, ax=panels.ravel().tolist(), label="message", shrink=0.8)
+    return save_figure(figure, folder / "message.png")
+
+
+def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> Path:
+    """Draws what messages do to several kinds of victims: the paired differences from silence, two standard errors.
+
+    Args:
+      path: of the picture.
+      rows: by kind of victim, each with a `difference` of `mean` and `standard_error`.
+      goal: harm or help.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("final return, difference from silence", "", (5.5, 0.9 + 0.32 * len(rows)))
+    color = ORANGE if goal == "harm" else GREEN
+    for y, row in enumerate(rows.values()):
+        mean, error = row["difference"]["mean"], row["difference"]["standard_error"]
+        axes.errorbar([mean], [y], xerr=[2 * error], fmt="o", color=color, markersize=5, capsize=3)
+    axes.axvline(0, color=GREY, linewidth=0.8, linestyle="--")
+    axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
+    return save_figure(figure, path)

@@ -1,0 +1,146 @@
+"""What an adversary says: functions from an observation to a message."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marl.specs import defaults, first_line, numeric, parse, whole
+
+
+class Message(NamedTuple):
+    """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message."""
+
+    init: Callable[[jax.Array], Any]  # (key) -> parameters
+    speak: Callable[[Any, jax.Array], jax.Array]  # (parameters, observation [*obs_shape]) -> message [size]
+
+
+def mlp(
+    obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, hidden: Sequence[int] = (64, 64)
+) -> Message:
+    """`scale` tanh of a network with ReLU units; at first its weights are normal with variance 1 / inputs.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      size: entries of a message.
+      scale: the message lies in [-scale, scale].
+      hidden: units of each layer; none makes the message linear in the observation, before the tanh.
+
+    Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, appendix.
+    """
+    widths = [math.prod(obs_shape), *hidden, size]
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        parameters: dict[str, jax.Array] = {}
+        for i, (inputs, units) in enumerate(itertools.pairwise(widths)):
+            weights = jax.random.normal(jax.random.fold_in(key, i), (inputs, units)) / inputs**0.5
+            parameters |= {f"w{i}": weights, f"b{i}": jnp.zeros(units)}
+        return parameters
+
+    def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
+        x = obs.reshape(-1).astype(jnp.float32)
+        for i in range(len(widths) - 1):
+            x = x @ parameters[f"w{i}"] + parameters[f"b{i}"]
+            x = jax.nn.relu(x) if i < len(widths) - 2 else x
+        return scale * jnp.tanh(x)
+
+    return Message(init, speak)
+
+
+def linear(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
+    """`scale` tanh(W o + b)."""
+    return mlp(obs_shape, size, scale=scale, hidden=())
+
+
+def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
+    """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
+    del obs_shape
+    return Message(lambda key: jax.random.normal(key, (size,)), lambda words, obs: scale * jnp.tanh(words))
+
+
+def table(
+    obs_shape: Sequence[int],
+    size: int = 2,
+    *,
+    low: Sequence[float],
+    high: Sequence[float],
+    scale: float = 2 * math.pi,
+    bins: int = 6,
+) -> Message:
+    """A message for each cell of a grid over small observations; what lies beyond it belongs to its border.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      size: entries of a message.
+      low: of the grid, one number for each entry of an observation.
+      high: of the grid; finite, as is `low`.
+      scale: the message lies in [-scale, scale].
+      bins: of each entry.
+
+    Raises:
+      ValueError: for a grid that is infinite or has more than a million cells.
+    """
+    lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (math.prod(obs_shape),)) for x in (low, high))
+    if not (np.isfinite(lows).all() and np.isfinite(highs).all() and (highs > lows).all()):
+        raise ValueError(f"got the bounds {lows.tolist()} and {highs.tolist()}; finite ones are needed")
+    cells = bins ** len(lows)
+    if cells > 1_000_000:
+        raise ValueError(f"got {cells:,} cells; a million at most, by fewer bins or another message")
+    strides = bins ** np.arange(len(lows))
+
+    def speak(words: jax.Array, obs: jax.Array) -> jax.Array:
+        cell = jnp.floor((obs.reshape(-1) - lows) / (highs - lows) * bins)
+        return scale * jnp.tanh(words[(jnp.clip(cell, 0, bins - 1).astype(jnp.int32) * strides).sum()])
+
+    return Message(lambda key: jax.random.normal(key, (cells, size)), speak)
+
+
+MESSAGES: dict[str, Callable[..., Message]] = {
+    "mlp": mlp,
+    "linear": linear,
+    "constant": constant,
+    "table": table,
+}
+
+
+def make_message(spec: str, obs_shape: Sequence[int], size: int, scale: float = 2 * math.pi) -> Message:
+    """A message function from its name, or its name with settings: `mlp`, `mlp(hidden=[16], scale=3.14)`.
+
+    Args:
+      spec: mlp, linear, constant or table.
+      obs_shape: of what it is about.
+      size: entries of a message.
+      scale: where the spec has none.
+
+    Raises:
+      ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
+    """
+    name, settings = parse("message", spec, {name: defaults(make) for name, make in MESSAGES.items()}, "mlp")
+    for setting, value in settings.items():
+        kind, fits = _KINDS[setting]
+        if not fits(value):
+            raise ValueError(f"message: {name}: {setting}: got {value!r}; {kind} is needed")
+    try:
+        return MESSAGES[name](obs_shape, size, **{"scale": scale} | settings)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"message: {name}: {first_line(error)}") from None
+
+
+def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(map(fits, value))
+
+
+_NUMBERS = ("a list of numbers", _list_of(numeric))
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "scale": ("a number", numeric),
+    "hidden": ("a list of whole numbers above 0", _list_of(lambda x: whole(x) and x > 0)),
+    "bins": ("a whole number above 0", lambda x: whole(x) and x > 0),
+    "low": _NUMBERS,
+    "high": _NUMBERS,
+}

@@ -1,0 +1,289 @@
+"""`python -m attacks.reproduce act [options]`: the claims of Adversarial Cheap Talk, and whether they hold.
+
+An adversary and an ally are evolved in each environment, and a puppeteer where there are goals; then fresh victims show
+what came of it, learners on which nothing was evolved, and victims that defend themselves. Says beforehand how long it
+will take, and writes report.md, report.json and figures. A stopped run goes on with --resume DIR, and does nothing
+twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+
+import configs
+from attacks import control, figures
+from attacks.config import AttackConfig, Goal
+from attacks.evaluation import Lives
+from attacks.examine import Options, examine
+from attacks.experiment import VICTIMS_FILE, attack, make_init, make_trial
+from games.goals import has_goals
+from marl import command
+from marl.claims import Claim, Section, table, write_report
+from marl.parts import duration, say
+from meta import Evolution, RunDirectory, evolve
+from meta.devices import use_all_cores
+
+PROGRAM = "python -m attacks.reproduce"
+STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
+CONTROL_RATIO = 1.5  # of the goal reward, to that of a random shaper and controller
+SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
+SMOKE = "**A smoke run, much too small to mean anything: no verdict below is to be trusted.** It shows that all runs."
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceConfig:
+    """The claims of Lu et al., Adversarial Cheap Talk (2023)."""
+
+    environments: tuple[str, ...] = ("cartpole", "pendulum", "reacher", "breakout")
+    """Presets of `attacks.act`."""
+    examine: bool = True
+    """Try other learners and defences, in the first environment."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    fast: bool = False
+    """A smoke run: tiny."""
+
+    def __post_init__(self) -> None:
+        known = configs.presets("act")
+        for name in self.environments:
+            if name not in known:
+                raise ValueError(f"environments: got {name!r}; {configs.one_of(name, known)}")
+        if not self.environments:
+            raise ValueError(f"environments: got none; some of {', '.join(known)} are needed")
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**31 - 1 is needed")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproduceOptions(ReproduceConfig):
+    """A config and what is said about this run alone."""
+
+    out: str = ""
+    """Directory to write to; a new one under runs/ if empty."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+class Part(NamedTuple):
+    """One attack."""
+
+    environment: str
+    config: AttackConfig
+    path: Path
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has its summary."""
+        return (self.path / "summary.json").is_file()
+
+    @property
+    def steps(self) -> int:
+        """Environment steps in all, evaluations included."""
+        config = self.config
+        judged = config.evaluation_episodes * config.evaluation_steps
+        stages = [(config.evolution, config.num_updates)]
+        stages += [(config.warm_up, config.warm_up_updates)] if config.warm_up_updates else []
+        trained = sum(
+            evolution.generations
+            * evolution.population_size
+            * config.trials
+            * (num_updates * config.steps_per_update * config.num_envs + judged)
+            for evolution, num_updates in stages
+        )
+        lives = config.num_victims * 3 * (config.steps_of_a_life + judged)
+        oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
+        return trained + lives + (oracles if config.goal == "control" else 0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit status."""
+    use_all_cores()
+    return command.main(
+        command.Command(
+            program=PROGRAM,
+            description=(__doc__ or "").strip(),
+            presets="reproduce",
+            config=ReproduceConfig,
+            options=ReproduceOptions,
+            name=lambda preset, config: f"reproduce-{Path(preset).stem}",
+            run=reproduce,
+            first="experiment",
+        ),
+        arguments,
+    )
+
+
+def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> None:
+    """Runs what has not been run yet, and writes the report."""
+    if config.fast:  # programs that run for a blink take a third of the time to compile without
+        jax.config.update("jax_disable_most_optimizations", True)
+    parts = make_parts(config, run.path)
+    left = [part for part in parts if not part.is_done]
+    seconds = _estimate(left, console)
+    started = time.perf_counter()
+    for part in parts:
+        if part.is_done:
+            say(console, f"{part.path.name}: done before")
+            continue
+        passed = sum(seconds[one.path.name] for one in left[: left.index(part)])
+        pace = (time.perf_counter() - started) / passed if passed else 1.0
+        still = pace * sum(seconds[one.path.name] for one in left[left.index(part) :])
+        say(console, f"{part.path.name}: part {parts.index(part) + 1} of {len(parts)}; about {duration(still)} left")
+        _run(part, console)
+    summaries = {part.path.name: json.loads((part.path / "summary.json").read_text()) for part in parts}
+    examinations = {}
+    for part in parts if config.examine else []:
+        if part.environment == config.environments[0] and part.config.goal != "control":
+            say(console, f"{part.path.name}: other learners and defences")
+            examinations[part.path.name] = examine(part.path, _examination(config), console)
+    sections = list(itertools.chain.from_iterable(_sections(run, part, summaries, examinations) for part in parts))
+    notes = [SMOKE] if config.fast else []
+    notes.append(
+        f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence, paired by victim; control has to "
+        f"reach {CONTROL_RATIO:g} times the goal reward of a random shaper with a random controller."
+    )
+    data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
+    line = write_report(run, "Adversarial Cheap Talk", notes, sections, {"fast": config.fast, **data})
+    say(console, f"{line[:-1]}{' (a smoke run: no verdict to be trusted)' if config.fast else ''}")
+    say(console, f"written to {run.path}: report.md, report.json, figures")
+
+
+def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
+    """The attacks, in their order."""
+    parts = []
+    for environment in config.environments:
+        preset = configs.load(AttackConfig, "act", environment)
+        goals: list[Goal] = ["harm", "help"]
+        if has_goals(preset.make_game()):
+            goals.append("control")
+        for goal in goals:
+            own = dataclasses.replace(preset, goal=goal, seed=config.seed)
+            own = small(own) if config.fast else own
+            parts.append(Part(environment, own, folder / f"{environment}-{goal}"))
+    return parts
+
+
+def small(config: AttackConfig) -> AttackConfig:
+    """The same in a size that shows only that it runs."""
+    evolution = Evolution(population_size=2, generations=1)
+    return dataclasses.replace(
+        config,
+        num_updates=1,
+        steps_per_update=8,
+        num_envs=2,
+        evaluation_episodes=2,
+        evaluation_steps=8,
+        warm_up_updates=0,
+        evolution=evolution,
+        num_victims=2,
+        oracle_updates=1,
+    )
+
+
+def _examination(config: ReproduceConfig) -> Options:
+    return Options(num_victims=2 if config.fast else 256, seed=config.seed + 1)
+
+
+def _run(part: Part, console: Console) -> None:
+    part.path.mkdir(exist_ok=True)
+    if (part.path / "config.yaml").is_file():
+        run = RunDirectory(part.path, lambda words: say(console, words))
+    else:
+        run = RunDirectory.create(part.path, configs.to_text(part.config))
+    attack(part.config, run, console)
+
+
+def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
+    """Seconds that each part will take, from the speed of a small evolution in each environment."""
+    if not parts:
+        return {}
+    say(console, "measuring the speed of this machine, half a minute for each environment")
+    speeds: dict[str, float] = {}
+    for part in parts:
+        if part.environment not in speeds:
+            config = dataclasses.replace(part.config, num_updates=2, warm_up_updates=0)
+            evolution = dataclasses.replace(config.evolution, population_size=16, generations=2, chunk_size=0)
+            key = jax.random.key(0)
+            found = evolve(make_trial(config), make_init(config), key, evolution, num_trials=1)
+            judged = config.evaluation_episodes * config.evaluation_steps
+            speeds[part.environment] = 32 * (config.steps_of_a_life + judged) / found.seconds_to_run
+    seconds = {part.path.name: SECONDS_TO_COMPILE + part.steps / speeds[part.environment] for part in parts}
+    say(console, f"this will take about {duration(sum(seconds.values()))} on this machine")
+    for part in parts:
+        words = f"{part.path.name}: {duration(seconds[part.path.name])}, {part.steps / 1e6:,.0f} M environment steps"
+        say(console, f"  {words} at {speeds[part.environment]:,.0f}/s")
+    return seconds
+
+
+def _sections(run: RunDirectory, part: Part, summaries: dict[str, Any], examinations: dict[str, Any]) -> list[Section]:
+    name, found = part.path.name, summaries[part.path.name]
+    pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(part.path)]
+    text = f"Victim: `{part.config.victim}`; {found['num_victims']} fresh ones of each kind."
+    if part.config.goal == "control":
+        rewards = found["goal_reward"]
+        claims = [
+            Claim("goal reward, times a random shaper's and controller's", rewards["ratio"], None, least=CONTROL_RATIO)
+        ]
+        claims += [
+            Claim(row.replace("_", " "), rewards[row]["mean"], rewards[row]["standard_error"]) for row in control.ROWS
+        ]
+        return [Section(f"{part.environment}: control", text, claims, pictures=pictures)]
+    sign = 1 if part.config.goal == "help" else -1
+    difference = found["difference_from_silent"]
+    apart = sign * difference["mean"] / difference["standard_error"] if difference["standard_error"] else 0.0
+    claims = [Claim("difference from silence, in standard errors", apart, None, least=STANDARD_ERRORS)]
+    claims += [Claim(row, found[row]["mean"], found[row]["standard_error"]) for row in ("evolved", "silent", "random")]
+    if part.config.goal == "help":  # both are there now
+        pictures = [("training curves", f"figures/{_all_four(run, part)}"), *pictures]
+    tables = []
+    for kind, rows in examinations.get(name, {}).items():
+        if kind in ("transfer", "defences"):
+            tables.append(table([kind, "in silence", "under messages", "difference", "s.e."], _cells(rows)))
+            pictures.append((kind, f"{name}/figures/{kind}.png"))
+    return [Section(f"{part.environment}: {part.config.goal}", text, claims, tables, pictures)]
+
+
+def _cells(rows: dict[str, Any]) -> list[list[str]]:
+    return [
+        [
+            name,
+            f"{row['silent']['mean']:.1f}",
+            f"{row['evolved']['mean']:.1f}",
+            f"{row['difference']['mean']:+.1f}",
+            f"{row['difference']['standard_error']:.1f}",
+        ]
+        for name, row in rows.items()
+    ]
+
+
+def _pictures(path: Path) -> list[Path]:
+    wanted = ("evolution.png", "training_curves.png", "message.png", "goal_rewards.png", "steered.gif")
+    return [path / "figures" / name for name in wanted if (path / "figures" / name).is_file()]
+
+
+def _all_four(run: RunDirectory, part: Part) -> str:
+    """One figure of the victims under an adversary, an ally, silence and random messages; its name."""
+    groups = {}
+    for goal, role in (("harm", "adversary"), ("help", "ally")):
+        with np.load(part.path.with_name(f"{part.environment}-{goal}") / VICTIMS_FILE) as arrays:
+            for name in ("evolved", "silent", "random"):
+                lives = Lives(*(arrays[f"{name}_{field}"] for field in Lives._fields))
+                groups[role if name == "evolved" else name] = lives
+    figures.draw_curves(run.figures, groups, part.config.steps_per_update * part.config.num_envs)
+    file = run.figures / "training_curves.png"
+    return file.replace(file.with_name(f"{part.environment}.png")).name
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""Deep Q-learning, as a learner of any game with few actions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from games import Discrete, Game, bits
+from marl.learn import Learner, Metrics, Trajectory
+from marl.networks import Network, feed_forward
+from marl.ppo import Scalar, Statistics, add, first_statistics, normalize
+
+
+class Transitions(NamedTuple):
+    """What is learned from, `[buffer_size, ...]` or those of a minibatch; observations as the game gives them."""
+
+    obs: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    next_obs: jax.Array
+    terminated: jax.Array  # whether nothing came after; a time limit does not terminate
+
+
+class DQNState(NamedTuple):
+    """What learns."""
+
+    params: Any
+    target: Any  # parameters that follow `params` slowly
+    optimizer: optax.OptState
+    statistics: Statistics | None  # None where observations are not normalised
+    buffer: Transitions  # a ring: what is stored next takes the place of the oldest
+    steps: jax.Array  # [], transitions stored so far, counting those that were overwritten
+
+
+def dqn(
+    game: Game,
+    player: int = 0,
+    *,
+    network: Network | None = None,
+    learning_rate: Scalar | optax.Schedule = 1e-3,
+    discount: Scalar = 0.99,
+    buffer_size: int = 32_768,
+    batch_size: int = 128,
+    gradient_steps: int = 8,
+    learning_starts: Scalar = 1_000,
+    tau: Scalar = 0.05,
+    epsilon_start: Scalar = 1.0,
+    epsilon_end: Scalar = 0.05,
+    epsilon_steps: Scalar = 20_000,
+    double: bool = True,
+    max_gradient_norm: Scalar = 10.0,
+    normalize_observations: bool = False,
+) -> Learner:
+    """Learns action values from what it remembers, and acts on them greedily but for a share epsilon of random actions.
+
+    A gradient step is Adam's on half the mean square of Q(s, a) - y over a minibatch drawn evenly from the buffer, with
+
+        y = r + discount Q_target(s', argmax_a Q(s', a))        (`double`),  or
+        y = r + discount max_a Q_target(s', a),
+
+    and y = r where the episode terminated; then Q_target moves the share `tau` of its way to Q. Q is the network's
+    value plus its outputs less their mean, a dueling architecture.
+
+    Args:
+      game: what is played.
+      player: its number among the game's agents.
+      network: `feed_forward` of the game's observations by default, with layers that both heads share.
+      learning_rate: a number, or a schedule of optax over the gradient steps.
+      discount: of rewards.
+      buffer_size: transitions that are remembered, a multiple of those between two updates.
+      batch_size: transitions of a gradient step.
+      gradient_steps: in each update.
+      learning_starts: transitions that are stored before the first gradient step.
+      tau: 1 takes Q itself for the target.
+      epsilon_start: of the first actions.
+      epsilon_end: of the last.
+      epsilon_steps: transitions over which epsilon falls from one to the other, on a straight line.
+      double: whether Q chooses the action that the target values.
+      max_gradient_norm: of the gradient of all parameters together.
+      normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
+
+    Raises:
+      ValueError: for actions that are not `Discrete`, or a network with memory.
+
+    Source: Mnih et al., Human-level control through deep reinforcement learning (2015); van Hasselt et al., Deep
+    Reinforcement Learning with Double Q-learning (2016), arXiv:1509.06461, equation 4; Wang et al., Dueling Network
+    Architectures (2016), arXiv:1511.06581, equation 9; the moving target: Lillicrap et al. (2016), arXiv:1509.02971.
+    """
+    agent = game.agents[player]
+    seen, actions = game.observation_space(agent), game.action_space(agent)
+    if not isinstance(actions, Discrete):
+        raise ValueError(f"action space: got {actions}; Discrete is needed")
+    network = network or feed_forward(seen.shape, actions.n, shared=True)
+    if jax.tree.leaves(network.initial(1)):
+        raise ValueError("network: got one with memory; the transitions of a buffer have no history")
+    optimizer = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate))
+    optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
+
+    def init(key: jax.Array) -> DQNState:
+        params = network.init(key)
+        obs, number = jnp.zeros((buffer_size, *seen.shape), seen.dtype), jnp.zeros(buffer_size)
+        buffer = Transitions(obs, number.astype(jnp.int32), number, obs, number.astype(bool))
+        statistics = first_statistics(seen.shape) if normalize_observations else None
+        return DQNState(params, params, optimizer.init(params), statistics, buffer, jnp.int32(0))
+
+    def values(params: Any, statistics: Statistics | None, obs: jax.Array) -> jax.Array:
+        outputs, value, _ = network.apply(params, normalize(statistics, obs) if statistics else obs, ())
+        return value[..., None] + outputs - outputs.mean(-1, keepdims=True)
+
+    def act(key: jax.Array, state: DQNState, obs: jax.Array) -> tuple[jax.Array, DQNState, tuple[()]]:
+        if state.statistics:
+            state = state._replace(statistics=add(state.statistics, obs))
+        greedy, state = exploit(state, obs)
+        action, rest = bits.draw(bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n)
+        share = jnp.clip(state.steps / epsilon_steps, 0, 1)
+        epsilon = epsilon_start + share * (epsilon_end - epsilon_start)
+        return jnp.where(bits.uniform(rest) < epsilon, action, greedy), state, ()
+
+    def exploit(state: DQNState, obs: jax.Array) -> tuple[jax.Array, DQNState]:
+        return jnp.argmax(values(state.params, state.statistics, obs), -1), state
+
+    def loss(params: Any, target: Any, statistics: Statistics | None, batch: Transitions) -> tuple[jax.Array, Metrics]:
+        after = values(target, statistics, batch.next_obs)
+        best = jnp.argmax(values(params, statistics, batch.next_obs) if double else after, -1)
+        goal = batch.reward + jnp.where(batch.terminated, 0.0, discount * _pick(after, best))
+        value = _pick(values(params, statistics, batch.obs), batch.action)
+        error = 0.5 * jnp.mean((value - jax.lax.stop_gradient(goal)) ** 2)
+        return error, {"value_loss": error, "value": value.mean()}
+
+    def update(key: jax.Array, state: DQNState, trajectory: Trajectory) -> tuple[DQNState, Metrics]:
+        state = state._replace(buffer=store(state.buffer, state.steps, trajectory))
+        state = state._replace(steps=state.steps + trajectory.reward.size)
+        stored = jnp.minimum(state.steps, buffer_size)
+        index = jax.random.randint(bits.unrolled(key), (gradient_steps, batch_size), 0, stored)
+
+        def step(carry: Any, index: jax.Array) -> Any:
+            params, target, optimizer_state = carry
+            batch = jax.tree.map(lambda x: x[index], state.buffer)
+            gradient, metrics = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch)
+            updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+            params = optax.apply_updates(params, updates)
+            return (params, optax.incremental_update(params, target, tau), optimizer_state), metrics
+
+        def learn(carry: Any) -> Any:
+            return jax.lax.scan(step, carry, index)
+
+        def wait(carry: Any) -> Any:
+            return carry, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), jax.eval_shape(learn, carry)[1])
+
+        carry = state.params, state.target, state.optimizer
+        carry, metrics = jax.lax.cond(state.steps >= learning_starts, learn, wait, carry)
+        params, target, optimizer_state = carry
+        state = state._replace(params=params, target=target, optimizer=optimizer_state)
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def store(buffer: Transitions, steps: jax.Array, trajectory: Trajectory) -> Transitions:
+        if buffer_size % trajectory.reward.size:
+            raise ValueError(
+                f"buffer_size: got {buffer_size}; a multiple of the {trajectory.reward.size} transitions between two "
+                "updates is needed"
+            )
+        terminated = trajectory.done & ~trajectory.truncated
+        new = Transitions(trajectory.obs, trajectory.action, trajectory.reward, trajectory.next_obs, terminated)
+
+        def put(old: jax.Array, x: jax.Array) -> jax.Array:
+            x = x.reshape(-1, *old.shape[1:]).astype(old.dtype)
+            return jax.lax.dynamic_update_slice_in_dim(old, x, steps % buffer_size, 0)
+
+        return jax.tree.map(put, buffer, new)
+
+    return Learner(init, act, update, None, exploit)
+
+
+def _pick(values: jax.Array, action: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(values, action[..., None], -1)[..., 0]

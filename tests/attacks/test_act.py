@@ -1,0 +1,95 @@
+"""`python -m attacks.act`, and what it writes."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from attacks.experiment import load_adversary
+
+TINY = (
+    *("--num-updates", "2", "--steps-per-update", "8", "--num-envs", "2", "--evaluation-episodes", "2"),
+    *("--evaluation-steps", "8", "--num-victims", "2", "--warm-up-updates", "1", "--message", "mlp(hidden=[4])"),
+    *("--warm-up.population-size", "2", "--warm-up.generations", "2", "--evolution.population-size", "2"),
+    *("--evolution.generations", "2", "--victim", "ppo(hidden=[4], epochs=1, minibatches=1)"),
+    *("--oracle-updates", "1", "--controller", "mlp(hidden=[4])"),
+)
+
+
+@pytest.fixture
+def act(within, tmp_path):
+    def run(*arguments, cwd=tmp_path):
+        return within(*arguments, cwd=cwd, module="attacks.act")
+
+    return run
+
+
+def test_a_run_leaves_what_the_issue_names(act, tmp_path):
+    finished = act("cartpole", *TINY, "--goal", "help", "--out", "run")
+    assert finished.returncode == 0, finished.stderr
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["goal"] == "help"
+    assert summary["num_victims"] == 2
+    for name in ("evolved", "silent", "random"):
+        assert set(summary[name]) >= {"mean", "standard_error"}
+    with np.load(tmp_path / "run/victims.npz") as victims:
+        difference = victims["evolved_final_returns"] - victims["silent_final_returns"]
+    assert summary["difference_from_silent"]["mean"] == pytest.approx(difference.mean())
+    assert summary["difference_from_silent"]["standard_error"] == pytest.approx(difference.std(ddof=1) / 2**0.5)
+    for name in ("evolution", "training_curves", "final_returns", "message"):
+        with Image.open(tmp_path / f"run/figures/{name}.png") as picture:
+            assert min(picture.size) > 100
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "run/warm_up/metrics.jsonl").read_text().splitlines()) == 2
+    config, _, parameters = load_adversary(tmp_path / "run")
+    assert config.goal == "help"
+    assert parameters["w0"].shape == (4, 4)
+    # What is finished is not done again, and a run that goes on comes to the same.
+    again = act("--resume", "run")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "run/summary.json").read_text())["evolved"] == summary["evolved"]
+
+
+def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path):
+    finished = act("cartpole", *TINY, "--goal", "control", "--out", "run")
+    assert finished.returncode == 0, finished.stderr
+    rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
+    assert set(rewards) == {"evolved", "oracle", "random_shaper_oracle", "random", "silent", "ratio"}
+    assert all(0 <= rewards[name]["mean"] <= 1 for name in rewards if name != "ratio")
+    assert rewards["ratio"] == pytest.approx(rewards["evolved"]["mean"] / rewards["random"]["mean"])
+    with Image.open(tmp_path / "run/figures/steered.gif") as picture:
+        assert picture.n_frames > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["cartpole", "--message-size", "0"], "message_size: got 0; a whole number of at least 1 is needed"),
+        (["cartpole", "--environment", "ipd"], "a game of one is needed"),
+        (["cartpole", "--environment", "Acrobot-v1", "--goal", "control"], "goals"),
+        (["cartpole", "--goal", "hurt"], "goal"),
+        (["cartpole", "--message", "mpl"], "message: got 'mpl'; did you mean mlp?"),
+        (["cartpole", "--victim", "ppo(epoch=3)"], "has no setting 'epoch'"),
+        (["cartpole", "--victim", "dqn", "--environment", "pendulum"], "Discrete is needed"),
+        (["cartpole", "--victim", "ppo(network='recurrent')", "--goal", "control"], "memory"),
+        (["cartpole", "--evaluation-episodes", "3"], "a multiple of num_envs, 4, is needed"),
+        (["cartpool"], "did you mean cartpole"),
+        ([], "preset: none given"),
+        (["--resume", "nowhere"], "--resume: got 'nowhere'"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(act, tmp_path, arguments, words):
+    finished = act(*arguments)
+    assert finished.returncode == 2
+    assert words in finished.stderr
+    assert len(finished.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dictionary_observation_is_refused(act, tmp_path):
+    (tmp_path / "preset.yaml").write_text(yaml.safe_dump({"environment": "Swimmer-misc(nowhere=1)"}))
+    finished = act("preset.yaml")
+    assert finished.returncode == 2
+    assert len(finished.stderr.splitlines()) == 1

@@ -1,0 +1,91 @@
+"""Cores as devices: how many there are, and that results do not depend on them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from marl.alone import train
+from marl.train_config import TrainConfig
+from meta.devices import spread, use_all_cores
+
+SETTINGS = {
+    "game": "CartPole-v1(max_steps_in_episode=20)",
+    "learner": "ppo(hidden=[4], epochs=1, minibatches=1)",
+    "total_steps": 128,
+    "num_envs": 2,
+    "steps_per_update": 8,
+    "seeds": 4,
+    "checkpoint_seconds": 0.0,
+}
+# Trains, stops in the midst, goes on, and trains without a stop; the directory comes as an argument.
+SCRIPT = f"""
+import json, sys
+from pathlib import Path
+from meta.devices import use_all_cores
+use_all_cores()
+import jax
+from marl.alone import train
+from marl.train_config import TrainConfig
+from meta import RunDirectory
+
+def stop(update, metrics, seconds):
+    raise KeyboardInterrupt
+
+config = TrainConfig(**{SETTINGS})
+run = RunDirectory.create(Path(sys.argv[1]), "")
+try:
+    train(config, store=run, report=stop)
+except KeyboardInterrupt:
+    pass
+resumed, whole = train(config, store=run), train(config)
+print(json.dumps({{
+    "devices": len(jax.devices()),
+    "used": len(jax.tree.leaves(whole.states)[0].sharding.device_set),
+    "done": resumed.loop.first_iteration,
+    "params": [x.tolist() for x in jax.tree.leaves(whole.states.params)],
+    "resumed": [x.tolist() for x in jax.tree.leaves(resumed.states.params)],
+}}))
+"""
+
+
+def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment, tmp_path):
+    line = [sys.executable, "-c", SCRIPT, str(tmp_path / "run")]
+    variables = environment | {"JAX_NUM_CPU_DEVICES": "2"}  # somebody's choice, which stays
+    result = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert (found["devices"], found["used"]) == (2, 2)
+    assert 0 < found["done"] < 8
+    assert found["resumed"] == found["params"]
+    here = train(TrainConfig(**SETTINGS))
+    for two, one in zip(found["params"], jax.tree.leaves(here.states.params), strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [({}, len(os.sched_getaffinity(0))), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}, 3)],
+)
+def test_each_core_is_a_device_unless_somebody_has_chosen(environment, chosen, expected):
+    code = "from meta.devices import use_all_cores; use_all_cores(); import jax; print(len(jax.devices()))"
+    variables = {name: value for name, value in environment.items() if name != "XLA_FLAGS"} | chosen
+    line = [sys.executable, "-c", code]
+    assert int(subprocess.run(line, env=variables, capture_output=True, text=True, timeout=60).stdout) == expected
+
+
+def test_where_jax_has_begun_nothing_happens():
+    before = jax.devices()
+    use_all_cores()
+    assert jax.devices() == before
+
+
+def test_any_number_of_members_can_be_spread():
+    for size in (1, 3, 4):
+        x = jnp.arange(2.0 * size).reshape(size, 2)
+        np.testing.assert_array_equal(spread(jnp.cumsum, size)(x), np.cumsum(x, 1))
