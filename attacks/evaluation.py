@@ -86,10 +86,23 @@ def mean_and_error(values: np.ndarray) -> dict[str, float]:
 
 
 def compare(groups: dict[str, Lives]) -> dict[str, Any]:
-    """Of groups of the same victims: each, with its paired difference from the silent one."""
-    silent = groups["silent"].final_returns
-    result: dict[str, Any] = {name: mean_and_error(lives.final_returns) for name, lives in groups.items()}
-    for name, lives in groups.items():
+    """Of groups of the same victims: each, with its paired difference from the silent one.
+
+    That is of the final returns; `training_return` holds the same of the mean return over the whole training.
+    """
+    result = _compare({name: lives.final_returns for name, lives in groups.items()})
+    return result | {"training_return": _compare({name: over_training(lives) for name, lives in groups.items()})}
+
+
+def over_training(lives: Lives) -> np.ndarray:
+    """The mean return of the updates in which episodes ended, `[victims]`."""
+    known = np.isfinite(lives.curves)
+    return np.where(known, lives.curves, 0.0).sum(1) / np.maximum(known.sum(1), 1)
+
+
+def _compare(returns: dict[str, np.ndarray]) -> dict[str, Any]:
+    result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
+    for name, values in returns.items():
         if name != "silent":
-            result[name]["difference_from_silent"] = mean_and_error(lives.final_returns - silent)
+            result[name]["difference_from_silent"] = mean_and_error(values - returns["silent"])
     return result

@@ -74,9 +74,9 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
             "four minibatches, four epochs": change(spec, epochs=4, minibatches=4),
             "no normalisation": change(spec, normalize_observations=False),
         }
-    victims["A2C"] = "a2c"
+    victims["A2C"] = "a2c(anneal=True)"
     if isinstance(config.make_game().action_space("agent_0"), Discrete):
-        victims["DQN"] = "dqn"
+        victims["DQN"] = "dqn(anneal=True)"
     return {name: spec for name, spec in victims.items() if name == "as evolved on" or spec != config.victim}
 
 
@@ -122,7 +122,7 @@ def examine(path: Path, options: Options, console: Console) -> dict[str, Any]:
         )
         compared = compare({"evolved": run(key, parameters), "silent": run(key, silence(parameters))})
         difference = compared["evolved"].pop("difference_from_silent")
-        found[part][name] = {**compared, "difference": difference}
+        found[part][name] = {name: compared[name] for name in ("evolved", "silent")} | {"difference": difference}
         scratch = path / f".{FILE}"
         scratch.write_text(json.dumps(found, indent=2) + "\n")
         scratch.replace(path / FILE)

@@ -285,14 +285,17 @@ def print_result(
     console: Console, config: AttackConfig, summary: dict[str, Any], path: Path, files: list[Path]
 ) -> None:
     """The table of the result, and where everything is."""
-    table = Table("messages", "final return", "difference from silence", "standard errors", box=None)
-    for name in ("evolved", "silent", "random"):
-        row = [name, _with_error(summary[name])]
-        if difference := summary[name].get("difference_from_silent"):
-            mean, error = difference["mean"], difference["standard_error"]
-            row += [_with_error(difference), f"{abs(mean) / error:.1f}" if error else "-"]
-        table.add_row(*row)
-    console.print(table)
+    for title, groups in (("final return", summary), ("return in training", summary.get("training_return"))):
+        if not groups:
+            continue
+        table = Table("messages", title, "difference from silence", "standard errors", box=None)
+        for name in ("evolved", "silent", "random"):
+            row = [name, _with_error(groups[name])]
+            if difference := groups[name].get("difference_from_silent"):
+                mean, error = difference["mean"], difference["standard_error"]
+                row += [_with_error(difference), f"{abs(mean) / error:.1f}" if error else "-"]
+            table.add_row(*row)
+        console.print(table)
     if rewards := summary.get("goal_reward"):
         table = Table("shaper and controller", "goal reward", box=None)
         for name in control.ROWS:

@@ -106,6 +106,8 @@ def one_of(got: str, names: Sequence[str]) -> str:
 def _typed(kind: Any, value: Any, where: str) -> Any:
     from typeguard import TypeCheckError, check_type
 
+    if isinstance(value, list) and get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
+        return tuple(_typed(get_args(kind)[0], x, where) for x in value)
     if isinstance(value, list):
         parts = set(get_args(kind)) - {type(None)}
         if len(parts) == 1 and get_origin(part := parts.pop()) is tuple and len(get_args(part)) == len(value):

@@ -50,11 +50,20 @@ def test_the_page_of_learners(code):
         assert names["learner"].init(jax.random.key(0)).logits.shape == (5,)
 
 
+def test_a_learner_with_a_network():
+    """A fifth of a training, and yet far from the 22 steps of random play."""
+    code = BLOCKS[2].replace("num_updates=100", "num_updates=20")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {})
+    assert float(output.getvalue()) > 60
+
+
 def test_the_games_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output, names = io.StringIO(), {}
     with contextlib.redirect_stdout(output):
-        exec(BLOCKS[2], names)
+        exec(BLOCKS[3], names)
     assert eval(output.getvalue()).keys() == {"own_coin", "other_coin", "truncated"}
     assert (tmp_path / "coins.gif").stat().st_size > 1000
     assert names["variants"].penalty.shape == (5,)

@@ -2,12 +2,14 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 
+import games
 from attacks.experiment import load_adversary
+from games import Game, registry
 
 TINY = (
     *("--num-updates", "2", "--steps-per-update", "8", "--num-envs", "2", "--evaluation-episodes", "2"),
@@ -41,6 +43,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     for name in ("evolution", "training_curves", "final_returns", "message"):
         with Image.open(tmp_path / f"run/figures/{name}.png") as picture:
             assert min(picture.size) > 100
+    assert set(summary["training_return"]) == {"evolved", "silent", "random"}
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
     assert len((tmp_path / "run/warm_up/metrics.jsonl").read_text().splitlines()) == 2
     config, _, parameters = load_adversary(tmp_path / "run")
@@ -88,8 +91,21 @@ def test_bad_input_is_one_line_and_writes_nothing(act, tmp_path, arguments, word
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dictionary_observation_is_refused(act, tmp_path):
-    (tmp_path / "preset.yaml").write_text(yaml.safe_dump({"environment": "Swimmer-misc(nowhere=1)"}))
-    finished = act("preset.yaml")
+class Pair(Game):
+    """Sees two things at once, one by one named."""
+
+    num_agents = 1
+
+    def reset(self, key):
+        return {"agent_0": {"left": jnp.zeros(2), "right": jnp.zeros(3)}}, jnp.zeros(())
+
+
+def test_a_dictionary_observation_is_refused(act, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    games.register("pair", Pair, "sees a dictionary")
+    finished = act("cartpole", "--environment", "pair")
     assert finished.returncode == 2
-    assert len(finished.stderr.splitlines()) == 1
+    assert finished.stderr.splitlines() == [
+        "python -m attacks.act: game: Pair has observations with several parts; an array is needed"
+    ]
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from test_ppo import CART_POLE, DISCOUNT, ENVS, STEPS, gradient, linear, log_softmax, single, some_steps
 
@@ -53,10 +54,11 @@ def test_a_step_follows_the_policy_gradient_of_the_paper():
 
 @pytest.mark.slow
 def test_it_solves_cart_pole_within_its_budget():
-    learner = a2c(CART_POLE)
+    updates = 500_000 // (8 * 5)
+    learner = a2c(CART_POLE, learning_rate=optax.linear_schedule(7e-4, 0.0, updates))
 
     def run(key):
-        history = learn(key, CART_POLE, [learner], num_updates=12_500, steps_per_update=5, num_envs=8)
+        history = learn(key, CART_POLE, [learner], num_updates=updates, steps_per_update=5, num_envs=8)
         return evaluate(key, CART_POLE, learner, history.states[0], num_episodes=32, num_steps=500).mean()
 
     returns = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 16))

@@ -137,10 +137,11 @@ def test_what_it_cannot_learn_is_refused():
 
 @pytest.mark.slow
 def test_it_solves_cart_pole_within_its_budget():
-    learner = dqn(CART_POLE)
+    updates = 300_000 // (8 * 8)
+    learner = dqn(CART_POLE, learning_rate=optax.linear_schedule(1e-3, 0.0, updates * 8))
 
     def run(key):
-        history = learn(key, CART_POLE, [learner], num_updates=3125, steps_per_update=8, num_envs=8)
+        history = learn(key, CART_POLE, [learner], num_updates=updates, steps_per_update=8, num_envs=8)
         return evaluate(key, CART_POLE, learner, history.states[0], num_episodes=32, num_steps=500).mean()
 
     returns = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(0), 16))

@@ -1,0 +1,131 @@
+"""Environment steps per second of whole victims' lives in Adversarial Cheap Talk, and what bounds them.
+
+The paper's CartPole victim (32 updates of 256 steps in 4 environments, 16 epochs of the full batch, two shared layers
+of 32 tanh units), one life for each of a population of adversaries, judged by its training. Beside the lives, in the
+same run: their epochs alone, on observations that lie ready; and the larger matrix products of these epochs alone, in
+the size that one victim's batch makes them.
+
+    python -m benchmarks.cheap_talk [--population 128] [--updates 32] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+import configs
+from attacks.config import AttackConfig
+from attacks.experiment import make_init, make_trial
+from games.cheap_talk import CheapTalk
+from marl.learn import Trajectory, learning
+from meta import scalarize
+from meta.devices import spread, use_all_cores
+from meta.loop import compiler_options
+
+AT_ONCE = 16  # members of a population that are computed together, as in the preset
+FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward and backward
+
+
+def in_chunks(function: Callable[..., Any], size: int) -> Callable[..., Any]:
+    """A function over `size` members as `evolve` runs it: over the devices, and in chunks on each."""
+    devices = len(jax.local_devices())
+    share = -(-size // devices)
+
+    def run(*arguments: Any) -> Any:
+        groups = jax.tree.map(lambda x: x.reshape(devices, share, *x.shape[1:]), arguments)
+        some = spread(lambda *one: jax.lax.map(lambda x: function(*x), one, batch_size=AT_ONCE), devices)
+        return some(*groups)
+
+    return run
+
+
+def lives(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Whole lives, and their arguments."""
+    keys = jax.random.split(jax.random.key(0), size)
+    trial = scalarize(make_trial(config))
+    return in_chunks(lambda words: trial(words, jax.random.key(1)).fitness, size), (jax.vmap(make_init(config))(keys),)
+
+
+def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The learning alone: every update on the same trajectory."""
+    message = config.make_message()
+    talk = CheapTalk(config.make_game(), message.init(jax.random.key(0)), message.speak, config.message_size)
+    victim = config.make_victim(talk)
+    begin, update = learning(
+        talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs, keep_trajectories=True
+    )
+    carry, key = begin(jax.random.key(2))
+    trajectory = jax.jit(update)(carry, key)[1][3][0]
+
+    def learn_again(state: Any, reward: jax.Array) -> jax.Array:
+        again = Trajectory(*trajectory)._replace(reward=reward)
+
+        def step(state: Any, key: jax.Array) -> Any:
+            return victim.update(key, state, again)[0], None
+
+        state, _ = jax.lax.scan(step, state, jax.random.split(key, config.num_updates))
+        return sum(x.sum() for x in jax.tree.leaves(state.params))
+
+    states = jax.vmap(victim.init)(jax.random.split(jax.random.key(3), size))
+    rewards = jax.random.normal(jax.random.key(4), (size, config.steps_per_update, config.num_envs))
+    return in_chunks(learn_again, size), (states, rewards)
+
+
+def products(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The largest matrix products of the epochs alone, of [1024, 32] and [32, 32]: forward, and twice backward."""
+    batch, number = config.steps_per_update * config.num_envs, 16 * config.num_updates
+
+    def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
+        def step(w: jax.Array, _: None) -> Any:
+            y = x @ w
+            return 1e-3 * (x.T @ y) / batch + 1e-9 * (y @ w.T)[:32], None
+
+        return jax.lax.scan(step, w, None, number)[0].sum()
+
+    drawn = jax.random.normal(jax.random.key(0), (size, batch + 32, 32))
+    return in_chunks(multiply, size), (drawn[:, :batch], drawn[:, batch:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--population", type=int, default=128)
+    parser.add_argument("--updates", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    use_all_cores()
+    config = dataclasses.replace(
+        configs.load(AttackConfig, "act", "cartpole"), num_updates=options.updates, fitness="training"
+    )
+    steps = options.population * config.steps_of_a_life
+    print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(f"{options.population} victims of {config.steps_of_a_life:,} steps each")
+    programs = {}
+    for name, make in (("whole lives", lives), ("their epochs", epochs), ("products of 32 x 32", products)):
+        function, arguments = make(config, options.population)
+        started = time.perf_counter()
+        call = jax.jit(function, compiler_options=compiler_options()).lower(*arguments).compile()
+        programs[name] = call, arguments, time.perf_counter() - started
+        jax.block_until_ready(call(*arguments))
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(options.repeats):  # in turn, so that the ratios hold on a noisy machine
+        for name, (call, arguments, _) in programs.items():
+            started = time.perf_counter()
+            jax.block_until_ready(call(*arguments))
+            times[name].append(time.perf_counter() - started)
+    print("part                 |  k steps/s (best) | compile s | GFLOP/s")
+    for name, (_, _, seconds_to_compile) in programs.items():
+        speed, best = steps / statistics.median(times[name]), steps / min(times[name])
+        flops = 2 * 3 * 32 * 32 if name.startswith("products") else FLOPS_OF_A_SAMPLE
+        rate = 16 * flops * speed / 1e9
+        print(f"{name:20} | {speed / 1e3:8.0f} ({best / 1e3:5.0f}) | {seconds_to_compile:9.1f} | {rate:7.1f}")
+
+
+if __name__ == "__main__":
+    main()
