@@ -61,7 +61,7 @@ class AttackConfig:
     """What is drawn in the whole run depends on it alone."""
     warm_up_updates: int = 8
     """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives."""
-    warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=128, generations=60, chunk_size=16))
+    warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=128, generations=100, chunk_size=16))
     evolution: Evolution = field(
         default_factory=lambda: Evolution(
             population_size=128, generations=40, chunk_size=16, sigma=0.1, learning_rate=0.03
