@@ -207,7 +207,9 @@ def _evaluate_control(
         say(console, f"fresh victims, each under three shapers and with two oracles: part {i + 1} of {rounds}")
         parts.append(jax.tree.map(np.asarray, program(jax.random.split(jax.random.fold_in(key, i), number), words)))
     found = jax.tree.map(lambda *x: np.concatenate([one.reshape(-1) for one in x])[: config.num_victims], *parts)
-    rewards, returns = found.goal_rewards, found.victim_returns
+    # In their order, for a compiled function gives dicts back sorted.
+    rewards = {name: found.goal_rewards[name] for name in control.ROWS}
+    returns = {name: found.victim_returns[name] for name in control.SHAPERS}
     ratio = float(rewards["evolved"].mean() / rewards["random"].mean())
     result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
     result["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
