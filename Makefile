@@ -22,6 +22,8 @@ slow: .venv/tested
 benchmark: .venv/tested
 	$(BIN)/python -m benchmarks.exact_game
 	$(BIN)/python -m benchmarks.games
+	$(BIN)/python -m benchmarks.ppo
+	$(BIN)/python -m benchmarks.cheap_talk
 
 # The install is in place (editable), so that what is edited is what runs.
 .venv/installed: pyproject.toml constraints.txt
