@@ -59,6 +59,28 @@ def test_a_learner_with_a_network():
     assert float(output.getvalue()) > 60
 
 
+def test_the_page_of_attacks():
+    page = (Path(__file__).parent.parent / "docs/attacks.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    for long, short in (
+        ("updates=8", "updates=1"),
+        ("=256", "=16"),
+        ("num_episodes=32", "num_episodes=4"),
+        ("num_steps=200", "num_steps=8"),
+        ("population_size=64", "population_size=2"),
+        ("generations=20", "generations=2"),
+    ):
+        assert long in code
+        code = code.replace(long, short)
+    names: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, names)
+    returns = names["evolved"].metrics["victim_return"]
+    assert returns.shape == (2,)
+    assert returns.min() > 0
+    assert returns.max() <= 8
+
+
 def test_the_games_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output, names = io.StringIO(), {}
