@@ -113,16 +113,7 @@ def masking(threshold: float = 0.05) -> Defence:
         victim = make_victim(talk)
         first_key, importance_key, second_key = jax.random.split(key, 3)
         first = life_of(first_key, talk, victim, schedule)
-        entries = talk.observation_space("agent_0").shape[0]
-
-        def exchanged(entry: jax.Array) -> jax.Array:
-            def exchange(key: jax.Array, obs: jax.Array) -> jax.Array:
-                del key
-                return jnp.where(jnp.arange(entries) == entry, jnp.roll(obs, 1, 0), obs)
-
-            return final_return(importance_key, talk, seeing(victim, exchange, always=True), first.state, schedule)
-
-        kept = jax.lax.map(exchanged, jnp.arange(entries)) < (1 - threshold) * first.final_return
+        kept = important_inputs(importance_key, talk, victim, first, schedule, threshold)
 
         def mask(key: jax.Array, obs: jax.Array) -> jax.Array:
             del key
@@ -131,6 +122,23 @@ def masking(threshold: float = 0.05) -> Defence:
         return life_of(second_key, talk, seeing(victim, mask, always=True), schedule)
 
     return defend
+
+
+def important_inputs(
+    key: jax.Array, talk: Game, victim: Learner, life: Life, schedule: Schedule, threshold: float
+) -> jax.Array:
+    """Which inputs cost more than the fraction `threshold` of the return where they are exchanged, `[entries]`."""
+    entries = talk.observation_space("agent_0").shape[0]
+
+    def exchanged(entry: jax.Array) -> jax.Array:
+        def exchange(key: jax.Array, obs: jax.Array) -> jax.Array:
+            del key
+            return jnp.where(jnp.arange(entries) == entry, jnp.roll(obs, 1, 0), obs)
+
+        return final_return(key, talk, seeing(victim, exchange, always=True), life.state, schedule)
+
+    loss = life.final_return - jax.lax.map(exchanged, jnp.arange(entries))
+    return loss > threshold * jnp.abs(life.final_return)  # returns may be negative
 
 
 DEFENCES: dict[str, Defence] = {

@@ -64,7 +64,8 @@ def make_lives(
     def run(key: jax.Array, parameters: Any) -> Lives:
         keys = jax.random.split(key, -(-num_victims // chunk) * chunk)
         if parameters is None:
-            words = jax.vmap(lambda key: message.init(jax.random.fold_in(key, 1)))(keys)
+            # Not one of the keys that a life splits its own into, as `fold_in` of a small number would be.
+            words = jax.vmap(lambda key: message.init(jax.random.fold_in(key, 2**32 - 1)))(keys)
         else:
             words = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
         groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, words))

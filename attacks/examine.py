@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from rich.console import Console
@@ -27,10 +27,11 @@ from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
 from attacks.evaluation import compare, make_lives, silence
 from attacks.experiment import load_adversary
-from games import Discrete
-from marl.deep_learners import make_learner
+from games import Discrete, Game
+from marl.deep_learners import DEEP_LEARNERS, make_learner
+from marl.learn import Learner
 from marl.parts import duration, say
-from marl.specs import change
+from marl.specs import change, parse
 from meta.devices import use_all_cores
 from meta.interrupt import stop_on_signals
 
@@ -60,24 +61,44 @@ class Options:
             raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**32 - 1 is needed")
 
 
-def other_victims(config: AttackConfig) -> dict[str, str]:
-    """Specs of learners, the one that the attack was evolved on first; all others differ from it in one thing."""
-    spec = config.victim
-    victims = {"as evolved on": spec}
-    if spec.startswith("ppo"):
-        victims |= {
-            "twice as wide": change(spec, hidden=[64, 64]),
-            "three layers": change(spec, hidden=[32, 32, 32]),
-            "relu": change(spec, activation="relu"),
-            "value apart from policy": change(spec, shared=False),
-            "a third of the learning rate": change(spec, learning_rate=0.005 / 3),
-            "four minibatches, four epochs": change(spec, epochs=4, minibatches=4),
-            "no normalisation": change(spec, normalize_observations=False),
+class Victim(NamedTuple):
+    """A learner, and the pieces in which it learns from the steps of a life."""
+
+    spec: str
+    num_envs: int
+    steps_per_update: int
+
+
+def other_victims(config: AttackConfig) -> dict[str, Victim]:
+    """The learner that the attack was evolved on; PPOs that differ from it in one thing; A2C and DQN.
+
+    All learn from as many environment steps. A2C and DQN take theirs in the small pieces that they need.
+    """
+    envs, steps = config.num_envs, config.steps_per_update
+    name, given = parse("victim", config.victim, DEEP_LEARNERS, "ppo")
+    specs = {"as evolved on": config.victim}
+    if name == "ppo":
+        now = DEEP_LEARNERS[name] | given
+        hidden, relu, shared = list(now["hidden"]), now["activation"] == "relu", now["shared"]
+        several, normalized = now["minibatches"] > 1, now["normalize_observations"]
+        changes: dict[str, dict[str, Any]] = {
+            "twice as wide": {"hidden": [2 * units for units in hidden]},
+            "one layer more": {"hidden": [*hidden, hidden[-1]]},
+            "tanh" if relu else "relu": {"activation": "tanh" if relu else "relu"},
+            "a third of the learning rate": {"learning_rate": now["learning_rate"] / 3},
+            "full batch" if several else "four minibatches": {"minibatches": 1 if several else 4},
+            ("without" if normalized else "with") + " normalisation": {"normalize_observations": not normalized},
         }
-    victims["A2C"] = "a2c(anneal=True)"
-    if isinstance(config.make_game().action_space("agent_0"), Discrete):
-        victims["DQN"] = "dqn(anneal=True)"
-    return {name: spec for name, spec in victims.items() if name == "as evolved on" or spec != config.victim}
+        if now["network"] == "feed_forward":
+            title = "value apart from policy" if shared else "value and policy share layers"
+            changes[title] = {"shared": not shared}
+        specs |= {title: change(config.victim, **settings) for title, settings in changes.items()}
+    victims = {title: Victim(spec, envs, steps) for title, spec in specs.items()}
+    if name != "a2c":
+        victims["A2C"] = Victim("a2c(anneal=True)", 8, 5)
+    if name != "dqn" and isinstance(config.make_game().action_space("agent_0"), Discrete):
+        victims["DQN"] = Victim("dqn(anneal=True)", 8, 8)
+    return victims
 
 
 def examine(path: Path, options: Options, console: Console) -> dict[str, Any]:
@@ -99,23 +120,33 @@ def examine(path: Path, options: Options, console: Console) -> dict[str, Any]:
         before = json.loads((path / FILE).read_text())
         if all(before[name] == found[name] for name in ("num_victims", "seed")):
             found |= before
-    kinds = [("transfer", name) for name in other_victims(config) if options.transfer]
+    victims = other_victims(config)
+    kinds = [("transfer", name) for name in victims if options.transfer]
     kinds += [("defences", name) for name in DEFENCES if options.defences]
     todo = [(part, name) for part, name in kinds if name not in found[part]]
     started = time.perf_counter()
     for i, (part, name) in enumerate(todo):
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
-        spec = other_victims(config)[name] if part == "transfer" else config.victim
+        victim = victims[name if part == "transfer" else "as evolved on"]
+        num_updates = max(config.steps_of_a_life // (victim.num_envs * victim.steps_per_update), 1)
+        # A learner with a memory has one for each environment.
+        episodes = -(-config.evaluation_episodes // victim.num_envs) * victim.num_envs
+        schedule = config.schedule._replace(
+            num_updates=num_updates,
+            steps_per_update=victim.steps_per_update,
+            num_envs=victim.num_envs,
+            num_episodes=episodes,
+        )
 
-        def make_victim(talk: Any, spec: str = spec) -> Any:
-            return make_learner(spec, talk, num_envs=config.num_envs, num_updates=config.num_updates)
+        def make_victim(talk: Game, victim: Victim = victim, num_updates: int = num_updates) -> Learner:
+            return make_learner(victim.spec, talk, num_envs=victim.num_envs, num_updates=num_updates)
 
         run = make_lives(
             game,
             message,
             make_victim,
-            config.schedule,
+            schedule,
             size=config.message_size,
             num_victims=options.num_victims,
             defence=DEFENCES[name if part == "defences" else "none"],

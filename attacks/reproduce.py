@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -196,10 +197,12 @@ def _examination(config: ReproduceConfig) -> Options:
 
 
 def _run(part: Part, console: Console) -> None:
-    part.path.mkdir(exist_ok=True)
     if (part.path / "config.yaml").is_file():
+        if configs.from_file(AttackConfig, part.path / "config.yaml") != part.config:
+            raise ValueError(f"{part.path}: was begun with other settings; it has to be removed")
         run = RunDirectory(part.path, lambda words: say(console, words))
     else:
+        shutil.rmtree(part.path, ignore_errors=True)  # nothing was begun there
         run = RunDirectory.create(part.path, configs.to_text(part.config))
     attack(part.config, run, console)
 

@@ -4,19 +4,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+import configs
 import games
 from attacks.config import AttackConfig
-from attacks.defences import DEFENCES, seeing
+from attacks.defences import DEFENCES, important_inputs, seeing
 from attacks.evaluation import Lives, compare, make_lives, over_training, silence
 from attacks.examine import other_victims
 from attacks.messages import make_message
-from attacks.trials import Schedule, live, train_time_trial
+from attacks.trials import Schedule, life_of, live, train_time_trial
+from games import Game
 from games.cheap_talk import CheapTalk
 from marl import make_learner
+from marl.deep_learners import DEEP_LEARNERS
 from marl.learn import learn
+from marl.specs import parse
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
@@ -106,11 +111,73 @@ def test_a_learner_with_other_eyes_learns_from_what_it_saw(words):
     assert float(jnp.abs(after[:-2] - before[:-2]).min()) > 0
 
 
-def test_other_victims_differ_in_one_thing():
-    victims = other_victims(AttackConfig())
-    assert next(iter(victims)) == "as evolved on"
-    assert {"A2C", "DQN", "relu", "twice as wide"} <= set(victims)
-    assert len(set(victims.values())) == len(victims)
-    for spec in victims.values():
-        make_learner(spec, CheapTalk(GAME, None, MESSAGE.speak, 2), num_envs=4, num_updates=2)
-    assert "DQN" not in other_victims(AttackConfig(environment="pendulum"))
+def settings_of(spec):
+    name, given = parse("victim", spec, DEEP_LEARNERS, "ppo")
+    return {setting: x if x is None else tuple(x) if isinstance(x, list) else x for setting, x in given.items()} | {
+        setting: default for setting, default in DEEP_LEARNERS[name].items() if setting not in given
+    }
+
+
+@pytest.mark.parametrize("preset", ["cartpole", "pendulum", "reacher", "breakout"])
+def test_other_victims_are_what_their_names_say(preset):
+    config = configs.load(AttackConfig, "act", preset)
+    victims = other_victims(config)
+    assert victims["as evolved on"].spec == config.victim
+    own = settings_of(config.victim)
+    for name, victim in victims.items():
+        if victim.spec.startswith("ppo") and name != "as evolved on":
+            other = settings_of(victim.spec)
+            assert sum(own[setting] != other[setting] for setting in own) == 1, name
+    wide, slow = (settings_of(victims[x].spec) for x in ("twice as wide", "a third of the learning rate"))
+    assert wide["hidden"] == tuple(2 * units for units in own["hidden"])
+    assert slow["learning_rate"] == pytest.approx(own["learning_rate"] / 3)
+    assert ("DQN" in victims) == (preset in ("cartpole", "breakout"))
+    # All live as long, to within an update of theirs.
+    for victim in victims.values():
+        piece = victim.num_envs * victim.steps_per_update
+        assert 0 <= config.steps_of_a_life - config.steps_of_a_life // piece * piece < piece
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_a_victim_reads_is_important_and_an_empty_message_is_not(sign):
+    """Whether right answers are paid or wrong ones cost."""
+    talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda words, obs: words, 1)
+    spec = "ppo(hidden=[8], epochs=8, minibatches=1, shared=True, learning_rate=0.02, entropy_coefficient=0.0)"
+    victim = make_learner(spec, talk, num_envs=8, num_updates=40)
+    schedule = Schedule(num_updates=40, steps_per_update=8, num_envs=8, num_episodes=8, num_steps=8)
+
+    @jax.jit
+    def found(key):
+        life = life_of(key, talk, victim, schedule)
+        return life.final_return, important_inputs(key, talk, victim, life, schedule, 0.05)
+
+    final, important = found(jax.random.key(0))
+    assert final > (7.0 if sign > 0 else -1.0)  # of 8 answers
+    assert important.tolist() == [True, False]
+
+
+@struct.dataclass(eq=False)
+class Echo(Game):
+    """Say the bit that you see: 1 for a right answer, or -1 for a wrong one. Eight steps."""
+
+    num_agents = 1
+    sign: float = 1.0
+
+    def reset(self, key):
+        state = jax.random.bernoulli(key).astype(jnp.int32), jnp.zeros((), jnp.int32)
+        return self.get_obs(state), state
+
+    def get_obs(self, state):
+        return {"agent_0": 2.0 * state[0][None] - 1.0}
+
+    def step_env(self, key, state, actions):
+        right = (actions["agent_0"] == state[0]).astype(jnp.float32)
+        state = jax.random.bernoulli(key).astype(jnp.int32), state[1] + 1
+        dones, infos = self._ending(state[1] >= 8, jnp.zeros((), bool))
+        return self.get_obs(state), state, {"agent_0": jnp.where(self.sign > 0, right, right - 1)}, dones, infos
+
+    def observation_space(self, agent):
+        return games.Box(-1.0, 1.0, (1,))
+
+    def action_space(self, agent):
+        return games.Discrete(2)
