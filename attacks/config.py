@@ -60,7 +60,8 @@ class AttackConfig:
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
     warm_up_updates: int = 8
-    """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives."""
+    """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives. For
+    control there are as many before them, in which the shaper learns to help."""
     warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=128, generations=100, chunk_size=16))
     evolution: Evolution = field(
         default_factory=lambda: Evolution(
@@ -101,6 +102,12 @@ class AttackConfig:
         return Schedule(
             self.num_updates, self.steps_per_update, self.num_envs, self.evaluation_episodes, self.evaluation_steps
         )
+
+    @property
+    def stages(self) -> list[tuple[Evolution, int]]:
+        """The evolutions one after the other, each with the learning steps of its victims' lives."""
+        short = [(self.warm_up, self.warm_up_updates)] if self.warm_up_updates else []
+        return short * (2 if self.goal == "control" else 1) + [(self.evolution, self.num_updates)]
 
     @property
     def steps_of_a_life(self) -> int:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 import configs
 from attacks import control, figures
-from attacks.config import AttackConfig
+from attacks.config import AttackConfig, Goal
 from attacks.evaluation import Lives, compare, make_lives, mean_and_error, silence
 from attacks.messages import Message
 from attacks.trials import train_time_trial
@@ -45,7 +45,7 @@ def attack(
 
     Args:
       config: what to evolve, and how.
-      run: where to; a warm-up is kept in its folder `warm_up`.
+      run: where to; a warm-up is kept in its folder `warm_up`, and for control the ally's search in `ally`.
       console: shows progress, and nothing else.
       started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
 
@@ -63,7 +63,7 @@ def attack(
     tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)})
     evaluate = _evaluate_control if config.goal == "control" else _evaluate_talk
     result, files = evaluate(config, jax.random.fold_in(key, _FRESH), parameters, run.figures, console)
-    trained = _trials(config, config.evolution) + _trials(config, config.warm_up) * bool(config.warm_up_updates)
+    trained = sum(_trials(config, evolution) for evolution, _ in config.stages)
     done = config.evolution.generations - evolved.first_generation
     steps = _trials(config, config.evolution) // config.evolution.generations * config.steps_of_a_life * done
     summary = {
@@ -87,22 +87,31 @@ def attack(
 
 def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console) -> list[Evolved]:
     """The warm-up, if there is one, and what counts."""
-    stages: list[Evolved] = []
-    init = make_init(config)
-    if config.warm_up_updates:
-        folder = run.path / "warm_up"
+    init, short, stages = make_init(config), config.warm_up_updates, []
+
+    def warm_up(name: str, goal: Goal, init: Callable[[jax.Array], Any], key: jax.Array) -> Evolved:
+        folder = run.path / name
         folder.mkdir(exist_ok=True)
-        say(console, f"warm-up: victims that learn for {config.warm_up_updates} updates")
+        say(console, f"warm-up: {goal} victims that learn for {short} updates")
         store = RunDirectory(folder, lambda words: say(console, words))
-        stages.append(_stage(config, config.warm_up, config.warm_up_updates, init, key, store, console))
+        return _stage(config, goal, config.warm_up, short, init, key, store, console)
+
+    if short and config.goal == "control":
+        # A victim obeys whom it has learned to listen to: the shaper begins as an ally.
+        ally = warm_up("ally", "help", config.make_message().init, jax.random.fold_in(key, _FRESH - 2)).parameters
+        listened_to, controller = jax.tree.map(np.asarray, ally), config.make_controller().init
+        init = lambda key: {"shaper": jax.tree.map(jnp.asarray, listened_to), "controller": controller(key)}  # noqa: E731
+    if short:
+        stages = [warm_up("warm_up", config.goal, init, key)]
+        found = jax.tree.map(np.asarray, stages[0].parameters)
         say(console, f"victims that learn for {config.num_updates} updates")
-        found = stages[0].parameters
         key, init = jax.random.fold_in(key, _FRESH - 1), lambda key: jax.tree.map(jnp.asarray, found)
-    return [*stages, _stage(config, config.evolution, config.num_updates, init, key, run, console)]
+    return [*stages, _stage(config, config.goal, config.evolution, config.num_updates, init, key, run, console)]
 
 
 def _stage(
     config: AttackConfig,
+    goal: Goal,
     evolution: Evolution,
     num_updates: int,
     init: Callable[[jax.Array], Any],
@@ -112,13 +121,13 @@ def _stage(
 ) -> Evolved:
     def describe(metrics: dict[str, np.ndarray]) -> str:
         words = f"victim's return {metrics['victim_return']:.1f}"
-        words += f"  goal reward {metrics['fitness']:.3f}" if config.goal == "control" else ""
+        words += f"  goal reward {metrics['fitness']:.3f}" if goal == "control" else ""
         failed = int(metrics["non_finite"])
         return words + (f"  {failed} not finite" if failed else "")
 
     steps = evolution.population_size * config.trials * num_updates * config.steps_per_update * config.num_envs
     with Progress(console, evolution.generations, steps, "steps", describe, quiet=console.quiet) as progress:
-        trial = make_trial(config, num_updates)
+        trial = make_trial(config, num_updates, goal)
         return evolve(trial, init, key, evolution, num_trials=config.trials, store=store, report=progress)
 
 
@@ -129,11 +138,13 @@ def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
     return config.make_message().init
 
 
-def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable[[Any, jax.Array], Outcome]:
-    """The trial of `evolve`; of shorter lives, if `num_updates` says so."""
+def make_trial(
+    config: AttackConfig, num_updates: int | None = None, goal: Goal | None = None
+) -> Callable[[Any, jax.Array], Outcome]:
+    """The trial of `evolve`; of shorter lives, or for another goal, if the arguments say so."""
     game, message = config.make_game(), config.make_message()
-    schedule = config.schedule._replace(num_updates=num_updates or config.num_updates)
-    if config.goal == "control":
+    schedule, goal = config.schedule._replace(num_updates=num_updates or config.num_updates), goal or config.goal
+    if goal == "control":
         return control.control_trial(
             game,
             message,
@@ -148,7 +159,7 @@ def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable
         message,
         config.make_victim,
         schedule,
-        help=config.goal == "help",
+        help=goal == "help",
         size=config.message_size,
         over_training=config.fitness == "training",
     )
@@ -274,9 +285,8 @@ def _trials(config: AttackConfig, evolution: Evolution) -> int:
 def print_header(console: Console, config: AttackConfig) -> None:
     """What is going to happen, and how much of it."""
     console.print(f"{config.environment}: {config.goal} {config.victim}", highlight=False, markup=False, soft_wrap=True)
-    stages = [(config.warm_up, config.warm_up_updates)] if config.warm_up_updates else []
     total = 0
-    for evolution, num_updates in [*stages, (config.evolution, config.num_updates)]:
+    for evolution, num_updates in config.stages:
         victims, steps = _trials(config, evolution), num_updates * config.steps_per_update * config.num_envs
         total += victims * steps
         say(console, f"{evolution.generations} generations of {victims:,} victims in all, {steps:,} steps each")

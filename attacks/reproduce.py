@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +28,7 @@ from attacks.experiment import VICTIMS_FILE, attack, make_init, make_trial
 from games.goals import has_goals
 from marl import command
 from marl.claims import Claim, Section, table, write_report
-from marl.parts import duration, say
+from marl.parts import Job, duration, open_run, run_jobs, say
 from meta import Evolution, RunDirectory, evolve
 from meta.devices import use_all_cores
 
@@ -93,14 +90,12 @@ class Part(NamedTuple):
         """Environment steps in all, evaluations included."""
         config = self.config
         judged = config.evaluation_episodes * config.evaluation_steps
-        stages = [(config.evolution, config.num_updates)]
-        stages += [(config.warm_up, config.warm_up_updates)] if config.warm_up_updates else []
         trained = sum(
             evolution.generations
             * evolution.population_size
             * config.trials
             * (num_updates * config.steps_per_update * config.num_envs + judged)
-            for evolution, num_updates in stages
+            for evolution, num_updates in config.stages
         )
         lives = config.num_victims * 3 * (config.steps_of_a_life + judged)
         oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
@@ -130,19 +125,16 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     if config.fast:  # programs that run for a blink take a third of the time to compile without
         jax.config.update("jax_disable_most_optimizations", True)
     parts = make_parts(config, run.path)
-    left = [part for part in parts if not part.is_done]
-    seconds = _estimate(left, console)
-    started = time.perf_counter()
-    for part in parts:
-        if part.is_done:
-            say(console, f"{part.path.name}: done before")
-            continue
-        passed = sum(seconds[one.path.name] for one in left[: left.index(part)])
-        pace = (time.perf_counter() - started) / passed if passed else 1.0
-        still = pace * sum(seconds[one.path.name] for one in left[left.index(part) :])
-        say(console, f"{part.path.name}: part {parts.index(part) + 1} of {len(parts)}; about {duration(still)} left")
-        _run(part, console)
-    summaries = {part.path.name: json.loads((part.path / "summary.json").read_text()) for part in parts}
+    seconds = _estimate([part for part in parts if not part.is_done], console)
+
+    def job(part: Part) -> Job:
+        return Job(
+            part.path,
+            seconds.get(part.path.name, 0.0),
+            lambda: attack(part.config, open_run(part.path, part.config, console), console),
+        )
+
+    summaries = run_jobs([job(part) for part in parts], console)
     examinations = {}
     for part in parts if config.examine else []:
         if part.environment == config.environments[0] and part.config.goal != "control":
@@ -194,17 +186,6 @@ def small(config: AttackConfig) -> AttackConfig:
 
 def _examination(config: ReproduceConfig) -> Options:
     return Options(num_victims=2 if config.fast else 256, seed=config.seed + 1)
-
-
-def _run(part: Part, console: Console) -> None:
-    if (part.path / "config.yaml").is_file():
-        if configs.from_file(AttackConfig, part.path / "config.yaml") != part.config:
-            raise ValueError(f"{part.path}: was begun with other settings; it has to be removed")
-        run = RunDirectory(part.path, lambda words: say(console, words))
-    else:
-        shutil.rmtree(part.path, ignore_errors=True)  # nothing was begun there
-        run = RunDirectory.create(part.path, configs.to_text(part.config))
-    attack(part.config, run, console)
 
 
 def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:

@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,14 +137,48 @@ def _keys(config: ShapingConfig) -> jax.Array:
 
 
 def _run(part: Part, console: Console) -> dict[str, Any]:
-    config, path = part.config, part.path
-    if (path / "config.yaml").is_file():
-        if configs.from_file(ShapingConfig, path / "config.yaml") != config:
-            raise ValueError(f"{path}: was trained with other settings; it has to be removed")
-        if part.is_done:
-            return json.loads((path / "summary.json").read_text())
-        run = RunDirectory(path, lambda words: say(console, words))
-    else:
+    run = open_run(part.path, part.config, console)
+    if part.is_done:
+        return json.loads((part.path / "summary.json").read_text())
+    return train_and_evaluate(part.config, run, console)[0]
+
+
+def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
+    """The run directory of one part: a new one, or the one in which it was begun.
+
+    Raises:
+      ValueError: if that was with another config.
+    """
+    if not (path / "config.yaml").is_file():
         shutil.rmtree(path, ignore_errors=True)  # nothing was begun there
-        run = RunDirectory.create(path, configs.to_text(config))
-    return train_and_evaluate(config, run, console)[0]
+        return RunDirectory.create(path, configs.to_text(config))
+    if configs.from_file(type(config), path / "config.yaml") != config:
+        raise ValueError(f"{path}: was begun with other settings; it has to be removed")
+    return RunDirectory(path, lambda words: say(console, words))
+
+
+class Job(NamedTuple):
+    """A part of an experiment whose duration is known beforehand, roughly."""
+
+    path: Path  # it is done where this holds a summary.json
+    seconds: float
+    run: Callable[[], Any]
+
+
+def run_jobs(jobs: Sequence[Job], console: Console) -> dict[str, dict[str, Any]]:
+    """Runs what has not been run yet, and says before each job how long all of them will still take.
+
+    Returns:
+      The summary of each, by the name of its directory.
+    """
+    started, expected = time.perf_counter(), 0.0
+    for i, job in enumerate(jobs):
+        if (job.path / "summary.json").is_file():
+            say(console, f"{job.path.name}: done before")
+            continue
+        pace = (time.perf_counter() - started) / expected if expected else 1.0
+        left = pace * sum(one.seconds for one in jobs[i:])
+        say(console, f"{job.path.name}: part {i + 1} of {len(jobs)}; about {duration(left)} left")
+        job.run()
+        expected += job.seconds
+    return {job.path.name: json.loads((job.path / "summary.json").read_text()) for job in jobs}
