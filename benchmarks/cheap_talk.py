@@ -62,7 +62,7 @@ def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[A
         talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs, keep_trajectories=True
     )
     carry, key = begin(jax.random.key(2))
-    trajectory = jax.jit(update)(carry, key)[1][3][0]
+    trajectory = jax.jit(update)(carry, key)[1].trajectories[0]
 
     def learn_again(state: Any, reward: jax.Array) -> jax.Array:
         again = Trajectory(*trajectory)._replace(reward=reward)

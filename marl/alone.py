@@ -49,8 +49,8 @@ def train(config: TrainConfig, *, store: Store | None = None, report: Report | N
 
     def update(key: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
         # `fold_in` makes the key with that number of `jax.random.split`.
-        carry, (rewards, returns, metrics, _) = program.update(carry, jax.random.fold_in(key, number))
-        return carry, {"training_return": returns[0], "reward": rewards[0], **metrics[0]}
+        carry, found = program.update(carry, jax.random.fold_in(key, number))
+        return carry, {"training_return": found.returns[0], "reward": found.rewards[0], **found.metrics[0]}
 
     update_all = spread(update, seeds)
 

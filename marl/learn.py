@@ -50,7 +50,9 @@ class History(NamedTuple):
     rewards: tuple[jax.Array, ...]  # `[K]` each: mean reward over the steps and environments of an update
     returns: tuple[jax.Array, ...]  # `[K]` each: mean return of the episodes that ended before an update, NaN if none
     metrics: tuple[Metrics, ...]  # what the learners' updates report, `[K, ...]`
+    infos: Metrics  # what the game counts, `[K, num_agents]` each: means over the steps and environments of an update
     trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
+    game_states: Any  # before each step, `[K, T, N, ...]`, with the trajectories
     states: tuple[LearnerState, ...]  # the learners in the end
 
 
@@ -83,8 +85,7 @@ def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_update
     begin, update = learning(game, learners, **settings)
     carry, run_key = begin(key)
     carry, found = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
-    rewards, returns, metrics, trajectories = found
-    return History(rewards, returns, metrics, trajectories, carry.states)
+    return found._replace(states=carry.states)
 
 
 class Carry(NamedTuple):
@@ -104,7 +105,7 @@ def learning(
     num_envs: int | None = None,
     observe: Callable[..., dict[str, jax.Array]] | None = None,
     keep_trajectories: bool = False,
-) -> tuple[Callable[[jax.Array], tuple[Carry, jax.Array]], Callable[[Carry, jax.Array], tuple[Carry, Any]]]:
+) -> tuple[Callable[[jax.Array], tuple[Carry, jax.Array]], Callable[[Carry, jax.Array], tuple[Carry, History]]]:
     """`learn` in two pieces, for whoever looks at a run while it goes on.
 
     Args:
@@ -117,8 +118,8 @@ def learning(
       keep_trajectories: whether to return every transition as well.
 
     Returns:
-      `begin(key) -> (carry, run key)`, and `update(carry, key) -> (carry, what History holds of it, without states)`
-      with the key number i of `jax.random.split(run key, num_updates)`.
+      `begin(key) -> (carry, run key)`, and `update(carry, key) -> (carry, History)` with the key number i of
+      `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and has no states.
     """
     if len(learners) != len(game.agents):
         raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
@@ -129,8 +130,9 @@ def learning(
         split, batch = (lambda key: jax.random.split(key, num_envs)), jax.vmap
     reset_game, step_game, auto_reset = map(batch, (game.reset, game.step_env, game.auto_reset))
 
-    def step(carry: Carry, keys: Any) -> tuple[Carry, tuple[Trajectory, ...]]:
+    def step(carry: Carry, keys: Any) -> tuple[Carry, tuple[tuple[Trajectory, ...], Metrics, Any]]:
         observations, game_state, states, episodes = carry
+        before = game_state
         act_keys, step_key, reset_key = keys
         acted = [
             learner.act(k, state, observations[agent])
@@ -159,7 +161,7 @@ def learning(
         )
         episodes = tuple(map(_count, episodes, trajectories))
         observations, game_state = auto_reset(reset_key, after, game_state, dones)
-        return Carry(observations, game_state, states, episodes), trajectories
+        return Carry(observations, game_state, states, episodes), (trajectories, infos, before)
 
     def step_keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         act_key, step_key, reset_key = jax.random.split(key, 3)
@@ -169,7 +171,7 @@ def learning(
         play_key, update_key = jax.random.split(key)
         # All keys at once, for a few at a time cost more than a light game.
         keys = jax.vmap(step_keys)(jax.random.split(play_key, steps_per_update))
-        carry, trajectories = jax.lax.scan(step, carry, keys, unroll=steps_per_update == 1)
+        carry, (trajectories, infos, played) = jax.lax.scan(step, carry, keys, unroll=steps_per_update == 1)
         updated = [
             learner.update(k, state, trajectory)
             for k, learner, state, trajectory in zip(
@@ -183,9 +185,10 @@ def learning(
         begun = tuple(
             Episodes(one.going, jnp.zeros_like(one.going), jnp.zeros_like(one.going)) for one in carry.episodes
         )
-        kept = trajectories if keep_trajectories else None
+        counts = {name: x.mean(range(x.ndim - 1)) for name, x in infos.items() if name != "truncated"}
+        kept, states_kept = (trajectories, played) if keep_trajectories else (None, None)
         carry = carry._replace(observations=see(carry.observations, states), states=states, episodes=begun)
-        return carry, (rewards, returns, metrics, kept)
+        return carry, History(rewards, returns, metrics, counts, kept, states_kept, ())
 
     def begin(key: jax.Array) -> tuple[Carry, jax.Array]:
         reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))

@@ -99,6 +99,7 @@ def evolve(
         report=report,
         checkpoint_seconds=evolution.checkpoint_seconds,
         check=partial(_check_finite, evolution),
+        advice="; a smaller evolution.chunk_size bounds it",
     )
     return Evolved(
         jax.jit(means)(found.state),

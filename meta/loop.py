@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta.interrupt import check_stop
+from meta.memory import check_memory
 
 MAX_ITERATIONS_PER_CALL = 256
 SECONDS_PER_CALL = 0.5
@@ -72,6 +73,7 @@ def iterate(
     checkpoint_seconds: float = 15.0,
     check: Callable[[dict[str, np.ndarray], int], None] | None = None,
     name: str = "generation",
+    advice: str = "",
 ) -> Iterated:
     """Takes `num_iterations` steps, several on the device between two looks of the host, and keeps what comes of them.
 
@@ -89,9 +91,13 @@ def iterate(
       check: called as `check(metrics of some iterations, the first of these)` before anything of them is kept; may
         raise.
       name: what an iteration is called where metrics are kept.
+      advice: what to do where memory does not suffice, for the message.
 
     Returns:
       `Iterated`: the last state and the metrics of every iteration, those before a resumption included.
+
+    Raises:
+      TooLarge: if the compiled program needs more memory than its devices have; nothing has run then.
     """
     started = time.perf_counter()
     program = jax.jit(partial(_steps, step), compiler_options=compiler_options())
@@ -101,6 +107,7 @@ def iterate(
         rows = store.metrics()
     if iteration < num_iterations:
         call = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
+        check_memory(call, advice)
     seconds_to_compile = time.perf_counter() - started
 
     seconds, saved_at, per_call, first_iteration = 0.0, time.perf_counter(), 1, iteration
