@@ -42,6 +42,16 @@ def load(cls: type[Config], command: str, source: str) -> Config:
     return from_file(cls, Path(source))
 
 
+def has_field(command: str, source: str, name: str) -> bool:
+    """Whether a preset or a YAML file sets a field; of one that cannot be read, not."""
+    try:
+        preset = resources.files(__name__) / command / f"{source}.yaml"
+        values = yaml.safe_load((preset if source in presets(command) else Path(source)).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return False
+    return isinstance(values, dict) and name in values
+
+
 def from_file(cls: type[Config], path: Path) -> Config:
     """A config from a YAML file; every key is checked."""
     try:

@@ -170,7 +170,7 @@ def meta_ppo(
         store=store,
         report=report,
         checkpoint_seconds=settings.checkpoint_seconds,
-        check=_check_finite,
+        check=check_finite,
     )
     return Evolved(
         found.state.parameters,
@@ -326,7 +326,8 @@ def _first(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def _check_finite(metrics: dict[str, np.ndarray], iteration: int) -> None:
+def check_finite(metrics: dict[str, np.ndarray], iteration: int) -> None:
+    """What `iterate` checks; raises `NonFiniteFitness`."""
     failed = ~np.isfinite(metrics["fitness"])
     for i in np.flatnonzero(failed.reshape(len(failed), -1).any(1))[:1]:
         raise NonFiniteFitness(

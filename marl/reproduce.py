@@ -1,9 +1,11 @@
-"""`python -m marl.reproduce mfos|zd [options]`: the experiments of a paper, and whether their figures are met.
+"""`python -m marl.reproduce mfos|zd|shaper [options]`: the experiments of a paper, and whether their figures are met.
 
 mfos: the matrix games of Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447: learners head to head in
 three games, shapers evolved against each of them, meta-self-play. zd: whether a shaper of the prisoner's dilemma plays
-zero-determinant extortion. Each says beforehand how long it will take, and writes report.md, report.json and figures.
-A stopped run goes on with --resume DIR, and does nothing twice.
+zero-determinant extortion. shaper: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023),
+arXiv:2312.12568: shapers of learners that sample, in repeated games, the coin game and in the matrix. Each says
+beforehand how long it will take, and writes report.md, report.json and figures. A stopped run goes on with --resume
+DIR, and does nothing twice.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ import jax
 from rich.console import Console
 
 import configs
-from marl import reproduce_mfos, reproduce_zd
+from marl import reproduce_mfos, reproduce_shaper, reproduce_zd
 from marl.agents import AGENT_FILE, load_agent
 from marl.claims import Section, write_report
 from marl.config import ShapingConfig
-from marl.parts import Part, compiled_once, duration, measure, run_parts, say
+from marl.parts import Part, compiled_once, duration, measure, run_jobs, run_parts, say
 from meta import NonFiniteFitness, RunDirectory
+from meta.devices import use_all_cores
 from meta.interrupt import stop_on_signals
 
 PROGRAM = "python -m marl.reproduce"
@@ -71,6 +74,36 @@ class ZdConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ShaperConfig:
+    """Shapers of learners that sample."""
+
+    games: tuple[str, ...] = reproduce_shaper.GAMES
+    """Presets of `marl.mfos` with an environment."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    fast: bool = False
+    """A smoke run: tiny."""
+
+    def __post_init__(self) -> None:
+        for name in self.games:
+            if name not in reproduce_shaper.GAMES:
+                raise ValueError(f"games: got {name!r}; {configs.one_of(name, reproduce_shaper.GAMES)}")
+        if not self.games:
+            raise ValueError(f"games: got none; some of {', '.join(reproduce_shaper.GAMES)} are needed")
+        _check_seed(self.seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShaperOptions(ShaperConfig):
+    """A config and what is said about this run alone."""
+
+    out: str = ""
+    """Directory to write to; a new one under runs/ if empty."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclasses.dataclass(frozen=True)
 class MfosOptions(MfosConfig):
     """A config and what is said about this run alone."""
 
@@ -105,6 +138,8 @@ def main(arguments: Sequence[str]) -> int:
     stop_on_signals()
     try:
         name, config, open_run, quiet = _begin(arguments)
+        if isinstance(config, ShaperConfig):
+            use_all_cores()
         if isinstance(config, ZdConfig) and config.agent:
             agent = load_agent(config.agent).config
             assert agent is not None
@@ -205,6 +240,14 @@ def _zd(config: ZdConfig, run: RunDirectory, console: Console) -> int:
     return _report(run, title, config.fast, sections, data, console)
 
 
+def _shaper(config: ShaperConfig, run: RunDirectory, console: Console) -> int:
+    parts = reproduce_shaper.make_parts(run.path, games=config.games, seed=config.seed, fast=config.fast)
+    results = run_jobs(reproduce_shaper.make_jobs(parts, console), console)
+    data = {"config": configs.plain(config), "shapers": results}
+    title = "Shaping learners that sample"
+    return _report(run, title, config.fast, reproduce_shaper.sections(run, parts), data, console)
+
+
 def _say_how_long(parts: Sequence[Part], num_tables: int, beside: float, console: Console) -> Any:
     """Measures the speed of this machine, if anything is left to train, and says what that means."""
     left = [part for part in parts if not part.is_done]
@@ -237,6 +280,7 @@ def _report(
 COMMANDS: dict[str, tuple[Any, Any, Callable[[Any, RunDirectory, Console], int]]] = {
     "mfos": (MfosConfig, MfosOptions, _mfos),
     "zd": (ZdConfig, ZdOptions, _zd),
+    "shaper": (ShaperConfig, ShaperOptions, _shaper),
 }
 
 if __name__ == "__main__":

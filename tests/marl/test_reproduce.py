@@ -155,8 +155,8 @@ def test_what_strategies_enforce_on_random_co_players():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "experiment: none given; one of mfos, zd is needed"),
-        (["mffos"], "experiment: got 'mffos'; one of mfos, zd is needed"),
+        ([], "experiment: none given; one of mfos, zd, shaper is needed"),
+        (["mffos"], "experiment: got 'mffos'; one of mfos, zd, shaper is needed"),
         (["mfos", "--seeds=0"], "seeds: got 0; a whole number from 1 to 1000 is needed"),
         (["zd", "--agent=nowhere"], "agent: got 'nowhere'; "),
         (["zd", "--resume=nowhere"], "--resume: got 'nowhere'; the directory of a run is needed"),

@@ -1,0 +1,141 @@
+"""Shaping learners that sample: every shaper in every sampled game, and what of it Khan et al. (2023) would expect."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+import configs
+from marl.claims import Claim, Section, table
+from marl.parts import Job, duration, open_run, say
+from marl.sampled_config import SampledConfig
+from marl.sampled_experiment import train, train_and_evaluate
+from marl.sampled_ppo import SampledPPO
+from meta import Evolution, RunDirectory
+
+GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
+SHAPERS = ("shaper", "good_shepherd", "mfos")
+ABLATIONS = {  # of the first game
+    "no-context": "shaper(memory='episode')",
+    "no-averaging": "shaper(averaging=False)",
+}
+EXTORTION = -0.75  # in the prisoner's dilemma, where cooperation is -1
+MARGIN = 3.0  # standard errors
+MEASURED_GENERATIONS = 3
+SECONDS_TO_DRAW = 10.0
+
+
+class Part(NamedTuple):
+    """One training and where it is kept."""
+
+    game: str
+    config: SampledConfig
+    path: Path
+
+
+def make_parts(folder: Path, *, games: Sequence[str], seed: int, fast: bool) -> list[Part]:
+    """The trainings, in their order: every shaper in every game, the ablations in the first, two shapers of three."""
+    parts = []
+    for game in games:
+        preset = dataclasses.replace(configs.load(SampledConfig, "mfos", game), seed=seed)
+        kinds: dict[str, dict[str, Any]] = {name: {"shaper": name} for name in SHAPERS}
+        if game == games[0]:
+            kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}
+        if preset.make_game().num_agents > 2:
+            kinds["two-shapers"] = {"num_shapers": 2}
+        for name, changes in kinds.items():
+            config = dataclasses.replace(preset, **changes)
+            parts.append(Part(game, small(config) if fast else config, folder / f"{game}-{name}"))
+    return parts
+
+
+def small(config: SampledConfig) -> SampledConfig:
+    """The same in a size that shows only that it runs."""
+    return dataclasses.replace(
+        config,
+        unseen=(),
+        episodes=2,
+        episode_length=4,
+        num_envs=2,
+        trials=1,
+        evaluation_trials=2,
+        evolution=Evolution(population_size=4, generations=1),
+        meta_ppo=SampledPPO(iterations=1, batch_size=2, epochs=1),
+    )
+
+
+def make_jobs(parts: Sequence[Part], console: Console) -> list[Job]:
+    """What is to be run, with the time that it will take on this machine."""
+    left = [part for part in parts if not (part.path / "summary.json").is_file()]
+    games = {part.game: part.config for part in left}
+    if games:
+        say(console, "measuring the speed of this machine, half a minute for each game")
+    speeds, compiling = {}, {}
+    for game, config in games.items():
+        evolution = dataclasses.replace(config.evolution, generations=MEASURED_GENERATIONS)
+        found = train(dataclasses.replace(config, evolution=evolution))
+        steps = MEASURED_GENERATIONS * config.trials_per_generation * config.steps_of_a_trial
+        speeds[game], compiling[game] = steps / found.seconds_to_run, found.seconds_to_compile
+
+    def seconds(part: Part) -> float:
+        if part not in left:
+            return 0.0
+        config = part.config
+        trained = config.generations * config.trials_per_generation
+        judged = config.evaluation_trials * (2 + len(config.unseen))
+        running = (trained + judged) * config.steps_of_a_trial / speeds[part.game]
+        return running + (3 + len(config.unseen)) * compiling[part.game] + SECONDS_TO_DRAW
+
+    jobs = [Job(part.path, seconds(part), lambda part=part: _run(part, console)) for part in parts]  # type: ignore[misc]
+    if left:
+        say(console, f"this will take about {duration(sum(job.seconds for job in jobs))} on this machine")
+        for job in jobs:
+            say(console, f"  {job.path.name}: {duration(job.seconds)}")
+    return jobs
+
+
+def _run(part: Part, console: Console) -> None:
+    train_and_evaluate(part.config, open_run(part.path, part.config, console), console)
+
+
+def sections(run: RunDirectory, parts: Sequence[Part]) -> list[Section]:
+    """The report: a section for each training."""
+    return [_section(part, json.loads((part.path / "summary.json").read_text())) for part in parts]
+
+
+def _section(part: Part, found: dict[str, Any]) -> Section:
+    name, naive, gain = part.path.name, found["naive"], found["gain_over_naive"]
+    above = gain["mean"] / gain["standard_error"] if gain["standard_error"] else 0.0
+    claims = [Claim("gain over learners alone, in standard errors", above, None, least=MARGIN)]
+    own = found["shaper_return"]
+    # A Good Shepherd and the ablations are there to be compared; of the dilemma's figure only the whole shaper is sure.
+    target = EXTORTION if name == "ipd_sampled-shaper" else None
+    claims.append(Claim("shaper", own["mean"], own["standard_error"], least=target))
+    claims.append(Claim("opponent", found["opponent_return"]["mean"], found["opponent_return"]["standard_error"]))
+    claims += [Claim(f"learners alone, {seat}", naive[seat]["mean"], naive[seat]["standard_error"]) for seat in SEATS]
+    if "own_coin_share" in naive:
+        ours, alone = found["against"][part.config.opponent]["own_coin_share"][0], naive["own_coin_share"][0]
+        error = (ours["standard_error"] ** 2 + alone["standard_error"] ** 2) ** 0.5
+        apart = (ours["mean"] - alone["mean"]) / error if error else 0.0
+        claims.append(Claim("own coins, above learners alone, in standard errors", apart, None, least=MARGIN))
+        claims.append(Claim("own coins", ours["mean"], ours["standard_error"]))
+        claims.append(Claim("own coins, learners alone", alone["mean"], alone["standard_error"]))
+    rows = [
+        [opponent, *(f"{played[seat][key]:.3f}" for seat in SEATS for key in ("mean", "standard_error"))]
+        for opponent, played in found["against"].items()
+    ]
+    others = table(["against", "shaper", "s.e.", "opponent", "s.e."], rows)
+    wanted = ("learning.png", "own_coins.png", "states.png", "opponents.png", "evolution.png", "episodes.gif")
+    files = [part.path / "figures" / file for file in wanted if (part.path / "figures" / file).is_file()]
+    pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in files]
+    config = part.config
+    text = f"`{config.shaper}` against `{config.opponent}` in `{config.environment}`; {found['num_trials']} trials."
+    return Section(name.replace("-", ": ", 1), text, claims, [others], pictures)
+
+
+SEATS = ("shaper", "opponent")
