@@ -47,7 +47,7 @@ def has_field(command: str, source: str, name: str) -> bool:
     try:
         preset = resources.files(__name__) / command / f"{source}.yaml"
         values = yaml.safe_load((preset if source in presets(command) else Path(source)).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, ValueError, yaml.YAMLError):
         return False
     return isinstance(values, dict) and name in values
 
@@ -64,7 +64,7 @@ def from_text(cls: type[Config], text: str, where: str) -> Config:
     """A config from YAML; every key is checked."""
     try:
         values = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
         raise ConfigError(f"{where}: not valid YAML ({' '.join(str(error).split())})") from None
     return build(cls, values, where)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 import configs
-from marl.claims import Claim, Section, table
+from marl.claims import Claim, Section, number, table
 from marl.parts import Job, duration, open_run, say
 from marl.sampled_config import SampledConfig
 from marl.sampled_experiment import train, train_and_evaluate
@@ -110,7 +110,7 @@ def sections(run: RunDirectory, parts: Sequence[Part]) -> list[Section]:
 
 def _section(part: Part, found: dict[str, Any]) -> Section:
     name, naive, gain = part.path.name, found["naive"], found["gain_over_naive"]
-    above = gain["mean"] / gain["standard_error"] if gain["standard_error"] else 0.0
+    above = gain["mean"] / gain["standard_error"] if gain["standard_error"] else None
     claims = [Claim("gain over learners alone, in standard errors", above, None, least=MARGIN)]
     own = found["shaper_return"]
     # A Good Shepherd and the ablations are there to be compared; of the dilemma's figure only the whole shaper is sure.
@@ -126,7 +126,7 @@ def _section(part: Part, found: dict[str, Any]) -> Section:
         claims.append(Claim("own coins", ours["mean"], ours["standard_error"]))
         claims.append(Claim("own coins, learners alone", alone["mean"], alone["standard_error"]))
     rows = [
-        [opponent, *(f"{played[seat][key]:.3f}" for seat in SEATS for key in ("mean", "standard_error"))]
+        [opponent, *(number(played[seat][key]) for seat in SEATS for key in ("mean", "standard_error"))]
         for opponent, played in found["against"].items()
     ]
     others = table(["against", "shaper", "s.e.", "opponent", "s.e."], rows)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Literal, get_args
 
+import jax
+
 from games import Game
-from marl.learn import Learner
+from marl.learn import Learner, learning
 from marl.sampled_opponents import make_sampled_opponent
 from marl.sampled_ppo import SampledPPO
 from marl.sampled_shapers import SAMPLED_SHAPERS, Kept, Policy
@@ -63,12 +66,13 @@ class SampledConfig:
         game = self.make_game()
         if not self.num_shapers < game.num_agents:
             raise ValueError(
-                f"num_shapers: got {self.num_shapers}; {self.environment} has {game.num_agents} players, and one of "
+                f"num_shapers: got {self.num_shapers}; {self.environment} has {game.num_agents} player(s), and one of "
                 "them at least has to learn"
             )
         self.make_shaper(game)
         for spec in (self.opponent, *self.unseen):
             self.make_opponents(game, spec)
+            _check(self.environment, spec, self.num_shapers, *self.lengths.values())
 
     @property
     def generations(self) -> int:
@@ -96,7 +100,10 @@ class SampledConfig:
 
     def make_game(self) -> Game:
         """What is played."""
-        return make_game(self.environment)
+        try:
+            return make_game(self.environment)
+        except (NotImplementedError, RuntimeError) as error:  # an unknown space; data that cannot be downloaded
+            raise ValueError(f"environment: got {self.environment!r}; {first_line(error)}") from None
 
     def make_shaper(self, game: Game) -> Policy:
         """The policy that is trained."""
@@ -111,14 +118,32 @@ class SampledConfig:
         except ValueError as error:
             raise ValueError(f"environment: {self.environment}: {first_line(error)}") from None
 
-    def make_opponents(self, game: Game, spec: str = "") -> list[Learner]:
+    def make_opponents(self, game: Game, spec: str | None = None) -> list[Learner]:
         """The players that learn, those of `opponent` if no other spec is given."""
         return [self.make_learner(game, seat, spec) for seat in range(self.num_shapers, game.num_agents)]
 
-    def make_learner(self, game: Game, seat: int, spec: str = "") -> Learner:
+    def make_learner(self, game: Game, seat: int, spec: str | None = None) -> Learner:
         """A learner for any seat, also for those of the shapers."""
-        spec = spec or self.opponent
+        spec = self.opponent if spec is None else spec
         return make_sampled_opponent(spec, game, seat, num_envs=self.num_envs, num_updates=self.episodes)
+
+
+@functools.lru_cache(maxsize=64)  # of what was traced, for a config is made again and again
+def _check(environment: str, spec: str, num_shapers: int, episodes: int, episode_length: int, num_envs: int) -> None:
+    """Raises ValueError for an opponent that cannot learn from so many steps, such as one with minibatches."""
+    game = make_game(environment)
+    learners = [
+        make_sampled_opponent(
+            "random" if seat < num_shapers else spec, game, seat, num_envs=num_envs, num_updates=episodes
+        )
+        for seat in range(game.num_agents)
+    ]
+    begin, update = learning(game, learners, steps_per_update=episode_length, num_envs=num_envs)
+    try:
+        carry, key = jax.eval_shape(begin, jax.random.key(0))
+        jax.eval_shape(update, carry, key)
+    except ValueError as error:
+        raise ValueError(f"opponent: {spec}: {first_line(error)}") from None
 
 
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {

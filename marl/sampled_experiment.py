@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -148,27 +149,27 @@ def evaluate(config: SampledConfig, parameters: Parameters, console: Console) ->
         say(console, f"{config.evaluation_trials} fresh trials: {'learners alone' if name == 'naive' else name}")
         if name == "naive":
             learners = [config.make_learner(game, seat) for seat in range(game.num_agents)]
-            play = partial(play_sampled, game=game, policy=policy, parameters=None, opponents=learners)
         else:
-            opponents = config.make_opponents(game, name)
-            play = partial(play_sampled, game=game, policy=policy, parameters=parameters, opponents=opponents)
-        found[name] = _run(partial(play, **config.lengths), keys, config.num_shapers)
+            learners = config.make_opponents(game, name)
+        play = partial(play_sampled, game=game, policy=policy, opponents=learners, **config.lengths)
+        found[name] = _run(play, keys, parameters, config.num_shapers)
     return found
 
 
-def _run(play: Any, keys: jax.Array, num_shapers: int) -> Played:
+def _run(play: Callable[..., History], keys: jax.Array, parameters: Parameters, num_shapers: int) -> Played:
     number = len(jax.local_devices())
     at_once = min(AT_ONCE, -(-len(keys) // number))
 
-    def some(keys: jax.Array) -> Played:
-        history = jax.vmap(play)(keys)
+    def some(keys: jax.Array, parameters: Parameters) -> Played:
+        history = jax.vmap(lambda key: play(key, parameters=parameters))(keys)
         seats = jnp.stack(history.rewards)
         return Played(seats[:num_shapers].mean(0), seats[num_shapers:].mean(0), history.infos)
 
     program = jax.jit(spread(some, number), compiler_options=compiler_options())
+    everywhere = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
     groups = math.ceil(len(keys) / (number * at_once))
     padded = keys[jnp.arange(groups * number * at_once) % len(keys)].reshape(groups, number, at_once)
-    parts = [jax.tree.map(np.asarray, program(one)) for one in padded]
+    parts = [jax.tree.map(np.asarray, program(one, everywhere)) for one in padded]
     return jax.tree.map(lambda *x: np.concatenate([one.reshape(-1, *one.shape[2:]) for one in x])[: len(keys)], *parts)
 
 
@@ -176,15 +177,14 @@ def analyse(groups: dict[str, Played], config: SampledConfig) -> dict[str, Any]:
     """The result: means over fresh trials with their standard errors, rewards in a step over the whole trial."""
     naive = groups["naive"]
     against = {name: _returns(played) for name, played in groups.items() if name != "naive"}
-    # Trial k of all kinds has one key, but what is drawn from it differs with who plays: the samples are independent.
-    gain = against[config.opponent]["shaper"]["mean"] - (own := _mean_and_error(naive.shaper.mean(1)))["mean"]
-    error = math.hypot(against[config.opponent]["shaper"]["standard_error"], own["standard_error"])
+    # Trial k of all kinds has one key, from which much of the same is drawn: the samples are paired.
+    gain = _mean_and_error(groups[config.opponent].shaper.mean(1) - naive.shaper.mean(1))
     result = {
         "shaper_return": against[config.opponent]["shaper"],
         "opponent_return": against[config.opponent]["opponent"],
         "against": against,
         "naive": _returns(naive),
-        "gain_over_naive": {"mean": gain, "standard_error": error},
+        "gain_over_naive": gain,
     }
     return result
 
@@ -207,12 +207,14 @@ def own_coin_share(counts: dict[str, np.ndarray]) -> np.ndarray:
     return np.where(own + other > 0, own / np.where(own + other > 0, own + other, 1), 0.5)
 
 
-def _mean_and_error(values: np.ndarray) -> dict[str, float]:
-    return {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / len(values) ** 0.5)}
+def _mean_and_error(values: np.ndarray) -> dict[str, float | None]:
+    """None stands for what is not finite, where a learner's numbers have run away: JSON has no other word for it."""
+    found = {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / len(values) ** 0.5)}
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
 def animate_trial(config: SampledConfig, parameters: Parameters, path: Path) -> Path:
-    """Writes an early, a middle and a late episode of one fresh trial, side by side, as a GIF.
+    """Writes an early, a middle and a late episode of one fresh trial, beside each other, as a GIF.
 
     Args:
       config: what is played.
@@ -223,15 +225,17 @@ def animate_trial(config: SampledConfig, parameters: Parameters, path: Path) -> 
     policy, opponents = config.make_shaper(game), config.make_opponents(game)
 
     @jax.jit
-    def states(key: jax.Array) -> Any:
+    def states(key: jax.Array, parameters: Parameters) -> Any:
         history = play_sampled(key, game, policy, parameters, opponents, keep_trajectories=True, **config.lengths)
         chosen = jnp.array([0, (config.episodes - 1) // 2, config.episodes - 1])
         return jax.tree.map(lambda x: x[chosen, :, 0], history.game_states)
 
-    played = states(jax.random.key(config.seed))
+    played = states(jax.random.key(config.seed), parameters)
     films = [game.frames(jax.tree.map(lambda x, i=i: np.asarray(x[i]), played)) for i in range(len(MOMENTS))]
-    gap = np.full((films[0][0].shape[0], 12, 3), 255, np.uint8)
-    frames = [np.concatenate([a, gap, b, gap, c], 1) for a, b, c in zip(*films, strict=True)]
+    height, width = films[0][0].shape[:2]
+    along = int(width < 4 * height)  # next to each other, or strips one above the other
+    gap = np.full((height, 12, 3) if along else (12, width, 3), 255, np.uint8)
+    frames = [np.concatenate([a, gap, b, gap, c], along) for a, b, c in zip(*films, strict=True)]
     save_gif(frames, path, frames_per_second=4.0)
     return path
 
@@ -281,12 +285,14 @@ def print_result(
     console.print(table)
     say(console, f"rewards in a step over {summary['num_trials']} fresh trials each; ± one standard error")
     gain = summary["gain_over_naive"]
-    errors = gain["mean"] / gain["standard_error"] if gain["standard_error"] else math.inf
-    say(console, f"gain over learners alone: {_words(gain)}, {errors:.1f} standard errors")
+    apart = f", {gain['mean'] / gain['standard_error']:.1f} standard errors" if gain["standard_error"] else ""
+    say(console, f"gain over learners alone: {_words(gain)}{apart}")
     if speed := summary["environment_steps_per_second"]:
         say(console, f"{speed:,.0f} environment steps a second; {summary['wall_seconds']:.0f} s in all")
     say(console, f"written to {path}: summary.json, {SHAPER_FILE}, {', '.join(file.name for file in files)}")
 
 
-def _words(value: dict[str, float]) -> str:
+def _words(value: dict[str, float | None]) -> str:
+    if value["mean"] is None or value["standard_error"] is None:
+        return "not finite"
     return f"{value['mean']:.3f} ± {value['standard_error']:.3f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +56,18 @@ def draw_opponents(folder: Path, groups: dict[str, Any]) -> Path:
     Returns:
       The file.
     """
-    figure, axes = new_axes(f"{REWARD}, over a trial", "", (5.5, 1.0 + 0.4 * len(groups)))
+    figure, axes = new_axes(f"{REWARD}, over a trial", "", (6.5, 1.2 + 0.5 * len(groups)))
     for y, played in enumerate(groups.values()):
         for values, color, label in ((played.shaper, ORANGE, "shaper"), (played.opponent, BLUE, "opponent")):
             each = values.mean(1)
             error = 2 * each.std(ddof=1) / len(each) ** 0.5
             style = {"fmt": "o", "color": color, "markersize": 5, "capsize": 3, "label": "" if y else label}
             axes.errorbar([each.mean()], [y], xerr=[error], **style)
-    names = ["learners alone" if name == "naive" else name for name in groups]
-    axes.set_yticks(range(len(groups)), names, fontsize=8)
+    names = ["learners alone" if name == "naive" else textwrap.fill(name, 36) for name in groups]
+    axes.set_yticks(range(len(groups)), names, fontsize=7)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_title("bars: two standard errors; the first was met in training", fontsize=8, color=GREY)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(**BELOW)
     return save_figure(figure, folder / "opponents.png")
 
 
@@ -119,10 +120,11 @@ def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers
         files.append(save_figure(figure, folder / "own_coins.png"))
     states = [name for name in shaped.counts if set(name) <= {"C", "D"} and len(name) > 1]
     if states:
-        figure, axes = new_axes("episode", "share of rounds, the shaper's action first")
+        figure, axes = new_axes("episode", "share of rounds")
         for state, color in zip(states, STATE_COLORS, strict=False):
             _line(axes, shaped.counts[state][..., :num_shapers].mean(-1), color, state, "-")
         axes.set_ylim(-0.02, 1.02)
+        axes.set_title("the shaper's action first; band: two standard errors", fontsize=8, color=GREY)
         axes.legend(**BELOW | {"ncols": 4})
         files.append(save_figure(figure, folder / "states.png"))
     return files

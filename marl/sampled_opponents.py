@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,8 @@ def make_sampled_opponent(spec: str, game: Game, player: int, *, num_envs: int, 
                 raise ValueError(f"{setting}: got {value!r}; a {kind} is needed")
         return _SAMPLERS[name](game, player, **given)
     except ValueError as error:
-        raise ValueError(f"opponent: {name}: {first_line(error).removeprefix('learner: ppo: ')}") from None
+        message = re.sub(r"^(learner: )?(ppo|a2c|dqn|lola_dice): ", "", first_line(error))  # it is named anyway
+        raise ValueError(f"opponent: {name}: {message}") from None
 
 
 _NUMBER: tuple[str, Callable[[Any], bool]] = ("number", numeric)

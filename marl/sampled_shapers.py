@@ -201,7 +201,7 @@ def _encoder(
     inputs = math.prod(obs_shape)
     if not channels or len(obs_shape) != 3:
         return lambda p, obs: jax.nn.relu(_dense(p, name, obs.reshape(len(obs), inputs))), {name: (inputs, units)}
-    first = obs_shape[1] == obs_shape[2] != obs_shape[0]  # channels come first, as in the coin game
+    first = obs_shape[1] == obs_shape[2]  # channels come first, as in the coin game
     height, width, depth = np.roll(obs_shape, -1) if first else obs_shape
 
     def see(p: Parameters, obs: jax.Array) -> jax.Array:

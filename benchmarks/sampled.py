@@ -1,0 +1,104 @@
+"""Environment steps per second of shaping learners that sample, and where they go.
+
+Two settings: the sampled prisoner's dilemma, a recurrent shaper against a table (population 32, 4 opponents each, 2
+environments, 100 episodes of 10 steps), and the coin game, against PPO (16, 1, 16, 16 of 20). Each is timed whole, with
+an opponent that does not learn, and with random players on both sides: what learning, the shaper and the game cost.
+
+    python -m benchmarks.sampled [--repeats 3] [--scale 1]
+
+`--scale` multiplies the populations, for devices that are wider.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import platform
+import statistics
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from marl.sampled import play_sampled, sampled_trial
+from marl.sampled_config import SampledConfig
+from meta import Evolution, Outcome, evolve
+from meta.devices import use_all_cores
+
+SETTINGS = {
+    "ipd, a table": SampledConfig(
+        environment="ipd(episode_length=10)",
+        opponent="tabular_ppo",
+        episodes=100,
+        episode_length=10,
+        num_envs=2,
+        trials=4,
+        evolution=Evolution(population_size=32, generations=1),
+    ),
+    "coin game, PPO": SampledConfig(
+        environment="coin_game(episode_length=20)",
+        opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
+        episodes=16,
+        episode_length=20,
+        num_envs=16,
+        trials=1,
+        evolution=Evolution(population_size=16, generations=1),
+    ),
+}
+
+
+class Timed(NamedTuple):
+    """How one program ran."""
+
+    seconds_to_compile: float
+    seconds: float  # for a generation
+
+
+def run(config: SampledConfig, generations: int, *, shaper: bool = True) -> Timed:
+    """Some generations of an evolution; without a shaper all seats are the opponent's."""
+    config = dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, generations=generations))
+    game = config.make_game()
+    policy = config.make_shaper(game)
+    trial, init = sampled_trial(game, policy, config.make_opponents(game), **config.lengths), policy.init
+    if not shaper:
+        learners = [config.make_learner(game, seat) for seat in range(game.num_agents)]
+
+        def trial(parameters: Any, key: jax.Array) -> Outcome:
+            rewards = play_sampled(key, game, policy, parameters, learners, **config.lengths).rewards
+            return Outcome(rewards[0].mean() + parameters.sum(), {})
+
+        init = lambda key: jnp.zeros(2)  # noqa: E731
+    found = evolve(trial, init, jax.random.key(0), config.evolution, num_trials=config.trials)
+    return Timed(found.seconds_to_compile, found.seconds_to_run / generations)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--scale", type=int, default=1)
+    options = parser.parse_args()
+    use_all_cores()
+    print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print("setting         | part              | M steps/s (best) | compile s")
+    for name, setting in SETTINGS.items():
+        size = setting.evolution.population_size * options.scale
+        config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
+        steps = config.trials_per_generation * config.steps_of_a_trial
+        parts: dict[str, tuple[SampledConfig, Any]] = {
+            "whole": (config, True),
+            "nobody learns": (dataclasses.replace(config, opponent="random"), True),
+            "the game alone": (dataclasses.replace(config, opponent="random"), False),
+        }
+        times: dict[str, list[Timed]] = {part: [] for part in parts}
+        for _ in range(options.repeats):  # in turn, so that the ratios hold on a noisy machine
+            for part, (one, shaper) in parts.items():
+                times[part].append(run(one, 20, shaper=shaper))
+        for part, found in times.items():
+            speed = steps / statistics.median(one.seconds for one in found) / 1e6
+            best = steps / min(one.seconds for one in found) / 1e6
+            compiled = min(one.seconds_to_compile for one in found)
+            print(f"{name:15} | {part:17} | {speed:8.2f} ({best:5.2f}) | {compiled:8.1f}")
+
+
+if __name__ == "__main__":
+    main()
