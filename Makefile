@@ -24,6 +24,7 @@ benchmark: .venv/tested
 	$(BIN)/python -m benchmarks.games
 	$(BIN)/python -m benchmarks.ppo
 	$(BIN)/python -m benchmarks.cheap_talk
+	$(BIN)/python -m benchmarks.sampled
 
 # The install is in place (editable), so that what is edited is what runs.
 .venv/installed: pyproject.toml constraints.txt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -55,19 +55,35 @@ class MetaPPO:
     """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
 
     def __post_init__(self) -> None:
-        for name, least in (("iterations", 1), ("batch_size", 2), ("hidden_units", 1), ("epochs", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"meta_ppo.{name}: got {getattr(self, name)}; a whole number of at least {least} is needed"
-                )
-        for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"meta_ppo.{name}: got {getattr(self, name)}; a number above 0 is needed")
-        for name in ("entropy", "value_coefficient", "checkpoint_seconds"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"meta_ppo.{name}: got {getattr(self, name)}; 0 or more is needed")
-        if not 0 <= self.discount <= 1:
-            raise ValueError(f"meta_ppo.discount: got {self.discount}; a number from 0 to 1 is needed")
+        least = {"iterations": 1, "batch_size": 2, "hidden_units": 1, "epochs": 1}
+        check_settings(self, least, positive=("learning_rate", "clip"), shares=("discount",))
+
+
+def check_settings(settings: Any, least: dict[str, int], positive: Sequence[str], shares: Sequence[str]) -> None:
+    """Checks the numbers of a config of PPO; its bonus, its critic's weight and its checkpoints are never negative.
+
+    Args:
+      settings: the config, the field `meta_ppo` of another.
+      least: whole numbers, and the smallest that fits.
+      positive: finite numbers above 0.
+      shares: numbers from 0 to 1.
+
+    Raises:
+      ValueError: for the first that does not fit.
+    """
+    known = vars(settings)
+    for name, lowest in least.items():
+        if known[name] < lowest:
+            raise ValueError(f"meta_ppo.{name}: got {known[name]}; a whole number of at least {lowest} is needed")
+    for name in positive:
+        if not 0 < known[name] < math.inf:
+            raise ValueError(f"meta_ppo.{name}: got {known[name]}; a number above 0 is needed")
+    for name in ("entropy", "value_coefficient", "checkpoint_seconds"):
+        if not 0 <= known[name] < math.inf:
+            raise ValueError(f"meta_ppo.{name}: got {known[name]}; 0 or more is needed")
+    for name in shares:
+        if not 0 <= known[name] <= 1:
+            raise ValueError(f"meta_ppo.{name}: got {known[name]}; a number from 0 to 1 is needed")
 
 
 class Rollout(NamedTuple):

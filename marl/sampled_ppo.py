@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from marl.learn import History, Metrics, Trajectory
-from marl.meta_ppo import check_finite
+from marl.meta_ppo import check_finite, check_settings
 from marl.ppo import clipped_surrogate, generalized_advantages
 from marl.sampled_shapers import Memory, Parameters, Policy
 from meta import Evolved
@@ -50,24 +49,13 @@ class SampledPPO:
     """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
 
     def __post_init__(self) -> None:
-        for name, least in (("iterations", 1), ("batch_size", 2), ("minibatches", 1), ("epochs", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"meta_ppo.{name}: got {getattr(self, name)}; a whole number of at least {least} is needed"
-                )
+        least = {"iterations": 1, "batch_size": 2, "minibatches": 1, "epochs": 1}
+        positive = ("learning_rate", "clip", "max_gradient_norm")
+        check_settings(self, least, positive, shares=("discount", "gae_lambda"))
         if self.batch_size % self.minibatches:
             raise ValueError(
                 f"meta_ppo.minibatches: got {self.minibatches}; a divisor of the {self.batch_size} trials is needed"
             )
-        for name in ("learning_rate", "clip", "max_gradient_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"meta_ppo.{name}: got {getattr(self, name)}; a number above 0 is needed")
-        for name in ("entropy", "value_coefficient", "checkpoint_seconds"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"meta_ppo.{name}: got {getattr(self, name)}; 0 or more is needed")
-        for name in ("discount", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"meta_ppo.{name}: got {getattr(self, name)}; a number from 0 to 1 is needed")
 
 
 class PPOState(NamedTuple):

@@ -81,11 +81,21 @@ def test_the_page_of_attacks():
     assert returns.max() <= 8
 
 
+def test_a_shaper_of_learners_that_sample():
+    code = BLOCKS[3].replace("population_size=32, generations=5", "population_size=4, generations=2")
+    names: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, names)
+    returns = names["evolved"].metrics["shaper_return"]
+    assert returns.shape == (2,)
+    assert -3 < returns.min() <= returns.max() < 0
+
+
 def test_the_games_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output, names = io.StringIO(), {}
     with contextlib.redirect_stdout(output):
-        exec(BLOCKS[3], names)
+        exec(BLOCKS[4], names)
     assert eval(output.getvalue()).keys() == {"own_coin", "other_coin", "truncated"}
     assert (tmp_path / "coins.gif").stat().st_size > 1000
     assert names["variants"].penalty.shape == (5,)
