@@ -25,26 +25,29 @@ from marl.sampled_config import SampledConfig
 from meta import Evolution, Outcome, evolve
 from meta.devices import use_all_cores
 
-SETTINGS = {
-    "ipd, a table": SampledConfig(
-        environment="ipd(episode_length=10)",
-        opponent="tabular_ppo",
-        episodes=100,
-        episode_length=10,
-        num_envs=2,
-        trials=4,
-        evolution=Evolution(population_size=32, generations=1),
-    ),
-    "coin game, PPO": SampledConfig(
-        environment="coin_game(episode_length=20)",
-        opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
-        episodes=16,
-        episode_length=20,
-        num_envs=16,
-        trials=1,
-        evolution=Evolution(population_size=16, generations=1),
-    ),
-}
+
+def settings() -> dict[str, SampledConfig]:
+    """The two, made here and not above, for a config that is checked wakes JAX with the devices it finds."""
+    return {
+        "ipd, a table": SampledConfig(
+            environment="ipd(episode_length=10)",
+            opponent="tabular_ppo",
+            episodes=100,
+            episode_length=10,
+            num_envs=2,
+            trials=4,
+            evolution=Evolution(population_size=32, generations=1),
+        ),
+        "coin game, PPO": SampledConfig(
+            environment="coin_game(episode_length=20)",
+            opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
+            episodes=16,
+            episode_length=20,
+            num_envs=16,
+            trials=1,
+            evolution=Evolution(population_size=16, generations=1),
+        ),
+    }
 
 
 class Timed(NamedTuple):
@@ -80,7 +83,7 @@ def main() -> None:
     use_all_cores()
     print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}")
     print("setting         | part              | M steps/s (best) | compile s")
-    for name, setting in SETTINGS.items():
+    for name, setting in settings().items():
         size = setting.evolution.population_size * options.scale
         config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
         steps = config.trials_per_generation * config.steps_of_a_trial
