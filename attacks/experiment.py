@@ -35,6 +35,7 @@ CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 ROLES = {"harm": "adversary", "help": "ally"}
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
+NUM_JUDGES = 256  # victims by which the parameters are chosen, at most
 _FRESH = 2**32 - 1  # folded into the key of a run: what no generation drew from
 
 
@@ -59,7 +60,9 @@ def attack(
     key = jax.random.key(config.seed)
     stages = _evolve(config, key, run, console)
     evolved = stages[-1]
-    parameters = jax.tree.map(np.asarray, evolved.parameters)
+    found = [jax.tree.map(np.asarray, stage.parameters) for stage in stages]
+    chosen = _best(config, jax.random.fold_in(key, _FRESH - 3), found, console) if len(found) > 1 else 0
+    parameters = found[chosen]
     tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)})
     evaluate = _evaluate_control if config.goal == "control" else _evaluate_talk
     result, files = evaluate(config, jax.random.fold_in(key, _FRESH), parameters, run.figures, console)
@@ -74,6 +77,7 @@ def attack(
         **result,
         "seed": config.seed,
         "num_victims_trained": trained,
+        "chosen": "warm_up" if chosen < len(stages) - 1 else "evolution",
         "environment_steps_per_second": steps / evolved.seconds_to_run if done else None,
         "seconds_to_compile": evolved.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,
@@ -129,6 +133,28 @@ def _stage(
     with Progress(console, evolution.generations, steps, "steps", describe, quiet=console.quiet) as progress:
         trial = make_trial(config, num_updates, goal)
         return evolve(trial, init, key, evolution, num_trials=config.trials, store=store, report=progress)
+
+
+def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Console) -> int:
+    """Which parameters do best to whole lives of victims that are fresh, and others than those of the result.
+
+    What whole lives add to a warm-up is small beside the noise of a short search, and may as well be a loss.
+    """
+    number = len(jax.local_devices())
+    each = -(-min(NUM_JUDGES, config.num_victims) // number)
+    at_once, trial = min(AT_ONCE, each), make_trial(config)
+
+    def some(keys: jax.Array, parameters: Any) -> jax.Array:
+        return jax.lax.map(lambda key: trial(parameters, key).fitness, keys, batch_size=at_once)
+
+    program = jax.jit(spread(some, number), compiler_options=compiler_options())
+    keys, values = jax.random.split(key, (number, each)), []
+    for parameters in found:
+        words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
+        values.append(np.asarray(program(keys, words)).ravel())
+    difference = mean_and_error(values[-1] - values[0])
+    say(console, f"{values[0].size} fresh victims to choose by: whole lives added {_with_error(difference, 3)}")
+    return int(np.argmax([x.mean() for x in values]))
 
 
 def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:

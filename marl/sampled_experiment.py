@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 import time
 from collections.abc import Callable
 from functools import partial
@@ -276,9 +277,9 @@ def print_result(
 ) -> None:
     """The table of the result, and where everything is."""
     coins = "own_coin_share" in summary["naive"]
-    table = Table("against", "shaper", "opponent", *(["shaper's own coins", "opponent's"] if coins else []), box=None)
+    table = Table("against", "shaper", "opponent", *(["own coins", "opponent's"] if coins else []), box=None)
     for name, found in {**summary["against"], "learners alone": summary["naive"]}.items():
-        row = [name, _words(found["shaper"]), _words(found["opponent"])]
+        row = [textwrap.fill(name, 26), _words(found["shaper"]), _words(found["opponent"])]
         if coins:
             row += [_words(found["own_coin_share"][0]), _words(found["own_coin_share"][-1])]
         table.add_row(*row)

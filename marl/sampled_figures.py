@@ -36,7 +36,7 @@ def draw_learning(folder: Path, groups: dict[str, Any], opponent: str) -> Path:
     shaped, naive = groups[opponent], groups["naive"]
     for values, color, label, style in (
         (shaped.shaper, ORANGE, "shaper", "-"),
-        (shaped.opponent, BLUE, opponent, "-"),
+        (shaped.opponent, BLUE, _name(opponent), "-"),
         (naive.shaper, GREY, "learners alone, first seat", "--"),
         (naive.opponent, GREY, "learners alone, the others", ":"),
     ):
@@ -105,10 +105,10 @@ def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers
     """
     files, shaped, naive = [], groups[opponent], groups["naive"]
     if "own_coin" in shaped.counts:
-        figure, axes = new_axes("episode", "own coins, of all coins that one takes")
+        figure, axes = new_axes("episode", "own coins of those taken")
         for played, seat, color, label, style in (
             (shaped, 0, ORANGE, "shaper", "-"),
-            (shaped, -1, BLUE, opponent, "-"),
+            (shaped, -1, BLUE, _name(opponent), "-"),
             (naive, 0, GREY, "learners alone", "--"),
         ):
             own, other = (played.counts[name][..., seat].mean(0) for name in ("own_coin", "other_coin"))
@@ -128,6 +128,11 @@ def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers
         axes.legend(**BELOW | {"ncols": 4})
         files.append(save_figure(figure, folder / "states.png"))
     return files
+
+
+def _name(opponent: str) -> str:
+    """Of a spec, without its settings."""
+    return opponent.split("(")[0]
 
 
 def _line(axes: Any, values: np.ndarray, color: str, label: str, style: str) -> None:
