@@ -35,7 +35,7 @@ CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 ROLES = {"harm": "adversary", "help": "ally"}
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
-NUM_JUDGES = 256  # victims by which the parameters are chosen, at most
+NUM_JUDGES = 256  # victims by which the parameters are chosen, about
 _FRESH = 2**32 - 1  # folded into the key of a run: what no generation drew from
 
 
@@ -154,7 +154,7 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
         values.append(np.asarray(program(keys, words)).ravel())
     difference = mean_and_error(values[-1] - values[0])
     say(console, f"{values[0].size} fresh victims to choose by: whole lives added {_with_error(difference, 3)}")
-    return int(np.argmax([x.mean() for x in values]))
+    return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
 
 
 def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:

@@ -24,7 +24,7 @@ from attacks import control, figures
 from attacks.config import AttackConfig, Goal
 from attacks.evaluation import Lives
 from attacks.examine import Options, examine
-from attacks.experiment import VICTIMS_FILE, attack, make_init, make_trial
+from attacks.experiment import NUM_JUDGES, VICTIMS_FILE, attack, make_init, make_trial
 from games.goals import has_goals
 from marl import command
 from marl.claims import Claim, Section, table, write_report
@@ -97,7 +97,8 @@ class Part(NamedTuple):
             * (num_updates * config.steps_per_update * config.num_envs + judged)
             for evolution, num_updates in config.stages
         )
-        lives = config.num_victims * 3 * (config.steps_of_a_life + judged)
+        judges = min(NUM_JUDGES, config.num_victims) * len(config.stages[-2:]) * bool(config.warm_up_updates)
+        lives = (config.num_victims * 3 + judges) * (config.steps_of_a_life + judged)
         oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
         return trained + lives + (oracles if config.goal == "control" else 0)
 

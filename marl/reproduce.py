@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
@@ -158,6 +159,8 @@ def main(arguments: Sequence[str]) -> int:
         return _fail(f"stopped; go on with {PROGRAM} {name} --resume {run.path}", 130)
     except (NonFiniteFitness, ValueError) as error:
         return _fail(str(error), 1)
+    except JaxRuntimeError as error:  # such as a device whose memory does not suffice
+        return _fail(str(error).strip().split("\n")[0], 1)
     except OSError as error:
         again = f"{PROGRAM} {name} --resume {run.path}"
         return _fail(f"{run.path}: {error.strerror or error}; what was saved stays: {again}", 1)
@@ -245,7 +248,7 @@ def _shaper(config: ShaperConfig, run: RunDirectory, console: Console) -> int:
     results = run_jobs(reproduce_shaper.make_jobs(parts, console), console)
     data = {"config": configs.plain(config), "shapers": results}
     title = "Shaping learners that sample"
-    return _report(run, title, config.fast, reproduce_shaper.sections(run, parts), data, console)
+    return _report(run, title, config.fast, reproduce_shaper.sections(parts), data, console)
 
 
 def _say_how_long(parts: Sequence[Part], num_tables: int, beside: float, console: Console) -> Any:

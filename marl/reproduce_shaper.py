@@ -16,7 +16,7 @@ from marl.parts import Job, duration, open_run, say
 from marl.sampled_config import SampledConfig
 from marl.sampled_experiment import train, train_and_evaluate
 from marl.sampled_ppo import SampledPPO
-from meta import Evolution, RunDirectory
+from meta import Evolution
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")
@@ -72,7 +72,7 @@ def small(config: SampledConfig) -> SampledConfig:
 def make_jobs(parts: Sequence[Part], console: Console) -> list[Job]:
     """What is to be run, with the time that it will take on this machine."""
     left = [part for part in parts if not (part.path / "summary.json").is_file()]
-    games = {part.game: part.config for part in left}
+    games = {part.game: part.config for part in reversed(left)}  # the first of each
     if games:
         say(console, "measuring the speed of this machine, half a minute for each game")
     speeds, compiling = {}, {}
@@ -103,7 +103,7 @@ def _run(part: Part, console: Console) -> None:
     train_and_evaluate(part.config, open_run(part.path, part.config, console), console)
 
 
-def sections(run: RunDirectory, parts: Sequence[Part]) -> list[Section]:
+def sections(parts: Sequence[Part]) -> list[Section]:
     """The report: a section for each training."""
     return [_section(part, json.loads((part.path / "summary.json").read_text())) for part in parts]
 

@@ -26,7 +26,7 @@ class SampledConfig:
     environment: str = "ipd(episode_length=100)"
     """A game of two players or more by its name, with parameters in brackets; `python -m games` lists them."""
     opponent: str = "tabular_ppo"
-    """Who is shaped: ppo, a2c, dqn, tabular_ppo, reinforce, naive_dice or lola_dice, with settings in brackets."""
+    """Who is shaped: ppo, a2c, dqn, tabular_ppo, reinforce, naive_dice, lola_dice or random; settings in brackets."""
     unseen: tuple[str, ...] = ()
     """Further opponents that the shaper meets in its evaluation alone."""
     shaper: str = "shaper"
@@ -70,6 +70,12 @@ class SampledConfig:
                 "them at least has to learn"
             )
         self.make_shaper(game)
+        seats = [(game.observation_space(a), game.action_space(a)) for a in game.agents[: self.num_shapers]]
+        if any(str(seat) != str(seats[0]) for seat in seats):
+            raise ValueError(
+                f"num_shapers: got {self.num_shapers}; the shapers of {self.environment} would see or do different "
+                "things, and they have one policy"
+            )
         for spec in (self.opponent, *self.unseen):
             self.make_opponents(game, spec)
             _check(self.environment, spec, self.num_shapers, *self.lengths.values())

@@ -180,14 +180,13 @@ def analyse(groups: dict[str, Played], config: SampledConfig) -> dict[str, Any]:
     against = {name: _returns(played) for name, played in groups.items() if name != "naive"}
     # Trial k of all kinds has one key, from which much of the same is drawn: the samples are paired.
     gain = _mean_and_error(groups[config.opponent].shaper.mean(1) - naive.shaper.mean(1))
-    result = {
+    return {
         "shaper_return": against[config.opponent]["shaper"],
         "opponent_return": against[config.opponent]["opponent"],
         "against": against,
         "naive": _returns(naive),
         "gain_over_naive": gain,
     }
-    return result
 
 
 def _returns(played: Played) -> dict[str, Any]:
@@ -231,7 +230,8 @@ def animate_trial(config: SampledConfig, parameters: Parameters, path: Path) -> 
         chosen = jnp.array([0, (config.episodes - 1) // 2, config.episodes - 1])
         return jax.tree.map(lambda x: x[chosen, :, 0], history.game_states)
 
-    played = states(jax.random.key(config.seed), parameters)
+    # A key that neither training nor evaluation draws from.
+    played = states(jax.random.fold_in(jax.random.key(config.seed), 2**32 - 2), parameters)
     films = [game.frames(jax.tree.map(lambda x, i=i: np.asarray(x[i]), played)) for i in range(len(MOMENTS))]
     height, width = films[0][0].shape[:2]
     along = int(width < 4 * height)  # next to each other, or strips one above the other

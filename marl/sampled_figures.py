@@ -92,7 +92,7 @@ def draw_evolution(folder: Path, metrics: dict[str, np.ndarray]) -> Path:
 
 
 def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers: int) -> list[Path]:
-    """Draws what the game counts: shares of own coins, or how often each state of a repeated game is visited.
+    """Draws what the game counts: shares of own coins, or how often each state of a repeated dilemma is visited.
 
     Args:
       folder: where to.
@@ -121,8 +121,10 @@ def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers
     states = [name for name in shaped.counts if set(name) <= {"C", "D"} and len(name) > 1]
     if states:
         figure, axes = new_axes("episode", "share of rounds")
-        for state, color in zip(states, STATE_COLORS, strict=False):
-            _line(axes, shaped.counts[state][..., :num_shapers].mean(-1), color, state, "-")
+        for i, state in enumerate(states):
+            style = ("-", "--", ":")[i // len(STATE_COLORS) % 3]
+            color = STATE_COLORS[i % len(STATE_COLORS)]
+            _line(axes, shaped.counts[state][..., :num_shapers].mean(-1), color, state, style)
         axes.set_ylim(-0.02, 1.02)
         axes.set_title("the shaper's action first; band: two standard errors", fontsize=8, color=GREY)
         axes.legend(**BELOW | {"ncols": 4})

@@ -105,7 +105,7 @@ def sampled_ppo(
       `Evolved`, with metrics over the batch.
 
     Raises:
-      NonFiniteFitness: if the return of an iteration is not finite.
+      NonFiniteFitness: if the return of an iteration, or what it made of the parameters, is not finite.
 
     Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, section 4.3; PPO: Schulman et al. (2017),
     arXiv:1707.06347.
@@ -178,6 +178,8 @@ def sampled_ppo(
         state, metrics = jax.lax.scan(epoch, state, jax.random.split(order_key, settings.epochs))
         own = jnp.stack(played.rewards[:num_shapers]).mean((0, 2))
         others = jnp.stack(played.rewards[num_shapers:]).mean((0, 2))
+        # Logits that are no numbers play on as if nothing were wrong.
+        own = jnp.where(jnp.isfinite(optax.tree.norm(state.parameters)), own, jnp.nan)
         found = {"fitness": own.mean(), "fitness_deviation": own.std(), "fitness_best": own.max()}
         found |= {"non_finite": jnp.sum(~jnp.isfinite(own))}
         for name, values in (("shaper_return", own), ("opponent_return", others)):

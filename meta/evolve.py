@@ -99,7 +99,7 @@ def evolve(
         report=report,
         checkpoint_seconds=evolution.checkpoint_seconds,
         check=partial(_check_finite, evolution),
-        advice="; a smaller evolution.chunk_size bounds it",
+        advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
     )
     return Evolved(
         jax.jit(means)(found.state),

@@ -34,7 +34,7 @@ def check_memory(compiled: Any, advice: str = "") -> None:
     )
     device = jax.local_devices()[0]
     if device.platform == "cpu":  # all its devices share one memory, and so what each of them needs adds up
-        needed *= jax.local_device_count()
+        needed *= len(compiled.runtime_executable().local_devices())
         there = 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already
     else:
         there = (device.memory_stats() or {}).get("bytes_limit", 0)

@@ -34,6 +34,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["goal"] == "help"
     assert summary["num_victims"] == 2
+    assert summary["chosen"] in ("warm_up", "evolution")
     for name in ("evolved", "silent", "random"):
         assert set(summary[name]) >= {"mean", "standard_error"}
     with np.load(tmp_path / "run/victims.npz") as victims:
@@ -62,6 +63,8 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path)
     assert set(rewards) == {"evolved", "oracle", "random_shaper_oracle", "random", "silent", "ratio"}
     assert all(0 <= rewards[name]["mean"] <= 1 for name in rewards if name != "ratio")
     assert rewards["ratio"] == pytest.approx(rewards["evolved"]["mean"] / rewards["random"]["mean"])
+    for stage in ("ally", "warm_up", "."):
+        assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert picture.n_frames > 100
 

@@ -418,3 +418,10 @@ def test_a_smoke_run_of_the_reproduction_reports_every_part(environment, tmp_pat
     )
     assert again.returncode == 0, again.stderr
     assert again.stdout.count("done before") == len(parts)
+
+
+def test_shapers_whose_seats_differ_are_refused():
+    """One policy for two and for three actions there is not."""
+    payoffs = np.zeros((2, 3, 2, 3)).tolist()
+    with pytest.raises(ValueError, match=r"^num_shapers: got 2; the shapers of .* they have one policy$"):
+        SampledConfig(environment=f"matrix_game(payoffs={payoffs}, episode_length=4)", num_shapers=2, opponent="random")

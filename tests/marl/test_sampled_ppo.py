@@ -9,6 +9,8 @@ from games import make
 from marl.distributions import categorical
 from marl.learn import History, Trajectory
 from marl.sampled import play_sampled
+from marl.sampled_config import SampledConfig
+from marl.sampled_experiment import train
 from marl.sampled_opponents import make_sampled_opponent
 from marl.sampled_ppo import SampledPPO, sampled_ppo
 from marl.sampled_shapers import Extras, Policy, mfos
@@ -218,3 +220,17 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared below)
         SampledPPO(**settings)
     assert str(error.value) == message
+
+
+def test_parameters_that_ran_away_end_the_training():
+    """Logits that are no numbers still play, and their returns are finite."""
+    config = SampledConfig(
+        environment="ipd(episode_length=4)",
+        opponent="random",
+        episodes=2,
+        episode_length=4,
+        meta_learner="ppo",
+        meta_ppo=SampledPPO(iterations=3, batch_size=2, epochs=2, learning_rate=1e30),
+    )
+    with pytest.raises(NonFiniteFitness):
+        train(config)

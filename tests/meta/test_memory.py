@@ -1,0 +1,24 @@
+"""Whether a program fits is known before it runs."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from meta.memory import TooLarge, check_memory
+
+
+def compiled(size):
+    return jax.jit(lambda x: jnp.sort(x[:, None] * x)).lower(jax.ShapeDtypeStruct((size,), jnp.float32)).compile()
+
+
+def test_a_program_that_fits_is_let_through():
+    check_memory(compiled(8))
+
+
+def test_one_that_does_not_is_refused_in_one_line_with_both_numbers():
+    """A result of 4 (2^20)^2 bytes are 4 TiB, which nobody allocates here."""
+    with pytest.raises(
+        TooLarge, match=r"^memory: the program needs [\d.]+ GiB and there are [\d.]+ GiB; less$"
+    ) as error:
+        check_memory(compiled(2**20), "; less")
+    assert float(str(error.value).split()[4]) >= 4096
