@@ -35,8 +35,8 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
         trials=2,
         oracle_updates=3,
     )
-    # 24 short lives of 20 steps and 24 of 100, each judged by 14; then 18 fresh ones.
-    assert Part("cartpole", config, tmp_path).steps == 24 * (20 + 14) + 24 * (100 + 14) + 18 * 114
+    # 24 short lives of 20 steps and 24 of 100, each judged by 14; 6 victims choose between two, and 18 are fresh.
+    assert Part("cartpole", config, tmp_path).steps == 24 * (20 + 14) + 24 * (100 + 14) + 12 * 114 + 18 * 114
 
 
 def test_every_preset_is_a_config():
