@@ -215,6 +215,5 @@ def test_learning_step_by_step_is_learning():
         carry, results = step(carry, key)
         found.append(results)
     apart = jax.tree.map(lambda *x: np.stack(x), *found)
-    expected = at_once.rewards, at_once.returns, at_once.metrics, at_once.trajectories
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), apart, expected)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), apart, at_once._replace(states=()))
     assert int(carry.states[1]) == int(at_once.states[1]) == 6

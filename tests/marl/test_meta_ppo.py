@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.config import ShapingConfig
 from marl.meta_learners import train_shapers
-from marl.meta_ppo import MetaPPO, PPOState, Rollout, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
+from marl.meta_ppo import MetaPPO, PPOState, Rollout, _improve, _returns, check_finite, gaussian_mfos, meta_ppo
 from marl.opponents import make_opponent
 from marl.shaping import play
 from meta import NonFiniteFitness, RunDirectory
@@ -159,7 +159,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(trained, tmp_path):
 
 def test_a_return_that_is_not_finite_stops_with_its_number():
     with pytest.raises(NonFiniteFitness, match=r"generation 6: the return is not finite; a smaller meta_ppo\.learning"):
-        _check_finite({"fitness": np.array([[-1.0, -1.0], [-1.0, np.nan]])}, 4)
+        check_finite({"fitness": np.array([[-1.0, -1.0], [-1.0, np.nan]])}, 4)
 
 
 @pytest.mark.parametrize(

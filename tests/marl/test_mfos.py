@@ -221,7 +221,7 @@ def test_a_game_played_once(within, tmp_path):
 
 
 BAD = {
-    "no preset": ([], "preset: none given; one of chicken, coin_game, imp, imp_sampled, ipd"),
+    "no preset": ([], "preset: none given; one of chicken, coin_game, coin_game_mfos_paper"),
     "unknown preset": (["ipt"], "preset: got 'ipt'; did you mean ipd"),
     "unknown option": (["ipd", "--evolution.popsize=3"], "--evolution.population-size"),
     "unknown game": (
@@ -307,7 +307,7 @@ def test_help_explains_every_field(within, tmp_path):
         assert flag in result.stdout
     general = within("--help", cwd=tmp_path)
     assert general.returncode == 0
-    assert "chicken, coin_game, imp" in general.stdout
+    assert "chicken, coin_game, coin_game_mfos_paper" in general.stdout
 
 
 def test_a_matrix_game_command_imports_nothing_it_does_not_need():

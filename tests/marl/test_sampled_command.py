@@ -172,7 +172,7 @@ def test_the_table_tells_whose_coins_were_taken(coins):
     console = Console(file=io.StringIO(), width=200)
     sampled_experiment.print_result(console, config, found, coins, [coins / "figures" / "own_coins.png"])
     head, *lines = console.file.getvalue().splitlines()
-    assert re.split(r"\s{2,}", head.strip()) == ["against", "shaper", "opponent", "shaper's own coins", "opponent's"]
+    assert re.split(r"\s{2,}", head.strip()) == ["against", "shaper", "opponent", "own coins", "opponent's"]
     assert [line.split("  ")[0].strip() for line in lines[:2]] == ["reinforce", "learners alone"]
     for line, group in zip(lines, (found["against"]["reinforce"], found["naive"]), strict=False):
         values = [group["shaper"], group["opponent"], *group["own_coin_share"]]
