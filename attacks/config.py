@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import field
 from typing import Literal
+
+import jax
+import numpy as np
 
 from attacks import messages
 from attacks.control import Puppet
 from attacks.messages import Message
 from attacks.trials import Schedule
-from games import Game
+from games import Game, rollout
 from games.cheap_talk import CheapTalk, observation_shape
 from games.goals import GoalConditioned
 from marl.deep_learners import make_learner
@@ -40,9 +44,10 @@ class AttackConfig:
     """Steps of each environment between two of them."""
     num_envs: int = 4
     """Environments that a victim plays at once."""
-    message: str = "mlp"
-    """What is evolved: mlp, linear, constant or table, with settings in brackets such as "mlp(hidden=[16])". Messages
-    are scaled to 2 pi, or pi where the goal is control, unless a setting says otherwise."""
+    message: str = "auto"
+    """What is evolved: mlp, linear, echo, constant or table, with settings in brackets such as "mlp(hidden=[16])"; auto
+    is an echo in units of random play where the goal is harm, and mlp otherwise. Messages are scaled to 2 pi, or pi
+    where the goal is control, unless a setting says otherwise."""
     controller: str = "mlp(hidden=[32, 32])"
     """For control: what is said to a victim that no longer learns, about its observation and the goal."""
     message_size: int = 2
@@ -120,8 +125,10 @@ class AttackConfig:
 
     def make_message(self) -> Message:
         """What is evolved."""
-        shape = observation_shape(self.make_game())
-        return messages.make_message(self.message, shape, self.message_size, self.scale)
+        shape, spec = observation_shape(self.make_game()), self.message
+        if spec == "auto":
+            spec = f"echo(units={_units_of_play(self.environment)})" if self.goal == "harm" else "mlp"
+        return messages.make_message(spec, shape, self.message_size, self.scale)
 
     def make_controller(self) -> Message:
         """For control: what is evolved beside it, a message about [o, goal]."""
@@ -136,3 +143,17 @@ class AttackConfig:
     def make_victim(self, game: Game) -> Learner:
         """The learner that is talked to, in the game as it sees it."""
         return make_learner(self.victim, game, num_envs=self.num_envs, num_updates=self.num_updates)
+
+
+def observations_of_play(game: Game) -> np.ndarray:
+    """Observations of random play, in which victims begin, `[number, entries]`."""
+    played = jax.jit(jax.vmap(lambda key: rollout(key, game, 64)))(jax.random.split(jax.random.key(0), 64))
+    observations = np.asarray(played.observations["agent_0"])
+    return observations.reshape(observations.shape[0] * observations.shape[1], -1)
+
+
+@functools.cache
+def _units_of_play(environment: str) -> list[float]:
+    """The standard deviation of each entry of an observation in random play; 1 where it does not change."""
+    deviations = observations_of_play(make_game(environment)).std(0)
+    return [float(f"{x:.2g}") if x > 0 else 1.0 for x in deviations]

@@ -16,11 +16,11 @@ from rich.table import Table
 
 import configs
 from attacks import control, figures
-from attacks.config import AttackConfig, Goal
+from attacks.config import AttackConfig, Goal, observations_of_play
 from attacks.evaluation import Lives, compare, make_lives, mean_and_error, silence
 from attacks.messages import Message
 from attacks.trials import train_time_trial
-from games import Game, animate, rollout
+from games import Game, animate
 from marl import tensors
 from marl.parts import say
 from marl.report import devices, versions
@@ -271,13 +271,6 @@ def _evaluate_control(
     gif = folder / "steered.gif"
     animate(steered(key, parameters), gif, frames_per_second=20.0)
     return result, [figures.draw_goal_rewards(folder, rewards), gif]
-
-
-def observations_of_play(game: Game) -> np.ndarray:
-    """Observations of random play, in which victims begin, `[number, entries]`."""
-    played = jax.jit(jax.vmap(lambda key: rollout(key, game, 64)))(jax.random.split(jax.random.key(0), 64))
-    observations = np.asarray(played.observations["agent_0"])
-    return observations.reshape(observations.shape[0] * observations.shape[1], -1)
 
 
 def _names(game: Game) -> list[str] | None:

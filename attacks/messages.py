@@ -58,6 +58,38 @@ def linear(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.p
     return mlp(obs_shape, size, scale=scale, hidden=())
 
 
+def echo(
+    obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: float | Sequence[float] = 1.0
+) -> Message:
+    """w . (o / units) in every entry: what a victim sees anyway, along one direction, and louder.
+
+    To a victim that normalises what it sees, a copy multiplies the step size along that direction, which makes its
+    learning less stable, the more so if it is a wrong one. Weights are at first normal with variance 1 / inputs.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      size: entries of a message.
+      scale: the message is clipped to [-scale, scale].
+      units: of the entries of an observation, of which some may be far smaller than others; a number, or one for each.
+
+    Raises:
+      ValueError: unless they are above 0, and as many as the entries.
+    """
+    inputs = math.prod(obs_shape)
+    try:
+        divisors = np.broadcast_to(np.asarray(units, np.float32), (inputs,))
+    except ValueError:
+        raise ValueError(f"units: got {np.size(units)}; one number, or {inputs} are needed") from None
+    if not (np.isfinite(divisors).all() and (divisors > 0).all()):
+        raise ValueError(f"units: got {divisors.tolist()}; numbers above 0 are needed")
+
+    def speak(weights: jax.Array, obs: jax.Array) -> jax.Array:
+        word = weights @ (obs.reshape(-1).astype(jnp.float32) / divisors)
+        return jnp.broadcast_to(jnp.clip(word, -scale, scale), (size,))
+
+    return Message(lambda key: jax.random.normal(key, (inputs,)) / inputs**0.5, speak)
+
+
 def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
     """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
     del obs_shape
@@ -104,6 +136,7 @@ def table(
 MESSAGES: dict[str, Callable[..., Message]] = {
     "mlp": mlp,
     "linear": linear,
+    "echo": echo,
     "constant": constant,
     "table": table,
 }
@@ -113,7 +146,7 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, scale: float = 
     """A message function from its name, or its name with settings: `mlp`, `mlp(hidden=[16], scale=3.14)`.
 
     Args:
-      spec: mlp, linear, constant or table.
+      spec: mlp, linear, echo, constant or table.
       obs_shape: of what it is about.
       size: entries of a message.
       scale: where the spec has none.
@@ -141,6 +174,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "scale": ("a number", numeric),
     "hidden": ("a list of whole numbers above 0", _list_of(lambda x: whole(x) and x > 0)),
     "bins": ("a whole number above 0", lambda x: whole(x) and x > 0),
+    "units": ("a number or a list of numbers", lambda value: numeric(value) or _NUMBERS[1](value)),
     "low": _NUMBERS,
     "high": _NUMBERS,
 }

@@ -50,6 +50,14 @@ def test_a_linear_message_by_the_definition():
     assert jax.tree.map(jnp.shape, message.init(KEY)) == jax.tree.map(jnp.shape, parameters)
 
 
+def test_an_echo_says_one_number_in_every_entry_and_is_clipped():
+    message = messages.echo((4,), 3, scale=2.0, units=[1.0, 2.0, 0.1, 1.0])
+    weights = jnp.array([1.0, 0.5, -2.0, 1.0])
+    np.testing.assert_allclose(spoken(message, weights), 3 * [0.3 - 0.3 - 1.0 + 2.0], rtol=1e-5)
+    np.testing.assert_array_equal(spoken(message, -10 * weights), 3 * [-2.0])
+    assert message.init(KEY).shape == (4,)
+
+
 def test_a_constant_message_does_not_look():
     message = messages.constant((4,), 3)
     words = message.init(KEY)
@@ -78,6 +86,7 @@ def test_a_table_by_hand():
     [
         messages.mlp((4,), 2, scale=0.5),
         messages.linear((4,), 2, scale=0.5),
+        messages.echo((4,), 2, scale=0.5),
         messages.constant((4,), 2, scale=0.5),
         messages.table((4,), 2, scale=0.5, low=[-1], high=[1], bins=2),
     ],
@@ -104,6 +113,9 @@ def test_a_message_by_its_name_and_settings():
         ("mlp(hiden=[3])", r"^message: .*hiden.*hidden"),
         ("mlp(hidden=3)", r"^message: mlp: hidden: got 3; a list of whole numbers"),
         ("linear(scale='loud')", r"^message: linear: scale: got 'loud'; a number is needed$"),
+        ("echo(units=[1, 2])", r"^message: echo: units: got 2; one number, or 4 are needed$"),
+        ("echo(units=0)", r"^message: echo: units: got .*; numbers above 0 are needed$"),
+        ("echo(units='SI')", r"^message: echo: units: got 'SI'; a number or a list of numbers is needed$"),
         ("table", r"^message: table: "),
         ("table(low=[0], high=[1], bins=0)", r"^message: table: bins: got 0; a whole number above 0 is needed$"),
         ("table(low=[0], high=[0])", r"^message: table: got the bounds .*; finite ones are needed$"),
