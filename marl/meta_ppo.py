@@ -99,7 +99,7 @@ class Rollout(NamedTuple):
 class PPOState(NamedTuple):
     """What an iteration hands to the next."""
 
-    parameters: Parameters
+    parameters: Any
     optimizer: optax.OptState
 
 

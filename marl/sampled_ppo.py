@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from marl.learn import History, Metrics, Trajectory
-from marl.meta_ppo import check_finite, check_settings
+from marl.meta_ppo import PPOState, check_finite, check_settings
 from marl.ppo import clipped_surrogate, generalized_advantages
 from marl.sampled_shapers import Memory, Parameters, Policy
 from meta import Evolved
@@ -56,13 +56,6 @@ class SampledPPO:
             raise ValueError(
                 f"meta_ppo.minibatches: got {self.minibatches}; a divisor of the {self.batch_size} trials is needed"
             )
-
-
-class PPOState(NamedTuple):
-    """What an iteration hands to the next."""
-
-    parameters: Parameters
-    optimizer: optax.OptState
 
 
 class Trial(NamedTuple):
