@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from dataclasses import field
 from typing import Literal
 
@@ -46,8 +45,7 @@ class AttackConfig:
     """Environments that a victim plays at once."""
     message: str = "auto"
     """What is evolved: mlp, linear, echo, constant or table, with settings in brackets such as "mlp(hidden=[16])"; auto
-    is an echo in units of random play where the goal is harm, and mlp otherwise. Messages are scaled to 2 pi, or pi
-    where the goal is control, unless a setting says otherwise."""
+    is an echo in units of random play where the goal is harm, and mlp otherwise."""
     controller: str = "mlp(hidden=[32, 32])"
     """For control: what is said to a victim that no longer learns, about its observation and the goal."""
     message_size: int = 2
@@ -128,17 +126,12 @@ class AttackConfig:
         shape, spec = observation_shape(self.make_game()), self.message
         if spec == "auto":
             spec = f"echo(units={_units_of_play(self.environment)})" if self.goal == "harm" else "mlp"
-        return messages.make_message(spec, shape, self.message_size, self.scale)
+        return messages.make_message(spec, shape, self.message_size)
 
     def make_controller(self) -> Message:
         """For control: what is evolved beside it, a message about [o, goal]."""
         shape = observation_shape(GoalConditioned(self.make_game()))
-        return messages.make_message(self.controller, shape, self.message_size, self.scale)
-
-    @property
-    def scale(self) -> float:
-        """Of messages, as in the paper."""
-        return math.pi if self.goal == "control" else 2 * math.pi
+        return messages.make_message(self.controller, shape, self.message_size)
 
     def make_victim(self, game: Game) -> Learner:
         """The learner that is talked to, in the game as it sees it."""

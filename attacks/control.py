@@ -50,7 +50,7 @@ class Puppet(GoalConditioned):
     victim_state: Any
     victim: Learner = static(None)
     message_size: int = static(2)
-    scale: Scalar = math.pi
+    scale: Scalar = 2 * math.pi
 
     def __post_init__(self) -> None:
         GoalConditioned.__post_init__(self)
@@ -127,7 +127,7 @@ def train_puppet(
     schedule: Schedule,
     *,
     size: int = 2,
-    scale: Scalar = math.pi,
+    scale: Scalar = 2 * math.pi,
 ) -> tuple[Puppet, Life]:
     """A victim's life under a shaper, as `live`, and the game in which it is steered after it.
 
@@ -203,7 +203,7 @@ def control_trial(
     schedule: Schedule,
     *,
     size: int = 2,
-    scale: Scalar = math.pi,
+    scale: Scalar = 2 * math.pi,
 ) -> Callable[[Any, jax.Array], Outcome]:
     """The trial of a shaper and a controller together: fitness is the `goal_reward` after the victim's life.
 
@@ -267,7 +267,7 @@ def compare(
     make_controller: Callable[[Game], Learner] = controller_ppo,
     num_updates: int = 64,
     size: int = 2,
-    scale: Scalar = math.pi,
+    scale: Scalar = 2 * math.pi,
 ) -> Comparison:
     """Evolved control beside its baselines, on fresh victims; pure, to be compiled once.
 

@@ -178,7 +178,6 @@ def make_trial(
             config.make_victim,
             schedule,
             size=config.message_size,
-            scale=config.scale,
         )
     return train_time_trial(
         game,
@@ -234,7 +233,6 @@ def _evaluate_control(
             batch_size=at_once,
             num_updates=config.oracle_updates,
             size=config.message_size,
-            scale=config.scale,
         )
 
     program = jax.jit(spread(some, number), compiler_options=compiler_options())
@@ -263,7 +261,6 @@ def _evaluate_control(
             config.make_victim,
             config.schedule,
             size=config.message_size,
-            scale=config.scale,
         )
         goals = jax.vmap(puppet.reset)(jax.random.split(goal_key, NUM_GOALS))[1].goal
         return control.steer(play_key, puppet, control.speaker(controller), words["controller"], goals)

@@ -142,14 +142,13 @@ MESSAGES: dict[str, Callable[..., Message]] = {
 }
 
 
-def make_message(spec: str, obs_shape: Sequence[int], size: int, scale: float = 2 * math.pi) -> Message:
+def make_message(spec: str, obs_shape: Sequence[int], size: int) -> Message:
     """A message function from its name, or its name with settings: `mlp`, `mlp(hidden=[16], scale=3.14)`.
 
     Args:
       spec: mlp, linear, echo, constant or table.
       obs_shape: of what it is about.
       size: entries of a message.
-      scale: where the spec has none.
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
@@ -160,7 +159,7 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, scale: float = 
         if not fits(value):
             raise ValueError(f"message: {name}: {setting}: got {value!r}; {kind} is needed")
     try:
-        return MESSAGES[name](obs_shape, size, **{"scale": scale} | settings)
+        return MESSAGES[name](obs_shape, size, **settings)
     except (TypeError, ValueError) as error:
         raise ValueError(f"message: {name}: {first_line(error)}") from None
 
