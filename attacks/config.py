@@ -121,12 +121,16 @@ class AttackConfig:
         """The bare game."""
         return make_game(self.environment)
 
+    @property
+    def message_spec(self) -> str:
+        """What is evolved, with auto in full."""
+        if self.message != "auto":
+            return self.message
+        return f"echo(units={_units_of_play(self.environment)})" if self.goal == "harm" else "mlp"
+
     def make_message(self) -> Message:
         """What is evolved."""
-        shape, spec = observation_shape(self.make_game()), self.message
-        if spec == "auto":
-            spec = f"echo(units={_units_of_play(self.environment)})" if self.goal == "harm" else "mlp"
-        return messages.make_message(spec, shape, self.message_size)
+        return messages.make_message(self.message_spec, observation_shape(self.make_game()), self.message_size)
 
     def make_controller(self) -> Message:
         """For control: what is evolved beside it, a message about [o, goal]."""

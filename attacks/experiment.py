@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable
@@ -63,7 +64,8 @@ def attack(
     found = [jax.tree.map(np.asarray, stage.parameters) for stage in stages]
     chosen = _best(config, jax.random.fold_in(key, _FRESH - 3), found, console) if len(found) > 1 else 0
     parameters = found[chosen]
-    tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)})
+    kept = configs.plain(dataclasses.replace(config, message=config.message_spec))
+    tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": kept})
     evaluate = _evaluate_control if config.goal == "control" else _evaluate_talk
     result, files = evaluate(config, jax.random.fold_in(key, _FRESH), parameters, run.figures, console)
     trained = sum(_trials(config, evolution) for evolution, _ in config.stages)
@@ -73,6 +75,7 @@ def attack(
         "environment": config.environment,
         "goal": config.goal,
         "victim": config.victim,
+        "message": config.message_spec,
         "num_victims": config.num_victims,
         **result,
         "seed": config.seed,
@@ -301,6 +304,7 @@ def _trials(config: AttackConfig, evolution: Evolution) -> int:
 def print_header(console: Console, config: AttackConfig) -> None:
     """What is going to happen, and how much of it."""
     console.print(f"{config.environment}: {config.goal} {config.victim}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"message: {config.message_spec}")
     total = 0
     for evolution, num_updates in config.stages:
         victims, steps = _trials(config, evolution), num_updates * config.steps_per_update * config.num_envs

@@ -1,13 +1,16 @@
 """`python -m attacks.act`, and what it writes."""
 
+import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 import games
+from attacks.config import AttackConfig
 from attacks.experiment import load_adversary
 from games import Game, registry
 
@@ -67,6 +70,17 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path)
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert picture.n_frames > 100
+
+
+def test_what_auto_stands_for():
+    config = AttackConfig(goal="harm")
+    units = np.array(eval(config.message_spec.removeprefix("echo(units=").removesuffix(")")))
+    # CartPole's first state is uniform within 0.05; in random play all but the position go far from it.
+    assert (units > [0.03, 0.3, 0.06, 0.4]).all()
+    assert (units < [0.2, 0.8, 0.12, 1.1]).all()
+    assert config.make_message().init(jax.random.key(0)).shape == (4,)
+    assert dataclasses.replace(config, goal="help").message_spec == "mlp"
+    assert dataclasses.replace(config, message="linear").message_spec == "linear"
 
 
 @pytest.mark.parametrize(
