@@ -130,7 +130,8 @@ class AttackConfig:
 
     def make_message(self) -> Message:
         """What is evolved."""
-        return messages.make_message(self.message_spec, observation_shape(self.make_game()), self.message_size)
+        shape = observation_shape(self.make_game())  # says what is wrong with a game before it is played
+        return messages.make_message(self.message_spec, shape, self.message_size)
 
     def make_controller(self) -> Message:
         """For control: what is evolved beside it, a message about [o, goal]."""
