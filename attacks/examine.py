@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -169,12 +168,11 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
     for part, title in (("transfer", "victim"), ("defences", "defence")):
         if not found[part]:
             continue
-        table = Table(title, "in silence", "under messages", "difference", "of the attack's", box=None)
-        whole = next(iter(found[part].values()))["difference"]["mean"]
+        table = Table(title, "in silence", "under messages", "difference", "standard errors", box=None)
         for name, row in found[part].items():
             silent, evolved, difference = (_with_error(row[key]) for key in ("silent", "evolved", "difference"))
-            share = row["difference"]["mean"] / whole if whole else math.nan
-            table.add_row(name, silent, evolved, difference, f"{share:.0%}" if math.isfinite(share) else "-")
+            mean, error = row["difference"].values()
+            table.add_row(name, silent, evolved, difference, f"{abs(mean) / error:.1f}" if error else "-")
         console.print(table)
     say(console, f"{found['num_victims']} fresh victims of each kind; ± one standard error")
 
