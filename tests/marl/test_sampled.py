@@ -108,7 +108,7 @@ class InNumPy:
                 hidden.append(h)
                 if self.gated:
                     m = self.gru("meta", np.maximum(self.layer("survey", seen), 0), self.mixed(m))
-                    following = sigmoid(self.layer("condition", m))
+                    following = sigmoid(2 + self.layer("condition", m))
                     h, m = np.where(ended, 0, h), m if self.whole_trial else np.where(ended, 0, m)
                 elif not self.whole_trial:
                     h = np.where(ended, 0, h)
@@ -153,7 +153,7 @@ def test_the_condition_is_of_the_last_step_before_the_episode(name, replays):
     np.testing.assert_array_equal(condition[0], 1)
     np.testing.assert_array_equal(condition, np.broadcast_to(condition[:, :1], condition.shape))
     for episode in range(1, EPISODES):
-        expected = sigmoid(m[episode - 1, -1] @ p["condition_w"] + p["condition_b"])
+        expected = sigmoid(2 + m[episode - 1, -1] @ p["condition_w"] + p["condition_b"])
         np.testing.assert_allclose(condition[episode, 0], expected, atol=1e-6)
 
 
