@@ -130,7 +130,15 @@ def _section(part: Part, found: dict[str, Any]) -> Section:
         for opponent, played in found["against"].items()
     ]
     others = table(["against", "shaper", "s.e.", "opponent", "s.e."], rows)
-    wanted = ("learning.png", "own_coins.png", "states.png", "opponents.png", "evolution.png", "episodes.gif")
+    wanted = (
+        "learning.png",
+        "own_coins.png",
+        "states.png",
+        "cooperation.png",
+        "opponents.png",
+        "evolution.png",
+        "episodes.gif",
+    )
     files = [part.path / "figures" / file for file in wanted if (part.path / "figures" / file).is_file()]
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in files]
     config = part.config
@@ -139,3 +147,12 @@ def _section(part: Part, found: dict[str, Any]) -> Section:
 
 
 SEATS = ("shaper", "opponent")
+FIGURES = (  # those that a game has
+    "learning.png",
+    "own_coins.png",
+    "states.png",
+    "cooperation.png",
+    "opponents.png",
+    "evolution.png",
+    "episodes.gif",
+)

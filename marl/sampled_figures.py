@@ -92,7 +92,7 @@ def draw_evolution(folder: Path, metrics: dict[str, np.ndarray]) -> Path:
 
 
 def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers: int) -> list[Path]:
-    """Draws what the game counts: shares of own coins, or how often each state of a repeated dilemma is visited.
+    """Draws what the game counts: own coins, cooperation, or how often each state of a repeated dilemma is visited.
 
     Args:
       folder: where to.
@@ -101,24 +101,29 @@ def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers
       num_shapers: how many of the players are shapers.
 
     Returns:
-      The files; none for a game that counts neither.
+      The files; none for a game that counts nothing of it.
     """
     files, shaped, naive = [], groups[opponent], groups["naive"]
-    if "own_coin" in shaped.counts:
-        figure, axes = new_axes("episode", "own coins of those taken")
-        for played, seat, color, label, style in (
-            (shaped, 0, ORANGE, "shaper", "-"),
-            (shaped, -1, BLUE, _name(opponent), "-"),
-            (naive, 0, GREY, "learners alone", "--"),
+    first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
+    states = [name for name in shaped.counts if set(name) <= {"C", "D"} and len(name) > 1]
+    for name, label, counted in (
+        ("own_coins", "own coins of those taken", "own_coin"),
+        ("cooperation", "cooperation (the first action)", "cooperation"),
+    ):
+        if counted not in shaped.counts or (states and name == "cooperation"):  # the states tell more
+            continue
+        figure, axes = new_axes("episode", label)
+        for played, seats, color, who, style in (
+            (shaped, first, ORANGE, "shaper", "-"),
+            (shaped, others, BLUE, _name(opponent), "-"),
+            (naive, first, GREY, "learners alone", "--"),
         ):
-            own, other = (played.counts[name][..., seat].mean(0) for name in ("own_coin", "other_coin"))
-            share = np.where(own + other > 0, own / np.maximum(own + other, 1e-9), 0.5)
-            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=label, linewidth=1.6)
+            share = share_of_occasions(counted, {key: x[seats] for key, x in played.counts.items()})
+            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=who, linewidth=1.6)
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_ylim(-0.02, 1.02)
         axes.legend(**BELOW)
-        files.append(save_figure(figure, folder / "own_coins.png"))
-    states = [name for name in shaped.counts if set(name) <= {"C", "D"} and len(name) > 1]
+        files.append(save_figure(figure, folder / f"{name}.png"))
     if states:
         figure, axes = new_axes("episode", "share of rounds")
         for i, state in enumerate(states):
@@ -130,6 +135,22 @@ def draw_counts(folder: Path, groups: dict[str, Any], opponent: str, num_shapers
         axes.legend(**BELOW | {"ncols": 4})
         files.append(save_figure(figure, folder / "states.png"))
     return files
+
+
+def share_of_occasions(counted: str, counts: dict[str, np.ndarray]) -> np.ndarray:
+    """How much of the coins taken, of the meetings where players meet at times, or of the steps was of one kind.
+
+    Args:
+      counted: the kind, `own_coin` or `cooperation`.
+      counts: what the game counted, `[trials, episodes, players]`.
+
+    Returns:
+      A share in each episode, over all trials and players; NaN where there was no occasion.
+    """
+    part = counts[counted]
+    whole = part + counts["other_coin"] if counted == "own_coin" else counts.get("interactions", np.ones_like(part))
+    part, whole = part.mean((0, -1)), whole.mean((0, -1))
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
 
 
 def _name(opponent: str) -> str:

@@ -25,6 +25,7 @@ from marl import reproduce_shaper, sampled_experiment, tensors
 from marl.sampled import play_sampled
 from marl.sampled_config import SampledConfig
 from marl.sampled_experiment import Played, analyse, load_shaper, own_coin_share
+from marl.sampled_figures import share_of_occasions
 
 TINY = {
     "environment": "ipd(episode_length=4)",
@@ -265,6 +266,15 @@ def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
     gain = analyse({"random": same, "naive": same}, config)["gain_over_naive"]
     assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
+
+
+def test_shares_are_of_the_occasions_that_there_were():
+    met = np.array([[[0.5], [0.0]], [[0.25], [0.0]]])  # [trials, episodes, players]
+    counts = {"cooperation": np.array([[[0.4], [0.0]], [[0.2], [0.0]]])}
+    np.testing.assert_allclose(share_of_occasions("cooperation", counts), [0.3, 0.0])
+    np.testing.assert_allclose(share_of_occasions("cooperation", counts | {"interactions": met}), [0.8, np.nan])
+    coins = {"own_coin": np.array([[[0.3, 0.1]]]), "other_coin": np.array([[[0.1, 0.0]]])}
+    np.testing.assert_allclose(share_of_occasions("own_coin", coins), [0.8])
 
 
 def test_shares_of_own_coins_are_of_the_whole_trial():
