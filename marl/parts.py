@@ -128,8 +128,11 @@ def say(console: Console, words: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds or minutes, as words."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    """Seconds, minutes, hours or days, as words."""
+    for unit, length, many in (("s", 1, 90), ("min", 60, 240), ("h", 3600, 72)):
+        if seconds < many * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:,.0f} days"
 
 
 def _keys(config: ShapingConfig) -> jax.Array:

@@ -14,7 +14,7 @@ import configs
 from marl.claims import Claim, Section, number, table
 from marl.parts import Job, duration, open_run, say
 from marl.sampled_config import SampledConfig
-from marl.sampled_experiment import train, train_and_evaluate
+from marl.sampled_experiment import measure, train_and_evaluate
 from marl.sampled_ppo import SampledPPO
 from meta import Evolution
 
@@ -26,8 +26,6 @@ ABLATIONS = {  # of the first game
 }
 EXTORTION = -0.75  # in the prisoner's dilemma, where cooperation is -1
 MARGIN = 3.0  # standard errors
-MEASURED_GENERATIONS = 3
-SECONDS_TO_DRAW = 10.0
 
 
 class Part(NamedTuple):
@@ -75,21 +73,10 @@ def make_jobs(parts: Sequence[Part], console: Console) -> list[Job]:
     games = {part.game: part.config for part in reversed(left)}  # the first of each
     if games:
         say(console, "measuring the speed of this machine, half a minute for each game")
-    speeds, compiling = {}, {}
-    for game, config in games.items():
-        evolution = dataclasses.replace(config.evolution, generations=MEASURED_GENERATIONS)
-        found = train(dataclasses.replace(config, evolution=evolution))
-        steps = MEASURED_GENERATIONS * config.trials_per_generation * config.steps_of_a_trial
-        speeds[game], compiling[game] = steps / found.seconds_to_run, found.seconds_to_compile
+    speeds = {game: measure(config) for game, config in games.items()}
 
     def seconds(part: Part) -> float:
-        if part not in left:
-            return 0.0
-        config = part.config
-        trained = config.generations * config.trials_per_generation
-        judged = config.evaluation_trials * (2 + len(config.unseen))
-        running = (trained + judged) * config.steps_of_a_trial / speeds[part.game]
-        return running + (3 + len(config.unseen)) * compiling[part.game] + SECONDS_TO_DRAW
+        return speeds[part.game].seconds(part.config) if part in left else 0.0
 
     jobs = [Job(part.path, seconds(part), lambda part=part: _run(part, console)) for part in parts]  # type: ignore[misc]
     if left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import textwrap
@@ -22,7 +23,7 @@ from games import Game
 from games.drawing import save_gif
 from marl import report, sampled_figures, tensors
 from marl.learn import History
-from marl.parts import say
+from marl.parts import duration, say
 from marl.sampled import play_sampled, sampled_trial
 from marl.sampled_config import SampledConfig
 from marl.sampled_ppo import sampled_ppo
@@ -34,6 +35,10 @@ from meta.progress import Progress
 
 SHAPER_FILE = "shaper.safetensors"
 AT_ONCE = 32  # trials of an evaluation that are played together on a device
+LONG = 2e9  # environment steps of a run that is measured beforehand, for its first generation may take an hour
+MEASURED_GENERATIONS = 3
+MEASURED_STEPS = 2.5e6  # of a generation, or a little more
+SECONDS_TO_DRAW = 10.0
 MOMENTS = ("early", "middle", "late")  # episodes in the GIF
 
 
@@ -67,6 +72,39 @@ def train(config: SampledConfig, *, store: Store | None = None, report: Report |
         return sampled_ppo(play, policy, key, config.meta_ppo, num_shapers=number, store=store, report=report)
     trial = sampled_trial(game, policy, opponents, **config.lengths)
     return evolve(trial, policy.init, key, config.evolution, num_trials=config.trials, store=store, report=report)
+
+
+class Speed(NamedTuple):
+    """How fast this machine is with a config."""
+
+    steps_per_second: float  # of the environments
+    seconds_to_compile: float
+
+    def seconds(self, config: SampledConfig) -> float:
+        """How long a config like that which was measured will take, with its evaluation, roughly."""
+        played = config.generations * config.trials_per_generation
+        judged = config.evaluation_trials * (2 + len(config.unseen))
+        running = (played + judged) * config.steps_of_a_trial / self.steps_per_second
+        return running + (3 + len(config.unseen)) * self.seconds_to_compile + SECONDS_TO_DRAW
+
+
+def measure(config: SampledConfig) -> Speed:
+    """From some generations of short trials, of as many candidates as are played at once."""
+    evolution = config.evolution
+    at_once = min(
+        evolution.population_size, (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
+    )
+    episode = at_once * config.trials * config.episode_length * config.num_envs
+    short = dataclasses.replace(
+        config,
+        unseen=(),
+        episodes=min(config.episodes, math.ceil(MEASURED_STEPS / episode)),
+        evolution=dataclasses.replace(evolution, generations=MEASURED_GENERATIONS, population_size=at_once),
+        meta_ppo=dataclasses.replace(config.meta_ppo, iterations=MEASURED_GENERATIONS),
+    )
+    found = train(short)
+    steps = MEASURED_GENERATIONS * short.trials_per_generation * short.steps_of_a_trial
+    return Speed(steps / found.seconds_to_run, found.seconds_to_compile)
 
 
 def train_and_evaluate(
@@ -270,6 +308,11 @@ def print_header(console: Console, config: SampledConfig) -> None:
     total = config.generations * config.trials_per_generation * steps
     evaluation = config.evaluation_trials * (2 + len(config.unseen)) * steps
     say(console, f"{total / 1e6:,.0f} M environment steps, then {evaluation / 1e6:,.0f} M in fresh trials")
+    if total > LONG and not console.quiet:
+        say(console, "measuring the speed of this machine")
+        speed = measure(config)
+        pace = f"{speed.steps_per_second / 1e6:.2f} M steps/s"
+        say(console, f"{pace}: the whole run takes about {duration(speed.seconds(config))} on this machine")
 
 
 def print_result(

@@ -24,7 +24,7 @@ import marl
 from marl import reproduce_shaper, sampled_experiment, tensors
 from marl.sampled import play_sampled
 from marl.sampled_config import SampledConfig
-from marl.sampled_experiment import Played, analyse, load_shaper, own_coin_share
+from marl.sampled_experiment import Played, Speed, analyse, load_shaper, own_coin_share
 from marl.sampled_figures import share_of_occasions
 
 TINY = {
@@ -266,6 +266,14 @@ def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
     gain = analyse({"random": same, "naive": same}, config)["gain_over_naive"]
     assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
+
+
+def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
+    # 5,000 generations of 1,000 trials of 20,000 steps and six evaluations of 256, at a million steps a second.
+    monkeypatch.setattr(sampled_experiment, "measure", lambda config: Speed(1e6, 10.0))
+    console = Console(file=io.StringIO(), width=200)
+    sampled_experiment.print_header(console, configs.load(SampledConfig, "mfos", "ipd_sampled_paper"))
+    assert "1.00 M steps/s: the whole run takes about 28 h on this machine" in console.file.getvalue()  # 100,111 s
 
 
 def test_shares_are_of_the_occasions_that_there_were():
