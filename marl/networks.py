@@ -173,9 +173,7 @@ class _FeedForward(nn.Module):
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
         activate = _ACTIVATIONS[self.activation]
         if self.channels:
-            convolution = nn.Conv(
-                self.channels, (3, 3), padding="VALID", kernel_init=nn.initializers.orthogonal(2**0.5)
-            )
+            convolution = nn.Conv(self.channels, (3, 3), padding="VALID", kernel_init=orthogonal(2**0.5))
             obs = activate(convolution(obs))
         obs = _flat(obs, len(self.obs_shape))
 

@@ -2,6 +2,7 @@
 
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -329,6 +330,13 @@ def test_orthogonal_matrices_are_drawn_evenly():
     angles = np.sort((np.arctan2(drawn[:, 0, 1], drawn[:, 0, 0]) / (2 * np.pi)) % 1)
     # Kolmogorov's statistic: above 1.95 / sqrt(n) in one of a thousand such tests.
     assert abs(angles - np.arange(4000) / 4000).max() < 1.95 / 4000**0.5
+
+
+def test_no_network_begins_with_a_decomposition_of_lapack():
+    """Of a population of them, batched, it can wait for ever on two cores."""
+    assert " qr[" in str(jax.make_jaxpr(lambda key: nn.initializers.orthogonal()(key, (3, 3)))(jax.random.key(0)))
+    for network in (feed_forward((4,), 2), convolutional((10, 10, 4), 2), recurrent((4,), 2)):
+        assert " qr[" not in str(jax.make_jaxpr(network.init)(jax.random.key(0)))
 
 
 def test_a_memory_needs_the_number_of_environments():
