@@ -49,9 +49,9 @@ def environment(cache):
 def command(environment):
     """Runs `python -m marl.mfos ...` as a user would: (exit status, stdout, stderr)."""
 
-    def run(*arguments: str, cwd: Path, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    def run(*arguments: str, cwd: Path, prefix: tuple[str, ...] = (), timeout: float = 300):
         line = [*prefix, sys.executable, "-m", "marl.mfos", *arguments]
-        return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+        return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout)
 
     return run
 
