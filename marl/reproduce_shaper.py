@@ -26,6 +26,16 @@ ABLATIONS = {  # of the first game
 }
 EXTORTION = -0.75  # in the prisoner's dilemma, where cooperation is -1
 MARGIN = 3.0  # standard errors
+SEATS = ("shaper", "opponent")
+FIGURES = (  # those that a game has
+    "learning.png",
+    "own_coins.png",
+    "states.png",
+    "cooperation.png",
+    "opponents.png",
+    "evolution.png",
+    "episodes.gif",
+)
 
 
 class Part(NamedTuple):
@@ -117,29 +127,8 @@ def _section(part: Part, found: dict[str, Any]) -> Section:
         for opponent, played in found["against"].items()
     ]
     others = table(["against", "shaper", "s.e.", "opponent", "s.e."], rows)
-    wanted = (
-        "learning.png",
-        "own_coins.png",
-        "states.png",
-        "cooperation.png",
-        "opponents.png",
-        "evolution.png",
-        "episodes.gif",
-    )
-    files = [part.path / "figures" / file for file in wanted if (part.path / "figures" / file).is_file()]
+    files = [part.path / "figures" / file for file in FIGURES if (part.path / "figures" / file).is_file()]
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in files]
     config = part.config
     text = f"`{config.shaper}` against `{config.opponent}` in `{config.environment}`; {found['num_trials']} trials."
     return Section(name.replace("-", ": ", 1), text, claims, [others], pictures)
-
-
-SEATS = ("shaper", "opponent")
-FIGURES = (  # those that a game has
-    "learning.png",
-    "own_coins.png",
-    "states.png",
-    "cooperation.png",
-    "opponents.png",
-    "evolution.png",
-    "episodes.gif",
-)
