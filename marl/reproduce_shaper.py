@@ -20,7 +20,7 @@ from meta import Evolution
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")
-ABLATIONS = {  # of the first game
+ABLATIONS = {  # in the first game
     "no-context": "shaper(memory='episode')",
     "no-averaging": "shaper(averaging=False)",
 }
@@ -47,12 +47,12 @@ class Part(NamedTuple):
 
 
 def make_parts(folder: Path, *, games: Sequence[str], seed: int, fast: bool) -> list[Part]:
-    """The trainings, in their order: every shaper in every game, the ablations in the first, two shapers of three."""
+    """The trainings, in their order: every shaper in every game, ablations in the first, two shapers of three."""
     parts = []
     for game in games:
         preset = dataclasses.replace(configs.load(SampledConfig, "mfos", game), seed=seed)
         kinds: dict[str, dict[str, Any]] = {name: {"shaper": name} for name in SHAPERS}
-        if game == games[0]:
+        if game == GAMES[0]:
             kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}
         if preset.make_game().num_agents > 2:
             kinds["two-shapers"] = {"num_shapers": 2}
