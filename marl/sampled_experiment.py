@@ -339,4 +339,5 @@ def print_result(
 def _words(value: dict[str, float | None]) -> str:
     if value["mean"] is None or value["standard_error"] is None:
         return "not finite"
-    return f"{value['mean']:.3f} ± {value['standard_error']:.3f}"
+    digits = max(3, -math.floor(math.log10(value["standard_error"] or 1)))  # one of the error at least
+    return f"{value['mean']:.{digits}f} ± {value['standard_error']:.{digits}f}"
