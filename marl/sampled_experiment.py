@@ -91,9 +91,8 @@ class Speed(NamedTuple):
 def measure(config: SampledConfig) -> Speed:
     """From some generations of short trials, of as many candidates as are played at once."""
     evolution = config.evolution
-    at_once = min(
-        evolution.population_size, (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
-    )
+    at_once = (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
+    at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
     episode = at_once * config.trials * config.episode_length * config.num_envs
     short = dataclasses.replace(
         config,

@@ -26,6 +26,8 @@ from marl.sampled import play_sampled
 from marl.sampled_config import SampledConfig
 from marl.sampled_experiment import Played, Speed, analyse, load_shaper, own_coin_share
 from marl.sampled_figures import share_of_occasions
+from marl.sampled_ppo import SampledPPO
+from meta import Evolution, Evolved
 
 TINY = {
     "environment": "ipd(episode_length=4)",
@@ -266,6 +268,21 @@ def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
     gain = analyse({"random": same, "naive": same}, config)["gain_over_naive"]
     assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
+
+
+def test_the_speed_is_measured_of_as_many_candidates_as_are_played_at_once(monkeypatch):
+    asked = []
+    trained = Evolved(*[None] * len(Evolved._fields))._replace(seconds_to_run=2.0, seconds_to_compile=7.0)
+    monkeypatch.setattr(sampled_experiment, "train", lambda config: asked.append(config) or trained)
+    evolution = Evolution(population_size=100, generations=9, chunk_size=5)
+    config = SampledConfig(**TINY | {"episodes": 70_000, "evolution": evolution, "meta_ppo": SampledPPO()})
+    speed = sampled_experiment.measure(config)
+    (short,) = asked
+    members = 5 * len(jax.local_devices())
+    assert short.evolution.population_size == members + members % 2  # candidates come in pairs
+    steps = short.trials_per_generation * short.steps_of_a_trial
+    assert 2.5e6 <= steps < 2.5e6 + short.evolution.population_size * 4 * 12  # an episode more at most
+    assert (speed.steps_per_second, speed.seconds_to_compile) == (3 * steps / 2.0, 7.0)
 
 
 def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
