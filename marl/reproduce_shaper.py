@@ -24,6 +24,7 @@ ABLATIONS = {  # in the first game
     "no-context": "shaper(memory='episode')",
     "no-averaging": "shaper(averaging=False)",
 }
+TWO_SHAPERS_SIGMA = 0.5  # with less they cooperate with each other, and the learner defects against both
 EXTORTION = -0.75  # in the prisoner's dilemma, where cooperation is -1
 MARGIN = 3.0  # standard errors
 SEATS = ("shaper", "opponent")
@@ -55,7 +56,8 @@ def make_parts(folder: Path, *, games: Sequence[str], seed: int, fast: bool) -> 
         if game == GAMES[0]:
             kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}
         if preset.make_game().num_agents > 2:
-            kinds["two-shapers"] = {"num_shapers": 2}
+            wide = dataclasses.replace(preset.evolution, sigma=TWO_SHAPERS_SIGMA)
+            kinds["two-shapers"] = {"num_shapers": 2, "evolution": wide}
         for name, changes in kinds.items():
             config = dataclasses.replace(preset, **changes)
             parts.append(Part(game, small(config) if fast else config, folder / f"{game}-{name}"))
