@@ -34,7 +34,7 @@ def test_against_a_fixed_strategy_the_best_reply_is_found(opponent, shaper_retur
 
 @pytest.mark.parametrize("shaper", ["shaper", "mfos"])
 def test_a_shaper_extorts_a_learner_that_samples(shaper, command, tmp_path):
-    """Cooperation is worth -1 and mutual defection -2; with this seed ranks of fitness once stood at defection."""
+    """Cooperation is worth -1 and mutual defection -2; by ranks M-FOS was at defection with this seed for long."""
     arguments = ["ipd_sampled", "--shaper", shaper, "--seed=2", "--unseen", "--out", "run", "--quiet"]
     assert command(*arguments, cwd=tmp_path, timeout=3600).returncode == 0
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
