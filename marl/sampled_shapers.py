@@ -140,9 +140,10 @@ def mfos(
         h <- GRU_a(x_a, h),   outputs = W_a (c h) + b_a
 
     with x_m and x_a from the observation by layers of their own. c is 1 in the first episode, and nearly so at the
-    beginning of a search, as the gates of other units are. (By ranks of fitness two searches with half-closed ones stood
-    at mutual defection for 80 and for all 200 generations, and of two with open ones one left after 28, one not by 70:
-    too few to tell how much it helps.) The meta-memory m reads every step and lives for the whole trial; h lives for an episode.
+    beginning of a search, as the gates of other units are. (By ranks of fitness, two searches with half-closed ones
+    stood at mutual defection for 80 and for all 200 generations; of two with open ones one left after 28, one not by
+    70: too few to tell how much it helps.) The meta-memory m reads every step and lives for the whole trial; h lives
+    for an episode.
 
     Args:
       game: what is played.
