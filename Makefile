@@ -1,20 +1,35 @@
 # `make ipd` and `make test` need Python 3.11 or newer with pip, and nothing else.
 PYTHON ?= python3
+# The versions that are installed: `make CONSTRAINTS=` takes the newest of everything.
+CONSTRAINTS ?= -c constraints.txt
 BIN := .venv/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: ipd test lint slow benchmark clean
+.PHONY: ipd test tests test-fast lint hooks slow benchmark clean
 
 ipd: .venv/installed
 	$(BIN)/python -m marl.mfos ipd
 
-test: .venv/tested lint
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+test: lint tests
+
+tests: .venv/tested
+	$(PYTEST)
+
+# Two minutes for whoever changes something, the start included: as many tests as there is time for, by what they took
+# when they last ran.
+test-fast: .venv/tested
+	$(PYTEST) --fast 95
 
 lint: .venv/tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+hooks: .venv/tested
+	$(INSTALL) -e ".[test,hooks]"
+	$(BIN)/pre-commit install
 
 slow: .venv/tested
 	$(BIN)/python -m pytest -m slow
@@ -30,11 +45,11 @@ benchmark: .venv/tested
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed: make PYTHON=...' if sys.version_info < (3, 11) else 0)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(INSTALL) -e .
 	touch $@
 
 .venv/tested: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
+	$(INSTALL) -e ".[test]"
 	touch $@
 
 clean:

@@ -1,1 +1,57 @@
-"""Who whispers: adversaries that append messages to what a learner sees. `python -m attacks.act cartpole`."""
+"""Who whispers: messages to a learner, evolved over its whole training to harm, help or control it."""
+
+from attacks.control import (
+    Comparison,
+    Puppet,
+    control_trial,
+    controller_ppo,
+    goal_reward,
+    oracle,
+    speaker,
+    train_puppet,
+)
+from attacks.defences import (
+    DEFENCES,
+    Defence,
+    ensemble,
+    input_decay,
+    input_noise,
+    masking,
+    message_dropout,
+    seeing,
+    undefended,
+)
+from attacks.messages import Message, constant, echo, linear, make_message, mlp, table
+from attacks.trials import Life, Schedule, life_of, live, train_time_trial
+
+__all__ = [
+    "DEFENCES",
+    "Comparison",
+    "Defence",
+    "Life",
+    "Message",
+    "Puppet",
+    "Schedule",
+    "constant",
+    "control_trial",
+    "controller_ppo",
+    "echo",
+    "ensemble",
+    "goal_reward",
+    "input_decay",
+    "input_noise",
+    "life_of",
+    "linear",
+    "live",
+    "make_message",
+    "masking",
+    "message_dropout",
+    "mlp",
+    "oracle",
+    "seeing",
+    "speaker",
+    "table",
+    "train_puppet",
+    "train_time_trial",
+    "undefended",
+]

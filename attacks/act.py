@@ -6,55 +6,24 @@ PRESET is one of the presets below or the path of a YAML file. A stopped run goe
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-import time
-from collections.abc import Sequence
-from pathlib import Path
 
-STARTED = time.perf_counter()
+from attacks.config import AttackConfig, checked
+from attacks.experiment import attack_and_show
+from meta.runs import command
 
-from rich.console import Console  # noqa: E402
+COMMAND = command.Command(
+    program="python -m attacks.act",
+    description=__doc__ or "",
+    config=AttackConfig,
+    prepare=checked,
+    run=attack_and_show,
+    name=lambda preset, config: f"{preset}-{config.goal}-{config.seed}",
+    presets="act",
+    all_cores=True,
+)
 
-from attacks import experiment  # noqa: E402
-from attacks.config import AttackConfig  # noqa: E402
-from marl import command  # noqa: E402
-from meta import RunDirectory  # noqa: E402
-from meta.devices import use_all_cores  # noqa: E402
-
-
-@dataclasses.dataclass(frozen=True)
-class Options(AttackConfig):
-    """A config and what is said about this run alone."""
-
-    out: str = ""
-    """Directory to write to; a new one under runs/ if empty."""
-    quiet: bool = False
-    """Show neither progress nor tables."""
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status."""
-    use_all_cores()
-    return command.main(
-        command.Command(
-            program="python -m attacks.act",
-            description=(__doc__ or "").strip(),
-            presets="act",
-            config=AttackConfig,
-            options=Options,
-            name=lambda preset, config: f"{Path(preset).stem}-{config.goal}-{config.seed}",
-            run=_run,
-        ),
-        arguments,
-    )
-
-
-def _run(config: AttackConfig, run: RunDirectory, console: Console) -> None:
-    experiment.print_header(console, config)
-    summary, files = experiment.attack(config, run, console, started=STARTED)
-    experiment.print_result(console, config, summary, run.path, files)
-
+main = COMMAND.main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command.leave(main(sys.argv[1:]))

@@ -10,16 +10,17 @@ from typing import Literal
 import jax
 import numpy as np
 
+import configs
 from attacks import messages
 from attacks.control import Puppet
 from attacks.messages import Message
 from attacks.trials import Schedule
 from games import Game, rollout
-from games.cheap_talk import CheapTalk, observation_shape
-from games.goals import GoalConditioned
-from marl.deep_learners import make_learner
-from marl.learn import Learner
-from marl.specs import make_game
+from games.registry import make_game
+from games.wrappers.cheap_talk import CheapTalk, observation_shape
+from games.wrappers.goals import GoalConditioned
+from marl.core.learn import Learner
+from marl.learners.registry import make_learner
 from meta import Evolution
 
 Goal = Literal["harm", "help", "control"]
@@ -36,7 +37,7 @@ class AttackConfig:
     victim: str = (
         "ppo(hidden=[32, 32], shared=True, learning_rate=0.005, epochs=16, minibatches=1, normalize_observations=True)"
     )
-    """The learner that is talked to: ppo, a2c or dqn, with settings in brackets."""
+    """The learner that is talked to: ppo, a2c, dqn or another learner of sampled games, with settings in brackets."""
     num_updates: int = 32
     """Learning steps in a victim's life."""
     steps_per_update: int = 256
@@ -75,29 +76,23 @@ class AttackConfig:
     """For control: learning steps of the PPO controllers that the evolved one is compared with."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("num_updates", 1),
-            ("steps_per_update", 1),
-            ("num_envs", 1),
-            ("message_size", 1),
-            ("trials", 1),
-            ("evaluation_episodes", 1),
-            ("evaluation_steps", 1),
-            ("num_victims", 2),
-            ("warm_up_updates", 0),
-            ("oracle_updates", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: got {getattr(self, name)}; a whole number of at least {least} is needed")
+        configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1, trials=1)
+        configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1)
+        configs.check_least(self, warm_up_updates=0)
         if self.evaluation_episodes % self.num_envs:
             got = f"evaluation_episodes: got {self.evaluation_episodes}"
             raise ValueError(f"{got}; a multiple of num_envs, {self.num_envs}, is needed")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**32 - 1 is needed")
-        victim = self.make_victim(CheapTalk(self.make_game(), None, self.make_message().speak, self.message_size))
-        if self.goal == "control":
-            Puppet(self.make_game(), None, victim)
-            self.make_controller()
+        configs.check_seed(self.seed)
+        if self.goal == "control" and self.fitness == "training":
+            raise ValueError("fitness: got 'training'; end is needed with the goal control, which comes after it")
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing, as the others are, with the reason."""
+        idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
+        if self.goal != "control":
+            idle |= dict.fromkeys(("controller", "oracle_updates"), f"with the goal {self.goal}; it is for control")
+        return idle
 
     @property
     def schedule(self) -> Schedule:
@@ -136,11 +131,25 @@ class AttackConfig:
     def make_controller(self) -> Message:
         """For control: what is evolved beside it, a message about [o, goal]."""
         shape = observation_shape(GoalConditioned(self.make_game()))
-        return messages.make_message(self.controller, shape, self.message_size)
+        return messages.make_message(self.controller, shape, self.message_size, field="controller")
 
     def make_victim(self, game: Game) -> Learner:
         """The learner that is talked to, in the game as it sees it."""
-        return make_learner(self.victim, game, num_envs=self.num_envs, num_updates=self.num_updates)
+        return make_learner(self.victim, game, num_updates=self.num_updates, field="victim")
+
+
+def checked(config: AttackConfig) -> AttackConfig:
+    """The config, of which the victim and what is evolved are known to fit the game.
+
+    Raises:
+      ValueError: if they do not.
+    """
+    game = config.make_game()
+    victim = config.make_victim(CheapTalk(game, None, config.make_message().speak, config.message_size))
+    if config.goal == "control":
+        Puppet(game, None, victim)
+        config.make_controller()
+    return config
 
 
 def observations_of_play(game: Game) -> np.ndarray:

@@ -13,15 +13,15 @@ from flax import struct
 from attacks.messages import Message
 from attacks.trials import Life, Schedule, live
 from games import Game, Rollout
-from games.cheap_talk import CheapTalk
-from games.game import Actions, Infos, Observations, Scalar, static
-from games.goals import GoalConditioned, GoalState
-from games.spaces import Box
-from marl.distributions import distribution
-from marl.evaluation import evaluate
-from marl.learn import Learner, keep_state, learn
-from marl.networks import feed_forward
-from marl.ppo import ppo
+from games.core.game import Actions, Scalar, Step, static
+from games.core.spaces import Box
+from games.wrappers.cheap_talk import CheapTalk
+from games.wrappers.goals import GoalConditioned, GoalState
+from marl.blocks.distributions import distribution
+from marl.blocks.networks import feed_forward
+from marl.core.evaluate import act_best, evaluate
+from marl.core.learn import Learner, keep_state, learn
+from marl.learners.sampled.ppo import ppo
 from meta import Outcome
 
 
@@ -36,7 +36,7 @@ class Puppet(GoalConditioned):
 
     Attributes:
       game: the bare game.
-      victim_state: what it has become.
+      victim_policy: what it has become.
       victim: the learner, without memory.
       message_size: entries of a message.
       scale: of messages.
@@ -47,7 +47,7 @@ class Puppet(GoalConditioned):
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, section 4.
     """
 
-    victim_state: Any
+    victim_policy: Any
     victim: Learner = static(None)
     message_size: int = static(2)
     scale: Scalar = 2 * math.pi
@@ -57,16 +57,12 @@ class Puppet(GoalConditioned):
         if self.victim.forget is not None:
             raise ValueError("victim: got a learner with memory; one whose actions depend on what it sees is needed")
 
-    def step_env(
-        self, key: jax.Array, state: GoalState, actions: Actions
-    ) -> tuple[Observations, GoalState, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+    def step_env(self, key: jax.Array, state: GoalState, actions: Actions) -> Step[GoalState]:
         message = jnp.clip(jnp.asarray(actions["agent_0"], jnp.float32), -self.scale, self.scale)
         talk = CheapTalk(self.game, message, lambda words, obs: words, self.message_size)
         heard = talk.get_obs(state.bare)["agent_0"][None]  # learners act in a batch of environments
-        if self.victim.exploit:
-            action, _ = self.victim.exploit(self.victim_state, heard)
-        else:
-            action, *_ = self.victim.act(jax.random.fold_in(key, 0), self.victim_state, heard)
+        memory = self.victim.begin(self.victim_policy, 1)  # statistics at most
+        action, _ = act_best(self.victim, jax.random.fold_in(key, 0), self.victim_policy, memory, heard)
         return GoalConditioned.step_env(self, key, state, {"agent_0": action[0]})
 
     def get_avail_actions(self, state: GoalState) -> dict[str, jax.Array]:
@@ -83,13 +79,10 @@ class Puppet(GoalConditioned):
 def speaker(message: Message) -> Learner:
     """A player of `Puppet` that says what a message function of [o, goal] says; its state is the parameters."""
 
-    def exploit(parameters: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
-        return jax.vmap(message.speak, (None, 0))(parameters, obs), parameters
+    def act(key: jax.Array, parameters: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
+        return jax.vmap(message.speak, (None, 0))(parameters, obs), memory, ()
 
-    def act(key: jax.Array, parameters: Any, obs: jax.Array) -> tuple[jax.Array, Any, tuple]:
-        return *exploit(parameters, obs), ()
-
-    return Learner(message.init, act, keep_state, None, exploit)
+    return Learner(message.init, act, keep_state)
 
 
 def controller_ppo(puppet: Game) -> Learner:
@@ -127,7 +120,6 @@ def train_puppet(
     schedule: Schedule,
     *,
     size: int = 2,
-    scale: Scalar = 2 * math.pi,
 ) -> tuple[Puppet, Life]:
     """A victim's life under a shaper, as `live`, and the game in which it is steered after it.
 
@@ -139,7 +131,6 @@ def train_puppet(
       make_victim: `(game with cheap talk) -> learner`, without memory.
       schedule: of the life.
       size: entries of a message.
-      scale: of the messages after the life; those during it are the shaper's own affair.
 
     Raises:
       ValueError: for a game without goals, or a victim with memory.
@@ -147,7 +138,7 @@ def train_puppet(
     victim = make_victim(CheapTalk(game, parameters, shaper.speak, size))
     Puppet(game, None, victim)  # refuses what cannot be steered before it lives
     life = live(key, game, shaper, parameters, make_victim, schedule, size=size)
-    return Puppet(game, life.state, victim, size, scale), life
+    return Puppet(game, victim.policy(life.state), victim, size), life
 
 
 def goal_reward(
@@ -172,7 +163,6 @@ def goal_reward(
 def oracle(
     key: jax.Array,
     puppet: Puppet,
-    make_controller: Callable[[Game], Learner] = controller_ppo,
     *,
     num_updates: int = 64,
     steps_per_update: int = 256,
@@ -183,12 +173,11 @@ def oracle(
     Args:
       key: of the learning.
       puppet: with the victim, which does not learn any more.
-      make_controller: `(puppet) -> learner` of messages.
       num_updates: as of `learn`; 64 in the paper's CartPole, to 256.
       steps_per_update: as of `learn`.
       num_envs: as of `learn`.
     """
-    controller = make_controller(puppet)
+    controller = controller_ppo(puppet)
     history = learn(
         key, puppet, [controller], num_updates=num_updates, steps_per_update=steps_per_update, num_envs=num_envs
     )
@@ -203,7 +192,6 @@ def control_trial(
     schedule: Schedule,
     *,
     size: int = 2,
-    scale: Scalar = 2 * math.pi,
 ) -> Callable[[Any, jax.Array], Outcome]:
     """The trial of a shaper and a controller together: fitness is the `goal_reward` after the victim's life.
 
@@ -216,7 +204,6 @@ def control_trial(
       make_victim: `(game with cheap talk) -> learner`, without memory.
       schedule: of the life; its episodes are also those of the control.
       size: entries of a message.
-      scale: of the controller's messages.
 
     Returns:
       `trial({"shaper": ..., "controller": ...}, key) -> Outcome`, with the metric `victim_return`: what the victim
@@ -226,9 +213,7 @@ def control_trial(
 
     def trial(parameters: Any, key: jax.Array) -> Outcome:
         life_key, control_key = jax.random.split(key)
-        puppet, life = train_puppet(
-            life_key, game, shaper, parameters["shaper"], make_victim, schedule, size=size, scale=scale
-        )
+        puppet, life = train_puppet(life_key, game, shaper, parameters["shaper"], make_victim, schedule, size=size)
         reward = goal_reward(
             control_key,
             puppet,
@@ -264,10 +249,8 @@ def compare(
     *,
     num_victims: int = 256,
     batch_size: int = 16,
-    make_controller: Callable[[Game], Learner] = controller_ppo,
     num_updates: int = 64,
     size: int = 2,
-    scale: Scalar = 2 * math.pi,
 ) -> Comparison:
     """Evolved control beside its baselines, on fresh victims; pure, to be compiled once.
 
@@ -287,10 +270,8 @@ def compare(
       schedule: as of `control_trial`; the oracle learns with its steps per update and its environments.
       num_victims: K.
       batch_size: victims at a time, five rows of each: the memory that is needed grows with it.
-      make_controller: as of `oracle`.
       num_updates: of the oracle.
       size: entries of a message.
-      scale: of the controller's messages.
     """
     victim = make_victim(CheapTalk(game, parameters["shaper"], shaper.speak, size))
     Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
@@ -309,17 +290,18 @@ def compare(
             episodes, steps = schedule.num_episodes, schedule.num_steps
             return goal_reward(control_key, puppet, player, state, num_episodes=episodes, num_steps=steps)
 
-        def told(victim_state: Any, words: Any) -> jax.Array:
-            return judged(Puppet(game, victim_state, victim, size, scale), speaker(controller), words)
+        def told(victim_policy: Any, words: Any) -> jax.Array:
+            return judged(Puppet(game, victim_policy, victim, size), speaker(controller), words)
 
-        def learned(victim_state: Any) -> jax.Array:
-            puppet = Puppet(game, victim_state, victim, size, scale)
+        def learned(victim_policy: Any) -> jax.Array:
+            puppet = Puppet(game, victim_policy, victim, size)
             settings = {"steps_per_update": schedule.steps_per_update, "num_envs": schedule.num_envs}
-            return judged(puppet, *oracle(oracle_key, puppet, make_controller, num_updates=num_updates, **settings))
+            return judged(puppet, *oracle(oracle_key, puppet, num_updates=num_updates, **settings))
 
         lives = jax.vmap(lived)(shapers)
-        spoken = jax.vmap(told)(lives.state, controllers)
-        trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], lives.state))
+        policies = jax.vmap(victim.policy)(lives.state)
+        spoken = jax.vmap(told)(policies, controllers)
+        trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
         return spoken, trained, lives.final_return
 
     spoken, trained, returns = jax.lax.map(one, jax.random.split(key, num_victims), batch_size=batch_size)
@@ -363,18 +345,16 @@ def steer(
         before = GoalState(before.bare, goal)
         seen = puppet.get_obs(before)
         batch = seen["agent_0"][None]
-        if controller.exploit:
-            message, memory = controller.exploit(memory, batch)
-        else:
-            message, memory, _ = controller.act(act_key, memory, batch)
+        message, memory = act_best(controller, act_key, policy, memory, batch)
         actions = {"agent_0": message[0]}
         after, state, rewards, dones, infos = puppet.step_env(step_key, before, actions)
         terminated = {agent: done & ~infos["truncated"][0] for agent, done in dones.items()}
         _, following = puppet.auto_reset(reset_key, after, state, terminated)
         return (following, memory), (seen, actions, rewards, terminated, infos, state)
 
+    policy = controller.policy(state)
     reset_key, run_key = jax.random.split(key)
     first = GoalState(puppet.reset(reset_key)[1].bare, goals[0])
     inputs = jnp.repeat(goals, steps_per_goal, 0), jax.random.split(run_key, len(goals) * steps_per_goal)
-    _, kept = jax.lax.scan(step, (first, state), inputs)
+    _, kept = jax.lax.scan(step, (first, controller.begin(policy, 1)), inputs)
     return Rollout(puppet, first, *kept)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from attacks.trials import Life, Schedule, final_return, life_of
 from games import Discrete, Game, rollout
-from marl.learn import Learner, Metrics, Trajectory
+from marl.core.learn import Learner, Metrics, Trajectory
 
 MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
 Defence = Callable[[jax.Array, Game, MakeVictim, Schedule, int], Life]  # (key, game with talk, ..., message size)
@@ -80,19 +80,21 @@ def ensemble(members: int = 5) -> Defence:
         del size
         victim, space = make_victim(talk), talk.action_space("agent_0")
         assert victim.exploit is not None
-        best, memory_ends = victim.exploit, victim.forget
+        best = victim.exploit
         life_key, evaluation_key = jax.random.split(key)
         grown = jax.vmap(lambda key: life_of(key, talk, victim, schedule))(jax.random.split(life_key, members))
 
-        def exploit(states: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
-            actions, states = jax.vmap(best, in_axes=(0, None))(states, obs)
+        def begin(policies: Any, num_envs: int | None) -> Any:
+            return jax.vmap(lambda policy: victim.begin(policy, num_envs))(policies)
+
+        def exploit(policies: Any, memories: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+            actions, memories = jax.vmap(best, in_axes=(0, 0, None))(policies, memories, obs)
             if isinstance(space, Discrete):
                 votes = (actions[..., None] == jnp.arange(space.n)).sum(0)
-                return jnp.argmax(votes, -1), states
-            return actions.mean(0), states
+                return jnp.argmax(votes, -1), memories
+            return actions.mean(0), memories
 
-        forget = memory_ends and jax.vmap(memory_ends, in_axes=(0, None))
-        together = Learner(victim.init, victim.act, victim.update, forget, exploit)
+        together = victim._replace(policy=jax.vmap(victim.policy), begin=begin, exploit=exploit)
         returns = final_return(evaluation_key, talk, together, grown.state, schedule)
         return Life(returns, jnp.nanmean(grown.curve, 0), grown.state)
 
@@ -157,11 +159,11 @@ def seeing(learner: Learner, transform: Transform, *, always: bool = False) -> L
     assert learner.exploit is not None
     best = learner.exploit
 
-    def act(key: jax.Array, state: Any, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
+    def act(key: jax.Array, policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
         transform_key, act_key = jax.random.split(key)
         seen = transform(transform_key, obs)
-        action, state, extras = learner.act(act_key, state, seen)
-        return action, state, (seen, extras)
+        action, memory, extras = learner.act(act_key, policy, memory, seen)
+        return action, memory, (seen, extras)
 
     def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
         transform_key, update_key = jax.random.split(key)
@@ -170,7 +172,7 @@ def seeing(learner: Learner, transform: Transform, *, always: bool = False) -> L
         after = jax.vmap(transform)(keys, trajectory.next_obs)
         return learner.update(update_key, state, trajectory._replace(obs=seen, next_obs=after, extras=extras))
 
-    def exploit(state: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
-        return best(state, transform(jax.random.key(0), obs) if always else obs)
+    def exploit(policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+        return best(policy, memory, transform(jax.random.key(0), obs) if always else obs)
 
     return learner._replace(act=act, update=update, exploit=exploit)

@@ -13,9 +13,11 @@ from attacks.defences import Defence, MakeVictim, undefended
 from attacks.messages import Message
 from attacks.trials import Schedule
 from games import Game
-from games.cheap_talk import CheapTalk
+from games.wrappers.cheap_talk import CheapTalk
 from meta.devices import spread
 from meta.loop import compiler_options
+from meta.runs.keys import SPEAKER
+from meta.runs.statistics import mean_and_error
 
 AT_ONCE = 32  # victims on a device: what they learn from stays near the processor
 
@@ -64,8 +66,7 @@ def make_lives(
     def run(key: jax.Array, parameters: Any) -> Lives:
         keys = jax.random.split(key, -(-num_victims // chunk) * chunk)
         if parameters is None:
-            # Not one of the keys that a life splits its own into, as `fold_in` of a small number would be.
-            words = jax.vmap(lambda key: message.init(jax.random.fold_in(key, 2**32 - 1)))(keys)
+            words = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
         else:
             words = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
         groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, words))
@@ -79,11 +80,6 @@ def make_lives(
 def silence(parameters: Any) -> Any:
     """The parameters by which every message function says nothing but zeros."""
     return jax.tree.map(np.zeros_like, parameters)
-
-
-def mean_and_error(values: np.ndarray) -> dict[str, float]:
-    """Mean and standard error over victims."""
-    return {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / len(values) ** 0.5)}
 
 
 def compare(groups: dict[str, Lives]) -> dict[str, Any]:

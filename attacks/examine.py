@@ -8,209 +8,23 @@ stopped is kept: called again, it goes on.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
 
-import jax
-from rich.console import Console
-from rich.table import Table
+from attacks.examination import ExaminationConfig, checked, examine_and_show
+from meta.runs import command
 
-import configs
-from attacks import figures
-from attacks.config import AttackConfig
-from attacks.defences import DEFENCES
-from attacks.evaluation import compare, make_lives, silence
-from attacks.experiment import load_adversary
-from games import Discrete, Game
-from marl.deep_learners import DEEP_LEARNERS, make_learner
-from marl.learn import Learner
-from marl.parts import duration, say
-from marl.specs import change, parse
-from meta.devices import use_all_cores
-from meta.interrupt import stop_on_signals
+COMMAND = command.Command(
+    program="python -m attacks.examine",
+    description=__doc__ or "",
+    config=ExaminationConfig,
+    prepare=checked,
+    run=examine_and_show,
+    output=command.Quiet,
+    first="",
+    all_cores=True,
+)
 
-PROGRAM = "python -m attacks.examine"
-FILE = "examination.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How an attack is examined."""
-
-    num_victims: int = 256
-    """Fresh victims of each kind, the same under messages and in silence; at least 2."""
-    seed: int = 1
-    """Of the victims."""
-    transfer: bool = True
-    """Try other learners."""
-    defences: bool = True
-    """Try learners that defend themselves."""
-    quiet: bool = False
-    """Show neither progress nor tables."""
-
-    def __post_init__(self) -> None:
-        if self.num_victims < 2:
-            raise ValueError(f"num_victims: got {self.num_victims}; a whole number of at least 2 is needed")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed: got {self.seed}; a whole number from 0 to 2**32 - 1 is needed")
-
-
-class Victim(NamedTuple):
-    """A learner, and the pieces in which it learns from the steps of a life."""
-
-    spec: str
-    num_envs: int
-    steps_per_update: int
-
-
-def other_victims(config: AttackConfig) -> dict[str, Victim]:
-    """The learner that the attack was evolved on; PPOs that differ from it in one thing; A2C and DQN.
-
-    All learn from as many environment steps. A2C and DQN take theirs in the small pieces that they need.
-    """
-    envs, steps = config.num_envs, config.steps_per_update
-    name, given = parse("victim", config.victim, DEEP_LEARNERS, "ppo")
-    specs = {"as evolved on": config.victim}
-    if name == "ppo":
-        now = DEEP_LEARNERS[name] | given
-        hidden, relu, shared = list(now["hidden"]), now["activation"] == "relu", now["shared"]
-        several, normalized = now["minibatches"] > 1, now["normalize_observations"]
-        changes: dict[str, dict[str, Any]] = {
-            "twice as wide": {"hidden": [2 * units for units in hidden]},
-            "one layer more": {"hidden": [*hidden, hidden[-1]]},
-            "tanh" if relu else "relu": {"activation": "tanh" if relu else "relu"},
-            "a third of the learning rate": {"learning_rate": now["learning_rate"] / 3},
-            "full batch" if several else "four minibatches": {"minibatches": 1 if several else 4},
-            ("without" if normalized else "with") + " normalisation": {"normalize_observations": not normalized},
-        }
-        if now["network"] == "feed_forward":
-            title = "value apart from policy" if shared else "value and policy share layers"
-            changes[title] = {"shared": not shared}
-        specs |= {title: change(config.victim, **settings) for title, settings in changes.items()}
-    victims = {title: Victim(spec, envs, steps) for title, spec in specs.items()}
-    if name != "a2c":
-        victims["A2C"] = Victim("a2c(anneal=True)", 8, 5)
-    if name != "dqn" and isinstance(config.make_game().action_space("agent_0"), Discrete):
-        victims["DQN"] = Victim("dqn(anneal=True)", 8, 8)
-    return victims
-
-
-def examine(path: Path, options: Options, console: Console) -> dict[str, Any]:
-    """Examines the attack in a run directory, and writes what it finds there.
-
-    Args:
-      path: the directory.
-      options: how much is tried.
-      console: shows progress.
-
-    Returns:
-      What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
-      `silent` (each a mean and a standard error of the final returns), and their paired `difference`.
-    """
-    config, message, parameters = load_adversary(path)
-    game, key = config.make_game(), jax.random.key(options.seed)
-    found: dict[str, Any] = {"num_victims": options.num_victims, "seed": options.seed, "transfer": {}, "defences": {}}
-    if (path / FILE).is_file():
-        before = json.loads((path / FILE).read_text())
-        if all(before[name] == found[name] for name in ("num_victims", "seed")):
-            found |= before
-    victims = other_victims(config)
-    kinds = [("transfer", name) for name in victims if options.transfer]
-    kinds += [("defences", name) for name in DEFENCES if options.defences]
-    todo = [(part, name) for part, name in kinds if name not in found[part]]
-    started = time.perf_counter()
-    for i, (part, name) in enumerate(todo):
-        left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
-        say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
-        victim = victims[name if part == "transfer" else "as evolved on"]
-        num_updates = max(config.steps_of_a_life // (victim.num_envs * victim.steps_per_update), 1)
-        # A learner with a memory has one for each environment.
-        episodes = -(-config.evaluation_episodes // victim.num_envs) * victim.num_envs
-        schedule = config.schedule._replace(
-            num_updates=num_updates,
-            steps_per_update=victim.steps_per_update,
-            num_envs=victim.num_envs,
-            num_episodes=episodes,
-        )
-
-        def make_victim(talk: Game, victim: Victim = victim, num_updates: int = num_updates) -> Learner:
-            return make_learner(victim.spec, talk, num_envs=victim.num_envs, num_updates=num_updates)
-
-        run = make_lives(
-            game,
-            message,
-            make_victim,
-            schedule,
-            size=config.message_size,
-            num_victims=options.num_victims,
-            defence=DEFENCES[name if part == "defences" else "none"],
-        )
-        compared = compare({"evolved": run(key, parameters), "silent": run(key, silence(parameters))})
-        difference = compared["evolved"].pop("difference_from_silent")
-        found[part][name] = {name: compared[name] for name in ("evolved", "silent")} | {"difference": difference}
-        scratch = path / f".{FILE}"
-        scratch.write_text(json.dumps(found, indent=2) + "\n")
-        scratch.replace(path / FILE)
-    (path / "figures").mkdir(exist_ok=True)
-    for part in ("transfer", "defences"):
-        if found[part]:
-            figures.draw_differences(path / "figures" / f"{part}.png", found[part], config.goal)
-    return found
-
-
-def print_result(console: Console, found: dict[str, Any]) -> None:
-    """The two tables."""
-    for part, title in (("transfer", "victim"), ("defences", "defence")):
-        if not found[part]:
-            continue
-        table = Table(title, "in silence", "under messages", "difference", "standard errors", box=None)
-        for name, row in found[part].items():
-            silent, evolved, difference = (_with_error(row[key]) for key in ("silent", "evolved", "difference"))
-            mean, error = row["difference"].values()
-            table.add_row(name, silent, evolved, difference, f"{abs(mean) / error:.1f}" if error else "-")
-        console.print(table)
-    say(console, f"{found['num_victims']} fresh victims of each kind; ± one standard error")
-
-
-def _with_error(value: dict[str, float]) -> str:
-    return f"{value['mean']:.1f} ± {value['standard_error']:.1f}"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status."""
-    use_all_cores()
-    stop_on_signals()
-
-    def say_error(message: str, status: int) -> int:
-        print(f"{PROGRAM}: {' '.join(message.split())}", file=sys.stderr)
-        return status
-
-    try:
-        if arguments and arguments[0] in ("-h", "--help"):
-            configs.parse(Options(), ["--help"], f"{PROGRAM} DIR", (__doc__ or "").strip())
-        if not arguments or arguments[0].startswith("-"):
-            raise configs.ConfigError("directory: none given; that of a run of python -m attacks.act is needed")
-        path = Path(arguments[0])
-        options = configs.parse(Options(), arguments[1:], f"{PROGRAM} DIR", (__doc__ or "").strip())
-        load_adversary(path)
-    except ValueError as error:
-        return say_error(str(error), 2)
-    try:
-        console = Console(quiet=options.quiet)
-        print_result(console, examine(path, options, console))
-    except KeyboardInterrupt:
-        return say_error(f"stopped; go on with {PROGRAM} {path}", 130)
-    except ValueError as error:
-        return say_error(str(error), 1)
-    except OSError as error:
-        return say_error(f"{path}: {error.strerror or error}; what was found stays", 1)
-    return 0
-
+main = COMMAND.main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command.leave(main(sys.argv[1:]))

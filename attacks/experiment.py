@@ -18,17 +18,20 @@ from rich.table import Table
 import configs
 from attacks import control, figures
 from attacks.config import AttackConfig, Goal, observations_of_play
-from attacks.evaluation import Lives, compare, make_lives, mean_and_error, silence
+from attacks.evaluation import Lives, compare, make_lives, silence
 from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
-from marl import tensors
-from marl.parts import say
-from marl.report import devices, versions
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
 from meta.devices import spread
 from meta.loop import compiler_options
-from meta.progress import Progress
+from meta.runs import tensors
+from meta.runs.command import STARTED
+from meta.runs.jobs import say
+from meta.runs.keys import ALLY, CHOICE, EVALUATION, LATER
+from meta.runs.machine import devices, versions
+from meta.runs.progress import Progress
+from meta.runs.statistics import mean_and_error, with_error
 
 ADVERSARY_FILE = "adversary.safetensors"
 VICTIMS_FILE = "victims.npz"
@@ -37,7 +40,6 @@ ROLES = {"harm": "adversary", "help": "ally"}
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
 NUM_JUDGES = 256  # victims by which the parameters are chosen, about
-_FRESH = 2**32 - 1  # folded into the key of a run: what no generation drew from
 
 
 def attack(
@@ -62,12 +64,12 @@ def attack(
     stages = _evolve(config, key, run, console)
     evolved = stages[-1]
     found = [jax.tree.map(np.asarray, stage.parameters) for stage in stages]
-    chosen = _best(config, jax.random.fold_in(key, _FRESH - 3), found, console) if len(found) > 1 else 0
+    chosen = _best(config, jax.random.fold_in(key, CHOICE), found, console) if len(found) > 1 else 0
     parameters = found[chosen]
     kept = configs.plain(dataclasses.replace(config, message=config.message_spec))
     tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": kept})
     evaluate = _evaluate_control if config.goal == "control" else _evaluate_talk
-    result, files = evaluate(config, jax.random.fold_in(key, _FRESH), parameters, run.figures, console)
+    result, files = evaluate(config, jax.random.fold_in(key, EVALUATION), parameters, run.figures, console)
     trained = sum(_trials(config, evolution) for evolution, _ in config.stages)
     done = config.evolution.generations - evolved.first_generation
     steps = _trials(config, config.evolution) // config.evolution.generations * config.steps_of_a_life * done
@@ -105,14 +107,14 @@ def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Co
 
     if short and config.goal == "control":
         # A victim obeys whom it has learned to listen to: the shaper begins as an ally.
-        ally = warm_up("ally", "help", config.make_message().init, jax.random.fold_in(key, _FRESH - 2)).parameters
+        ally = warm_up("ally", "help", config.make_message().init, jax.random.fold_in(key, ALLY)).parameters
         listened_to, controller = jax.tree.map(np.asarray, ally), config.make_controller().init
         init = lambda key: {"shaper": jax.tree.map(jnp.asarray, listened_to), "controller": controller(key)}  # noqa: E731
     if short:
         stages = [warm_up("warm_up", config.goal, init, key)]
         found = jax.tree.map(np.asarray, stages[0].parameters)
         say(console, f"victims that learn for {config.num_updates} updates")
-        key, init = jax.random.fold_in(key, _FRESH - 1), lambda key: jax.tree.map(jnp.asarray, found)
+        key, init = jax.random.fold_in(key, LATER), lambda key: jax.tree.map(jnp.asarray, found)
     return [*stages, _stage(config, config.goal, config.evolution, config.num_updates, init, key, run, console)]
 
 
@@ -133,7 +135,7 @@ def _stage(
         return words + (f"  {failed} not finite" if failed else "")
 
     steps = evolution.population_size * config.trials * num_updates * config.steps_per_update * config.num_envs
-    with Progress(console, evolution.generations, steps, "steps", describe, quiet=console.quiet) as progress:
+    with Progress(console, evolution.generations, steps, "steps", describe) as progress:
         trial = make_trial(config, num_updates, goal)
         return evolve(trial, init, key, evolution, num_trials=config.trials, store=store, report=progress)
 
@@ -156,7 +158,7 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
         words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
         values.append(np.asarray(program(keys, words)).ravel())
     difference = mean_and_error(values[-1] - values[0])
-    say(console, f"{values[0].size} fresh victims to choose by: whole lives added {_with_error(difference, 3)}")
+    say(console, f"{values[0].size} fresh victims to choose by: whole lives added {with_error(difference)}")
     return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
 
 
@@ -291,14 +293,19 @@ def load_adversary(path: Path) -> tuple[AttackConfig, Message, Any]:
     if config.goal == "control":
         raise ValueError(f"directory: {path} is a run with the goal control; one that harms or helps is needed")
     message = config.make_message()
-    like = jax.eval_shape(message.init, jax.random.key(0))
-    tensors.same_shapes(arrays, {name: leaf.shape for name, leaf in tensors.named(like).items()}, str(file))
-    return config, message, jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in tensors.named(like)])
+    return config, message, tensors.as_tree(arrays, jax.eval_shape(message.init, jax.random.key(0)), str(file))
 
 
 def _trials(config: AttackConfig, evolution: Evolution) -> int:
     """Victims of an evolution."""
     return evolution.generations * evolution.population_size * config.trials
+
+
+def attack_and_show(config: AttackConfig, run: RunDirectory, console: Console) -> None:
+    """Says what is going to happen, lets it happen, and shows what came of it."""
+    print_header(console, config)
+    summary, files = attack(config, run, console, started=STARTED)
+    print_result(console, config, summary, run.path, files)
 
 
 def print_header(console: Console, config: AttackConfig) -> None:
@@ -322,23 +329,19 @@ def print_result(
             continue
         table = Table("messages", title, "difference from silence", "standard errors", box=None)
         for name in ("evolved", "silent", "random"):
-            row = [name, _with_error(groups[name])]
+            row = [name, with_error(groups[name], 1)]
             if difference := groups[name].get("difference_from_silent"):
                 mean, error = difference["mean"], difference["standard_error"]
-                row += [_with_error(difference), f"{abs(mean) / error:.1f}" if error else "-"]
+                row += [with_error(difference, 1), f"{abs(mean) / error:.1f}" if error else "-"]
             table.add_row(*row)
         console.print(table)
     if rewards := summary.get("goal_reward"):
         table = Table("shaper and controller", "goal reward", box=None)
         for name in control.ROWS:
-            table.add_row(name.replace("_", " "), _with_error(rewards[name], 3))
+            table.add_row(name.replace("_", " "), with_error(rewards[name]))
         console.print(table)
         say(console, f"evolved over random: {rewards['ratio']:.2f}")
     say(console, f"{summary['num_victims']} fresh victims of each kind, the same ones; ± one standard error")
     if speed := summary["environment_steps_per_second"]:
         say(console, f"{speed:,.0f} environment steps a second; {summary['wall_seconds']:.0f} s in all")
     say(console, f"written to {path}: summary.json, {ADVERSARY_FILE}, {', '.join(file.name for file in files)}")
-
-
-def _with_error(value: dict[str, float], digits: int = 1) -> str:
-    return f"{value['mean']:.{digits}f} ± {value['standard_error']:.{digits}f}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from attacks.evaluation import Lives
 from attacks.messages import Message
-from marl.charts import BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
+from meta.runs.charts import BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
 
 COLORS = {"adversary": ORANGE, "ally": GREEN, "silent": GREY, "random": BLUE}
 STYLES = {"adversary": "-", "ally": "-", "silent": "--", "random": ":"}

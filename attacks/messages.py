@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from marl.specs import defaults, first_line, numeric, parse, whole
+from configs.specs import Registry
+from games.core import checks
 
 
 class Message(NamedTuple):
@@ -32,8 +33,12 @@ def mlp(
       scale: the message lies in [-scale, scale].
       hidden: units of each layer; none makes the message linear in the observation, before the tanh.
 
+    Raises:
+      ValueError: for units that are no whole numbers of at least 1.
+
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, appendix.
     """
+    checks.sizes("hidden", hidden, 1)
     widths = [math.prod(obs_shape), *hidden, size]
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
@@ -116,8 +121,10 @@ def table(
       bins: of each entry.
 
     Raises:
-      ValueError: for a grid that is infinite or has more than a million cells.
+      ValueError: for a grid that is infinite or has more than a million cells, or bins that are no whole number of at
+        least 1.
     """
+    checks.size("bins", bins, 1)
     lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (math.prod(obs_shape),)) for x in (low, high))
     if not (np.isfinite(lows).all() and np.isfinite(highs).all() and (highs > lows).all()):
         raise ValueError(f"got the bounds {lows.tolist()} and {highs.tolist()}; finite ones are needed")
@@ -133,47 +140,21 @@ def table(
     return Message(lambda key: jax.random.normal(key, (cells, size)), speak)
 
 
-MESSAGES: dict[str, Callable[..., Message]] = {
-    "mlp": mlp,
-    "linear": linear,
-    "echo": echo,
-    "constant": constant,
-    "table": table,
-}
+MESSAGES: Registry[Message] = Registry("mlp")
+for _factory in (mlp, linear, echo, constant, table):
+    MESSAGES.register(_factory.__name__, _factory)
 
 
-def make_message(spec: str, obs_shape: Sequence[int], size: int) -> Message:
+def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str = "message") -> Message:
     """A message function from its name, or its name with settings: `mlp`, `mlp(hidden=[16], scale=3.14)`.
 
     Args:
-      spec: mlp, linear, echo, constant or table.
+      spec: mlp, linear, echo, constant or table, or one that was registered.
       obs_shape: of what it is about.
       size: entries of a message.
+      field: what the spec is of, for messages about errors.
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
     """
-    name, settings = parse("message", spec, {name: defaults(make) for name, make in MESSAGES.items()}, "mlp")
-    for setting, value in settings.items():
-        kind, fits = _KINDS[setting]
-        if not fits(value):
-            raise ValueError(f"message: {name}: {setting}: got {value!r}; {kind} is needed")
-    try:
-        return MESSAGES[name](obs_shape, size, **settings)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"message: {name}: {first_line(error)}") from None
-
-
-def _list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list | tuple) and all(map(fits, value))
-
-
-_NUMBERS = ("a list of numbers", _list_of(numeric))
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "scale": ("a number", numeric),
-    "hidden": ("a list of whole numbers above 0", _list_of(lambda x: whole(x) and x > 0)),
-    "bins": ("a whole number above 0", lambda x: whole(x) and x > 0),
-    "units": ("a number or a list of numbers", lambda value: numeric(value) or _NUMBERS[1](value)),
-    "low": _NUMBERS,
-    "high": _NUMBERS,
-}
+    return MESSAGES.make(field, spec, obs_shape, size)

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from attacks.messages import Message
 from games import Game
-from games.cheap_talk import CheapTalk
-from marl.evaluation import evaluate
-from marl.learn import Learner, learn
+from games.wrappers.cheap_talk import CheapTalk
+from marl.core.evaluate import evaluate
+from marl.core.learn import Learner, learn
 from meta import Outcome
 
 

@@ -23,8 +23,8 @@ import jax
 import configs
 from attacks.config import AttackConfig
 from attacks.experiment import make_init, make_trial
-from games.cheap_talk import CheapTalk
-from marl.learn import Trajectory, learning
+from games.wrappers.cheap_talk import CheapTalk
+from marl.core.learn import Trajectory, learning
 from meta import scalarize
 from meta.devices import spread, use_all_cores
 from meta.loop import compiler_options

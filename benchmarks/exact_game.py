@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from games import InfinitelyRepeated, prisoners_dilemma
-from marl import make_opponent, mfos, shaping_trial
+from marl import make_learner, shaping_trial
+from marl.shapers.exact import mfos
 from meta import Evolution, evolve, scalarize
-from meta.evolve import compiler_options
+from meta.evolution import compiler_options
 
 META_STEPS = 100
 MOST_TEXTBOOK_TRIALS = 2048  # timed at once; with more, batched LAPACK gets slower by far
@@ -55,7 +56,7 @@ def textbook_trial(parameters: Any, key: jax.Array) -> jax.Array:
 
 def library_trial(parameters: Any, key: jax.Array) -> jax.Array:
     """The same trial as `evolve` runs it."""
-    trial = shaping_trial(GAME, SHAPER, make_opponent("naive", GAME), meta_steps=META_STEPS)
+    trial = shaping_trial(GAME, SHAPER, make_learner("naive", GAME, 1), meta_steps=META_STEPS)
     return scalarize(trial)(parameters, key).fitness
 
 
@@ -100,7 +101,7 @@ def main() -> None:
             flush=True,
         )
     evolution = Evolution()
-    trial = shaping_trial(GAME, SHAPER, make_opponent("naive", GAME), meta_steps=META_STEPS)
+    trial = shaping_trial(GAME, SHAPER, make_learner("naive", GAME, 1), meta_steps=META_STEPS)
     evolved = evolve(trial, SHAPER.init, jax.random.key(0), evolution, num_trials=8)
     steps = evolution.generations * evolution.population_size * 8 * META_STEPS / 1e6
     print(

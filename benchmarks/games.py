@@ -23,8 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import games
-from games import MultiDiscrete, bits, registry
-from meta.evolve import compiler_options
+from games import MultiDiscrete, registry
+from games.core import bits
+from meta.evolution import compiler_options
 
 RIVALS = {"coin_game": ("coin_game", {}), "ipd_in_the_matrix": ("storm_2p", {})}  # ours: JaxMARL's
 

@@ -18,8 +18,9 @@ from typing import Any
 import jax
 
 from games import InfinitelyRepeated, prisoners_dilemma
-from marl import make_opponent, mfos, shaping_trial
-from marl.bound import play_sequence
+from marl import make_learner, shaping_trial
+from marl.experiments.bound import play_sequence
+from marl.shapers.exact import mfos
 from meta import scalarize
 from meta.loop import compiler_options
 
@@ -33,7 +34,7 @@ BOUND_SIZE = (4, 64)  # starts x states
 
 def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tuple[Any, ...], float]:
     """(compiled trials of a population as `evolve` runs them, arguments, seconds to compile)."""
-    trial = scalarize(shaping_trial(GAME, SHAPER, make_opponent(opponent, GAME), meta_steps=META_STEPS))
+    trial = scalarize(shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1), meta_steps=META_STEPS))
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
     batched = jax.vmap(jax.vmap(trial, (0, None)), (None, 0))
     return _compiled(batched, parameters, jax.random.split(jax.random.key(1), trials))
@@ -41,7 +42,7 @@ def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tu
 
 def bound_program(opponent: str) -> tuple[Any, tuple[Any, ...], float]:
     """(compiled gradients of sequences of policies, arguments, seconds to compile)."""
-    learner = make_opponent(opponent, GAME)
+    learner = make_learner(opponent, GAME, 1)
     gradient = scalarize(jax.value_and_grad(lambda sequence, key: play_sequence(key, GAME, learner, sequence)[0]))
     sequences = jax.random.normal(jax.random.key(0), (*BOUND_SIZE, META_STEPS, GAME.num_logits))
     batched = jax.vmap(jax.vmap(gradient), (0, None))

@@ -25,8 +25,8 @@ import optax
 
 import games
 from marl import learn
-from marl.networks import orthogonal
-from marl.ppo import ppo
+from marl.blocks.networks import orthogonal
+from marl.learners.sampled.ppo import ppo
 from meta.devices import spread, use_all_cores
 from meta.loop import compiler_options
 

@@ -20,16 +20,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from marl.sampled import play_sampled, sampled_trial
-from marl.sampled_config import SampledConfig
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.sampled_lens import SampledLens
+from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
 from meta.devices import use_all_cores
 
 
-def settings() -> dict[str, SampledConfig]:
+def settings() -> dict[str, ShapingConfig]:
     """The two, made here and not above, for a config that is checked wakes JAX with the devices it finds."""
     return {
-        "ipd, a table": SampledConfig(
+        "ipd, a table": ShapingConfig(
             environment="ipd(episode_length=10)",
             opponent="tabular_ppo",
             episodes=100,
@@ -38,7 +39,7 @@ def settings() -> dict[str, SampledConfig]:
             trials=4,
             evolution=Evolution(population_size=32, generations=1),
         ),
-        "coin game, PPO": SampledConfig(
+        "coin game, PPO": ShapingConfig(
             environment="coin_game(episode_length=20)",
             opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
             episodes=16,
@@ -57,17 +58,18 @@ class Timed(NamedTuple):
     seconds: float  # for a generation
 
 
-def run(config: SampledConfig, generations: int, *, shaper: bool = True) -> Timed:
+def run(config: ShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
     """Some generations of an evolution; without a shaper all seats are the opponent's."""
     config = dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, generations=generations))
-    game = config.make_game()
-    policy = config.make_shaper(game)
-    trial, init = sampled_trial(game, policy, config.make_opponents(game), **config.lengths), policy.init
+    lens = SampledLens(config)
+    game, policy, lengths = lens.game, lens.policy, lens.lengths
+    steps = {name: lengths[name] for name in ("episode_length", "num_envs")}
+    trial, init = shaping_trial(game, policy, lens.learners(), meta_steps=config.episodes, **steps), policy.init
     if not shaper:
-        learners = [config.make_learner(game, seat) for seat in range(game.num_agents)]
+        learners = lens.learners(alone=True)
 
         def trial(parameters: Any, key: jax.Array) -> Outcome:
-            rewards = play_sampled(key, game, policy, parameters, learners, **config.lengths).rewards
+            rewards = play_sampled(key, game, policy, parameters, learners, **lengths).rewards
             return Outcome(rewards[0].mean() + parameters.sum(), {})
 
         init = lambda key: jnp.zeros(2)  # noqa: E731
@@ -86,8 +88,8 @@ def main() -> None:
     for name, setting in settings().items():
         size = setting.evolution.population_size * options.scale
         config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
-        steps = config.trials_per_generation * config.steps_of_a_trial
-        parts: dict[str, tuple[SampledConfig, Any]] = {
+        steps = config.trials_per_generation * SampledLens(config).steps
+        parts: dict[str, tuple[ShapingConfig, Any]] = {
             "whole": (config, True),
             "nobody learns": (dataclasses.replace(config, opponent="random"), True),
             "the game alone": (dataclasses.replace(config, opponent="random"), False),

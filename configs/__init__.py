@@ -8,7 +8,7 @@ import difflib
 import io
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -38,18 +38,11 @@ def load(cls: type[Config], command: str, source: str) -> Config:
     if source in presets(command):
         return from_text(cls, (resources.files(__name__) / command / f"{source}.yaml").read_text(), f"preset {source}")
     if not Path(source).is_file():
-        raise ConfigError(f"preset: got {source!r}; {one_of(source, presets(command))}, or the path of a YAML file")
+        if (Path(source) / "config.yaml").is_file():
+            raise ConfigError(f"preset: got {source!r}, the directory of a run, which goes on with --resume {source}")
+        file = f"no YAML file is at {source}" if source.endswith((".yaml", ".yml")) else "a YAML file's path serves too"
+        raise ConfigError(f"preset: got {source!r}; {one_of(source, presets(command))} ({file})")
     return from_file(cls, Path(source))
-
-
-def has_field(command: str, source: str, name: str) -> bool:
-    """Whether a preset or a YAML file sets a field; of one that cannot be read, not."""
-    try:
-        preset = resources.files(__name__) / command / f"{source}.yaml"
-        values = yaml.safe_load((preset if source in presets(command) else Path(source)).read_text())
-    except (OSError, ValueError, yaml.YAMLError):
-        return False
-    return isinstance(values, dict) and name in values
 
 
 def from_file(cls: type[Config], path: Path) -> Config:
@@ -105,6 +98,27 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
         return cls(**arguments)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, prefix: str = "") -> None:
+    """Raises ValueError for the first of these fields whose value does not fit; None stands for a later default."""
+    for name in names:
+        if (got := getattr(config, name)) is not None and not fits(got):
+            raise ValueError(f"{prefix}{name}: got {got}; {needed} is needed")
+
+
+def check_least(config: Any, **least: int) -> None:
+    """Raises ValueError for the first of these fields that is below the least that it may be."""
+    for name, number in least.items():
+        if (got := getattr(config, name)) < number:
+            raise ValueError(f"{name}: got {got}; a whole number of at least {number} is needed")
+
+
+def check_seed(seed: int, bits: int = 32, *, seeds: int | None = None) -> None:
+    """Raises ValueError for a seed of more bits, and for the first of so many in a row if the last has more."""
+    if not 0 <= seed <= 2**bits - (seeds or 1):
+        most = f"2**{bits} - {'1' if seeds is None else 'seeds'}"
+        raise ValueError(f"seed: got {seed}; a whole number from 0 to {most} is needed")
 
 
 def one_of(got: str, names: Sequence[str]) -> str:

@@ -1,9 +1,12 @@
 """What is played: pure, jittable games. `games.make("coin_game")`; `python -m games` lists them all."""
 
-from games.coin_game import CoinGame
-from games.differentiable import Differentiable
-from games.game import Game
-from games.matrix import (
+from games.core.game import Game
+from games.core.rollout import Rollout, rollout
+from games.core.spaces import Box, Discrete, MultiDiscrete
+from games.exact import zd
+from games.exact.differentiable import Differentiable
+from games.exact.infinite import InfinitelyRepeated
+from games.exact.matrix import (
     MatrixGame,
     battle_of_the_sexes,
     chicken,
@@ -17,11 +20,10 @@ from games.matrix import (
     symmetric,
 )
 from games.registry import make, names, register
-from games.repeated import InfinitelyRepeated
-from games.rollout import Rollout, animate, rollout
-from games.rounds import RepeatedGame, repeated
-from games.social_dilemmas import SocialDilemma
-from games.spaces import Box, Discrete, MultiDiscrete
+from games.suite.coin_game import CoinGame
+from games.suite.rounds import RepeatedGame, repeated
+from games.suite.social_dilemmas import SocialDilemma
+from games.toolbox.drawing import animate
 
 __all__ = [
     "Box",
@@ -51,4 +53,5 @@ __all__ = [
     "stag_hunt",
     "state_visits",
     "symmetric",
+    "zd",
 ]

@@ -15,10 +15,10 @@ import jax
 import yaml
 
 from games import registry
-from games.drawing import save_png
-from games.game import Game
-from games.rollout import animate, pictures, rollout
-from games.spaces import Discrete, MultiDiscrete, Space
+from games.core.game import Game
+from games.core.rollout import rollout
+from games.core.spaces import Discrete, MultiDiscrete, Space
+from games.toolbox.drawing import animate, pictures, save_png
 
 PROGRAM = "python -m games"
 

@@ -18,9 +18,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from games import checks, host
-from games.game import Game
-from games.rollout import random_actions
+from games import host
+from games.core import checks
+from games.core.game import Game
+from games.core.rollout import random_actions
 
 # A function `(key, observation) -> action`, or an object with `init(key) -> state` and
 # `act(key, state, observation) -> (action, state, anything)`, as the learners of `marl` have them.

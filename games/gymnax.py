@@ -14,12 +14,11 @@ import numpy as np
 from flax import struct
 
 from configs import one_of
-from games import bits, checks
-from games.drawing import INK, LINE, PLAYERS, WALL, Canvas
-from games.game import Actions, Game, Infos, Observations, static
-from games.pendulum import draw_pendulum
-from games.reacher import draw_arm
-from games.spaces import Box, Discrete, Space
+from games.core import bits, checks
+from games.core.game import Actions, Dones, Game, Observations, Step, static
+from games.core.spaces import Box, Discrete, Space
+from games.suite.pendulum import draw_pendulum
+from games.toolbox.drawing import INK, LINE, PLAYERS, WALL, Canvas, draw_arm
 
 # gymnax is imported inside functions only: it costs seconds.
 
@@ -62,9 +61,7 @@ class Gymnax(Game):
         observation, state = jax.tree.map(_strong, self.environment.reset_env(bits.unrolled(key), self.params))
         return {"agent_0": observation}, state
 
-    def step_env(
-        self, key: jax.Array, state: Any, actions: Actions
-    ) -> tuple[Observations, Any, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+    def step_env(self, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
         observation, new_state, reward, terminated, more = self.environment.step_env(
             bits.unrolled(key), state, actions["agent_0"], self.params
         )
@@ -78,12 +75,7 @@ class Gymnax(Game):
         return {"agent_0": jax.tree.map(_strong, observation)}, state, rewards, dones, infos
 
     def auto_reset(
-        self,
-        key: jax.Array,
-        observations: Observations,
-        state: Any,
-        dones: dict[str, jax.Array],
-        reset_state: Any | None = None,
+        self, key: jax.Array, observations: Observations, state: Any, dones: Dones, reset_state: Any | None = None
     ) -> tuple[Observations, Any]:
         # Chooses between observations that were made, for not every state of gymnax tells what is seen of it.
         new = self.reset(key) if reset_state is None else (self.get_obs(reset_state), reset_state)

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from games import checks
-from games.game import Actions, Game, Infos, Observations, State
-from games.spaces import Box, Discrete, MultiDiscrete, Space
+from games.core import checks
+from games.core.game import Actions, Game, Infos, Observations, State
+from games.core.spaces import Box, Discrete, MultiDiscrete, Space
 
 FRAMES_PER_SECOND = 4
 RENDER_MODES = ("rgb_array",)

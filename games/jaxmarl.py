@@ -16,8 +16,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}; pip install 'marl-shaping[jaxmarl]'", name=error.name) from None
 
 from games import host
-from games.game import Actions, Game, Infos, Observations, State
-from games.spaces import Discrete, MultiDiscrete, Space
+from games.core.game import Actions, Game, Observations, State, Step
+from games.core.spaces import Discrete, MultiDiscrete, Space
 
 
 def wrap(game: str | Game, **params: Any) -> JaxMARLGame:
@@ -58,12 +58,10 @@ class JaxMARLGame(MultiAgentEnv):
 
     def step(  # type: ignore[override]
         self, key: jax.Array, state: State, actions: Actions, reset_state: State | None = None
-    ) -> tuple[Observations, State, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+    ) -> Step[State]:
         return _step(self.game, key, state, actions, reset_state)
 
-    def step_env(
-        self, key: jax.Array, state: State, actions: Actions
-    ) -> tuple[Observations, State, dict[str, jax.Array], dict[str, jax.Array], Infos]:
+    def step_env(self, key: jax.Array, state: State, actions: Actions) -> Step[State]:
         return self.game.step_env(key, state, actions)
 
     def get_obs(self, state: State) -> Observations:

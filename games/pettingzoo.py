@@ -15,8 +15,9 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec_wrapper
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from games import checks, host
-from games.game import Game
+from games import host
+from games.core import checks
+from games.core.game import Game
 
 Dicts = tuple[dict[str, np.ndarray], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 

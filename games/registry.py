@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, get_type_hints
 
 from configs import one_of
-from games import matrix
-from games.game import Game
+from configs.specs import first_line, read
+from games.core.game import Game
+from games.exact import matrix
 
 
 class Entry(NamedTuple):
@@ -31,16 +32,18 @@ _MATRIX = {
 }
 
 _ENTRIES: dict[str, Entry] = {
-    **{name: Entry("rounds:repeated", {"game": game}, words) for name, (game, words) in _MATRIX.items()},
-    "rock_paper_scissors": Entry("rounds:rock_paper_scissors", {}, "iterated rock, paper, scissors"),
-    "matrix_game": Entry("rounds:RepeatedGame", {}, "any payoffs, for any number of players and actions"),
-    "three_player_ipd": Entry("rounds:three_player_ipd", {}, "iterated prisoner's dilemma of three"),
-    "public_goods": Entry("social_dilemmas:public_goods", {}, "n players give to a pot that is multiplied and shared"),
-    "volunteers_dilemma": Entry("social_dilemmas:volunteers_dilemma", {}, "one volunteer of n players is enough"),
-    "n_player_stag_hunt": Entry("social_dilemmas:n_player_stag_hunt", {}, "a stag needs enough of n hunters"),
-    "coin_game": Entry("coin_game:CoinGame", {}, "coins of two colours; taking the other's costs its owner"),
+    **{name: Entry("suite.rounds:repeated", {"game": game}, words) for name, (game, words) in _MATRIX.items()},
+    "rock_paper_scissors": Entry("suite.rounds:rock_paper_scissors", {}, "iterated rock, paper, scissors"),
+    "matrix_game": Entry("suite.rounds:RepeatedGame", {}, "any payoffs, for any number of players and actions"),
+    "three_player_ipd": Entry("suite.rounds:three_player_ipd", {}, "iterated prisoner's dilemma of three"),
+    "public_goods": Entry(
+        "suite.social_dilemmas:public_goods", {}, "n players give to a pot that is multiplied and shared"
+    ),
+    "volunteers_dilemma": Entry("suite.social_dilemmas:volunteers_dilemma", {}, "one volunteer of n players is enough"),
+    "n_player_stag_hunt": Entry("suite.social_dilemmas:n_player_stag_hunt", {}, "a stag needs enough of n hunters"),
+    "coin_game": Entry("suite.coin_game:CoinGame", {}, "coins of two colours; taking the other's costs its owner"),
     **{
-        f"{name}_in_the_matrix": Entry(f"in_the_matrix:{name}_in_the_matrix", {}, f"{words}, met in a gridworld")
+        f"{name}_in_the_matrix": Entry(f"suite.in_the_matrix:{name}_in_the_matrix", {}, f"{words}, met in a gridworld")
         for name, words in {
             "ipd": "prisoner's dilemma",
             "imp": "matching pennies",
@@ -51,19 +54,21 @@ _ENTRIES: dict[str, Entry] = {
             "rock_paper_scissors": "rock, paper, scissors",
         }.items()
     },
-    "harvest": Entry("harvest:Harvest", {}, "apples that regrow where others are left: the tragedy of the commons"),
-    "cleanup": Entry("cleanup:Cleanup", {}, "apples grow only while somebody cleans the river"),
-    "fishery": Entry("fishery:Fishery", {}, "a common stock of fish with logistic growth"),
-    "cournot": Entry("cournot:Cournot", {}, "firms choose quantities and share one market"),
+    "harvest": Entry(
+        "suite.harvest:Harvest", {}, "apples that regrow where others are left: the tragedy of the commons"
+    ),
+    "cleanup": Entry("suite.cleanup:Cleanup", {}, "apples grow only while somebody cleans the river"),
+    "fishery": Entry("suite.fishery:Fishery", {}, "a common stock of fish with logistic growth"),
+    "cournot": Entry("suite.cournot:Cournot", {}, "firms choose quantities and share one market"),
     "ultimatum": Entry(
-        "ultimatum:Ultimatum", {}, "one proposes a split, the other takes it or leaves both with nothing"
+        "suite.ultimatum:Ultimatum", {}, "one proposes a split, the other takes it or leaves both with nothing"
     ),
-    "negotiation": Entry("negotiation:Negotiation", {}, "items are split between players with private values"),
+    "negotiation": Entry("suite.negotiation:Negotiation", {}, "items are split between players with private values"),
     "bayesian_battle_of_the_sexes": Entry(
-        "battle_of_the_sexes:BayesianBattleOfTheSexes", {}, "battle of the sexes with types that are drawn"
+        "suite.bayesian:BayesianBattleOfTheSexes", {}, "battle of the sexes with types that are drawn"
     ),
-    "reacher": Entry("reacher:Reacher", {}, "an arm of two joints reaches for a goal"),
-    "pendulum": Entry("pendulum:Pendulum", {}, "a rod is swung up and held there"),
+    "reacher": Entry("suite.reacher:Reacher", {}, "an arm of two joints reaches for a goal"),
+    "pendulum": Entry("suite.pendulum:Pendulum", {}, "a rod is swung up and held there"),
 }
 
 
@@ -140,3 +145,16 @@ def _load(factory: Callable[..., Game] | str) -> Callable[..., Game]:
         return factory
     module, attribute = factory.split(":")
     return getattr(importlib.import_module(f"games.{module}"), attribute)
+
+
+def make_game(spec: str) -> Game:
+    """A game by its name, with parameters in brackets: `reacher`, `CartPole-v1(max_steps_in_episode=200)`.
+
+    Raises:
+      ValueError: for a spec of another form, and as `games.make`.
+    """
+    name, params = read("game", spec, "reacher")
+    try:
+        return make(name, **params)
+    except TypeError as error:  # of a value that stands for nothing there
+        raise ValueError(f"game: got {spec!r}; {first_line(error)}") from None

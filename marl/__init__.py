@@ -1,24 +1,31 @@
-"""Who learns: learners, shapers, and the loop in which they meet."""
+"""Who learns: learners, shapers, and the loop in which they meet.
 
-from marl.a2c import a2c
-from marl.deep_learners import make_learner
-from marl.dqn import dqn
-from marl.evaluation import evaluate
-from marl.learn import History, Learner, Trajectory, learn
-from marl.naive import follow, naive
-from marl.networks import Network, convolutional, feed_forward, recurrent
-from marl.opponents import OPPONENTS, make_opponent
-from marl.population import Member, population
-from marl.ppo import clipped_surrogate, ppo
-from marl.shapers import Shaper, good_shepherd, mfos, shaper
-from marl.shaping import Trials, play_trials, shaping_trial
-from marl.strategies import memory_one, play_memory_one
-from marl.white_box import cgd, hola, lola, lookahead, pola, sga, sos
-from marl.zd import Fit, fit, payoffs_against_random, zd_policy
+Learners and networks are here; shapers in `marl.shapers`, objectives in `marl.objectives`. Everybody is also known by a
+name: `make_learner("lola(learning_rate=0.5)", game, seat=1)`, `make_shaper("mfos", game)`.
+"""
+
+from typing import Any as _Any
+
+from marl import shapers
+from marl.blocks import objectives
+from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
+from marl.core.evaluate import evaluate
+from marl.core.learn import History, Learner, Trajectory, learn
+from marl.learners.exact.fixed import memory_one
+from marl.learners.exact.model_free import best_response, q_learning
+from marl.learners.exact.naive import follow, naive, one_policy
+from marl.learners.exact.population import Member, population
+from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
+from marl.learners.registry import make_learner, register
+from marl.learners.sampled.dice import lola_dice, naive_dice, reinforce
+from marl.learners.sampled.dqn import dqn
+from marl.learners.sampled.fixed import play_memory_one
+from marl.learners.sampled.ppo import a2c, ppo
+from marl.shapers.exact import Shaper
+from marl.shapers.registry import make_shaper, register_shaper
+from marl.shapers.trial import Trials, play_trials, shaping_trial
 
 __all__ = [
-    "OPPONENTS",
-    "Fit",
     "History",
     "Learner",
     "Member",
@@ -27,34 +34,50 @@ __all__ = [
     "Trajectory",
     "Trials",
     "a2c",
+    "best_response",
     "cgd",
-    "clipped_surrogate",
     "convolutional",
     "dqn",
     "evaluate",
     "feed_forward",
-    "fit",
     "follow",
-    "good_shepherd",
     "hola",
     "learn",
+    "load_agent",
     "lola",
+    "lola_dice",
     "lookahead",
     "make_learner",
-    "make_opponent",
+    "make_shaper",
     "memory_one",
-    "mfos",
     "naive",
-    "payoffs_against_random",
+    "naive_dice",
+    "objectives",
+    "one_policy",
     "play_memory_one",
     "play_trials",
     "pola",
     "population",
     "ppo",
+    "q_learning",
     "recurrent",
+    "register",
+    "register_shaper",
+    "reinforce",
     "sga",
-    "shaper",
+    "shapers",
     "shaping_trial",
     "sos",
-    "zd_policy",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "__version__":  # read when somebody asks, from what was installed
+        from importlib import metadata
+
+        return metadata.version("marl-shaping")
+    if name == "load_agent":  # experiments stand above everything that is exported here
+        from marl.experiments.shaping.agents import load_agent
+
+        return load_agent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,121 +5,22 @@ PRESET is one of the presets below or the path of a YAML file. The file is an op
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
-import jax
-import numpy as np
-from rich.console import Console
-from rich.table import Table
+from marl.experiments.consistency import ConsistencyConfig, make_consistent
+from meta.runs import command
 
-import configs
-from marl import white_box
-from marl.consistent import (
-    ACTIVATIONS,
-    cola,
-    consistency_loss,
-    train_cola,
-    updates,
-    white_box_updates,
+COMMAND = command.Command(
+    program="python -m marl.cola",
+    description=__doc__ or "",
+    config=ConsistencyConfig,
+    run=make_consistent,
+    output=command.ToFile,
+    name=lambda preset, config: f"cola-{config.game}.safetensors",
+    presets="cola",
 )
-from marl.learn import Learner, learn
-from marl.tensors import Arrays
-from marl.training import TrainingConfig, run_command
-from meta.progress import Progress
 
-RIVALS: dict[str, Callable[..., Learner]] = {"LOLA": white_box.lola, "exact LOLA": partial(white_box.hola, order=1)}
-
-
-@dataclasses.dataclass(frozen=True)
-class ConsistencyConfig(TrainingConfig):
-    """Two networks, trained until the steps that they give answer to each other."""
-
-    lookahead_rate: float = 1.0
-    """Size of the steps that are learned, eta."""
-    region: float = 7.0
-    """Logits are drawn evenly from minus to plus this; beyond it the networks see its border."""
-    hidden: tuple[int, ...] = (32, 32, 32)
-    """Units of each hidden layer."""
-    activation: str = "tanh"
-    """tanh or relu."""
-    batch: int = 64
-    """Points per iteration."""
-    iterations: int = 10_000
-    """Iterations of Adam."""
-    learning_rate: float = 3e-3
-    """Step size of Adam in the beginning; it falls to 0 along a cosine."""
-    evaluation_trials: int = 1024
-    """Fresh points, and fresh pairs of players, for what is shown in the end."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"hidden: got {self.hidden}; whole numbers of at least 1 are needed")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"activation: got {self.activation!r}; {configs.one_of(self.activation, list(ACTIVATIONS))}"
-            )
-
-    def positive(self) -> tuple[str, ...]:
-        return "lookahead_rate", "region", "batch", "iterations", "learning_rate", "evaluation_trials"
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status."""
-    return run_command("cola", ConsistencyConfig(), _train, __doc__, arguments)
-
-
-def _train(config: ConsistencyConfig, console: Console) -> tuple[Arrays, dict[str, Any]]:
-    game = config.make_game()
-    payoffs, num_logits = partial(game.values, 0), game.num_logits
-    train_key, points_key, play_key = jax.random.split(jax.random.key(config.seed), 3)
-    progress = Progress(
-        console,
-        config.iterations,
-        config.batch,
-        "points",
-        lambda metrics: f"consistency loss {metrics['consistency_loss']:.4g}",
-        quiet=config.quiet,
-    )
-    with progress:
-        consistent = train_cola(
-            train_key,
-            payoffs,
-            num_logits,
-            lookahead_rate=config.lookahead_rate,
-            region=config.region,
-            hidden=config.hidden,
-            activation=config.activation,
-            batch=config.batch,
-            iterations=config.iterations,
-            learning_rate=config.learning_rate,
-            report=progress,
-        )
-    rate, shape = config.lookahead_rate, (2, config.evaluation_trials, num_logits)
-    points = jax.random.uniform(points_key, shape, minval=-config.region, maxval=config.region)
-
-    losses = {}
-    for name, make in {"COLA": None, **RIVALS}.items():
-        functions = updates(consistent)
-        if make:
-            functions = white_box_updates(partial(make, learning_rate=rate, num_logits=num_logits), payoffs)
-        measure = jax.jit(partial(consistency_loss, functions, payoffs, lookahead_rate=rate))
-        losses[name] = float(measure(points[0], points[1]))
-    players = [cola(consistent, player) for player in range(2)]
-    play = jax.jit(jax.vmap(lambda key: learn(key, game, players, num_updates=101).rewards))
-    row, column = (float(r[:, 1:].mean()) for r in play(jax.random.split(play_key, config.evaluation_trials)))
-    table = Table("update functions", "consistency loss", title=f"{config.game}, on fresh points")
-    for name, loss in losses.items():
-        table.add_row(name, f"{loss:.4g}")
-    console.print(table)
-    console.print(f"two COLA players over 100 learning steps: {row:.3f} / {column:.3f}", highlight=False)
-    arrays = {name: np.asarray(x) for name, x in consistent.networks.items()}
-    return arrays, {"consistency_losses": losses, "payoffs": [row, column]}
-
+main = COMMAND.main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command.leave(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
 """What evolves, and how a run is kept: knows nothing of games."""
 
-from meta.evolve import Evolved, NonFiniteFitness, Outcome, evolve
-from meta.run import RunDirectory
-from meta.scalarize import scalarize
+from meta.evolution import Evolved, NonFiniteFitness, Outcome, evolve
+from meta.runs.directory import RunDirectory
+from meta.scalars import scalarize
 from meta.strategies import Evolution, strategy_names
 
 __all__ = [

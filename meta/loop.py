@@ -35,7 +35,7 @@ class Iterated(NamedTuple):
 
 
 class Store(Protocol):
-    """Where a run is kept: `meta.run.RunDirectory` is one."""
+    """Where a run is kept: `meta.runs.directory.RunDirectory` is one."""
 
     def restore(self, like: Any) -> tuple[int, Any] | None:
         """The newest whole checkpoint, as (generation, state like `like`); None if there is none."""

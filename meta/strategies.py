@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
+from functools import partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from configs import one_of
+import configs
 
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
@@ -45,19 +47,16 @@ class Evolution:
     """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
 
     def __post_init__(self) -> None:
-        for name in ("population_size", "generations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; a whole number above 0 is needed")
-        for name in ("sigma", "learning_rate"):
-            if not (0 < getattr(self, name) < float("inf")):
-                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; a number above 0 is needed")
-        for name in ("learning_rate_end", "sigma_end"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; a fraction from 0 to 1 is needed")
-        for name in ("chunk_size", "checkpoint_seconds", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"evolution.{name}: got {getattr(self, name)}; 0 or more is needed")
-        make_strategy(self, 10)
+        check = partial(configs.check, self, prefix="evolution.")
+        check("a whole number above 0", lambda x: x >= 1, "population_size", "generations")
+        check("a number above 0", lambda x: 0 < x < math.inf, "sigma", "learning_rate")
+        check("a fraction from 0 to 1", lambda x: 0 <= x <= 1, "learning_rate_end", "sigma_end")
+        check("0 or more", lambda x: x >= 0, "chunk_size", "checkpoint_seconds", "weight_decay")
+        try:
+            # Nothing is computed, so that whoever has a config may still choose the devices.
+            jax.eval_shape(lambda: make_strategy(self, 10)[1])
+        except (TypeError, ValueError):  # it does not fit, or it is one of the two that cannot be traced
+            make_strategy(self, 10)
 
 
 def strategy_names() -> list[str]:
@@ -84,7 +83,7 @@ def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
     classes = {name.lower(): cls for name, cls in distribution_based_algorithms.items()}
     if evolution.strategy.lower() not in classes:
         raise ValueError(
-            f"evolution.strategy: got {evolution.strategy!r}; {one_of(evolution.strategy, sorted(classes))}"
+            f"evolution.strategy: got {evolution.strategy!r}; {configs.one_of(evolution.strategy, sorted(classes))}"
         )
     cls = classes[evolution.strategy.lower()]
     arguments = inspect.signature(cls.__init__).parameters

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from games import registry
-from marl import OPPONENTS
+from marl.learners.registry import FORMULA
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 LEARNERS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "docs/learners.md").read_text(), re.S)
@@ -43,7 +43,8 @@ def test_the_page_of_learners(code):
     names: dict = {}
     with contextlib.redirect_stdout(output):
         exec(code, names)
-    OPPONENTS.pop("cautious", None)  # other tests go through all of them
+    if "cautious" in FORMULA:
+        FORMULA.unregister("cautious")  # other tests go through all of them
     if "history" in names:  # two SOS players on the tandem game
         assert sum(eval(output.getvalue())) == pytest.approx(1.0, abs=0.01)
     else:

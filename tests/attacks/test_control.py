@@ -24,12 +24,12 @@ from attacks.control import (
     train_puppet,
 )
 from attacks.trials import Schedule
-from games.game import Game
-from games.goals import _GOALS, GoalConditioned, Goals, GoalState
-from games.spaces import Box
-from marl.learn import Learner, keep_state, learn
-from marl.networks import feed_forward, recurrent
-from marl.ppo import ppo
+from games.core.game import Game
+from games.core.spaces import Box
+from games.wrappers.goals import _GOALS, GoalConditioned, Goals, GoalState
+from marl.blocks.networks import feed_forward, recurrent
+from marl.core.learn import Learner, keep_state, learn
+from marl.learners.sampled.ppo import ppo
 from meta import Evolution, evolve
 
 KEY = jax.random.key(0)
@@ -59,8 +59,8 @@ def trained():
 def leaning():
     """A victim without learning: it pushes to the right where the last word that it hears is above 0."""
 
-    def act(key, state, obs):
-        return (obs[:, -1] > 0).astype(jnp.int32), state, ()
+    def act(key, parameters, memory, obs):
+        return (obs[:, -1] > 0).astype(jnp.int32), memory, ()
 
     return Learner(lambda key: (), act, keep_state)
 
@@ -75,7 +75,8 @@ def test_a_step_is_the_game_s_with_what_the_victim_does_when_it_hears_the_messag
     for i in range(8):
         message = jax.random.uniform(jax.random.key(i), (2,), minval=-3.0, maxval=3.0)
         heard = jnp.concatenate([GAME.get_obs(state.bare)["agent_0"], message])[None]
-        action = puppet.victim.exploit(puppet.victim_state, heard)[0][0]
+        memory = puppet.victim.begin(puppet.victim_policy, 1)
+        action = puppet.victim.exploit(puppet.victim_policy, memory, heard)[0][0]
         expected = step(game, jax.random.key(i), state, action)
         got = step(puppet, jax.random.key(i), state, message)
         jax.tree.map(np.testing.assert_array_equal, got, expected)
@@ -90,8 +91,8 @@ def test_messages_are_clipped_to_the_scale():
     assert (float(space.low), float(space.high), space.shape) == (-1.0, 1.0, (2,))
     assert puppet.observation_space("agent_0").shape == (5,)
 
-    def act(key, state, obs):
-        return (obs[:, -1] > 1.5).astype(jnp.int32), state, ()
+    def act(key, parameters, memory, obs):
+        return (obs[:, -1] > 1.5).astype(jnp.int32), memory, ()
 
     deaf = Puppet(GAME, (), leaning()._replace(act=act), scale=1.0)
     state = puppet.reset(KEY)[1]
@@ -109,7 +110,7 @@ def test_the_victim_does_not_change_while_a_controller_learns(trained):
         return puppet, history.states[0].params, make_controller(puppet).init(KEY).params
 
     after, learned, _ = taught(puppet)
-    jax.tree.map(np.testing.assert_array_equal, after.victim_state, life.state)
+    jax.tree.map(np.testing.assert_array_equal, after.victim_policy, puppet.victim.policy(life.state))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(learned))
 
 
@@ -157,11 +158,11 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     )
     monkeypatch.setitem(_GOALS, "Point", goals)
     # A victim that does what the last word says.
-    puppet = Puppet(Point(), (), leaning()._replace(exploit=lambda state, obs: (obs[:, -1:], state)))
+    puppet = Puppet(Point(), (), leaning()._replace(exploit=lambda policy, memory, obs: (obs[:, -1:], memory)))
 
     @jax.jit
     def both(key):
-        controller, state = oracle(key, puppet, make_controller, num_updates=15, steps_per_update=8, num_envs=32)
+        controller, state = oracle(key, puppet, num_updates=15, steps_per_update=8, num_envs=32)
         score = partial(goal_reward, jax.random.key(5), puppet, num_episodes=256, num_steps=4)
         return score(controller, state), score(controller, controller.init(key))
 
@@ -184,7 +185,7 @@ def test_the_trial_runs_under_evolution():
 
 def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
     def run(key, parameters):
-        settings = {"num_victims": 4, "batch_size": 2, "make_controller": make_controller, "num_updates": 1}
+        settings = {"num_victims": 4, "batch_size": 2, "num_updates": 1}
         return compare(key, GAME, SHAPER, CONTROLLER, parameters, make_victim, SCHEDULE, **settings)
 
     # What is called evolved is here what the second victim's random functions are.
@@ -224,7 +225,7 @@ def test_steering_goes_from_goal_to_goal_and_can_be_looked_at(tmp_path):
 
 def test_what_cannot_be_steered_is_refused():
     def forgetful(game):
-        return ppo(game, network=recurrent((6,), 2, hidden=(), memory=2), num_envs=2, minibatches=1)
+        return ppo(game, network=recurrent((6,), 2, hidden=(), memory=2), minibatches=1)
 
     for make, game, error in (
         (forgetful, GAME, r"^victim: got a learner with memory; .* is needed$"),

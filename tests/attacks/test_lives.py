@@ -13,15 +13,14 @@ import games
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES, important_inputs, seeing
 from attacks.evaluation import Lives, compare, make_lives, over_training, silence
-from attacks.examine import other_victims
+from attacks.examination import other_victims
 from attacks.messages import make_message
 from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
-from games.cheap_talk import CheapTalk
+from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
-from marl.deep_learners import DEEP_LEARNERS
-from marl.learn import learn
-from marl.specs import parse
+from marl.core.learn import learn
+from marl.learners.registry import SAMPLED, settings
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
@@ -30,7 +29,7 @@ VICTIM = "ppo(hidden=[4], epochs=1, minibatches=1, shared=True)"
 
 
 def make_victim(game):
-    return make_learner(VICTIM, game, num_envs=2, num_updates=2)
+    return make_learner(VICTIM, game, num_updates=2)
 
 
 @pytest.fixture(scope="module")
@@ -112,10 +111,9 @@ def test_a_learner_with_other_eyes_learns_from_what_it_saw(words):
 
 
 def settings_of(spec):
-    name, given = parse("victim", spec, DEEP_LEARNERS, "ppo")
-    return {setting: x if x is None else tuple(x) if isinstance(x, list) else x for setting, x in given.items()} | {
-        setting: default for setting, default in DEEP_LEARNERS[name].items() if setting not in given
-    }
+    name, given = SAMPLED.read("victim", spec)
+    found = settings(name, GAME) | given
+    return {setting: tuple(x) if isinstance(x, list) else x for setting, x in found.items()}
 
 
 @pytest.mark.parametrize("preset", ["cartpole", "pendulum", "reacher", "breakout"])
@@ -143,7 +141,7 @@ def test_what_a_victim_reads_is_important_and_an_empty_message_is_not(sign):
     """Whether right answers are paid or wrong ones cost."""
     talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda words, obs: words, 1)
     spec = "ppo(hidden=[8], epochs=8, minibatches=1, shared=True, learning_rate=0.02, entropy_coefficient=0.0)"
-    victim = make_learner(spec, talk, num_envs=8, num_updates=40)
+    victim = make_learner(spec, talk, num_updates=40)
     schedule = Schedule(num_updates=40, steps_per_update=8, num_envs=8, num_episodes=8, num_steps=8)
 
     @jax.jit

@@ -117,7 +117,7 @@ def test_a_message_by_its_name_and_settings():
         ("echo(units=0)", r"^message: echo: units: got .*; numbers above 0 are needed$"),
         ("echo(units='SI')", r"^message: echo: units: got 'SI'; a number or a list of numbers is needed$"),
         ("table", r"^message: table: "),
-        ("table(low=[0], high=[1], bins=0)", r"^message: table: bins: got 0; a whole number above 0 is needed$"),
+        ("table(low=[0], high=[1], bins=0)", r"^message: table: bins: got 0; a whole number of at least 1 is needed$"),
         ("table(low=[0], high=[0])", r"^message: table: got the bounds .*; finite ones are needed$"),
         ("table(low=[0], high=[1], bins=100)", r"^message: table: got 100,000,000 cells; a million at most"),
     ],

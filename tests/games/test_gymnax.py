@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnax.utils import load_mnist
 
+from games.core.spaces import Box, Discrete
 from games.gymnax import _make, from_gymnax
-from games.spaces import Box, Discrete
 
 KEY = jax.random.key(0)
 CARTPOLE = from_gymnax("CartPole-v1")

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.alone import train
-from marl.train_config import TrainConfig
+from marl.experiments.alone import TrainConfig, train
 from meta.devices import spread, use_all_cores
 
 SETTINGS = {
@@ -30,8 +29,7 @@ from pathlib import Path
 from meta.devices import use_all_cores
 use_all_cores()
 import jax
-from marl.alone import train
-from marl.train_config import TrainConfig
+from marl.experiments.alone import TrainConfig, train
 from meta import RunDirectory
 
 def stop(update, metrics, seconds):

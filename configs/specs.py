@@ -1,0 +1,261 @@
+"""Specs, as users write them on a command line: `name`, or with settings, `name(setting=value)`; and what they name."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+from configs import one_of
+
+Made = TypeVar("Made")
+
+
+class Registry(Generic[Made]):
+    """What can be made by its name, each by a factory whose keyword-only parameters are the settings.
+
+    Their defaults are the settings' defaults, and their type hints say what may be given: a whole number for int, a
+    number for float (and for Any, the hint of a number that may be traced), True or False for bool, text for str, the
+    values of a Literal, lists of these for sequences, one of several for a union. What no spec can write, such as a
+    function, is no setting. Without a hint it is the kind of the default. Ranges are for the factory to check: what it
+    says in a ValueError, `setting: got 0; ... is needed`, is said of the spec.
+
+    Args:
+      example: a name, for messages.
+      given: keywords that the caller of `make` gives to the factories that take them, and that are no settings.
+      ranges: whether `[lowest, highest]` may stand for a number; the setting is a `Range` then.
+    """
+
+    def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False) -> None:
+        self._example, self._given, self._ranges = example, given, ranges
+        self._entries: dict[str, _Entry] = {}
+
+    def register(
+        self,
+        name: str,
+        factory: Callable[..., Made],
+        *,
+        settings: Callable[[], dict[str, Setting]] | None = None,
+        replace: bool = False,
+        **fixed: Any,
+    ) -> None:
+        """Makes a factory known by a name.
+
+        Args:
+          name: letters, digits, hyphens and underscores, a letter first.
+          factory: what it is called with is for those who call `make` to say.
+          settings: of a factory that hands keywords on to others; by default those of its own signature.
+          replace: whether the name may be taken.
+          **fixed: keywords of the factory that are no settings.
+
+        Raises:
+          ValueError: for a name that no spec can have, or that is taken.
+        """
+        if not re.fullmatch(_NAME, name):
+            raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first")
+        if name in self and not replace:
+            raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
+        self._entries[name] = _Entry(factory, settings or (lambda: settings_of(factory)), fixed)
+
+    def unregister(self, name: str) -> None:
+        """Forgets a name."""
+        del self._entries[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def names(self) -> list[str]:
+        """All names, in the order in which they came."""
+        return list(self._entries)
+
+    def settings(self, name: str) -> dict[str, Setting]:
+        """The settings of a name."""
+        entry = self._entries[name]
+        return {k: x for k, x in entry.settings().items() if k not in entry.fixed and k not in self._given}
+
+    def read(self, field: str, spec: str) -> tuple[str, dict[str, Any]]:
+        """The name in a spec, and the settings that are given there.
+
+        Args:
+          field: what the spec is of, for messages.
+          spec: values are Python's literals.
+
+        Raises:
+          ValueError: for a spec of another form, or an unknown name, setting or kind of value, naming what is allowed.
+        """
+        name, given = read(field, spec, self._example)
+        if name not in self:
+            raise ValueError(f"{field}: got {name!r}; {one_of(name, self.names())}")
+        known = self.settings(name)
+        for setting, value in given.items():
+            if setting not in known:
+                raise ValueError(f"{field}: {name} has no setting {setting!r}; it takes {', '.join(known) or 'none'}")
+            given[setting] = self._checked(f"{field}: {name}: {setting}", known[setting].hint, value)
+        for setting, (hint, default) in known.items():
+            if default is REQUIRED and setting not in given:
+                raise ValueError(f"{field}: {name}: {setting}: not given; {self._kind(hint).words} is needed")
+        return name, given
+
+    def build(self, name: str, settings: dict[str, Any], *args: Any, **given: Any) -> Made:
+        """What a name and its settings make; errors are the factory's.
+
+        Args:
+          name: a known one.
+          settings: as `read` returns them.
+          *args: of the factory.
+          **given: further keywords, each for the factories that take it.
+        """
+        factory, _, fixed = self._entries[name]
+        taken = _keywords(factory)
+        return factory(*args, **{keyword: x for keyword, x in given.items() if keyword in taken}, **fixed, **settings)
+
+    def make(self, field: str, spec: str, *args: Any, **given: Any) -> Made:
+        """What a spec names: `read` and `build` in one.
+
+        Raises:
+          ValueError: as `read`, and for what the factory refuses, in one line.
+        """
+        name, settings = self.read(field, spec)
+        with naming(field, name):
+            return self.build(name, settings, *args, **given)
+
+    def _kind(self, hint: Any) -> _Kind:
+        kind = _kind_of(hint, ranges=self._ranges)
+        assert kind  # `settings_of` leaves out what no spec can write
+        return kind
+
+    def _checked(self, where: str, hint: Any, value: Any) -> Any:
+        words, fits = self._kind(hint)
+        if not fits(value):
+            raise ValueError(f"{where}: got {value!r}; {words} is needed")
+        if self._ranges and isinstance(value, list) and not _kind_of(hint).fits(value):  # type: ignore[union-attr]
+            return Range(float(value[0]), float(value[1]))
+        return value
+
+
+class Range(NamedTuple):
+    """A number that somebody else is to draw."""
+
+    low: float
+    high: float
+
+
+class Setting(NamedTuple):
+    """A setting of a factory."""
+
+    hint: Any  # a type
+    default: Any  # or REQUIRED
+
+
+REQUIRED: Any = inspect.Parameter.empty
+
+
+def settings_of(*factories: Callable[..., Any], **defaults: Any) -> dict[str, Setting]:
+    """The settings of all factories together, the first that has one in front, with some defaults changed."""
+    found: dict[str, Setting] = {}
+    for factory in factories:
+        for name, parameter in _keywords(factory).items():
+            hint = parameter.annotation
+            if hint is parameter.empty:
+                hint = _UNKNOWN if parameter.default in (None, REQUIRED) else type(parameter.default)
+            if name not in found and _kind_of(hint):
+                found[name] = Setting(hint, defaults.get(name, parameter.default))
+    return found
+
+
+def change(spec: str, **settings: Any) -> str:
+    """A spec with other settings, and the rest as it was."""
+    name, before = read("spec", spec, "naive")
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in (before | settings).items())})"
+
+
+def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:
+    """The name, which may have hyphens, and the settings in brackets; nothing of them is known yet."""
+    found = re.fullmatch(rf"\s*({_NAME})\s*(\(.*\))?\s*", spec, re.DOTALL)
+    try:
+        call = ast.parse(f"spec{found[2] or '()'}" if found else "", mode="eval").body
+        if not (found and isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
+            raise ValueError
+        settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        if len(settings) < len(call.keywords):
+            raise ValueError  # one of them twice
+    except (SyntaxError, ValueError):
+        message = f"{field}: got {spec!r}; a name such as {example}, or name(setting=value), is needed"
+        raise ValueError(message) from None
+    return found[1], settings
+
+
+@contextlib.contextmanager
+def naming(field: str, name: str) -> Iterator[None]:
+    """Inside, an error is one line that says first what it is about."""
+    try:
+        yield
+    except (NotImplementedError, ValueError) as error:
+        raise ValueError(f"{field}: {name}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first."""
+    return str(error).strip().split("\n")[0]
+
+
+_NAME = r"[^\W\d][\w-]*"
+_UNKNOWN = object()  # the hint of what has none
+
+
+class _Entry(NamedTuple):
+    factory: Callable[..., Any]
+    settings: Callable[[], dict[str, Setting]]  # asked for when they are needed
+    fixed: dict[str, Any]
+
+
+class _Kind(NamedTuple):
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def _keywords(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(factory, eval_str=True).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+
+
+def _kind_of(hint: Any, *, ranges: bool = False) -> _Kind | None:
+    """What a type hint allows; None for what no spec can write."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        kinds = [kind for one in arguments if one is not NoneType and (kind := _kind_of(one, ranges=ranges))]
+        if not kinds:
+            return None
+        kinds += [_Kind("None", lambda x: x is None)] * (NoneType in arguments)
+        return _Kind(" or ".join(kind.words for kind in kinds), lambda x: any(kind.fits(x) for kind in kinds))
+    if origin is Literal:
+        return _Kind(f"one of {', '.join(map(str, arguments))}", lambda x: x in arguments)
+    if (origin or hint) in (Sequence, list, tuple):
+        one = _kind_of(arguments[0] if arguments else _UNKNOWN)
+        if not one:
+            return None
+        words = re.sub(r"^an? (.*)", r"\1s", one.words)
+        return _Kind(f"a list of {words}", lambda x: isinstance(x, list | tuple) and all(map(one.fits, x)))
+    if hint in (float, Any):
+        if not ranges:
+            return _Kind("a number", _numeric)
+        return _Kind("a number, or [lowest, highest] of a range", lambda x: _numeric(x) or _range(x))
+    return {
+        int: _Kind("a whole number", lambda x: isinstance(x, int) and not isinstance(x, bool)),
+        bool: _Kind("True or False", lambda x: isinstance(x, bool)),
+        str: _Kind("text in quotes", lambda x: isinstance(x, str)),
+        _UNKNOWN: _Kind("a value", lambda x: True),
+    }.get(hint)
+
+
+def _numeric(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_numeric, value)) and value[0] < value[1]

@@ -1,0 +1,139 @@
+"""What a game is: an n-player simultaneous-move Markov game, in the functional API of JaxMARL."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from games.core import bits
+from games.core.spaces import Discrete, Space
+
+Observations = dict[str, jax.Array]
+Actions = dict[str, jax.Array]
+Rewards = dict[str, jax.Array]
+Dones = dict[str, jax.Array]
+Infos = dict[str, jax.Array]
+State = Any  # a pytree of arrays, by custom a flax.struct dataclass with the `time` since the reset
+Of = TypeVar("Of")
+Step = tuple[Observations, Of, Rewards, Dones, Infos]  # what `step_env` returns, of a state of some kind
+Scalar = Any  # a number or an array of shape []: traced where a game is an argument of a compiled function
+
+
+class Game:
+    """An n-player game of pure functions. A subclass writes `reset`, `step_env`, `get_obs` and the spaces.
+
+    The methods are unbatched: `jax.vmap` plays many games at once. Code written for JaxMARL's `MultiAgentEnv` plays
+    these games.
+
+    A game is a `flax.struct.dataclass` of its own parameters, and so a pytree: what changes shapes (the size of a
+    grid, the number of players) is static, every other number is a leaf. `jax.jit(lambda game, key: ...)` compiles
+    once for all payoffs, and `jax.vmap` over a game plays many variants at once.
+
+    Actions are taken to lie in their spaces; what happens to others is not defined. (The faces to PettingZoo and
+    Gymnasium refuse them.)
+
+    Attributes:
+      num_agents: the number of players.
+      agents: their names, the keys of every dict: agent_0, agent_1, ...
+    """
+
+    num_agents: int = 2
+
+    @property
+    def agents(self) -> list[str]:
+        return [f"agent_{i}" for i in range(self.num_agents)]
+
+    def reset(self, key: jax.Array) -> tuple[Observations, State]:
+        """A first observation of every agent, and the state."""
+        raise NotImplementedError(f"{type(self).__name__} does not define reset")
+
+    def step_env(self, key: jax.Array, state: State, actions: Actions) -> Step[State]:
+        """One step without auto-reset: (observations, state, rewards, dones, infos).
+
+        `dones["__all__"]` ends the game, whether by its rules or by its time limit; `infos["truncated"]` says that it
+        was the limit. Every entry of infos has the shape `[num_agents]`: what papers plot, for each agent.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define step_env")
+
+    def auto_reset(
+        self, key: jax.Array, observations: Observations, state: State, dones: Dones, reset_state: State | None = None
+    ) -> tuple[Observations, State]:
+        """(observations, state) of a new game where the old one is done; of `reset_state`, if one is given."""
+        del observations  # seen anew from the state that was chosen: cheaper than to see both and to choose then
+        new_state = self.reset(key)[1] if reset_state is None else reset_state
+        state = jax.tree.map(lambda new, old: jnp.where(dones["__all__"], new, old), new_state, state)
+        return self.get_obs(state), state
+
+    def step(self, key: jax.Array, state: State, actions: Actions, reset_state: State | None = None) -> Step[State]:
+        """One step; when the game ends, observation and state are those of a new one (of `reset_state`, if given).
+
+        A learner that needs the last observation of the old one calls `step_env` and `auto_reset`, as `learn` does.
+        """
+        key, reset_key = bits.split(key)
+        observations, state, rewards, dones, infos = self.step_env(key, state, actions)
+        observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
+        return observations, state, rewards, dones, infos
+
+    def get_obs(self, state: State) -> Observations:
+        """What every agent sees of a state."""
+        raise NotImplementedError(f"{type(self).__name__} does not define get_obs")
+
+    def get_avail_actions(self, state: State) -> dict[str, jax.Array]:
+        """Masks of the actions that are possible now, `[n]` for `Discrete`; all, unless a game says otherwise."""
+        del state
+        spaces = {agent: self.action_space(agent) for agent in self.agents}
+        return {a: jnp.ones(s.n if isinstance(s, Discrete) else s.shape, bool) for a, s in spaces.items()}
+
+    def observation_space(self, agent: str) -> Space:
+        raise NotImplementedError(f"{type(self).__name__} does not define observation_space")
+
+    def action_space(self, agent: str) -> Space:
+        raise NotImplementedError(f"{type(self).__name__} does not define action_space")
+
+    def render(self, state: State) -> np.ndarray:
+        """A picture of a state, RGB `[height, width, 3]` of uint8, drawn on the host."""
+        raise NotImplementedError(f"{type(self).__name__} does not define render")
+
+    def frames(self, states: State) -> list[np.ndarray]:
+        """Pictures of equal size, one for each state along the leading axis."""
+        return [self.render(jax.tree.map(lambda x, t=t: x[t], states)) for t in range(len(jax.tree.leaves(states)[0]))]
+
+    # The rest of JaxMARL's protocol.
+
+    @property
+    def observation_spaces(self) -> dict[str, Space]:
+        return {agent: self.observation_space(agent) for agent in self.agents}
+
+    @property
+    def action_spaces(self) -> dict[str, Space]:
+        return {agent: self.action_space(agent) for agent in self.agents}
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def agent_classes(self) -> dict[str, list[str]]:
+        """Agents grouped by their role; one group, unless a game says otherwise."""
+        return {"agents": self.agents}
+
+    # What subclasses share.
+
+    def _by_agent(self, values: Any) -> dict[str, jax.Array]:
+        """A dict keyed by agent from a sequence or an array with the agents in front."""
+        return {agent: values[i] for i, agent in enumerate(self.agents)}
+
+    def _ending(self, terminated: Any, truncated: Any) -> tuple[dict[str, jax.Array], Infos]:
+        """(dones, infos) of a game that ends for all at once."""
+        truncated = truncated & jnp.logical_not(terminated)
+        dones = dict.fromkeys((*self.agents, "__all__"), terminated | truncated)
+        return dones, {"truncated": jnp.broadcast_to(truncated, (self.num_agents,))}
+
+
+def static(default: Any) -> Any:
+    """A field of a game that changes shapes or the program: no leaf of the pytree."""
+    return struct.field(pytree_node=False, default=default)

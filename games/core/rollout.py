@@ -1,0 +1,68 @@
+"""Playing a game, to look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from games.core import checks
+from games.core.game import Actions, Game, Infos, Observations
+from games.core.spaces import Discrete
+
+
+@struct.dataclass
+class Rollout:
+    """Steps of one game, with auto-reset; leading axis `[T]`."""
+
+    game: Game
+    first: Any  # the state at the beginning, without the axis
+    observations: Observations  # before each action
+    actions: Actions
+    rewards: dict[str, jax.Array]
+    dones: dict[str, jax.Array]
+    infos: Infos
+    states: Any  # after each step, before a reset
+
+
+def rollout(
+    key: jax.Array, game: Game, num_steps: int, act: Callable[[jax.Array, Observations], Actions] | None = None
+) -> Rollout:
+    """Plays `num_steps` steps, as one pure function; `jax.jit` and `jax.vmap` it over keys.
+
+    Args:
+      key: of everything that is drawn.
+      game: what is played.
+      num_steps: T.
+      act: `(key, observations) -> actions`, dicts by agent; None plays uniformly among the actions that are possible.
+    """
+
+    checks.size("num_steps", num_steps, 1)
+
+    def step(carry: Any, key: jax.Array) -> Any:
+        observations, state = carry
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        actions = act(act_key, observations) if act else random_actions(act_key, game, state)
+        after, new_state, rewards, dones, infos = game.step_env(step_key, state, actions)
+        kept = observations, actions, rewards, dones, infos, new_state
+        return game.auto_reset(reset_key, after, new_state, dones), kept
+
+    reset_key, run_key = jax.random.split(key)
+    observations, state = game.reset(reset_key)
+    _, kept = jax.lax.scan(step, (observations, state), jax.random.split(run_key, num_steps))
+    return Rollout(game, state, *kept)
+
+
+def random_actions(key: jax.Array, game: Game, state: Any) -> Actions:
+    """Uniform actions of all agents, of those that are possible now."""
+    available, actions = game.get_avail_actions(state), {}
+    for agent, agent_key in zip(game.agents, jax.random.split(key, game.num_agents), strict=True):
+        space = game.action_space(agent)
+        if isinstance(space, Discrete):
+            actions[agent] = jax.random.categorical(agent_key, jnp.where(available[agent], 0.0, -jnp.inf))
+        else:
+            actions[agent] = space.sample(agent_key)
+    return actions

@@ -1,0 +1,1 @@
+"""Games that are formulas, and their theory."""

@@ -1,0 +1,147 @@
+"""Zero-determinant strategies: construct, fit, verify, with the discount where it belongs.
+
+In the view of player X, with the states CC, CD, DC, DD, payoffs g_X = (R, S, T, P) and g_Y = (R, T, S, P), a
+memory-one policy (p0; p) enforces s_X - P = chi (s_Y - P) on every co-player if, for some phi > 0,
+
+    discount p + (1 - discount) p0 - (1, 1, 0, 0) = phi [(g_X - P) - chi (g_Y - P)].
+
+Sources: Press and Dyson (2012), doi:10.1073/pnas.1206569109, for a discount of 1; Hilbe, Traulsen and Sigmund (2015),
+doi:10.1016/j.geb.2015.05.005, for discounted games.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from games.exact.matrix import MatrixGame, discounted_payoffs
+
+CO_PLAYERS = 10_000  # how many random policies a strategy is held against
+MAX_RESIDUAL = 0.05  # root mean square, in probability, up to which a policy is called zero-determinant
+REPEAT = np.array([1.0, 1.0, 0.0, 0.0])  # the policy that repeats its own last action
+
+
+class Fit(NamedTuple):
+    """How close a policy comes to a zero-determinant strategy through (P, P)."""
+
+    chi: float  # extortion factor of the nearest one
+    phi: float
+    residual: float  # root mean square over the four states
+
+    @property
+    def extortionate(self) -> bool:
+        """Whether it takes more than its share, chi > 1, and is zero-determinant to within `MAX_RESIDUAL`."""
+        return bool(self.residual <= MAX_RESIDUAL and self.phi > 0 and self.chi > 1)
+
+
+def is_dilemma(game: MatrixGame) -> bool:
+    """Whether both players face a prisoner's dilemma: T > R > P > S."""
+    return all(t > r > p > s for r, s, t, p in (game.seen_by(player)[0] for player in (0, 1)))
+
+
+def zd_policy(
+    game: MatrixGame, chi: float, phi: float | None = None, *, discount: float, player: int = 0
+) -> np.ndarray:
+    """Probabilities `[5]` (start, CC, CD, DC, DD) that enforce s_X - P = chi (s_Y - P) on any co-player.
+
+    Args:
+      game: the game that is repeated.
+      chi: extortion factor, above 1; how near to 1 it can come depends on the discount.
+      phi: scale; None takes the middle of what is feasible.
+      discount: in (0, 1).
+      player: 0 for the row player, 1 for the column player.
+
+    Raises:
+      ValueError: if no such policy exists, naming the feasible range of phi.
+    """
+    direction = _directions(game, player)
+    line = direction[0] - chi * direction[1]
+    # p = (REPEAT + phi line) / discount with p0 = 0 must lie in [0, 1].
+    low, high = 0.0, np.inf
+    for base, slope in zip(REPEAT, line, strict=True):
+        for bound, sign in ((0.0, -1.0), (discount, 1.0)):
+            room, speed = sign * (bound - base), sign * slope
+            if speed > 1e-12:
+                high = min(high, room / speed)
+            elif speed < -1e-12:
+                low = max(low, room / speed)
+            elif room < -1e-12:
+                high = -1.0
+    if not low <= high:
+        raise ValueError(f"zd: chi: got {chi}; no strategy of {game.name} enforces it at a discount of {discount}")
+    if phi is None:
+        phi = (low + high) / 2
+    if not (phi > 0 and low - 1e-9 <= phi <= high + 1e-9):
+        raise ValueError(f"zd: phi: got {phi}; a number in [{low:.4g}, {high:.4g}] is needed for chi = {chi}")
+    return np.concatenate([[0.0], np.clip((REPEAT + phi * line) / discount, 0, 1)])
+
+
+def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, player: int = 0) -> Fit:
+    """The zero-determinant strategy through (P, P) that is nearest to a policy, by least squares.
+
+    Args:
+      game: the game that is repeated.
+      probabilities: `[5]`, start first, own action first.
+      discount: in (0, 1).
+      player: 0 for the row player, 1 for the column player.
+    """
+    probabilities = np.asarray(probabilities, float)
+    left = discount * probabilities[1:] + (1 - discount) * probabilities[0] - REPEAT
+    columns = np.stack(_directions(game, player), axis=1)
+    (a, b), *_ = np.linalg.lstsq(columns, left, rcond=None)
+    residual = float(np.sqrt(np.mean((left - columns @ np.array([a, b])) ** 2)))
+    return Fit(float(-b / a) if a else float("nan"), float(a), residual)
+
+
+def payoffs_against_random(
+    key: jax.Array, game: MatrixGame, logits: jax.Array, *, discount: float, num_opponents: int = CO_PLAYERS
+) -> tuple[jax.Array, jax.Array]:
+    """Average payoffs per round (own, other's), `[num_opponents]` each, of the row player against random policies.
+
+    Half of the opponents have uniform probabilities, half Beta(1/2, 1/2), so that corners are met too.
+    """
+    uniform = jax.random.uniform(key, (num_opponents, 5))
+    arcsine = jnp.sin(jnp.pi / 2 * uniform) ** 2  # how Beta(1/2, 1/2) comes from a uniform draw
+    probabilities = jnp.where(jnp.arange(num_opponents)[:, None] % 2 == 0, uniform, arcsine)
+    opponents = jax.scipy.special.logit(jnp.clip(probabilities, 1e-6, 1 - 1e-6))
+    own, other = jax.vmap(lambda opponent: discounted_payoffs(game, logits, opponent, discount))(opponents)
+    return (1 - discount) * own, (1 - discount) * other
+
+
+def random_policies(generator: np.random.Generator, number: int = CO_PLAYERS) -> np.ndarray:
+    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2), as above."""
+    uniform = generator.uniform(size=(number, 5))
+    return np.where(np.arange(number)[:, None] % 2 == 0, uniform, np.sin(np.pi / 2 * uniform) ** 2)
+
+
+def exact_payoffs(
+    game: MatrixGame, own: np.ndarray, others: np.ndarray, *, discount: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Average payoffs per round (own, other's), `[N]` each in double precision, of the row player against N others.
+
+        (1 - discount) m . r,        (I - discount P^T) m = p0,
+
+    with P the transition matrix of the joint action, p0 its first distribution and r a player's payoffs.
+
+    Args:
+      game: the game that is repeated.
+      own: probabilities `[5]` of the row player, start first; zeros and ones are allowed.
+      others: probabilities `[N, 5]` of the column players, each in its own view.
+      discount: in [0, 1).
+    """
+    p = np.asarray(own, np.float64)
+    q = np.asarray(others, np.float64)[:, [0, 1, 3, 2, 4]]  # its CD is the row player's DC
+    joint = np.stack([p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)], -1)  # `[N, 5, 4]`
+    kept = np.eye(4) - discount * np.swapaxes(joint[:, 1:], 1, 2)
+    visits = np.linalg.solve(kept, joint[:, 0, :, None])[..., 0]
+    payoffs = (np.asarray(one, np.float64) for one in (game.row_payoffs, game.column_payoffs))
+    own_payoffs, other_payoffs = ((1 - discount) * visits @ one for one in payoffs)
+    return own_payoffs, other_payoffs
+
+
+def _directions(game: MatrixGame, player: int) -> tuple[np.ndarray, np.ndarray]:
+    own, other = (np.asarray(payoffs, float) for payoffs in game.seen_by(player))
+    return own - own[3], other - other[3]

@@ -1,0 +1,1 @@
+"""The games that are played step by step, one file each."""

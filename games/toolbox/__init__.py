@@ -1,0 +1,1 @@
+"""What games are built of and drawn with."""

@@ -1,0 +1,1 @@
+"""Games around games."""

@@ -1,0 +1,131 @@
+"""Cheap talk: somebody appends words to what a player sees, and changes nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from games.core import checks
+from games.core.game import Actions, Dones, Game, Observations, Step, static
+from games.core.spaces import Box, Space
+
+Speak = Callable[[Any, jax.Array], jax.Array]  # (parameters, observation) -> message [message_size]
+
+
+@struct.dataclass(eq=False)
+class CheapTalk(Game):
+    """A game of one player whose observation ends with a message about it.
+
+        o' = [o, speak(parameters, o)]
+
+    The message is a function of the observation before it and of nothing else. Rewards, transitions, the end of the
+    game and everything that is drawn are the bare game's, bit for bit. What is seen is flattened into one vector, or
+    with `planes` an image whose last channels hold the message in every pixel.
+
+    Attributes:
+      game: the bare game; its observation is an array.
+      parameters: of `speak`, a pytree of arrays.
+      speak: `(parameters, observation) -> message`, pure, for one observation of the bare game's shape.
+      message_size: entries of a message.
+      planes: whether the message comes as channels of an image.
+
+    Raises:
+      ValueError: for a game of several players, observations that are no array (or with `planes` no image), or a
+        message size below 1.
+
+    Source: the Cheap Talk MDP of Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, section 3.
+    """
+
+    num_agents = 1
+
+    game: Game
+    parameters: Any
+    speak: Speak = static(None)
+    message_size: int = static(2)
+    planes: bool = static(False)
+
+    def __post_init__(self) -> None:
+        checks.size("message_size", self.message_size, 1)
+        if self.game.num_agents != 1:
+            raise ValueError(f"game: got {self.game.name} of {self.game.num_agents} players; a game of one is needed")
+        shape = observation_shape(self.game)
+        if self.planes and len(shape) != 3:
+            raise ValueError(
+                f"planes: {self.game.name} has observations {shape}; images [height, width, channels] are needed"
+            )
+
+    def reset(self, key: jax.Array) -> tuple[Observations, Any]:
+        observations, state = self.game.reset(key)
+        return self._with_message(observations), state
+
+    def step_env(self, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
+        observations, *rest = self.game.step_env(key, state, actions)
+        return self._with_message(observations), *rest
+
+    def auto_reset(
+        self, key: jax.Array, observations: Observations, state: Any, dones: Dones, reset_state: Any | None = None
+    ) -> tuple[Observations, Any]:
+        bare = self._without_message(observations)
+        observations, state = self.game.auto_reset(key, bare, state, dones, reset_state)
+        return self._with_message(observations), state
+
+    def get_obs(self, state: Any) -> Observations:
+        return self._with_message(self.game.get_obs(state))
+
+    def get_avail_actions(self, state: Any) -> dict[str, jax.Array]:
+        return self.game.get_avail_actions(state)
+
+    def _with_message(self, observations: Observations) -> Observations:
+        observation = observations["agent_0"]
+        message = self.speak(self.parameters, observation)
+        if self.planes:
+            planes = jnp.broadcast_to(message, (*observation.shape[:2], self.message_size))
+            return {"agent_0": jnp.concatenate([observation.astype(jnp.float32), planes], -1)}
+        return {"agent_0": jnp.concatenate([observation.reshape(-1).astype(jnp.float32), message])}
+
+    def _without_message(self, observations: Observations) -> Observations:
+        bare = observations["agent_0"][..., : -self.message_size]
+        like = jax.eval_shape(self.game.reset, jax.random.key(0))[0]["agent_0"]
+        return {"agent_0": bare.reshape(like.shape).astype(like.dtype)}
+
+    def observation_space(self, agent: str) -> Space:
+        bare = self.game.observation_space(agent)
+        low, high = (
+            np.broadcast_to(np.asarray(bound, np.float32), bare.shape)
+            for bound in ((bare.low, bare.high) if isinstance(bare, Box) else (0, getattr(bare, "n", np.inf) - 1))
+        )
+        endless = np.full(
+            (*bare.shape[:2], self.message_size) if self.planes else self.message_size, np.inf, np.float32
+        )
+        if self.planes:
+            low, high = np.concatenate([low, -endless], -1), np.concatenate([high, endless], -1)
+        else:
+            low, high = np.concatenate([low.reshape(-1), -endless]), np.concatenate([high.reshape(-1), endless])
+        return Box(low, high, low.shape)
+
+    def action_space(self, agent: str) -> Space:
+        return self.game.action_space(agent)
+
+    @property
+    def name(self) -> str:
+        return f"{self.game.name} with cheap talk"
+
+    def render(self, state: Any) -> np.ndarray:
+        return self.game.render(state)
+
+
+def observation_shape(game: Game) -> tuple[int, ...]:
+    """The shape of what the only player of a game sees.
+
+    Raises:
+      ValueError: where that is no array.
+    """
+    seen = jax.eval_shape(game.reset, jax.random.key(0))[0]["agent_0"]
+    if not isinstance(seen, jax.ShapeDtypeStruct):
+        raise ValueError(f"game: {game.name} has observations with several parts; an array is needed")
+    return tuple(seen.shape)

@@ -1,0 +1,90 @@
+"""Distributions over the actions of a space, as few random bits as they need.
+
+Written here, for distrax brings TensorFlow Probability and seconds of import for two distributions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from games import Box, Discrete
+from games.core import bits
+from games.core.spaces import Space
+
+
+class Distribution(NamedTuple):
+    """Functions of the numbers that a network puts out, `[..., num_outputs]`, and of actions, `[..., *space.shape]`."""
+
+    num_outputs: int  # of the network
+    num_scales: int  # further outputs that depend on no observation, last: the logarithms of standard deviations
+    sample: Callable[[jax.Array, jax.Array], jax.Array]  # (key, outputs) -> actions
+    log_prob: Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, actions) -> [...]
+    entropy: Callable[[jax.Array], jax.Array]  # (outputs) -> [...]
+    mode: Callable[[jax.Array], jax.Array]  # (outputs) -> actions
+
+
+def distribution(space: Space) -> Distribution:
+    """Categorical over a `Discrete` space, normal with independent entries over a `Box` of floats.
+
+    Raises:
+      ValueError: for any other space.
+    """
+    if isinstance(space, Discrete):
+        return categorical(space.n)
+    if isinstance(space, Box) and jnp.issubdtype(space.dtype, jnp.floating):
+        return diagonal_normal(space.shape)
+    raise ValueError(f"action space: got {space}; Discrete or a Box of floats is needed")
+
+
+def categorical(num_actions: int) -> Distribution:
+    """Over the integers 0 to num_actions - 1; the outputs are logits."""
+
+    def sample(key: jax.Array, logits: jax.Array) -> jax.Array:
+        # One random word an action, whatever their number: where it falls in the cumulative probabilities.
+        uniform = bits.uniform(bits.array(key, math.prod(logits.shape[:-1]))).reshape(logits.shape[:-1])
+        weights = jnp.exp(logits - logits.max(-1, keepdims=True))
+        total, below, action = weights.sum(-1), jnp.zeros(()), jnp.zeros((), jnp.int32)
+        for i in range(num_actions - 1):
+            below = below + weights[..., i]
+            action = action + (uniform * total >= below)
+        return jnp.broadcast_to(action, logits.shape[:-1])
+
+    def log_prob(logits: jax.Array, actions: jax.Array) -> jax.Array:
+        chosen = sum(jnp.where(actions == i, logits[..., i], 0.0) for i in range(num_actions))
+        return chosen - jax.nn.logsumexp(logits, -1)
+
+    def entropy(logits: jax.Array) -> jax.Array:
+        log_probs = jax.nn.log_softmax(logits)
+        return -(jnp.exp(log_probs) * log_probs).sum(-1)
+
+    return Distribution(num_actions, 0, sample, log_prob, entropy, lambda logits: jnp.argmax(logits, -1))
+
+
+def diagonal_normal(shape: tuple[int, ...]) -> Distribution:
+    """Over arrays of a shape; the outputs are the means and the logarithms of the standard deviations."""
+    size = math.prod(shape)
+
+    def parts(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return outputs[..., :size], outputs[..., size:]
+
+    def arranged(actions: jax.Array) -> jax.Array:
+        return actions.reshape(*actions.shape[:-1], *shape)
+
+    def sample(key: jax.Array, outputs: jax.Array) -> jax.Array:
+        mean, log_scale = parts(outputs)
+        return arranged(mean + jnp.exp(log_scale) * jax.random.normal(bits.unrolled(key), mean.shape))
+
+    def log_prob(outputs: jax.Array, actions: jax.Array) -> jax.Array:
+        mean, log_scale = parts(outputs)
+        deviation = (actions.reshape(mean.shape) - mean) * jnp.exp(-log_scale)
+        return (-0.5 * deviation**2 - log_scale - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(outputs: jax.Array) -> jax.Array:
+        return (parts(outputs)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    return Distribution(size, size, sample, log_prob, entropy, lambda outputs: arranged(parts(outputs)[0]))

@@ -1,0 +1,226 @@
+"""Networks of learners: from what a player sees to what its policy needs and to a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from games.core import checks
+
+Activation = Literal["tanh", "relu"]
+_ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
+
+
+class Network(NamedTuple):
+    """A network as pure functions. One without memory has `()` for a carry.
+
+    `apply` takes observations with any leading axes, `[..., *obs_shape]`, and a carry with the same.
+    """
+
+    init: Callable[[jax.Array], Any]  # (key) -> parameters
+    apply: Callable[..., tuple[jax.Array, jax.Array, Any]]  # (parameters, obs, carry) -> outputs, values, carry
+    initial: Callable[[int], Any]  # (environments) -> carry at the beginning of an episode
+
+
+def feed_forward(
+    obs_shape: Sequence[int],
+    num_outputs: int,
+    *,
+    num_scales: int = 0,
+    hidden: Sequence[int] = (64, 64),
+    activation: Activation = "tanh",
+    shared: bool = False,
+) -> Network:
+    """Layers for the policy and others for the value, or the same for both, with a linear head each.
+
+    Weights begin orthogonal, scaled by the square root of 2; of the policy's head by 0.01, of the value's by 1.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      num_outputs: of the policy's head.
+      num_scales: numbers that depend on no observation, appended to the outputs; 0 at first.
+      hidden: units of each layer.
+      activation: after each.
+      shared: whether policy and value share the layers.
+
+    Raises:
+      ValueError: for units that are no whole numbers of at least 1.
+
+    Source: the defaults are PureJaxRL's (Lu et al., 2022), which follow Huang et al., The 37 Implementation Details of
+    Proximal Policy Optimization (2022).
+    """
+    checks.sizes("hidden", hidden, 1)
+    shape = tuple(obs_shape)
+    return _network(_FeedForward(shape, num_outputs, num_scales, tuple(hidden), activation, shared))
+
+
+def convolutional(
+    obs_shape: Sequence[int],
+    num_outputs: int,
+    *,
+    num_scales: int = 0,
+    channels: int = 16,
+    hidden: Sequence[int] = (128,),
+    activation: Activation = "relu",
+) -> Network:
+    """A convolution of 3 x 3 over images `[height, width, channels]`, then layers that policy and value share.
+
+    Args:
+      obs_shape: of an image.
+      num_outputs: of the policy's head.
+      num_scales: numbers that depend on no observation, appended to the outputs; 0 at first.
+      channels: of the convolution.
+      hidden: units of each layer after it.
+      activation: after each.
+
+    Raises:
+      ValueError: for observations that are no images, or units or channels that are no whole numbers of at least 1.
+
+    Source: the network of Young and Tian, MinAtar (2019), arXiv:1903.03176.
+    """
+    if len(obs_shape) != 3:
+        raise ValueError(f"network: got observations {tuple(obs_shape)}; images [height, width, channels] are needed")
+    checks.sizes("hidden", hidden, 1)
+    checks.size("channels", channels, 1)
+    shape = tuple(obs_shape)
+    return _network(_FeedForward(shape, num_outputs, num_scales, tuple(hidden), activation, True, channels))
+
+
+def recurrent(
+    obs_shape: Sequence[int],
+    num_outputs: int,
+    *,
+    num_scales: int = 0,
+    hidden: Sequence[int] = (64,),
+    memory: int = 64,
+    activation: Activation = "tanh",
+) -> Network:
+    """Layers, then a gated recurrent unit, with a linear head each for policy and value.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      num_outputs: of the policy's head.
+      num_scales: numbers that depend on no observation, appended to the outputs; 0 at first.
+      hidden: units of each layer before the unit.
+      memory: size of the carry, which is 0 at the beginning of an episode.
+      activation: after each layer.
+
+    Raises:
+      ValueError: for units or a memory that are no whole numbers of at least 1.
+    """
+    checks.sizes("hidden", hidden, 1)
+    checks.size("memory", memory, 1)
+    return _network(_Recurrent(tuple(obs_shape), num_outputs, num_scales, tuple(hidden), activation, memory))
+
+
+def _network(module: _FeedForward | _Recurrent) -> Network:
+    def initial(num_envs: int) -> Any:
+        return jnp.zeros((num_envs, module.memory)) if isinstance(module, _Recurrent) else ()
+
+    def init(key: jax.Array) -> Any:
+        return module.init(key, jnp.zeros((1, *module.obs_shape)), initial(1))["params"]
+
+    def apply(params: Any, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        found: Any = module.apply({"params": params}, obs.astype(jnp.float32), carry)
+        return found
+
+    return Network(init, apply, initial)
+
+
+def orthogonal(scale: float) -> Callable[..., jax.Array]:
+    """An initialiser of flax: `scale` times a matrix with orthonormal rows or columns, evenly among all of them.
+
+    Gram and Schmidt's, each column twice, where flax takes LAPACK's decomposition: of a batch that one runs its parts
+    on the threads that wait for them, and where there are two it can wait for ever.
+    """
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        long, short = max(rows, columns), min(rows, columns)
+        drawn = jax.random.normal(key, (short, long), dtype)
+
+        def add(done: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+            vector = drawn[i]
+            for _ in range(2):
+                vector = vector - (done @ vector) @ done
+            return done.at[i].set(vector / jnp.linalg.norm(vector)), None
+
+        basis, _ = jax.lax.scan(add, jnp.zeros_like(drawn), jnp.arange(short))
+        return scale * (basis.T if rows >= columns else basis).reshape(shape)
+
+    return init
+
+
+def _dense(units: int, scale: float = 2**0.5) -> nn.Dense:
+    return nn.Dense(units, kernel_init=orthogonal(scale))
+
+
+class _Heads(nn.Module):
+    num_outputs: int
+    num_scales: int
+
+    @nn.compact
+    def __call__(self, for_policy: jax.Array, for_value: jax.Array) -> tuple[jax.Array, jax.Array]:
+        outputs, value = _dense(self.num_outputs, 0.01)(for_policy), _dense(1, 1.0)(for_value)[..., 0]
+        if self.num_scales:
+            scales = self.param("scales", nn.initializers.zeros, (self.num_scales,))
+            outputs = jnp.concatenate([outputs, jnp.broadcast_to(scales, (*value.shape, self.num_scales))], -1)
+        return outputs, value
+
+
+class _FeedForward(nn.Module):
+    obs_shape: tuple[int, ...]
+    num_outputs: int
+    num_scales: int
+    hidden: tuple[int, ...]
+    activation: Activation
+    shared: bool
+    channels: int = 0  # of a convolution that comes first
+
+    @nn.compact
+    def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        activate = _ACTIVATIONS[self.activation]
+        if self.channels:
+            convolution = nn.Conv(self.channels, (3, 3), padding="VALID", kernel_init=orthogonal(2**0.5))
+            obs = activate(convolution(obs))
+        obs = _flat(obs, len(self.obs_shape))
+
+        def layers() -> jax.Array:
+            x = obs
+            for units in self.hidden:
+                x = activate(_dense(units)(x))
+            return x
+
+        for_policy = layers()
+        return (*_Heads(self.num_outputs, self.num_scales)(for_policy, for_policy if self.shared else layers()), carry)
+
+
+class _Recurrent(nn.Module):
+    obs_shape: tuple[int, ...]
+    num_outputs: int
+    num_scales: int
+    hidden: tuple[int, ...]
+    activation: Activation
+    memory: int
+
+    @nn.compact
+    def __call__(self, obs: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        x = _flat(obs, len(self.obs_shape))
+        for units in self.hidden:
+            x = _ACTIVATIONS[self.activation](_dense(units)(x))
+        carry, x = nn.GRUCell(self.memory, recurrent_kernel_init=orthogonal(1.0))(carry, x)
+        return (*_Heads(self.num_outputs, self.num_scales)(x, x), carry)
+
+
+def _flat(x: jax.Array, ndim: int) -> jax.Array:
+    return x.reshape(*x.shape[: x.ndim - ndim], -1)
+
+
+def where_done(done: jax.Array, new: Any, old: Any) -> Any:
+    """`new` where an episode ended, of pytrees with `[N, ...]`; `done` is `[N]`."""
+    return jax.tree.map(lambda x, y: jnp.where(done.reshape(-1, *[1] * (x.ndim - 1)), x, y), new, old)

@@ -1,0 +1,37 @@
+"""Running statistics of observations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Statistics(NamedTuple):
+    """Running mean and variance of observations, over all steps and environments so far."""
+
+    mean: jax.Array  # [*obs_shape]
+    variance: jax.Array  # [*obs_shape]
+    number: jax.Array  # [], how many there were
+
+
+def first_statistics(shape: tuple[int, ...]) -> Statistics:
+    """Of no observation."""
+    return Statistics(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(()))
+
+
+def add(statistics: Statistics, obs: jax.Array) -> Statistics:
+    """The statistics with further observations `[N, *obs_shape]`.
+
+    Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979).
+    """
+    total, delta = statistics.number + len(obs), obs.mean(0) - statistics.mean
+    share = len(obs) / total
+    both = (1 - share) * statistics.variance + share * obs.var(0) + delta**2 * share * (1 - share)
+    return Statistics(statistics.mean + share * delta, both, total)
+
+
+def normalize(statistics: Statistics, obs: jax.Array) -> jax.Array:
+    """Observations less their mean, in standard deviations."""
+    return (obs - statistics.mean) * jax.lax.rsqrt(statistics.variance + 1e-8)

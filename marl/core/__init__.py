@@ -1,0 +1,1 @@
+"""What a learner is, and the loop in which all of them meet."""

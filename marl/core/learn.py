@@ -1,0 +1,253 @@
+"""The inner loop: a whole learning trajectory of every player, from scratch to the end, as one pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from games import Game
+
+LearnerState = Any
+Parameters = Any
+Memory = Any
+Metrics = dict[str, jax.Array]
+
+
+class Trajectory(NamedTuple):
+    """What one player saw and did between two updates.
+
+    Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere.
+    """
+
+    obs: jax.Array  # [T, N, ...], before the action
+    action: jax.Array  # [T, N, ...]
+    reward: jax.Array  # [T, N]
+    done: jax.Array  # [T, N], whether the episode ended with this step, by its rules or by its time limit
+    extras: Any  # whatever `act` returned beside the action
+    others: tuple[jax.Array, ...]  # the co-players' actions, in the order of the game's agents
+    truncated: jax.Array  # [T, N], whether it was the time limit: the value of `next_obs` still counts
+    next_obs: jax.Array  # [T, N, ...], after the step and before a reset; what is not read costs nothing
+    first_memory: Memory = ()  # before the first of these steps, without the axis T
+    last_memory: Memory = ()  # after the last of them
+
+
+def whole_state(state: LearnerState) -> Parameters:
+    """The policy of a player all of whose state is needed to act."""
+    return state
+
+
+def no_memory(parameters: Parameters, num_envs: int | None) -> tuple[()]:
+    """What a player that remembers nothing begins with."""
+    del parameters, num_envs
+    return ()
+
+
+class Learner(NamedTuple):
+    """A player that learns, as pure functions. A fixed strategy's `update` returns its state unchanged.
+
+    A factory makes one from hyperparameters, as optax does: `naive(payoff, learning_rate=1.0)`. What learns, what acts
+    and what is remembered while acting are three things, for who acts may be elsewhere, and with an older policy:
+
+      state: all that learning needs: weights, optimiser, what is remembered to be learned from.
+      parameters: what acting needs of it, and all of it that ever travels.
+      memory: an actor's own, such as the carry of a recurrent network; `()` for those who have none.
+    """
+
+    init: Callable[[jax.Array], LearnerState]  # (key) -> state
+    # (key, parameters, memory, obs [N, ...]) -> action, memory, extras
+    act: Callable[..., tuple[jax.Array, Memory, Any]]
+    update: Callable[..., tuple[LearnerState, Metrics]]  # (key, state, trajectory) -> state, metrics
+    policy: Callable[[LearnerState], Parameters] = whole_state  # (state) -> parameters
+    begin: Callable[..., Memory] = no_memory  # (parameters, num_envs or None) -> memory
+    # What few have; None where there is nothing of the kind.
+    forget: Callable[..., Memory] | None = None  # (memory, done [N]) -> memory, where some of it ends with an episode
+    exploit: Callable[..., tuple[jax.Array, Memory]] | None = None  # (parameters, memory, obs) -> best action, memory
+
+
+class History(NamedTuple):
+    """What `learn` returns. `K` is the number of updates; tuples are in the order of the game's agents."""
+
+    rewards: tuple[jax.Array, ...]  # `[K]` each: mean reward over the steps and environments of an update
+    returns: tuple[jax.Array, ...]  # `[K]` each: mean return of the episodes that ended before an update, NaN if none
+    metrics: tuple[Metrics, ...]  # what the learners' updates report, `[K, ...]`
+    infos: Metrics  # what the game counts, `[K, num_agents]` each: means over the steps and environments of an update
+    trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
+    game_states: Any  # before each step, `[K, T, N, ...]`, with the trajectories
+    states: tuple[LearnerState, ...]  # the learners in the end
+
+
+class Episodes(NamedTuple):
+    """Of one player since the last update, `[N]` each."""
+
+    going: jax.Array  # the return so far of the episode that is going on, whenever it began
+    finished: jax.Array  # sum of the returns of those that ended
+    ended: jax.Array  # how many ended
+
+
+def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_updates: int, **settings: Any) -> History:
+    """Lets every learner learn from every other: `num_updates` times, all play and then all update.
+
+    Unbatched in keys and hyperparameters: `jax.vmap` it over either, `jax.jit` it once.
+
+    Args:
+      key: makes the initial states and everything that is drawn on the way.
+      game: whose `step_env` is played, with its `auto_reset` after.
+      learners: one for each of `game.agents`, in that order.
+      num_updates: how often everybody learns.
+      **settings: of `learning`: `steps_per_update`, `num_envs`, `observe`, `keep_trajectories`.
+
+    Returns:
+      The `History`.
+
+    Raises:
+      ValueError: if there are not as many learners as players.
+    """
+    begin, update = learning(game, learners, **settings)
+    carry, run_key = begin(key)
+    carry, found = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
+    return found._replace(states=carry.states)
+
+
+class Carry(NamedTuple):
+    """What goes on from update to update, the entries `[N, ...]`."""
+
+    observations: dict[str, jax.Array]
+    game_state: Any
+    states: tuple[LearnerState, ...]
+    memories: tuple[Memory, ...]
+    episodes: tuple[Episodes, ...]
+
+
+def learning(
+    game: Game,
+    learners: Sequence[Learner],
+    *,
+    steps_per_update: int = 1,
+    num_envs: int | None = None,
+    observe: Callable[..., dict[str, jax.Array]] | None = None,
+    keep_trajectories: bool = False,
+) -> tuple[Callable[[jax.Array], tuple[Carry, jax.Array]], Callable[[Carry, jax.Array], tuple[Carry, History]]]:
+    """`learn` in two pieces, for whoever looks at a run while it goes on.
+
+    Args:
+      game: what is played.
+      learners: one for each of its agents.
+      steps_per_update: steps of the game between two updates (T).
+      num_envs: environments that a learner plays in at once (N).
+      observe: `(observations, learner states) -> observations`, applied before the first step and after every update:
+        what a meta-agent sees of the others' new parameters. None leaves the game's observations as they are.
+      keep_trajectories: whether to return every transition as well.
+
+    Returns:
+      `begin(key) -> (carry, run key)`, and `update(carry, key) -> (carry, History)` with the key number i of
+      `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and has no states.
+    """
+    if len(learners) != len(game.agents):
+        raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
+    see = observe or (lambda observations, states: observations)
+    if num_envs is None:
+        split, batch = (lambda key: key), (lambda function: function)
+    else:
+        split, batch = (lambda key: jax.random.split(key, num_envs)), jax.vmap
+    reset_game, step_game, auto_reset = map(batch, (game.reset, game.step_env, game.auto_reset))
+
+    def step(
+        policies: Sequence[Parameters], carry: Carry, keys: Any
+    ) -> tuple[Carry, tuple[tuple[Trajectory, ...], Metrics, Any]]:
+        observations, game_state, states, memories, episodes = carry
+        before = game_state
+        act_keys, step_key, reset_key = keys
+        acted = [
+            learner.act(k, policy, memory, observations[agent])
+            for k, agent, learner, policy, memory in zip(
+                act_keys, game.agents, learners, policies, memories, strict=True
+            )
+        ]
+        actions, memories, extras = zip(*acted, strict=True)
+        after, game_state, rewards, dones, infos = step_game(
+            step_key, game_state, dict(zip(game.agents, actions, strict=True))
+        )
+        trajectories = tuple(
+            Trajectory(
+                observations[agent],
+                actions[i],
+                rewards[agent],
+                dones[agent],
+                extras[i],
+                actions[:i] + actions[i + 1 :],
+                infos["truncated"][..., i],
+                after[agent],
+            )
+            for i, agent in enumerate(game.agents)
+        )
+        memories = tuple(
+            learner.forget(memory, dones[agent]) if learner.forget else memory
+            for agent, learner, memory in zip(game.agents, learners, memories, strict=True)
+        )
+        episodes = tuple(map(_count, episodes, trajectories))
+        observations, game_state = auto_reset(reset_key, after, game_state, dones)
+        return Carry(observations, game_state, states, memories, episodes), (trajectories, infos, before)
+
+    def step_keys(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        return jax.random.split(act_key, len(learners)), split(step_key), split(reset_key)
+
+    def update(carry: Carry, key: jax.Array) -> tuple[Carry, Any]:
+        play_key, update_key = jax.random.split(key)
+        # All keys at once, for a few at a time cost more than a light game.
+        keys = jax.vmap(step_keys)(jax.random.split(play_key, steps_per_update))
+        policies = [learner.policy(state) for learner, state in zip(learners, carry.states, strict=True)]
+        first = carry.memories
+        carry, (trajectories, infos, played) = jax.lax.scan(
+            partial(step, policies), carry, keys, unroll=steps_per_update == 1
+        )
+        trajectories = tuple(
+            trajectory._replace(first_memory=before, last_memory=after)
+            for trajectory, before, after in zip(trajectories, first, carry.memories, strict=True)
+        )
+        updated = [
+            learner.update(k, state, trajectory)
+            for k, learner, state, trajectory in zip(
+                jax.random.split(update_key, len(learners)), learners, carry.states, trajectories, strict=True
+            )
+        ]
+        states, metrics = zip(*updated, strict=True)
+        # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
+        rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
+        returns = tuple(one.finished.sum() / one.ended.sum() for one in carry.episodes)
+        begun = tuple(
+            Episodes(one.going, jnp.zeros_like(one.going), jnp.zeros_like(one.going)) for one in carry.episodes
+        )
+        counts = {name: x.mean(range(x.ndim - 1)) for name, x in infos.items() if name != "truncated"}
+        kept, states_kept = (trajectories, played) if keep_trajectories else (None, None)
+        carry = carry._replace(observations=see(carry.observations, states), states=states, episodes=begun)
+        return carry, History(rewards, returns, metrics, counts, kept, states_kept, ())
+
+    def begin(key: jax.Array) -> tuple[Carry, jax.Array]:
+        reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
+        observations, game_state = reset_game(split(reset_key))
+        states = tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True))
+        memories = tuple(
+            learner.begin(learner.policy(state), num_envs) for learner, state in zip(learners, states, strict=True)
+        )
+        none = jnp.zeros(() if num_envs is None else num_envs)
+        episodes = tuple(Episodes(none, none, none) for _ in learners)
+        return Carry(see(observations, states), game_state, states, memories, episodes), run_key
+
+    return begin, update
+
+
+def _count(episodes: Episodes, step: Trajectory) -> Episodes:
+    going = episodes.going + step.reward
+    finished = episodes.finished + jnp.where(step.done, going, 0.0)
+    return Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done)
+
+
+def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory) -> tuple[LearnerState, Metrics]:
+    """The update of a player that does not learn."""
+    del key, trajectory
+    return state, {}

@@ -1,0 +1,341 @@
+"""A learner alone: trained in a game of one player, evaluated on fresh episodes, and kept in a directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from configs.specs import first_line
+from games import Game
+from games.registry import make_game, names
+from games.wrappers.cheap_talk import observation_shape
+from marl.core.evaluate import evaluate
+from marl.core.learn import Learner, learning
+from marl.learners.registry import make_learner
+from meta import RunDirectory
+from meta.devices import spread
+from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.runs import command, machine, tensors
+from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
+from meta.runs.keys import EVALUATION, of_seeds
+from meta.runs.progress import Progress
+
+LEARNER_FILE = "learner.safetensors"
+POINTS = 200  # of a curve at most
+LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it ends
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """A learner trained alone, in a game of one player."""
+
+    game: str = "CartPole-v1"
+    """A game of one player by its name, with parameters in brackets: "CartPole-v1(max_steps_in_episode=200)"."""
+    learner: str = "ppo"
+    """ppo, a2c, dqn or another learner of sampled games, with settings in brackets: "ppo(hidden=[32, 32])"."""
+    total_steps: int = 500_000
+    """Environment steps of each seed; what is left over after the last whole update is not taken."""
+    num_envs: int = 4
+    """Environments that it plays at once."""
+    steps_per_update: int = 128
+    """Steps of each environment between two updates."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    seeds: int = 1
+    """Independent runs in one program, with the seeds seed, seed + 1, ...; fastest where the cores divide them."""
+    evaluation_episodes: int = 128
+    """Fresh episodes of each seed in the end, without exploration."""
+    checkpoint_seconds: float = 15.0
+    """Save when the last checkpoint is this old; 0 saves as often as possible."""
+
+    def __post_init__(self) -> None:
+        configs.check_least(self, total_steps=1, num_envs=1, steps_per_update=1, seeds=1, evaluation_episodes=1)
+        configs.check_seed(self.seed, seeds=self.seeds)
+        configs.check(self, "a number of at least 0", lambda x: x >= 0, "checkpoint_seconds")
+        if not self.num_updates:
+            raise ValueError(
+                f"total_steps: got {self.total_steps}; at least num_envs times steps_per_update, "
+                f"{self.steps_of_an_update}, is needed"
+            )
+
+    @property
+    def learner_name(self) -> str:
+        """Without its settings."""
+        return self.learner.partition("(")[0].strip()
+
+    @property
+    def steps_of_an_update(self) -> int:
+        """Environment steps that a seed learns from in an update."""
+        return self.num_envs * self.steps_per_update
+
+    @property
+    def num_updates(self) -> int:
+        """How often it learns."""
+        return self.total_steps // self.steps_of_an_update
+
+    def make_program(self) -> Program:
+        """What is played and how it is learned."""
+        return _program(self.game, self.learner, self.num_envs, self.steps_per_update, self.num_updates)
+
+
+class Program(NamedTuple):
+    """A learner in its game."""
+
+    game: Game
+    learner: Learner
+    begin: Callable[..., Any]  # as of `learning`
+    update: Callable[..., Any]
+    longest_episode: int  # in steps
+
+
+@functools.lru_cache(maxsize=2)  # of what was traced once as a check; a run uses it
+def _program(game_spec: str, spec: str, num_envs: int, steps_per_update: int, num_updates: int) -> Program:
+    try:
+        game = make_game(game_spec)
+        if game.num_agents != 1:
+            raise ValueError(f"game: got {game_spec!r}, of {game.num_agents} players; a game of one player is needed")
+        observation_shape(game)
+    except (NotImplementedError, RuntimeError) as error:  # an unknown space; data that cannot be downloaded
+        raise ValueError(f"game: got {game_spec!r}; {first_line(error)}") from None
+    learner = make_learner(spec, game, num_updates=num_updates)
+    begin, update = learning(game, [learner], steps_per_update=steps_per_update, num_envs=num_envs)
+    update = jax.jit(update)  # what is traced here need not be traced again
+    try:
+        carry, key = jax.eval_shape(begin, jax.random.key(0))
+        jax.eval_shape(update, carry, key)
+    except ValueError as error:
+        raise ValueError(f"learner: {spec}: {first_line(error)}") from None
+    limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
+    return Program(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit))
+
+
+class Trained(NamedTuple):
+    """What `train` returns. `S` is the number of seeds."""
+
+    states: Any  # of the learners in the end, `[S, ...]`
+    returns: np.ndarray  # `[updates, S]`: mean return of the episodes that ended before an update, NaN if none
+    loop: Iterated
+
+
+def train(config: TrainConfig, *, store: Store | None = None, report: Report | None = None) -> Trained:
+    """Trains a learner, every seed in one program, spread over the local devices.
+
+    What a seed learns is what `learn` with the key `jax.random.key(seed)` makes of it.
+
+    Args:
+      config: what to train, and how.
+      store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
+      report: called as `report(updates so far, their last metrics, seconds of running)` by the host.
+    """
+    program, seeds = config.make_program(), config.seeds
+
+    def update(key: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
+        # `fold_in` makes the key with that number of `jax.random.split`.
+        carry, found = program.update(carry, jax.random.fold_in(key, number))
+        return carry, {"training_return": found.returns[0], "reward": found.rewards[0], **found.metrics[0]}
+
+    update_all = spread(update, seeds)
+
+    def step(keys: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
+        carry, metrics = update_all(keys, jnp.broadcast_to(number, (seeds,)), carry)
+        return carry, metrics if seeds > 1 else jax.tree.map(lambda x: x[0], metrics)
+
+    carry, keys = jax.jit(spread(program.begin, seeds))(of_seeds(config.seed, seeds))
+    found = iterate(
+        step,
+        carry,
+        keys,
+        config.num_updates,
+        store=store,
+        report=report,
+        checkpoint_seconds=config.checkpoint_seconds,
+        name="update",
+    )
+    returns = found.metrics["training_return"].reshape(-1, seeds)
+    return Trained(found.state.states[0], returns, found)
+
+
+def train_and_evaluate(
+    config: TrainConfig, run: RunDirectory, console: Console, *, started: float | None = None
+) -> tuple[dict[str, Any], list[Path]]:
+    """Trains, or goes on with a training that was stopped, and writes summary, parameters and figures.
+
+    Args:
+      config: what to train, and how.
+      run: where to.
+      console: shows progress, and nothing else.
+      started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
+
+    Returns:
+      (what is in `summary.json`, the figures' files).
+    """
+    started = time.perf_counter() if started is None else started
+    program, keys = config.make_program(), of_seeds(config.seed, config.seeds)
+
+    def describe(metrics: dict[str, np.ndarray]) -> str:
+        known = metrics["training_return"][np.isfinite(metrics["training_return"])]
+        return f"return {known.mean():.1f}" if known.size else "no episode has ended"
+
+    @jax.jit
+    @jax.vmap
+    def evaluate_all(key: jax.Array, state: Any) -> jax.Array:
+        # A learner with a memory has one for each environment of its training.
+        envs = config.num_envs if program.learner.forget else 1
+        returns = evaluate(
+            jax.random.fold_in(key, EVALUATION),
+            program.game,
+            program.learner,
+            state,
+            num_episodes=-(-config.evaluation_episodes // envs) * envs,
+            num_steps=program.longest_episode,
+            num_envs=envs if envs > 1 else None,
+        )
+        return returns[: config.evaluation_episodes]
+
+    def compile_evaluation() -> Any:
+        states = jax.eval_shape(jax.vmap(program.learner.init), keys)
+        return evaluate_all.lower(keys, states).compile(compiler_options())
+
+    steps = config.seeds * config.steps_of_an_update
+    progress = Progress(console, config.num_updates, steps, "environment steps", describe, name="update")
+    # The evaluation is compiled while the training runs, so that nobody waits for it.
+    compiling: list[Future[Any]] = []
+    with ThreadPoolExecutor(1) as pool, progress:
+
+        def show(update: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
+            if not compiling:
+                compiling.append(pool.submit(compile_evaluation))
+            progress(update, metrics, seconds)
+
+        trained = train(config, store=run, report=show)
+        evaluation = compiling[0].result() if compiling else compile_evaluation()
+        states = jax.device_put(trained.states, jax.local_devices()[0])
+        returns = np.asarray(evaluation(keys, states), np.float64)
+    done = config.num_updates - trained.loop.first_iteration
+    summary = {
+        "game": config.game,
+        "learner": config.learner,
+        "seed": config.seed,
+        "seeds": config.seeds,
+        "total_steps": config.num_updates * config.steps_of_an_update,
+        "returns": _statistics(config, returns),
+        "training_return": _statistics(config, trained.returns[config.num_updates * 9 // 10 :].T),
+        "evaluation_episodes": config.evaluation_episodes,
+        "wall_seconds": time.perf_counter() - started,
+        "seconds_to_compile": trained.loop.seconds_to_compile,
+        "steps_per_second": steps * done / trained.loop.seconds_to_run if done else None,
+        "versions": machine.versions(),
+        "devices": machine.devices(),
+    }
+    files = [_draw_training(run.figures, config, trained.returns)]
+    tensors.replace(run.path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
+    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return summary, files
+
+
+def _policy(states: Any) -> dict[str, Any]:
+    """What a learner needs to act, and not what it needs to go on learning."""
+    return {name: getattr(states, name) for name in ("params", "statistics") if hasattr(states, name)}
+
+
+def _statistics(config: TrainConfig, values: np.ndarray) -> dict[str, Any]:
+    """Means of what is finite in `[S, ...]`: of each seed, over the seeds, and the standard error between seeds.
+
+    None where there is no number: of one seed nobody knows the error.
+    """
+    means = np.array([np.mean(x[np.isfinite(x)]) if np.isfinite(x).any() else np.nan for x in values])
+    error = means.std(ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
+    each = [{"seed": config.seed + i, "mean": _number(mean)} for i, mean in enumerate(means)]
+    return {"mean": _number(means.mean()), "standard_error": _number(error), "seeds": each}
+
+
+def _number(x: float) -> float | None:
+    return float(x) if np.isfinite(x) else None
+
+
+def _draw_training(folder: Path, config: TrainConfig, returns: np.ndarray) -> Path:
+    """The training return `[updates, S]` over the environment steps of a seed."""
+    parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
+    ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
+    figure, axes = new_axes("environment steps", "return of the episodes that ended")
+    if ended:
+        x = np.array([(part[-1] + 1) * config.steps_of_an_update for part in ended])
+        y = np.array([np.nanmean(returns[part], 0) for part in ended])
+        draw_line(axes, x, y.mean(1), y.std(1), BLUE, config.learner_name)
+    words = (
+        f"mean of {config.seeds} seeds; band: one standard deviation between them" if config.seeds > 1 else "one seed"
+    )
+    axes.set_title(f"{config.game}, {config.learner_name}\n{words}", fontsize=8, color=GREY)
+    return save_figure(figure, folder / "training_return.png")
+
+
+def checked(config: TrainConfig) -> TrainConfig:
+    """The config, of which the learner is known to fit the game.
+
+    Raises:
+      ValueError: if it does not, or if there is no such game of one player.
+    """
+    config.make_program()
+    return config
+
+
+def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> None:
+    """Trains and evaluates, and says what came of it."""
+    steps = config.num_updates * config.steps_of_an_update
+    several = f"each of {config.seeds} seeds, " if config.seeds > 1 else ""
+    console.print(
+        f"{config.game}, {config.learner}: {steps:,} environment steps, {several}{config.num_updates} updates of "
+        f"{config.num_envs} environments x {config.steps_per_update} steps",
+        markup=False,
+        soft_wrap=True,
+    )
+    summary, files = train_and_evaluate(config, run, console, started=command.STARTED)
+    table = Table("", "return")
+    last = "last tenth of the training"
+    for words, name in ((f"{config.evaluation_episodes} fresh episodes", "returns"), (last, "training_return")):
+        found = summary[name]
+        table.add_row(f"[bold]{words}", _with_error(found))
+        if config.seeds > 1:
+            for one in found["seeds"]:
+                table.add_row(f"  seed {one['seed']}", _words(one["mean"]))
+    console.print(table)
+    speed = summary["steps_per_second"]
+    words = f"{speed:,.0f} environment steps/s; " if speed else ""
+    words += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
+    console.print(words)
+    written = f"summary.json, {LEARNER_FILE}, metrics.jsonl, config.yaml, checkpoints"
+    console.print(f"written to {run.path}: {written}", soft_wrap=True)
+    for file in files:
+        console.print(f"  {file}", soft_wrap=True)
+
+
+def _with_error(found: dict[str, float | None]) -> str:
+    error = found["standard_error"]
+    return _words(found["mean"]) + (f" ± {error:.2f}" if error is not None else "")
+
+
+def _words(x: float | None) -> str:
+    return "not known" if x is None else f"{x:.2f}"
+
+
+def config_of(first: str) -> TrainConfig:
+    """The config from a preset, a file, or a game by its name; a preset comes before a game of its name."""
+    presets = configs.presets("train")
+    if first in presets or first.endswith((".yaml", ".yml")) or Path(first).is_file():
+        return configs.load(TrainConfig, "train", first)
+    if first.split("(")[0].strip() not in names():
+        raise configs.ConfigError(f"game: got {first!r}; {configs.one_of(first, [*presets, *names()])}")
+    return configs.build(TrainConfig, {"game": first}, "game")

@@ -1,0 +1,316 @@
+"""Everybody against everybody, in both seats: a table in a directory, of which only what is new is played."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from games import InfinitelyRepeated
+from marl.experiments.entrants import ALL, ALL_SAMPLED, Entrant, digest_of, enter, ready, split_agents
+from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.experiments.shaping import figures
+from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, shaping_config
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.pairs import Lengths, play_pair, sampled_shaping_config
+from meta import Evolution, RunDirectory
+from meta.devices import use_all_cores
+from meta.interrupt import check_stop
+from meta.runs import machine
+from meta.runs.jobs import duration, say
+from meta.runs.statistics import mean_and_error, with_error
+
+SAMPLERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b")
+SAMPLING_COST = 250  # of such a learner's trial, in those of two others; for guessing how long it will take
+TRIALS_PER_CALL = 1024
+PAIRS = "pairs.jsonl"  # in the run directory, one line for each cell that has been played
+COLUMNS = "row column row_return row_standard_error column_return column_standard_error num_pairs".split()  # noqa: SIM905
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossplayConfig(AnyGameConfig):
+    """A table of everybody against everybody in a game of two players.
+
+    Of a game that is a formula are game, row_payoffs, column_payoffs, discount, num_pairs, meta_steps and hidden_units;
+    of one that is sampled environment, episodes, episode_length and num_envs.
+    """
+
+    agents: str = "naive,lola,mfos"
+    """Who plays, with commas between them; all for one of every kind."""
+    num_pairs: int = 4096
+    """Pairs of initial draws for each ordered pair of agents, at least 2."""
+    num_sampled_pairs: int = 1024
+    """The same in a sampled game, and where one of the two learns from sampled episodes, which takes hundreds of times
+    as long."""
+    meta_steps: int = 100
+    """Steps that are scored; one more comes first."""
+    episodes: int = 100
+    """The same in a sampled game, where whoever learns does so after each episode."""
+    episode_length: int = 100
+    """Steps of the game in an episode."""
+    num_envs: int = 2
+    """Environments in which an agent learns at once."""
+    seed: int = 0
+    """What is drawn in training and in play depends on it alone."""
+    hidden_units: int = 32
+    """Width of the networks of the shapers that are trained."""
+    trials: int = 8
+    """Trials per candidate and generation of their evolution."""
+    evolution: Evolution = field(default_factory=Evolution)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lengths = dict.fromkeys(("meta_steps", "episodes", "episode_length", "num_envs", "trials", "hidden_units"), 1)
+        configs.check_least(self, num_pairs=2, num_sampled_pairs=2, **lengths)
+        configs.check_seed(self.seed)
+        split_agents(self.agents)
+
+    def of_other_kind(self) -> tuple[str, ...]:
+        of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units")
+        return of_formula if self.environment else ("episodes", "episode_length", "num_envs")
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of a trial in a sampled game."""
+        return Lengths(self.episodes, self.episode_length, self.num_envs)
+
+
+class Cell(NamedTuple):
+    """One cell of the table."""
+
+    row: int
+    column: int
+    digest: str  # of all that its numbers depend on
+    num_pairs: int
+    cost: float  # of a trial, in those of two learners that do not sample
+
+
+class Lineup(NamedTuple):
+    """Who is at the table, and what is played there."""
+
+    config: CrossplayConfig
+    game: Any
+    entrants: list[Entrant]
+    left_out: list[str]  # of `all`, with the reasons
+
+
+def line_up(config: CrossplayConfig) -> Lineup:
+    """Who plays what.
+
+    Raises:
+      ValueError: for an agent that there is not, or that cannot play this game.
+    """
+    if config.environment:
+        use_all_cores()
+    game, training = config.make_game(), {name: getattr(config, name) for name in ("seed", "trials", "evolution")}
+    if game.num_agents != 2:
+        raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
+
+    def sampled(spec: str, seat: int) -> Agent | ShapingConfig:
+        how = sampled_shaping_config(spec, config.environment, config.lengths, **training)
+        if how:
+            make_lens(how).check()
+            check_spaces(spec, how, game, seat)
+        return how or make_agent(spec, game, seat, num_updates=config.episodes)
+
+    def exact(spec: str, seat: int) -> Agent | ShapingConfig:
+        more = {"meta_steps": config.meta_steps, "hidden_units": config.hidden_units}
+        return shaping_config(spec, game, seat, **training, **more) or make_agent(spec, game, seat)
+
+    everybody, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)
+    return Lineup(config, game, *enter(config.agents, everybody, sit))
+
+
+def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict[str, Any]]:
+    """Trains and plays what is not in the directory yet, writes the table there and shows it; its cells, row by row."""
+    config, game, entrants, left_out = lineup
+    for reason in left_out:
+        say(console, f"left out: {reason}")
+    seats = [[ready(entrant, player, run, console) for entrant in entrants] for player in (0, 1)]
+    cells = _play_all(config, game, entrants, seats, run, console)
+    names = [entrant.name for entrant in entrants]
+    title = config.environment or game.payoffs.name
+    _write(config, title, names, cells, run)
+    _print_table(console, title, names, cells, run)
+    return cells
+
+
+def _play_all(
+    config: CrossplayConfig,
+    game: Any,
+    entrants: Sequence[Entrant],
+    seats: Sequence[Sequence[Agent]],
+    run: RunDirectory,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """All cells of the table, row by row; those in the directory are not played again."""
+    cells = _cells(config, entrants)
+    known = _read_known(run)
+    to_play = sorted((cell for cell in cells if cell.digest not in known), key=lambda cell: cell.cost)
+    if to_play:
+        say(console, f"{len(to_play)} of {len(cells)} pairs to play")
+        width = min(TRIALS_PER_CALL, max(cell.num_pairs for cell in cells))
+        if config.environment:
+            play_cell = _play_sampled(config, game, seats)
+        else:
+            play_cell = _play_exact(config, game, seats, width, console)
+        clock = _Clock(console, to_play)
+        for cell in to_play:
+            check_stop()
+            # Its own draws for each cell, whoever else is at the table.
+            key = jax.random.fold_in(jax.random.key(config.seed), int(cell.digest[:8], 16))
+            known[cell.digest] = _statistics(play_cell(cell, key))
+            with (run.path / PAIRS).open("a") as out:
+                out.write(json.dumps({"cell": cell.digest} | known[cell.digest]) + "\n")
+            clock.done(cell, f"{entrants[cell.row].name} against {entrants[cell.column].name}")
+    return [
+        {"row": entrants[cell.row].name, "column": entrants[cell.column].name}
+        | known[cell.digest]
+        | {"num_pairs": cell.num_pairs}
+        for cell in cells
+    ]
+
+
+def _play_exact(
+    config: CrossplayConfig, game: InfinitelyRepeated, seats: Sequence[Sequence[Agent]], width: int, console: Console
+) -> Callable[[Cell, jax.Array], np.ndarray]:
+    """(cell, key) -> both players' payoffs `[2, trials]`, by one program for all cells."""
+    parameters = [[agent.parameters for agent in agents] for agents in seats]
+    keys = jax.random.split(jax.random.key(config.seed), width)
+    started = time.perf_counter()
+    program = pair_program(game, seats, meta_steps=config.meta_steps)
+    compiled = program.lower(parameters, keys, jnp.int32(0), jnp.int32(0)).compile()
+    say(console, f"one program for all of them, compiled in {time.perf_counter() - started:.1f} s")
+
+    def play_cell(cell: Cell, key: jax.Array) -> np.ndarray:
+        payoffs: list[np.ndarray] = []
+        for first in range(0, cell.num_pairs, width):
+            keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(first, first + width))
+            both = compiled(parameters, keys, jnp.int32(cell.row), jnp.int32(cell.column))
+            payoffs.append(np.asarray(both, np.float64))
+        return np.concatenate(payoffs, 1)[:, : cell.num_pairs]
+
+    return play_cell
+
+
+def _play_sampled(
+    config: CrossplayConfig, game: Any, seats: Sequence[Sequence[Agent]]
+) -> Callable[[Cell, jax.Array], np.ndarray]:
+    """The same, by a program for each cell."""
+
+    def play_cell(cell: Cell, key: jax.Array) -> np.ndarray:
+        row, column = seats[0][cell.row], seats[1][cell.column]
+        return play_pair(game, row, column, jax.random.split(key, cell.num_pairs), config.lengths)
+
+    return play_cell
+
+
+def _cells(config: CrossplayConfig, entrants: Sequence[Entrant]) -> list[Cell]:
+    """Every ordered pair, row by row."""
+    settings = [configs.plain(config)[name] for name in ("row_payoffs", "column_payoffs", "discount", "seed")]
+    cells = []
+    for (i, row), (j, column) in itertools.product(enumerate(entrants), repeat=2):
+        sampling = 0 if config.environment else sum(bool(SAMPLERS.search(one.name)) for one in (row, column))
+        count = config.num_sampled_pairs if sampling or config.environment else config.num_pairs
+        played = [config.environment, *config.lengths] if config.environment else []
+        names = [row.identity, column.identity]
+        digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
+        cells.append(Cell(i, j, digest, count, 1.0 + SAMPLING_COST * sampling))
+    return cells
+
+
+def _read_known(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    """What has been played already, by digest; a last line cut short by a fault is left out and removed."""
+    known: dict[str, dict[str, Any]] = {}
+    file = run.path / PAIRS
+    for line in file.read_text().splitlines() if file.is_file() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            found = json.loads(line)
+            if isinstance(found, dict) and {"cell", *COLUMNS[2:6]} <= found.keys():
+                known[found.pop("cell")] = found
+    run.write(PAIRS, "".join(json.dumps({"cell": digest} | found) + "\n" for digest, found in known.items()))
+    return known
+
+
+def _statistics(payoffs: np.ndarray) -> dict[str, float | None]:
+    """Means over trials, and their standard errors, from `[2, trials]`; None for what is no number."""
+    found: dict[str, float | None] = {}
+    for side, values in zip(("row", "column"), payoffs, strict=True):
+        one = mean_and_error(values)
+        found |= {f"{side}_return": one["mean"], f"{side}_standard_error": one["standard_error"]}
+    return found
+
+
+class _Clock:
+    """How far the table is, and how long it will still take."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell]):
+        self._console, self._total, self._done, self._count = console, len(cells), 0.0, 0
+        self._cost = sum(cell.cost * cell.num_pairs for cell in cells)
+        self._sampling = sum(cell.cost > 1 for cell in cells)
+        self._started = self._shown = time.perf_counter()
+
+    def done(self, cell: Cell, words: str) -> None:
+        """One more cell has been played."""
+        self._done, self._count, now = self._done + cell.cost * cell.num_pairs, self._count + 1, time.perf_counter()
+        left = (now - self._started) * (self._cost - self._done) / self._done
+        if self._count == 1:
+            slow = f", {self._sampling} of them with a learner that samples" if self._sampling else ""
+            say(self._console, f"{self._total} pairs will take about {duration(left)}{slow}")
+        elif now - self._shown > 5 or self._count == self._total:
+            self._shown = now
+            say(self._console, f"pair {self._count}/{self._total}  {words}  {duration(left)} left")
+
+
+def _write(
+    config: CrossplayConfig, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory
+) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(cells)
+    run.write("crossplay.csv", text.getvalue())
+    found = {"config": configs.plain(config), "agents": names, "versions": machine.versions()}
+    found |= {"devices": machine.devices(), "pairs": cells}
+    run.write("crossplay.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+    payoffs = np.array([np.nan if c["row_return"] is None else c["row_return"] for c in cells])
+    figures.draw_crossplay(run.figures, game, names, payoffs.reshape(len(names), -1))
+
+
+def _print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
+    """The row's payoffs, in as many tables beside each other as the terminal's width asks for."""
+    per_table = max(1, (console.width - max(map(len, names)) - 5) // max(18, max(map(len, names)) + 3))
+    title = f"{game}: the row's average payoff per round against the column"
+    for first in range(0, len(names), per_table):
+        shown = names[first : first + per_table]
+        table = Table("", title=title if not first else None, title_justify="left")
+        for name in shown:
+            table.add_column(name, justify="right", no_wrap=True)
+        for i, name in enumerate(names):
+            row = cells[i * len(names) + first : i * len(names) + first + len(shown)]
+            found = ({"mean": cell["row_return"], "standard_error": cell["row_standard_error"]} for cell in row)
+            table.add_row(name, *map(with_error, found))
+        console.print(table)
+    console.print(
+        "± one standard error over pairs of initial draws; of a trained agent it says nothing of how another training "
+        "would have ended",
+    )
+    files = "crossplay.csv, crossplay.json, config.yaml, figures/crossplay.png"
+    console.print(f"written to {run.path}: {files}", soft_wrap=True)

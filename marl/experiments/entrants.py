@@ -1,0 +1,128 @@
+"""Who plays at a table of everybody against everybody: agents by their names, trained where they have to be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from rich.console import Console
+
+import configs
+from marl.experiments.shaping.agents import (
+    AGENT_FILE,
+    Agent,
+    is_path,
+    load_agent,
+    save_agent,
+)
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.experiment import make_progress
+from marl.experiments.shaping.lens import make_lens
+from marl.learners.exact.trained import SHIPPED
+from meta import RunDirectory
+from meta.runs.jobs import say
+from meta.runs.keys import of_seeds
+
+ALL = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos good_shepherd
+    shaper all_c all_d tft wsls grim gtft random zd""".split()  # noqa: SIM905
+
+ALL_SAMPLED = "random reinforce naive_dice lola_dice tabular_ppo ppo a2c dqn".split()  # noqa: SIM905
+
+
+class Entrant(NamedTuple):
+    """An agent by its name: what it does in each seat, or how it has to be trained for it."""
+
+    name: str
+    seats: tuple[Agent | ShapingConfig, Agent | ShapingConfig]
+    identity: str  # changes with whatever its play depends on
+
+
+def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
+    """The specs in a list with commas between them; those inside brackets or quotes are none of ours.
+
+    Args:
+      text: the list.
+      everybody: what `all` stands for.
+
+    Raises:
+      ValueError: if there is none, or one twice.
+    """
+    specs = [spec.strip() for spec in re.findall(r"""(?:\([^()]*\)|'[^']*'|"[^"]*"|[^,(])+""", text) if spec.strip()]
+    specs = [name for spec in specs for name in (everybody if spec == "all" else [spec])]
+    if not specs or text.count("(") != text.count(")"):
+        raise ValueError(f"agents: got {text!r}; names with commas between them, or all, are needed")
+    for spec in specs:
+        if specs.count(spec) > 1:
+            raise ValueError(f"agents: got {spec} twice; each name once is needed")
+    return specs
+
+
+def enter(
+    agents: str, everybody: Sequence[str], sit: Callable[[str, int], Agent | ShapingConfig]
+) -> tuple[list[Entrant], list[str]]:
+    """Everybody who plays, and of `all` those who cannot, with the reason.
+
+    Args:
+      agents: their specs, with commas between them.
+      everybody: what `all` stands for.
+      sit: (spec, seat) -> who sits there, or how it has to be trained for it.
+
+    Raises:
+      ValueError: for an agent that there is not, or that cannot play this game.
+    """
+    entrants, left_out = [], []
+    from_all = "all" in [spec.strip() for spec in agents.split(",")]
+    for spec in split_agents(agents, everybody):
+        try:
+            first, second = sit(spec, 0), sit(spec, 1)
+        except ValueError as error:
+            if not (from_all and spec in everybody):
+                raise ValueError(f"agents: {str(error).removeprefix('agent: ')}") from None
+            left_out.append(f"{spec} ({error})")
+            continue
+        entrants.append(Entrant(spec, (first, second), _identity(spec, (first, second))))
+    return entrants, left_out
+
+
+def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> str:
+    if is_path(spec):
+        path = Path(spec) / AGENT_FILE if Path(spec).is_dir() else Path(spec)
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    named = [Path(file) for file in re.findall(r"""file\s*=\s*['"](.+?)['"]""", spec)]
+    words = re.findall(r"\w+", spec)
+    shipped = [file for file in sorted(SHIPPED.glob("*.safetensors")) if file.name.split("-")[0] in words]
+    files = "".join(hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in [*named, *shipped])
+    return "+".join(digest_of(configs.plain(one)) if isinstance(one, ShapingConfig) else spec for one in seats) + files
+
+
+def digest_of(value: Any) -> str:
+    """Twelve hexadecimal digits that change with what JSON can hold."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
+
+
+def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) -> Agent:
+    """The agent of a seat: trained now, or found in the directory by the digest of its config, or as it is."""
+    config = entrant.seats[player]
+    if isinstance(config, Agent):
+        return config
+    (run.path / "agents").mkdir(exist_ok=True)
+    name = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-")
+    path = run.path / "agents" / f"{name}-{digest_of(configs.plain(config))}.safetensors"
+    words = f"{entrant.name}, {('row', 'column')[player]}"
+    if path.is_file():
+        agent = load_agent(path)
+        if agent.config != config:
+            raise ValueError(f"agents: {path} holds an agent of another config; it has to be removed")
+        say(console, f"{words}: trained, cached in {path}")
+        return agent
+    say(console, f"{words}: training against {config.opponent}")
+    lens = make_lens(config)
+    with make_progress(lens, console) as progress:
+        trained = lens.train(of_seeds(config.seed, config.seeds), report=progress)
+    save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
+    return load_agent(path)

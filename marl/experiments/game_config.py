@@ -1,0 +1,92 @@
+"""The fields of a config that say what is played, and which of them belong to which kind of game."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import configs
+from configs.specs import first_line
+from games import InfinitelyRepeated, MatrixGame, matrix_games
+from games.registry import make_game
+
+Payoffs = tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class GameConfig:
+    """An exact game of two players."""
+
+    game: str = "prisoners_dilemma"
+    """prisoners_dilemma, matching_pennies, chicken, stag_hunt, battle_of_the_sexes or hawk_dove."""
+    row_payoffs: Payoffs | None = None
+    """The row player's payoffs after CC, CD, DC, DD (its own action first), in place of the game's."""
+    column_payoffs: Payoffs | None = None
+    """The column player's payoffs after the same joint actions (the row's action first), in place of the game's."""
+    discount: float = 0.96
+    """Probability of a further round, in [0, 1); with 0 the game is played once, by policies of one logit."""
+
+    def __post_init__(self) -> None:
+        for name in ("row_payoffs", "column_payoffs"):
+            payoffs = getattr(self, name)
+            if payoffs and not all(map(math.isfinite, payoffs)):
+                raise ValueError(f"{name}: got {list(payoffs)}; four finite numbers are needed")
+        self.make_game()
+
+    def make_game(self) -> InfinitelyRepeated:
+        """The game that is played."""
+        if self.game not in matrix_games:
+            raise ValueError(f"game: got {self.game!r}; {configs.one_of(self.game, list(matrix_games))}")
+        payoffs = matrix_games[self.game]
+        row, column = self.row_payoffs or payoffs.row_payoffs, self.column_payoffs or payoffs.column_payoffs
+        return InfinitelyRepeated(MatrixGame.of(payoffs.name, row, column), self.discount)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnyGameConfig(GameConfig):
+    """A game that is a formula or, with an environment, one that is sampled step by step."""
+
+    environment: str = ""
+    """A sampled game of two players in place of the formula, by its name, with parameters in brackets."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_unset(self, self.of_other_kind(), self._kind)
+
+    def make_game(self) -> Any:
+        """What is played: an `InfinitelyRepeated` or, with an environment, a `Game` that is sampled."""
+        if not self.environment:
+            return super().make_game()
+        try:
+            return make_game(self.environment)
+        except ValueError as error:
+            raise ValueError(f"environment: {first_line(error).removeprefix('game: ')}") from None
+        except (NotImplementedError, RuntimeError) as error:  # an unknown space; data that cannot be downloaded
+            raise ValueError(f"environment: got {self.environment!r}; {first_line(error)}") from None
+
+    def of_other_kind(self) -> tuple[str, ...]:
+        """Names of the fields that only the other kind of game has."""
+        return OF_FORMULA if self.environment else ()
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing, as the others are, and why."""
+        return dict.fromkeys(self.of_other_kind(), self._kind)
+
+    @property
+    def _kind(self) -> str:
+        return "in a sampled game" if self.environment else f"in {self.game}, which is a formula"
+
+
+OF_FORMULA = ("game", "row_payoffs", "column_payoffs", "discount")
+
+
+def check_unset(config: Any, fields: Sequence[str], where: str) -> None:
+    """Raises ValueError for a field, of the config or of one in it, that is set though it has no effect there."""
+    for name in fields:
+        *_, holder, field = ("", *name.split("."))
+        of: Any = getattr(config, holder) if holder else config
+        if (value := getattr(of, field)) != type(of).__dataclass_fields__[field].default:
+            raise ValueError(f"{name}: got {value!r}, which has no effect {where}")

@@ -1,0 +1,52 @@
+"""What trains one small file for an exact game: its config, and what the file says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import configs
+from marl.experiments.game_config import GameConfig
+from marl.learners.exact.trained import describe
+from meta.runs.tensors import Arrays, save
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig(GameConfig):
+    """A game, and the seed of one training."""
+
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        configs.check_seed(self.seed)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name in self.positive() and not 0 < value < float("inf"):
+                kind = "whole number of at least 1" if isinstance(value, int) else "number above 0"
+                raise ValueError(f"{field.name}: got {value}; a {kind} is needed")
+
+    def settings(self, train: Callable[..., Any]) -> dict[str, Any]:
+        """The fields that are keywords of a function."""
+        parameters = inspect.signature(train).parameters.values()
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def positive(self) -> tuple[str, ...]:
+        """Names of the fields that have to be above 0."""
+        return ()
+
+
+def write(
+    path: Path, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
+) -> None:
+    """Writes what the command `method` has found, with the game and the config that it belongs to, and says where."""
+    about = {"method": method, "game": describe(config.make_game()), "config": configs.plain(config)}
+    save(path, arrays, about | metadata)
+    console.print(f"written to {path}", soft_wrap=True)

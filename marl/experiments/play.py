@@ -1,0 +1,230 @@
+"""A person against an agent: in a repeated game, round by round, or in a sampled one, step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.text import Text
+
+import configs
+from games import Game, InfinitelyRepeated
+from marl.core.learn import Learner, Trajectory
+from marl.experiments import play_sampled
+from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.experiments.shaping.agents import is_path, load_agent, make_agent
+from marl.shapers.registry import FORMULA as SHAPERS
+
+PRESETS = "crossplay"
+STATES = ("start", "CC", "CD", "DC", "DD")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayConfig(AnyGameConfig):
+    """A game, against whom, and how long it is played.
+
+    Of a game that is a formula are game, row_payoffs, column_payoffs and discount; of one that is sampled environment
+    and episode_length.
+    """
+
+    agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")] = ""
+    """The file or the run directory of a trained shaper, or any opponent's name, such as "lola(learning_rate=0.5)"."""
+    rounds: int = 100
+    """How many rounds, or steps of a sampled game."""
+    episode_length: int = 100
+    """Steps of a sampled game after each of which the agent learns."""
+    seed: int = 0
+    """What the agent draws depends on it alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        configs.check_least(self, rounds=1, episode_length=1)
+        configs.check_seed(self.seed)
+
+    def of_other_kind(self) -> tuple[str, ...]:
+        return OF_FORMULA if self.environment else ("episode_length",)
+
+
+def load_match(first: str) -> PlayConfig:
+    """The config that the command's first argument stands for: a preset, a YAML file, or whoever is played against.
+
+    Raises:
+      ValueError: if it is none of them.
+    """
+    if first in configs.presets(PRESETS) or not is_path(first) or first.endswith((".yaml", ".yml")):
+        return configs.load(PlayConfig, PRESETS, first)
+    trained = load_agent(first).config
+    assert trained is not None
+    if trained.environment:
+        return PlayConfig(environment=trained.environment, agent=first, episode_length=trained.episode_length)
+    return PlayConfig(trained.game, trained.row_payoffs, trained.column_payoffs, trained.discount, agent=first)
+
+
+class Mind(NamedTuple):
+    """The agent between two rounds."""
+
+    state: Any  # its learner's
+    memory: Any
+    policy: jax.Array  # `[logits]`, probabilities of its first action, which it plays next
+
+
+def make_mind(game: InfinitelyRepeated, learner: Learner) -> tuple[Callable[[jax.Array], Mind], Callable[..., Mind]]:
+    """An agent in the row's seat that takes a step after every round.
+
+    Args:
+      game: what is played.
+      learner: the agent.
+
+    Returns:
+      `begin(key) -> Mind` and `step(key, mind, estimate) -> Mind`, where `estimate` `[logits]` are the probabilities
+      that the other is thought to play, in its own view; both compiled.
+    """
+
+    def begin(key: jax.Array) -> Mind:
+        init_key, act_key, step_key = jax.random.split(key, 3)
+        half = jnp.full(game.num_logits, 0.5)
+        # The first step of a trial, which a shaper plays at random.
+        state = learner.init(init_key)
+        parameters = learner.policy(state)
+        memory = learner.begin(parameters, None)
+        logits, memory, _ = learner.act(act_key, parameters, memory, jnp.concatenate([half, half]))
+        return step(step_key, Mind(state, memory, jax.nn.sigmoid(logits)), half)
+
+    def step(key: jax.Array, mind: Mind, estimate: jax.Array) -> Mind:
+        update_key, act_key = jax.random.split(key)
+        seen, nothing = jnp.concatenate([mind.policy, estimate]), jnp.zeros(1)
+        played, others = (jnp.log(p) - jnp.log1p(-p) for p in (jnp.clip(mind.policy, 1e-7, 1 - 1e-7), estimate))
+        trajectory = Trajectory(
+            seen[None],
+            played[None],
+            nothing,
+            nothing > 0,
+            (),
+            (others[None],),
+            nothing > 0,
+            seen[None],
+            mind.memory,
+            mind.memory,
+        )
+        state, _ = learner.update(update_key, mind.state, trajectory)
+        logits, memory, _ = learner.act(act_key, learner.policy(state), mind.memory, seen)
+        return Mind(state, memory, jax.nn.sigmoid(logits))
+
+    return jax.jit(begin), jax.jit(step)
+
+
+class Person:
+    """What can be known of a person's policy: how often it has played the first action in each situation.
+
+    Attributes:
+      counts: `[logits, 2]`, how often each action.
+    """
+
+    def __init__(self, num_logits: int):
+        self.counts = np.zeros((num_logits, 2))
+
+    def saw(self, state: int, action: int) -> None:
+        """One more action, in a state of the person's own view."""
+        self.counts[state, action] += 1
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """Probabilities of the first action `[logits]`: Laplace's rule of succession."""
+        return ((self.counts[:, 0] + 1) / (self.counts.sum(1) + 2)).astype(np.float32)
+
+
+class Match(NamedTuple):
+    """Who plays what with the person."""
+
+    config: PlayConfig
+    game: InfinitelyRepeated | Game
+    learner: Learner
+
+
+def make_match(config: PlayConfig) -> Match:
+    """The agent of a config, in its game.
+
+    Raises:
+      ValueError: if there is none, or if it cannot play there.
+    """
+    name, game = config.agent, config.make_game()
+    if not name:
+        raise ValueError("agent: none given; a name, an agent's file or the directory of its run is needed")
+    if config.environment:
+        play_sampled.check_game(game)
+    elif name.split(":")[0] in SHAPERS:
+        raise ValueError(
+            f"agent: {name} has to be trained first: python -m marl.mfos --shaper {name.split(':')[0]} --out DIR, "
+            "and then DIR is its name"
+        )
+    episodes = -(-config.rounds // config.episode_length) if config.environment else None
+    agent = make_agent(name, game, 0, num_updates=episodes)
+    return Match(config, game, agent.learner(agent.parameters))
+
+
+def play_match(match: Match, target: None, console: Console) -> None:
+    """Asks for an action in every round, and says what it was answered with, and what both got.
+
+    Raises:
+      KeyboardInterrupt: if the person presses Ctrl-C; the result is shown before.
+    """
+    config, game, learner = match
+    if not isinstance(game, InfinitelyRepeated):
+        steps = {"rounds": config.rounds, "episode_length": config.episode_length, "seed": config.seed}
+        title = f"{config.environment}, {config.rounds} steps against {config.agent}"
+        play_sampled.play_steps(game, learner, console, title=title, **steps)
+        return
+    begin, step = make_mind(game, learner)
+    key, draws = jax.random.key(config.seed), np.random.default_rng(config.seed)
+    mind, person = begin(jax.random.fold_in(key, 0)), Person(game.num_logits)
+    _introduce(console, config, game)
+    _show_policy(console, mind, 0)
+    state, totals, played = 0, np.zeros(2), 0  # the state is in the person's view
+    try:
+        while played < config.rounds:
+            prompt, answers = f"round {played + 1} of {config.rounds}: ", {"c": 0, "d": 1}
+            action = play_sampled.ask(console, prompt, answers, "c, d or q is needed")
+            if action is None:
+                break
+            answer = int(draws.random() >= float(mind.policy[_other_view(state)]))
+            payoffs = [side[2 * action + answer] for side in game.payoffs.seen_by(1)]
+            person.saw(state, action)
+            totals, played = totals + payoffs, played + 1
+            state = 1 + 2 * action + answer if game.num_logits > 1 else 0
+            mind = step(jax.random.fold_in(key, played), mind, person.estimate)
+            play_sampled.say_round(console, "CD"[action], "CD"[answer], payoffs, totals / played)
+            _show_policy(console, mind, _other_view(state))
+    finally:
+        play_sampled.say_averages(console, totals, played, "round")
+
+
+def _other_view(state: int) -> int:
+    """The same state seen from the other side: its CD is one's own DC."""
+    return (0, 1, 3, 2, 4)[state]
+
+
+def _introduce(console: Console, config: PlayConfig, game: InfinitelyRepeated) -> None:
+    own, other = game.payoffs.seen_by(1)
+    console.print(f"{game.payoffs.name}, {config.rounds} rounds against {config.agent}", markup=False, soft_wrap=True)
+    table = "   ".join(f"{s}: {a:g} / {b:g}" for s, a, b in zip(STATES[1:], own, other, strict=True))
+    console.print(f"payoffs, you / the agent, your action first: {table}", soft_wrap=True)
+    console.print(
+        "after every round the agent takes one step against what your policy seems to be, (C + 1) / (rounds + 2) in "
+        "each situation so far; its probabilities of C are shown, its own action first, [the next one] in brackets",
+        markup=False,
+    )
+
+
+def _show_policy(console: Console, mind: Mind, state: int) -> None:
+    text = Text("agent's probability of C:")
+    for i, probability in enumerate(np.asarray(mind.policy)):
+        words = f"{STATES[i]} {probability:.3f}"
+        text.append("  ")
+        text.append(f"[{words}]" if i == state else f" {words} ", "bold reverse" if i == state else "")
+    console.print(text, soft_wrap=True)

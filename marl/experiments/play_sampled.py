@@ -1,0 +1,200 @@
+"""A person against an agent in a game that is sampled: step by step, on a board or in rounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from games import Discrete, Game, RepeatedGame
+from marl.core.learn import Learner, Trajectory
+
+PICTURE = 40  # characters across, at most
+AGENT, PERSON = 0, 1  # their seats
+
+
+class Mind(NamedTuple):
+    """The agent between two steps, in one environment."""
+
+    state: Any  # its learner's
+    first: Any  # its memory when it last learned
+    memory: Any
+    steps: list[Any]  # what has happened since: each a `Trajectory` of one step
+
+
+def check_game(game: Game) -> int:
+    """How many actions a person has.
+
+    Raises:
+      ValueError: for a game that a person cannot play.
+    """
+    space = game.action_space(game.agents[PERSON]) if game.num_agents == 2 else None
+    if not isinstance(space, Discrete):
+        raise ValueError(f"environment: got {game.name}; a game of two players with actions to choose from is needed")
+    return space.n
+
+
+def make_steps(game: Game, learner: Learner) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """What happens in a match, each compiled: the agent acts, the game goes on, the agent learns.
+
+    Args:
+      game: of two players; the agent sits in the first seat.
+      learner: the agent.
+
+    Returns:
+      `act(key, state, memory, observations) -> (action [1], memory, extras)`; `go_on(key, game state, memory, actions)
+      -> (observations before a reset, those after it, game state, rewards, dones, truncated, memory)`, with the
+      actions of each `[1]`; and `learn(key, state, trajectory [T, 1, ...]) -> state`.
+    """
+
+    def act(key: jax.Array, state: Any, memory: Any, observations: dict[str, jax.Array]) -> Any:
+        return learner.act(key, learner.policy(state), memory, observations[game.agents[AGENT]][None])
+
+    def go_on(key: jax.Array, state: Any, memory: Any, actions: tuple[jax.Array, jax.Array]) -> Any:
+        step_key, reset_key = jax.random.split(key)
+        chosen = {agent: action[0] for agent, action in zip(game.agents, actions, strict=True)}
+        after, state, rewards, dones, infos = game.step_env(step_key, state, chosen)
+        observations, state = game.auto_reset(reset_key, after, state, dones)
+        if learner.forget:
+            memory = learner.forget(memory, dones[game.agents[AGENT]][None])
+        return after, observations, state, rewards, dones, infos["truncated"], memory
+
+    return jax.jit(act), jax.jit(go_on), jax.jit(lambda key, state, steps: learner.update(key, state, steps)[0])
+
+
+def play_steps(
+    game: Game, learner: Learner, console: Console, *, title: str, rounds: int, episode_length: int, seed: int
+) -> None:
+    """Asks for an action in every step, and shows what comes of it; the agent learns after every episode.
+
+    Args:
+      game: of two players; the person sits in the second seat.
+      learner: the agent.
+      console: where to.
+      title: what is played, and against whom.
+      rounds: steps, at most.
+      episode_length: steps between two updates of the agent.
+      seed: of everything that is drawn.
+
+    Raises:
+      KeyboardInterrupt: if the person presses Ctrl-C; the result is shown before.
+    """
+    act, go_on, learn = make_steps(game, learner)
+    key, totals, played = jax.random.key(seed), np.zeros(2), 0
+    reset_key, init_key, key = jax.random.split(key, 3)
+    observations, game_state = jax.jit(game.reset)(reset_key)
+    state = learner.init(init_key)
+    memory = learner.begin(learner.policy(state), 1)
+    mind, number = Mind(state, memory, memory, []), check_game(game)
+    answers = {str(action): action for action in range(number)} | ({"c": 0, "d": 1} if number == 2 else {})
+    _introduce(console, game, title, episode_length, number)
+    try:
+        while played < rounds:
+            _show(console, game, game_state, observations)
+            prompt = f"step {played + 1} of {rounds}, action 0 to {number - 1}: "
+            action = ask(console, prompt, answers, f"a number from 0 to {number - 1}, or q, is needed")
+            if action is None:
+                break
+            act_key, step_key, learn_key = jax.random.split(jax.random.fold_in(key, played), 3)
+            answer, memory, extras = act(act_key, mind.state, mind.memory, observations)
+            actions = answer, jnp.full(1, action, jnp.int32)
+            after, seen, game_state, rewards, dones, truncated, memory = go_on(step_key, game_state, memory, actions)
+            got = [float(rewards[game.agents[seat]]) for seat in (PERSON, AGENT)]
+            agent = game.agents[AGENT]
+            one = Trajectory(
+                observations[agent], answer[0], rewards[agent], dones[agent], jax.tree.map(lambda x: x[0], extras),
+                (actions[PERSON][0],), truncated[AGENT], after[agent],
+            )  # fmt: skip
+            mind, observations = mind._replace(memory=memory, steps=[*mind.steps, one]), seen
+            totals, played = totals + got, played + 1
+            say_round(console, action, np.array2string(np.asarray(answer[0]), precision=2), got, totals / played)
+            if len(mind.steps) == episode_length:
+                steps = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *mind.steps)
+                steps = steps._replace(first_memory=mind.first, last_memory=mind.memory)
+                mind = Mind(learn(learn_key, mind.state, steps), mind.memory, mind.memory, [])
+                console.print("an episode is over, from which whoever learns has learned", soft_wrap=True)
+    finally:
+        say_averages(console, totals, played, "step")
+
+
+def ask(console: Console, prompt: str, answers: dict[str, int], needed: str) -> int | None:
+    """The action of an answer; None for q or the end of the input."""
+    while True:
+        console.print(prompt, end="", soft_wrap=True)
+        try:
+            text = input().strip().lower()
+        except EOFError:
+            return None
+        if text in answers or text == "q":
+            return answers.get(text)
+        console.print(f"got {text!r}; {needed}", markup=False, soft_wrap=True)
+
+
+def say_round(console: Console, own: Any, other: str, payoffs: Sequence[float], averages: np.ndarray) -> None:
+    """What the person and the agent did, what each got for it, and what on average so far."""
+    console.print(
+        f"you {own}, agent {other}: you get {payoffs[0]:g}, the agent {payoffs[1]:g}; "
+        f"on average {averages[0]:.2f} and {averages[1]:.2f}",
+        soft_wrap=True,
+    )
+
+
+def say_averages(console: Console, totals: np.ndarray, played: int, unit: str) -> None:
+    """What the person and the agent got in the end."""
+    console.print()
+    if played:
+        own, other = totals / played
+        words = f"you {own:.3f}, the agent {other:.3f} per {unit}"
+        console.print(f"after {played} {unit}{'s' * (played > 1)}: {words}", soft_wrap=True)
+
+
+def _introduce(console: Console, game: Game, title: str, episode_length: int, number: int) -> None:
+    lines = [f"{title}; an episode is {episode_length} of them, after which whoever learns does so"]
+    if states := _states(game):
+        payoffs = np.asarray(game.payoffs).swapaxes(0, 1).reshape(-1, 2)[:, ::-1]  # type: ignore[attr-defined]
+        table = "   ".join(f"{name}: {own:g} / {other:g}" for name, (own, other) in zip(states, payoffs, strict=True))
+        lines.append(f"payoffs, you / the agent, your action first: {table}")
+    elif about := re.search(r"^\s*(Actions: .*?)(?:\n\s*\n|\Z)", type(game).__doc__ or "", re.MULTILINE | re.DOTALL):
+        lines.append(" ".join(about[1].split()))
+    for line in (*lines, f"you are the second player, and choose from 0 to {number - 1}; q stops"):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _states(game: Game) -> list[str]:
+    """The joint actions of a repeated game, the person's first, by their letters; none of other games."""
+    if not isinstance(game, RepeatedGame):
+        return []
+    own, other = (game.letters(seat) for seat in (PERSON, AGENT))
+    return [a + b for a in own for b in other]
+
+
+def _show(console: Console, game: Game, state: Any, observations: dict[str, jax.Array]) -> None:
+    """What was played last, or the board in half blocks where the terminal has colours; else what is seen."""
+    if states := _states(game):
+        last = int(np.argmax(np.asarray(observations[game.agents[PERSON]])))
+        console.print(f"you see {states[last - 1] if last else 'the start'}", soft_wrap=True)
+        return
+    if type(game).render is not Game.render and console.color_system:
+        console.print(_picture(np.asarray(game.render(jax.tree.map(np.asarray, state)))))
+        return
+    seen = np.asarray(observations[game.agents[PERSON]])
+    console.print(f"you see {np.array2string(seen, precision=2, separator=' ')}", markup=False, soft_wrap=True)
+
+
+def _picture(image: np.ndarray) -> Text:
+    """An RGB image in characters, each of two pixels one above the other."""
+    step = max(1, -(-image.shape[1] // PICTURE))
+    rows, columns = (size // step for size in image.shape[:2])
+    small = image[: rows * step, : columns * step].reshape(rows, step, columns, step, 3).mean((1, 3)).astype(int)
+    text = Text()
+    for top, below in zip(small[0 : rows - rows % 2 : 2], small[1::2], strict=True):
+        for one, two in zip(top, below, strict=True):
+            text.append("▀", f"rgb({','.join(map(str, one))}) on rgb({','.join(map(str, two))})")
+        text.append("\n")
+    return text

@@ -1,0 +1,1 @@
+"""The experiments of papers, and whether their figures are met."""

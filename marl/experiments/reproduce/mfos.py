@@ -1,0 +1,327 @@
+"""The matrix-game experiments of Lu et al. (2022): who plays, what is trained, and what is claimed of the results."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import configs
+from marl.experiments import bound, crossplay
+from marl.experiments.reproduce import figures
+from marl.experiments.shaping.config import ShapingConfig, small
+from meta import RunDirectory
+from meta.runs.claims import Claim, Section, number, table
+from meta.runs.jobs import open_run
+
+PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}
+LEARNERS = ("naive", "lola", "mmaml")
+SELF_PLAY = {"self-play": "self_play", "self-play-without-annealing": "self_play(annealing=0)"}
+LONGER, LONGER_SEEDS = 4, 5  # times as many generations, and how many runs
+
+# Row's and column's average payoff per round in the prisoner's dilemma, by the public implementation of the paper
+# over 4096 pairs. Its M-MAML starts from other initialisations than ours.
+PUBLIC = {
+    ("naive", "naive"): (-1.983, -1.983),
+    ("naive", "lola"): (-1.516, -1.299),
+    ("naive", "mmaml"): (-1.278, -1.253),
+    ("lola", "naive"): (-1.309, -1.527),
+    ("lola", "lola"): (-1.090, -1.092),
+    ("lola", "mmaml"): (-1.040, -1.150),
+    ("mmaml", "naive"): (-1.252, -1.276),
+    ("mmaml", "lola"): (-1.152, -1.041),
+    ("mmaml", "mmaml"): (-1.175, -1.174),
+}
+PUBLIC_ERROR = 0.005
+PROTOTYPE = {"ipd-naive": -0.40, "ipd-mmaml": -0.41, "ipd-lola": -1.018}  # of the same evolution, one run each
+TARGETS = {"ipd-naive": -0.42, "ipd-mmaml": -0.45, "ipd-lola": -1.02, "imp-naive": 0.75, "chicken-naive": 0.95}
+BELOW_LONGER = 0.03  # how far below the best of the longer runs the default ones may be
+SELF_PLAY_TARGET = -1.10
+
+
+def make_configs(*, seeds: int, seed: int, ppo: bool, fast: bool) -> dict[str, ShapingConfig]:
+    """Every shaper that is trained, by its name, in the order in which it is."""
+    found = {}
+    for preset in ("ipd",) if fast else PRESETS:
+        for opponent in LEARNERS[:1] if fast else LEARNERS:
+            found[f"{preset}-{opponent}"] = _config(preset, fast, opponent=opponent, seeds=seeds, seed=seed)
+    if fast:
+        found["chicken-naive"] = _config("chicken", fast, opponent="naive", seeds=seeds, seed=seed)
+    for name, opponent in list(SELF_PLAY.items())[: 1 if fast else None]:
+        found[f"ipd-{name}"] = _config("ipd", fast, opponent=opponent, seeds=seeds, seed=seed)
+    if not fast:
+        # Other seeds than those that they are compared with.
+        longer = _config("ipd", fast, opponent="naive", seeds=LONGER_SEEDS, seed=seed + 1000)
+        evolution = dataclasses.replace(longer.evolution, generations=LONGER * longer.evolution.generations)
+        found["ipd-naive-longer"] = dataclasses.replace(longer, evolution=evolution)
+    for opponent in LEARNERS if ppo else ():
+        found[f"ipd-{opponent}-ppo"] = _config("ipd", fast, opponent=opponent, seeds=1, seed=seed, meta_learner="ppo")
+    return found
+
+
+def _config(preset: str, fast: bool, **changes: Any) -> ShapingConfig:
+    config = dataclasses.replace(configs.load(ShapingConfig, "mfos", preset), **changes)
+    return small(config) if fast else config
+
+
+def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[dict[str, Any]]:
+    """Plays the learners against each other, or finds what they played before: the cells of the table."""
+    path, nobody = folder / "head_to_head" / preset, Console(quiet=True)
+    path.parent.mkdir(exist_ok=True)
+    config = configs.load(crossplay.CrossplayConfig, "crossplay", preset)
+    config = dataclasses.replace(config, agents=",".join(LEARNERS[::2] if fast else LEARNERS), seed=seed)
+    config = dataclasses.replace(config, num_pairs=32, meta_steps=5) if fast else config
+    return crossplay.play_table(crossplay.line_up(config), open_run(path, config, nobody), nobody)
+
+
+def games_head_to_head(fast: bool) -> list[str]:
+    """The games that are played, as presets."""
+    return ["ipd"] if fast else list(PRESETS)
+
+
+def fraction(ours: float, error: float, known: bound.KnownBound) -> tuple[float | None, float | None]:
+    """How far ours is on the way from naive play (0) to the white-box bound (1), and the standard error of that.
+
+    f = (ours - naive) / (bound - naive),    error^2 = (error_ours^2 + (f error_bound)^2) / (bound - naive)^2
+    """
+    way = known.bound - known.naive_return
+    if not way > 0:
+        return None, None
+    found = (ours - known.naive_return) / way
+    bound_error = known.bound_standard_error
+    return found, math.hypot(error, found * (bound_error if math.isfinite(bound_error) else 0.0)) / way
+
+
+def sections(
+    run: RunDirectory, tables: dict[str, list[dict[str, Any]]], parts: dict[str, ShapingConfig], results: dict[str, Any]
+) -> list[Section]:
+    """The parts of the report; draws and copies its figures.
+
+    Args:
+      run: where to.
+      tables: the cells of every game's head-to-head table, by preset.
+      parts: what was trained, by its name.
+      results: their summaries, by name.
+    """
+    found = [_head_to_head_section(run, tables)]
+    if "imp" in tables:
+        found.append(_antisymmetry_section(tables["imp"]))
+    found.append(_shapers_section(run, tables, parts, results))
+    found += [_self_play_section(run, parts, results), _extortion_section(run, parts, results)]
+    found += [_ppo_section(parts, results)] if any(config.meta_learner == "ppo" for config in parts.values()) else []
+    return [*found, _settings_section(parts, results)]
+
+
+def head_to_head_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
+    """Both players' payoffs of every pair in the prisoner's dilemma against those of the public implementation."""
+    claims = []
+    for cell in cells:
+        pair = cell["row"], cell["column"]
+        for side, reference in zip(("row", "column"), PUBLIC[pair], strict=True):
+            comment = "M-MAML starts from our own initialisations" if "mmaml" in pair else ""
+            name = f"{pair[0]} against {pair[1]}, {side}'s payoff"
+            ours, error = cell[f"{side}_return"], cell[f"{side}_standard_error"]
+            claims.append(Claim(name, ours, error, reference, PUBLIC_ERROR, comment=comment))
+    return claims
+
+
+def antisymmetry_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
+    """In a zero-sum game that looks alike from both seats, A's payoff as row against B is minus B's against A."""
+    by_pair = {(cell["row"], cell["column"]): (cell["row_return"], cell["row_standard_error"]) for cell in cells}
+    claims = []
+    for (row, column), (ours, error) in by_pair.items():
+        other, other_error = by_pair[column, row]
+        if row == column:
+            claims.append(Claim(f"{row} against itself", ours, error, 0.0))
+        elif row < column:
+            minus = None if other is None else -other
+            claims.append(Claim(f"{row} against {column}: minus the reverse", ours, error, minus, other_error or 0.0))
+    return claims
+
+
+def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, Any]]]) -> Section:
+    pictures, written = [], []
+    for preset, cells in tables.items():
+        path = run.path / "head_to_head" / preset
+        steps = json.loads((path / "crossplay.json").read_text())["config"]["meta_steps"]
+        picture = run.figures / f"head_to_head_{preset}.png"
+        shutil.copyfile(path / "figures" / "crossplay.png", picture)
+        pictures.append((f"head to head, {PRESETS[preset]}", f"figures/{picture.name}"))
+        names = list(dict.fromkeys(cell["row"] for cell in cells))
+        rows = [
+            [f"**{name}**"]
+            + [
+                f"{number(cell['row_return'])} ± {number(cell['row_standard_error'])} / {number(cell['column_return'])}"
+                for cell in cells
+                if cell["row"] == name
+            ]
+            for name in names
+        ]
+        columns = [f"{PRESETS[preset].replace('_', ' ')}: row / column", *names]
+        written.append(table(columns, rows))
+    text = (
+        f"Average payoff per round over {steps} steps of simultaneous learning, against the public implementation of "
+        "the paper (4,096 pairs each). Initialisations of M-MAML are the outcome of a training: ours were trained by "
+        "following gradients that are normalised for each opponent, the public ones otherwise, so that pairs with "
+        "M-MAML are not expected to agree; they are held to the same test all the same."
+    )
+    return Section("Head to head", text, head_to_head_claims(tables["ipd"]), written, pictures)
+
+
+def _antisymmetry_section(cells: Sequence[dict[str, Any]]) -> Section:
+    text = "The game is zero-sum and looks alike from both seats, up to the name of an action."
+    return Section("Matching pennies is antisymmetric", text, antisymmetry_claims(cells))
+
+
+def _evolved(parts: dict[str, ShapingConfig]) -> dict[str, ShapingConfig]:
+    return {
+        name: config for name, config in parts.items() if config.meta_learner == "evolution" and not config.is_self_play
+    }
+
+
+def _shapers_section(
+    run: RunDirectory, tables: dict[str, list[dict[str, Any]]], parts: dict[str, ShapingConfig], results: dict[str, Any]
+) -> Section:
+    claims, rows = [], []
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    for part, config in _evolved(parts).items():
+        result = results[part]
+        if part.endswith("-longer"):
+            continue
+        ours, error = result["shaper_return"], result["shaper_standard_error"]
+        name = f"{config.game.replace('_', ' ')} against {config.opponent}"
+        claims.append(Claim(name, ours, error, PROTOTYPE.get(part), least=TARGETS.get(part)))
+        known, naive = (
+            bound.known_bound(config.make_game(), config.opponent, config.meta_steps),
+            _naive_return(tables, part, config),
+        )
+        cells = [number(ours), number(error), number(result["opponent_return"])]
+        cells += [number(min(each)) + " to " + number(max(each)) for each in [_returns(result, "shaper")]]
+        if known:
+            way, way_error = fraction(ours, error, known)
+            cells += [number(known.naive_return), number(known.bound), number(known.bound_standard_error)]
+            cells += [f"{way:.1%}" if way is not None else "", f"{way_error:.1%}" if way_error is not None else ""]
+        rows.append([name, *cells, *([] if known else [number(naive), *[""] * 4])])
+        drawn.setdefault(config.game, []).append(
+            {"opponent": config.opponent, "shaper": _returns(result, "shaper"), "shaped": _returns(result, "opponent")}
+            | {"naive": known.naive_return if known else naive, "bound": known and known.bound}
+        )
+    if longer := results.get("ipd-naive-longer"):
+        best = max(longer["runs"], key=lambda one: one["shaper_return"])
+        result, value = results["ipd-naive"], best["shaper_return"]
+        words = f"prisoners dilemma against naive: the best of {LONGER_SEEDS} runs of {LONGER} times the generations"
+        claims.append(
+            Claim(words, result["shaper_return"], result["shaper_standard_error"], value)._replace(
+                reference_error=best["shaper_standard_error"], least=value - BELOW_LONGER
+            )
+        )
+    columns = ["", "shaper", "s.e.", "opponent", "seeds from - to", "naive instead", "bound", "s.e.", "of the way"]
+    figure = figures.draw_shapers(run.figures, drawn)
+    pictures = [("Shapers between naive play and the white-box bound", f"figures/{figure.name}")]
+    several = min(config.seeds for config in _evolved(parts).values()) > 1
+    text = (
+        f"Average payoff per round over the opponent's learning; standard errors are "
+        f"{'between seeds' if several else 'over fresh trials'}. References are single runs of a prototype of the same "
+        "evolution, without an error of their own, and the best of the longer runs. The way leads from a naive "
+        "learner's payoff in the shaper's place (0 %) to the white-box bound (100 %), an estimate from below by ascent "
+        "through the opponent's learning (`python -m marl.bound`); its cells are empty where no bound is known."
+    )
+    return Section("Shapers", text, claims, [table([*columns, "s.e."], rows)], pictures)
+
+
+def _naive_return(tables: dict[str, list[dict[str, Any]]], name: str, config: ShapingConfig) -> float | None:
+    """What a naive learner gets in the shaper's place, from the head-to-head table; None if it was not played."""
+    cells = tables.get(name.split("-")[0], [])
+    played = [cell for cell in cells if (cell["row"], cell["column"]) == ("naive", config.opponent)]
+    return played[0]["row_return"] if played else None
+
+
+def _returns(result: dict[str, Any], side: str) -> list[float]:
+    return [one[f"{side}_return"] for one in result["runs"]]
+
+
+def _self_play_section(run: RunDirectory, parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+    claims, pictures = [], []
+    for part, config in parts.items():
+        if not config.is_self_play:
+            continue
+        result, annealed = results[part], bool(config.annealing)
+        for side, name in (("shaper", "row"), ("opponent", "column")):
+            words = f"{'with' if annealed else 'without'} annealing, {name} shaper"
+            claim = Claim(words, result[f"{side}_return"], result[f"{side}_standard_error"])
+            claims.append(claim._replace(least=SELF_PLAY_TARGET if annealed else None))
+        pictures.append(_picture(run, part, "learning_curve", "payoffs over the generations"))
+    text = (
+        "Two shapers trained together in the prisoner's dilemma; with annealing they meet naive learners at first, as "
+        "in the paper, and each other more and more. Both rows of a pair are about the same runs."
+    )
+    return Section("Meta-self-play", text, claims, (), pictures)
+
+
+def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+    rows, pictures = [], []
+    for part, config in _evolved(parts).items():
+        if config.game != "prisoners_dilemma" or part.endswith("-longer"):
+            continue
+        for one in results[part]["runs"]:
+            zd = one["zd"]
+            cells = [str(zd["meta_step"]), number(zd["chi"], 2), number(zd["phi"]), number(zd["residual"])]
+            name = f"against {config.opponent}, seed {one['seed']}"
+            rows.append([name, *cells, "yes" if zd["extortionate"] else "no"])
+        pictures += [
+            _picture(run, part, "payoff_polygon", "the first seed's policies against random co-players"),
+            _picture(run, part, "policy", "the policy over a trial"),
+            _picture(run, part, "trial_payoffs", "payoffs over a trial"),
+        ]
+    columns = ["", "meta-step", "chi", "phi", "residual", "extortionate"]
+    text = (
+        "The policy over the trial that comes nearest to a zero-determinant strategy through (P, P), for each seed. "
+        "`python -m marl.reproduce zd` goes through every meta-step."
+    )
+    return Section("Zero-determinant extortion", text, (), [table(columns, rows)], pictures)
+
+
+def _ppo_section(parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+    claims = []
+    for part, config in parts.items():
+        if config.meta_learner == "ppo":
+            result, twin = results[part], results[part.removesuffix("-ppo")]
+            words = f"prisoners dilemma against {config.opponent}; reference: our evolution"
+            claim = Claim(words, result["shaper_return"], result["shaper_standard_error"], twin["shaper_return"])
+            least = TARGETS.get(part.removesuffix("-ppo"))
+            claims.append(claim._replace(reference_error=twin["shaper_standard_error"], least=least))
+    text = (
+        "The paper's own meta-learner at its settings, one seed each; the standard error is over fresh trials. It is "
+        "held to the targets of the evolution."
+    )
+    return Section("Proximal policy optimisation", text, claims)
+
+
+def _picture(run: RunDirectory, part: str, figure: str, words: str) -> tuple[str, str]:
+    """A picture of a part, copied beside the report: (what is seen, path)."""
+    target = run.figures / f"{part}_{figure}.png"
+    shutil.copyfile(run.path / "shapers" / part / "figures" / f"{figure}.png", target)
+    return f"{part}: {words}", f"figures/{target.name}"
+
+
+def _settings_section(parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+    rows = []
+    for part, config in parts.items():
+        result = results[part]
+        speed, evolution = result["meta_steps_per_second"], config.evolution
+        ways = f"{evolution.strategy}, {evolution.population_size} x {config.trials}"
+        if config.meta_learner == "ppo":
+            ways = f"ppo, {config.trials_per_generation}"
+        seeds = f"{config.seed} to {config.seed + config.seeds - 1}"
+        cells = [ways, str(config.generations), seeds, f"{result['num_meta_steps'] / 1e6:,.1f}"]
+        cells += [f"{speed / 1e6:.2f}" if speed else "", f"{result['seconds_to_compile']:.0f}"]
+        rows.append([f"{part}, {config.opponent}", *cells])
+    columns = ["part", "candidates x trials", "generations", "seeds", "M meta-steps", "M meta-steps/s", "s to compile"]
+    text = "Each part is a run directory of `python -m marl.mfos` under shapers/, with its config, metrics and agent."
+    return Section("Settings", text, (), [table(columns, rows)])

@@ -1,0 +1,178 @@
+"""The experiments of a paper: their configs, what is run for each, and the report with the verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+import configs
+from marl.experiments.reproduce import mfos as reproduce_mfos
+from marl.experiments.reproduce import shaper as reproduce_shaper
+from marl.experiments.reproduce import zd as reproduce_zd
+from marl.experiments.shaping.agents import load_agent
+from marl.experiments.shaping.config import ShapingConfig, small
+from marl.experiments.shaping.speed import shaping_jobs
+from meta import RunDirectory
+from meta.devices import use_all_cores
+from meta.runs.claims import Section, write_report
+from meta.runs.jobs import Job, compiled_once, duration, run_jobs, say
+
+SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
+SECONDS_OF_ANALYSIS = 15.0
+
+
+@dataclasses.dataclass(frozen=True)
+class MfosConfig:
+    """The matrix games of Lu et al. (2022)."""
+
+    seeds: int = 3
+    """Independent runs of each setting, all in one program."""
+    seed: int = 0
+    """The first of them."""
+    ppo: bool = False
+    """Train by the paper's own PPO as well, one seed against each learner: hours, each takes about half of one."""
+    fast: bool = False
+    """A smoke run: tiny, and fewer settings."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.seeds <= 1000:  # beyond them the longer runs have theirs
+            raise ValueError(f"seeds: got {self.seeds}; a whole number from 1 to 1000 is needed")
+        configs.check_seed(self.seed, 31)
+
+
+@dataclasses.dataclass(frozen=True)
+class ZdConfig:
+    """The extortion analysis of a shaper in the prisoner's dilemma."""
+
+    agent: str = ""
+    """File or run directory of a trained shaper; the default one is trained against a naive learner if empty."""
+    seed: int = 0
+    """Of the training, of the trials and of the random co-players."""
+    fast: bool = False
+    """A smoke run: a tiny training."""
+
+    def __post_init__(self) -> None:
+        configs.check_seed(self.seed, 31)
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing, as the others are."""
+        return {"fast": "with an agent that is trained already"} if self.agent else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class ShaperConfig:
+    """Shapers of learners that sample."""
+
+    games: tuple[str, ...] = reproduce_shaper.GAMES
+    """Presets of `marl.mfos` with an environment."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    fast: bool = False
+    """A smoke run: tiny."""
+
+    def __post_init__(self) -> None:
+        for name in self.games:
+            if name not in reproduce_shaper.GAMES:
+                raise ValueError(f"games: got {name!r}; {configs.one_of(name, reproduce_shaper.GAMES)}")
+        if not self.games:
+            raise ValueError(f"games: got none; some of {', '.join(reproduce_shaper.GAMES)} are needed")
+        configs.check_seed(self.seed, 31)
+
+
+Config = MfosConfig | ZdConfig | ShaperConfig
+
+
+def checked(config: Config) -> Config:
+    """The config, of which what it names is known to fit.
+
+    Raises:
+      ValueError: for an agent of which extortion is not defined, or one that there is not.
+    """
+    if isinstance(config, ShaperConfig):
+        use_all_cores()
+    if isinstance(config, ZdConfig) and config.agent:
+        agent = load_agent(config.agent).config
+        assert agent is not None
+        reproduce_zd.check(agent)
+    return config
+
+
+def reproduce(config: Config, run: RunDirectory, console: Console) -> None:
+    """Runs what has not been run yet, and writes the report."""
+    if config.fast:  # programs that run for a blink take a third of the time to compile without
+        jax.config.update("jax_disable_most_optimizations", True)
+    with compiled_once():
+        if isinstance(config, MfosConfig):
+            _mfos(config, run, console)
+        elif isinstance(config, ZdConfig):
+            _zd(config, run, console)
+        else:
+            _shaper(config, run, console)
+
+
+def _mfos(config: MfosConfig, run: RunDirectory, console: Console) -> None:
+    seeds, seed, ppo, fast = config.seeds, config.seed, config.ppo, config.fast
+    parts = reproduce_mfos.make_configs(seeds=seeds, seed=seed, ppo=ppo, fast=fast)
+    games, tables = reproduce_mfos.games_head_to_head(config.fast), {}
+    beside = len(games) * SECONDS_OF_A_TABLE
+    jobs = _say_how_long({run.path / "shapers" / name: part for name, part in parts.items()}, beside, console)
+    for game in games:
+        say(console, f"head to head: {game}")
+        tables[game] = reproduce_mfos.head_to_head(run.path, game, seed=config.seed, fast=config.fast)
+    results = run_jobs(jobs, console)
+    sections = reproduce_mfos.sections(run, tables, parts, results)
+    data = {"config": configs.plain(config), "head_to_head": tables, "shapers": results}
+    _report(run, "Model-Free Opponent Shaping: the matrix games", config.fast, sections, data, console)
+
+
+def _zd(config: ZdConfig, run: RunDirectory, console: Console) -> None:
+    if config.agent:
+        path, parts = Path(config.agent), {}
+    else:
+        shaping = dataclasses.replace(configs.load(ShapingConfig, "mfos", "ipd"), seed=config.seed)
+        path = run.path / "shaper"
+        parts = {path: small(shaping) if config.fast else shaping}
+    run_jobs(_say_how_long(parts, SECONDS_OF_ANALYSIS, console), console)
+    agent = load_agent(path)
+    assert agent.config is not None
+    found = reproduce_zd.analyse(agent, seed=config.seed, num_trials=agent.config.evaluation_trials)
+    sections = reproduce_zd.sections(found, agent.config, run, config.seed)
+    data = {"config": configs.plain(config), "agent": configs.plain(agent.config), "zd": found}
+    title = "Zero-determinant extortion in the prisoner's dilemma"
+    _report(run, title, config.fast, sections, data, console)
+
+
+def _shaper(config: ShaperConfig, run: RunDirectory, console: Console) -> None:
+    parts = reproduce_shaper.make_configs(games=config.games, seed=config.seed, fast=config.fast)
+    results = run_jobs(_say_how_long({run.path / name: part for name, part in parts.items()}, 0.0, console), console)
+    data = {"config": configs.plain(config), "shapers": results}
+    title = "Shaping learners that sample"
+    _report(run, title, config.fast, reproduce_shaper.sections(run.path, parts, results), data, console)
+
+
+def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:
+    """What is to be trained; says how long it will take on this machine, with `beside` seconds for the rest."""
+    jobs = shaping_jobs(trainings, console)
+    if seconds := sum(job.seconds for job in jobs):
+        say(console, f"this will take about {duration(seconds + beside)} on this machine")
+    else:
+        say(console, "all shapers are trained; about a minute for the rest")
+    return jobs
+
+
+def _report(
+    run: RunDirectory, title: str, fast: bool, sections: Sequence[Section], data: dict[str, Any], console: Console
+) -> None:
+    note = (
+        "A figure passes if it reaches its target, or, where none is named, if it lies within three combined standard "
+        "errors of its reference."
+    )
+    say(console, write_report(run, title, note, sections, data, fast=fast))
+    say(console, f"written to {run.path}: report.md, report.json, figures ({time.strftime('%H:%M')})")

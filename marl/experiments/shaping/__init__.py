@@ -1,0 +1,1 @@
+"""A shaper trained, tried on fresh opponents, and kept."""

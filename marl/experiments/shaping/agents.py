@@ -1,0 +1,202 @@
+"""Whoever sits down to play: a learner by its name, a trained shaper from its file; and one seat for any of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import configs
+from games import Game, InfinitelyRepeated, MatrixGame
+from marl.core.learn import Learner
+from marl.experiments.shaping.config import ShapingConfig
+from marl.learners.exact.seat import seat
+from marl.learners.exact.trained import describe
+from marl.learners.registry import FORMULA, SAMPLED, make_learner
+from marl.shapers.registry import FORMULA as SHAPERS
+from marl.shapers.registry import drawn
+from marl.shapers.self_play import annealing
+from marl.shapers.trial import play
+from meta import scalarize
+from meta.loop import compiler_options
+from meta.runs import tensors
+
+AGENT_FILE = "agent.safetensors"
+
+
+class Agent(NamedTuple):
+    """A player that can be put into a program: what varies between programs' calls is in `parameters`."""
+
+    name: str
+    learner: Callable[[Any], Learner]  # (parameters) -> learner
+    parameters: Any = ()  # of a trained shaper; nothing for the others
+    config: ShapingConfig | None = None  # how it was trained
+
+
+def make_agent(spec: str, game: InfinitelyRepeated | Game, player: int, *, num_updates: int | None = None) -> Agent:
+    """An agent from the spec of an opponent, as in `make_learner`, or from the file or run of a trained shaper.
+
+    Args:
+      spec: a name, a name with settings, a population, five probabilities, or a path.
+      game: what is played.
+      player: the seat, its number among the game's agents.
+      num_updates: as of `make_learner`.
+
+    Raises:
+      ValueError: if there is no such agent, or if it was trained for another game or for the other seat, or in sampled
+        games sees or does something else in this one; one line.
+    """
+    if not is_path(spec):
+
+        def make(parameters: Any = ()) -> Learner:
+            del parameters
+            return make_learner(spec, game, player, num_updates=num_updates, field="agent")
+
+        make()  # so that what does not fit is said now
+        return Agent(spec, make)
+    agent = load_agent(spec)
+    assert agent.config is not None
+    if not isinstance(game, InfinitelyRepeated):
+        check_spaces(spec, agent.config, game, player)
+    elif agent.config.environment or describe(agent.config.make_game()) != describe(as_row(game, player)):
+        seat = "" if game == as_row(game, 1) else f" in the {('row', 'column')[player]}'s seat"
+        raise ValueError(f"agent: got {spec!r}, trained in another game than {_describe(game)}{seat}")
+    return agent
+
+
+def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> None:
+    """Raises ValueError for a shaper that does not see and do in training what it would in this seat; one line."""
+    if not config.environment:
+        raise ValueError(f"agent: got {spec!r}, trained in {config.game}; one of a sampled game is needed")
+    trained = config.make_game()
+    there, here = (
+        str((one.observation_space(name), one.action_space(name)))
+        for one, name in ((trained, trained.agents[0]), (game, game.agents[seat]))
+    )
+    if there != here:
+        raise ValueError(f"agent: got {spec!r}, which saw and did {there} in its training; {here} is needed")
+
+
+def is_path(spec: str) -> bool:
+    """Whether a spec means a file or a directory, and no name: a directory of an agent's name has to be `./name`."""
+    if spec in FORMULA or spec in SAMPLED:
+        return False
+    return os.sep in spec or spec.endswith(".safetensors") or Path(spec).exists()
+
+
+def as_row(game: InfinitelyRepeated, player: int) -> InfinitelyRepeated:
+    """The game as it looks to a player who takes itself for the row: shapers are trained in that seat."""
+    return InfinitelyRepeated(MatrixGame.of(game.payoffs.name, *game.payoffs.seen_by(player)), game.discount)
+
+
+def _describe(game: InfinitelyRepeated) -> str:
+    payoffs = game.payoffs
+    return f"{payoffs.name} with payoffs {payoffs.row_payoffs} and {payoffs.column_payoffs}, discount {game.discount}"
+
+
+def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
+    """Writes a trained shaper: its parameters as arrays by name, its config as data beside them.
+
+    The file appears whole or not at all, in place of an older one.
+
+    Args:
+      path: the file.
+      config: of the training.
+      parameters: of the shaper, a pytree; with `config.seeds` above 1 those of all trainings, `[seeds]` first.
+    """
+    metadata = {"method": "agent", "config": configs.plain(config)}
+    if not config.environment:
+        metadata["game"] = describe(config.make_game())
+    tensors.replace(path, parameters, metadata)
+
+
+def load_agent(path: Path | str) -> Agent:
+    """A trained shaper from its file, or from the directory of the run that trained it.
+
+    Where several seeds were trained, the agent is one of them, drawn evenly for each trial.
+
+    Raises:
+      ValueError: if the file is missing, damaged or none of an agent; one line that names it.
+    """
+    file = Path(path) / AGENT_FILE if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise ValueError(f"agent: got {str(path)!r}; a name, an agent's file or the directory of its run is needed")
+    arrays, metadata = tensors.load(file)
+    if metadata.get("method") != "agent":
+        raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")
+    config = configs.build(ShapingConfig, metadata.get("config"), str(file))
+    shaper = config.make_shaper()
+    several = () if config.seeds == 1 else (config.seeds,)
+    like = jax.eval_shape(shaper.init, jax.random.key(0))
+    parameters = jax.tree.map(jnp.asarray, tensors.as_tree(arrays, like, str(file), several))
+    make = partial(_any_seed, shaper.learner, config.seeds) if several else shaper.learner
+    return Agent(str(path), make, parameters, config)
+
+
+def _any_seed(make: Callable[[Any], Learner], seeds: int, parameters: Any) -> Learner:
+    def one(which: jax.Array) -> Learner:
+        return make(jax.tree.map(lambda x: x[which], parameters))
+
+    # What is forgotten is the memory's affair alone.
+    return drawn(lambda key: jax.random.randint(key, (), 0, seeds), one, one(jnp.int32(0)).forget)
+
+
+def shaping_config(spec: str, game: InfinitelyRepeated, player: int, **settings: Any) -> ShapingConfig | None:
+    """How a shaper is trained that is meant by its name: `mfos` against a naive learner, `mfos:lola` against lola.
+
+    Args:
+      spec: of an agent.
+      game: what is played.
+      player: the seat; the training is of the row, in the game as it looks from there.
+      **settings: further fields of `ShapingConfig`.
+
+    Returns:
+      The config; None for whoever needs no training.
+
+    Raises:
+      ValueError: for an opponent that does not exist, or that is trained at the same time.
+    """
+    shaper, _, opponent = (part.strip() for part in spec.partition(":"))
+    if shaper.partition("(")[0] not in SHAPERS or is_path(spec):
+        return None
+    if annealing(opponent) is not None:
+        raise ValueError(f"{spec}: self_play trains two at once; python -m marl.mfos does, and writes a file of each")
+    seen = as_row(game, player).payoffs
+    payoffs = {
+        "row_payoffs": tuple(map(float, seen.row_payoffs)),
+        "column_payoffs": tuple(map(float, seen.column_payoffs)),
+    }
+    fields: dict[str, Any] = {"game": seen.name, **payoffs, "discount": game.discount}
+    return ShapingConfig(**fields, shaper=shaper, opponent=opponent or "naive", **settings)
+
+
+def pair_program(game: InfinitelyRepeated, seats: Sequence[Sequence[Agent]], *, meta_steps: int) -> Any:
+    """Every ordered pair as one program: who sits where is a number.
+
+    Args:
+      game: what is played.
+      seats: the agents of the row's seat, and those of the column's.
+      meta_steps: steps that are scored; one more comes first, in which whoever learns does so already.
+
+    Returns:
+      The jitted `(parameters, keys [trials], row, column) -> (row's, column's) mean payoffs [trials]`, with the
+      parameters of all agents as `[[agent.parameters for agent in seat] for seat in seats]`.
+    """
+
+    def trial(parameters: Any, key: jax.Array, row: jax.Array, column: jax.Array) -> tuple[jax.Array, jax.Array]:
+        players = [
+            seat([agent.learner(p) for agent, p in zip(agents, theirs, strict=True)], which, game)
+            for agents, theirs, which in zip(seats, parameters, (row, column), strict=True)
+        ]
+        rewards = play(key, game, players[0], players[1], meta_steps=meta_steps).rewards
+        return rewards[0][1:].mean(), rewards[1][1:].mean()
+
+    def program(parameters: Any, keys: jax.Array, row: jax.Array, column: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.vmap(scalarize(trial), (None, 0, None, None))(parameters, keys, row, column)
+
+    return jax.jit(program, compiler_options=compiler_options())

@@ -1,0 +1,160 @@
+"""The config of `python -m marl.mfos`: a shaper, whom it meets, in which game, and how it is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import field
+from typing import Any, Literal
+
+import configs
+from marl.core.learn import Learner
+from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.learners.registry import make_learner
+from marl.shapers import ppo
+from marl.shapers.registry import make_shaper
+from marl.shapers.self_play import annealing
+from meta import Evolution
+
+OF_KIND: Any = None  # stands for a default that depends on the kind of game, until the config is made
+
+FORMULA = {"opponent": "naive", "shaper": "mfos", "trials": 8, "evaluation_trials": 4096}
+SAMPLED = {"opponent": "tabular_ppo", "shaper": "shaper", "trials": 4, "evaluation_trials": 256}
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapingConfig(AnyGameConfig):
+    """A shaper trained against learners: in a game that is a formula, or in one that is sampled step by step.
+
+    Of a formula are game, row_payoffs, column_payoffs, discount, meta_steps and hidden_units; of sampled games
+    environment, num_shapers, episodes, episode_length and num_envs.
+    """
+
+    environment: str = ""
+    """A sampled game of two players or more in place of the formula, by its name, with parameters in brackets;
+    `python -m games` lists them."""
+    opponent: str = OF_KIND
+    """Who is shaped: naive by default, and in sampled games tabular_ppo. Of a formula naive, lookahead, lola,
+    exact_lola, hola2, sos, sga, cgd, cola, pola, mmaml, reinforce, tabular_ppo, q_learning, best_response; all_c,
+    all_d, tft, wsls, grim, gtft, random, zd, or five probabilities such as 0.9,1,0,1,0; in sampled games ppo, a2c, dqn,
+    tabular_ppo, reinforce, naive_dice, lola_dice or random. With settings in brackets: "naive(learning_rate=0.5)",
+    "zd(chi=3, phi=0.1)"; "axelrod(name='Bully')" is any memory-one strategy of the Axelrod library. Of a formula also a
+    population, of which each trial draws one: "naive + lola"; a range that each trial draws from:
+    "naive(learning_rate=[0.1, 3])". With self_play, or "self_play(annealing=0.5)", two shapers are trained against each
+    other, one in each seat; annealing is the fraction of the training over which the probability of meeting a naive
+    learner instead falls from 1 to 0."""
+    unseen: tuple[str, ...] = ()
+    """Further opponents that the shaper meets in its evaluation alone."""
+    shaper: str = OF_KIND
+    """mfos (the default of a formula; there a policy from both players' last policies), good_shepherd (one policy for
+    all episodes) or shaper (recurrent; the default of sampled games); with settings such as "mfos(hidden_units=64)" or,
+    in sampled games, "shaper(hidden_units=32, memory='episode')"."""
+    num_shapers: int = 1
+    """How many of the players are shapers, the first ones: all with the same parameters, each with its own memory."""
+    meta_steps: int = 100
+    """Learning steps of the opponent in a trial of a formula."""
+    episodes: int = 100
+    """Learning steps of an opponent in a trial of a sampled game, one after each."""
+    episode_length: int = 100
+    """Steps of the game between two of them."""
+    num_envs: int = 2
+    """Environments in which an opponent learns at once."""
+    hidden_units: int = 32
+    """Width of the network of a formula's shaper in an evolution, if its settings do not say it."""
+    trials: int = OF_KIND
+    """Trials per candidate and generation of an evolution, the same for all candidates: 8 by default, and 4 in sampled
+    games."""
+    evaluation_trials: int = OF_KIND
+    """Fresh trials for the result, at least 2: 4096 by default, and 256 in sampled games."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    seeds: int = 1
+    """Independent trainings in one program, with the seeds seed, seed + 1, ..."""
+    meta_learner: Literal["evolution", "ppo"] = "evolution"
+    """How the shaper is trained: evolution, with the settings under evolution, or ppo, with those under meta_ppo."""
+    evolution: Evolution = field(default_factory=Evolution)
+    meta_ppo: ppo.MetaPPO = field(default_factory=ppo.MetaPPO)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_kind = {
+            **(SAMPLED if self.environment else FORMULA),
+            "meta_ppo": self.meta_ppo.of(sampled=bool(self.environment)),
+        }
+        for name, value in of_kind.items():
+            if getattr(self, name) is None or name == "meta_ppo":
+                object.__setattr__(self, name, value)
+        assert self.annealing is None or self.is_self_play  # raises ValueError for what is no setting of self_play
+        of_trials = ("meta_steps", "episodes", "episode_length", "num_envs", "trials")
+        counts = dict.fromkeys(("num_shapers", *of_trials, "hidden_units", "seeds"), 1)
+        configs.check_least(self, **counts, evaluation_trials=2)
+        configs.check_seed(self.seed, seeds=self.seeds)
+
+    @property
+    def is_self_play(self) -> bool:
+        """Whether two shapers are trained against each other."""
+        return self.annealing is not None
+
+    @property
+    def annealing(self) -> float | None:
+        """Of self-play; None where the opponent is a learner."""
+        return None if self.environment else annealing(self.opponent)
+
+    @property
+    def generations(self) -> int:
+        """How often the shaper is improved: generations of an evolution, iterations of PPO."""
+        return self.meta_ppo.iterations if self.meta_learner == "ppo" else self.evolution.generations
+
+    @property
+    def trials_per_generation(self) -> int:
+        """Trials that are played in each, for one training."""
+        return self.meta_ppo.batch_size if self.meta_learner == "ppo" else self.evolution.population_size * self.trials
+
+    def make_shaper(self) -> Any:
+        """What is trained: a `Shaper`, or the `Policy` of one in a sampled game."""
+        game = self.make_game()
+        if self.environment:
+            return make_shaper(self.shaper, game)
+        if self.meta_learner == "ppo":
+            if self.shaper != "mfos":
+                raise ValueError(f"shaper: got {self.shaper!r}; meta_learner ppo trains mfos")
+            sample, units = self.meta_ppo.evaluation == "sample", self.meta_ppo.hidden_units
+            return ppo.gaussian_mfos(game.num_logits, hidden_units=units, sample=sample)
+        return make_shaper(self.shaper, game, hidden_units=self.hidden_units)
+
+    def make_opponent(self, spec: str | None = None, seat: int = 1) -> Learner:
+        """A learner from its spec, that of `opponent` if none is given, for any seat."""
+        updates = self.episodes if self.environment else None
+        spec = self.opponent if spec is None else spec
+        return make_learner(spec, self.make_game(), seat, num_updates=updates, field="opponent")
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        found = super().without_effect
+        of_other = ("trials", "hidden_units", "evolution") if self.meta_learner == "ppo" else ("meta_ppo",)
+        found |= dict.fromkeys(of_other, f"with meta_learner {self.meta_learner}")
+        if not self.environment and self.meta_learner != "ppo" and self.shaper not in ("mfos", "shaper"):
+            found["hidden_units"] = f"with shaper {self.shaper}"
+        return found
+
+    def of_other_kind(self) -> tuple[str, ...]:
+        if self.environment:
+            return (*OF_FORMULA, "meta_steps", "hidden_units", *(f"meta_ppo.{name}" for name in ppo.OF_FORMULA))
+        of_sampled = ("num_shapers", "episodes", "episode_length", "num_envs")
+        return (*of_sampled, *(f"meta_ppo.{name}" for name in ppo.OF_SAMPLED))
+
+
+def small(config: ShapingConfig) -> ShapingConfig:
+    """The same in a size that shows only that it runs."""
+    by_ppo = config.meta_learner == "ppo"
+    settings: dict[str, Any] = {"iterations": 2, "batch_size": 8} | (
+        {"epochs": 1} if config.environment else {"hidden_units": 4}
+    )
+    meta_ppo = dataclasses.replace(config.meta_ppo, **(settings if by_ppo else {}))
+    if config.environment:
+        evolution = dataclasses.replace(config.evolution, population_size=4, generations=1)
+        sizes: dict[str, Any] = {"unseen": (), "episodes": 2, "episode_length": 4, "num_envs": 2}
+        sizes |= {"trials": 1, "evaluation_trials": 2}
+    else:
+        evolution = dataclasses.replace(config.evolution, population_size=8, generations=4)
+        sizes = {"meta_steps": 5, "hidden_units": 4, "trials": 2, "evaluation_trials": 16}
+    return dataclasses.replace(config, **sizes, evolution=evolution, meta_ppo=meta_ppo)

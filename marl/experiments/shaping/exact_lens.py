@@ -1,0 +1,294 @@
+"""Shapers in games that are formulas: policies, zero-determinant fits and bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from games import InfinitelyRepeated
+from games.exact.zd import fit, is_dilemma, payoffs_against_random
+from marl.core.learn import Learner
+from marl.experiments.bound import known_bound
+from marl.experiments.shaping import figures
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.played import Played
+from marl.learners.exact.fixed import MAX_LOGIT
+from marl.shapers import self_play
+from marl.shapers.ppo import meta_ppo
+from marl.shapers.trial import play_trial, shaping_trial
+from meta import Evolved, Outcome, evolve
+from meta.loop import Report, Store
+
+# (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
+# repeated game, on two cores of a processor; for guessing how long things will take.
+COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3))
+PLAYED_ONCE = 0.25
+PPO = 25.0
+
+# The settings of Lu et al. (2022).
+PAPER = {
+    "meta-steps": "100",
+    "discount": "0.96",
+    "opponent": "gradient ascent, step size 1",
+    "policy": "256 tanh units",
+    "meta-learner": "PPO, 1024 iterations of 4096 trials",
+}
+
+
+class ExactLens:
+    """`Lens` of an `InfinitelyRepeated` game; its methods are described there."""
+
+    unit = "meta-steps"
+    seconds_to_draw = 3.0
+
+    def __init__(self, config: ShapingConfig):
+        self.config, self.pairs = config, config.is_self_play
+        self.steps = config.meta_steps * (2 if self.pairs else 1)
+        self.at_once = config.evaluation_trials
+        cost, compiling = next((costs for name, *costs in COSTS if name in config.opponent), (1.0, 1.0))
+        by_ppo = PPO if config.meta_learner == "ppo" else 1.0
+        self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
+
+    @cached_property
+    def game(self) -> InfinitelyRepeated:
+        """What is played."""
+        return self.config.make_game()
+
+    @cached_property
+    def shaper(self) -> Any:
+        """What is trained."""
+        return self.config.make_shaper()
+
+    def check(self) -> None:
+        assert self.shaper
+        for spec in (*([] if self.pairs else [self.config.opponent]), *self.config.unseen):
+            self.config.make_opponent(spec)
+
+    def train(self, keys: jax.Array, *, store: Store | None = None, report: Report | None = None) -> Evolved:
+        config, game, shaper, num_runs = self.config, self.game, self.shaper, len(keys)
+        context, opponent = None, None
+        if config.annealing is None:
+            opponent = config.make_opponent()
+        else:
+            context = self_play.rivals(game, config.annealing, config.generations)
+            keys = self_play.pair_keys(keys)
+        tell = report
+        if report and context:
+
+            def tell(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
+                report(generation, metrics | self_play.by_seat(metrics), seconds)
+
+        def meet(*context: self_play.Rival) -> tuple[InfinitelyRepeated, Learner]:
+            return (game, opponent) if opponent else self_play.seat(game, shaper, *context)
+
+        def trial(parameters: Any, key: jax.Array, *context: self_play.Rival) -> Outcome:
+            seen, other = meet(*context)
+            return shaping_trial(seen, shaper, other, meta_steps=config.meta_steps)(parameters, key)
+
+        key, kept = keys if len(keys) > 1 else keys[0], {"store": store, "report": tell, "context": context}
+        if config.meta_learner == "ppo":
+            steps = config.meta_steps
+            found = meta_ppo(meet, game.num_logits, key, config.meta_ppo, meta_steps=steps, **kept)  # type: ignore[arg-type]
+        else:
+            found = evolve(trial, shaper.init, key, config.evolution, num_trials=config.trials, **kept)  # type: ignore[arg-type]
+        seats = (num_runs,) if opponent else (num_runs, 2)
+        batched = key.ndim
+
+        def by_run(x: jax.Array) -> jax.Array:
+            return x.reshape(*seats, *x.shape[batched:])
+
+        # Of pairs the returns by seat; each was trained as the row player of the game as it looks from its seat.
+        metrics = found.metrics if opponent else self_play.by_seat(found.metrics)
+        return found._replace(parameters=jax.tree.map(by_run, found.parameters), metrics=metrics)
+
+    def init(self, key: jax.Array) -> Any:
+        return jax.vmap(self.shaper.init)(jax.random.split(key)) if self.pairs else self.shaper.init(key)
+
+    def groups(self) -> dict[str, Callable[[jax.Array, Any], Played]]:
+        def against(spec: str) -> Callable[[jax.Array, Any], Played]:
+            pair = self.pairs and spec == self.config.opponent
+            learner = None if pair else self.config.make_opponent(spec)
+
+            def trial(key: jax.Array, parameters: Any) -> Played:
+                row, column = (
+                    (jax.tree.map(lambda x, i=i: x[i], parameters) for i in (0, 1))
+                    if self.pairs
+                    else (parameters, None)
+                )
+                other = learner or self.shaper.learner(column)
+                found = play_trial(key, self.game, self.shaper.learner(row), other, meta_steps=self.config.meta_steps)
+                return Played(found.shaper_payoffs, found.opponent_payoffs, found.shaper_policies)
+
+            return trial
+
+        return {spec: against(spec) for spec in dict.fromkeys((self.config.opponent, *self.config.unseen))}
+
+    def analyse(self, played: Played) -> dict[str, Any]:
+        del played
+        return {}
+
+    def find(self, groups: dict[str, Played]) -> dict[str, Any]:
+        policies = groups[self.config.opponent].more.mean(0)  # `[meta_steps, logits]`
+        moments = {"start": 0, "middle": len(policies) // 2, "end": len(policies) - 1}
+        return {
+            "zd": zero_determinant(self.game, policies, moments),
+            "policy": {name: [round(float(p), 4) for p in policies[step]] for name, step in moments.items()},
+        }
+
+    def summarize(self, found: dict[str, Any]) -> dict[str, Any]:
+        sides = found["against"][self.config.opponent]
+        means = {f"{side}_return": sides[side]["mean"] for side in ("shaper", "opponent")}
+        means |= {f"{side}_standard_error": sides[side]["standard_error"] for side in ("shaper", "opponent")}
+        return means | {"bound": fraction_of_bound(self.config, self.game, means["shaper_return"])}
+
+    def about(self) -> dict[str, Any]:
+        return {"game": self.config.game}
+
+    def agents(self, parameters: Any) -> dict[str, tuple[ShapingConfig, Any]]:
+        if not self.pairs:
+            return {"": (self.config, parameters)}
+        row, column = (jax.tree.map(lambda x, i=i: np.take(x, i, 1), parameters) for i in (0, 1))
+        own, other = self.game.payoffs.seen_by(1)  # whoever sits there takes itself for the row
+        turned = dataclasses.replace(self.config, row_payoffs=tuple(own), column_payoffs=tuple(other))
+        return {"": (self.config, row), "column_": (turned, column)}
+
+    def draw(self, folder: Path, groups: dict[str, Played], first: dict[str, Any]) -> list[Path]:
+        policies = groups[self.config.opponent].more
+        own = policies[: self.config.evaluation_trials]  # those of the first training
+        points = scatter(self.game, own.mean(0), first["zd"])
+        return [
+            figures.draw_polygon(folder, self.game, points, first["zd"]),
+            figures.draw_policy(folder, policies),
+        ]
+
+    def animate(self, parameters: Any, path: Path) -> list[Path]:
+        del parameters, path
+        return []
+
+    def header(self) -> dict[str, str]:
+        config = self.config
+        rounds = f"repeated with discount {config.discount}" if config.discount else "played once"
+        return {"game": f"{config.game}, {rounds}", "trial": f"{config.meta_steps} learning steps of the opponent"}
+
+    def print_result(self, console: Console, summary: dict[str, Any]) -> None:
+        config = self.config
+        if found := summary["bound"]:
+            bound = f"{found['bound']:.3f} ± {found['bound_standard_error']:.3f}"
+            table = Table("", "shaper", title="the most that there is to gain", title_justify="left")
+            table.add_row("a naive learner in the shaper's place", f"{found['naive_return']:.3f}")
+            table.add_row("bound: ascent through the whole learning, with hindsight", bound)
+            table.add_row("the shaper's way from the one to the other", f"{found['fraction']:.1%}")
+            console.print(table)
+        if self._is_reference_setting():
+            _print_settings(console, config)
+        if not config.discount:
+            words = ", ".join(f"{moment} {policy[0]:.3f}" for moment, policy in summary["policy"].items())
+            console.print(f"the shaper's probability of the first action: {words}", highlight=False)
+            return
+        title = "the shaper's policy: probability of the first action"
+        title += f", seed {config.seed}" if config.seeds > 1 else ""
+        table = Table("", "start", "CC", "CD", "DC", "DD", "zero-determinant fit", title=title, title_justify="left")
+        for moment, policy in summary["policy"].items():
+            found = summary["zd"]["moments"].get(moment)
+            words = f"chi {_number(found['chi'])}, residual {found['residual']:.3f}" if found else ""
+            table.add_row(moment, *(f"{p:.3f}" for p in policy), words)
+        console.print(table)
+        console.print(_verdict(summary["zd"]), highlight=False)
+
+    def shortened(self, generations: int) -> ShapingConfig:
+        return dataclasses.replace(
+            self.config,
+            evolution=dataclasses.replace(self.config.evolution, generations=generations),
+            meta_ppo=dataclasses.replace(self.config.meta_ppo, iterations=generations),
+        )
+
+    def _is_reference_setting(self) -> bool:
+        default = ShapingConfig()
+        names = ("game", "row_payoffs", "column_payoffs", "discount", "opponent", "shaper", "meta_steps")
+        return all(getattr(self.config, name) == getattr(default, name) for name in names)
+
+
+def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, moments: dict[str, int]) -> dict[str, Any]:
+    """The verdict on the step whose policy comes nearest to a zero-determinant strategy, and on three moments.
+
+    None everywhere but in a repeated prisoner's dilemma, where alone extortion is defined.
+    """
+    if not (game.discount and is_dilemma(game.payoffs)):
+        return {"chi": None, "phi": None, "residual": None, "extortionate": False, "meta_step": None, "moments": {}}
+    fits = [fit(game.payoffs, policy, discount=game.discount) for policy in policies]
+    step = min(range(len(fits)), key=lambda i: (fits[i].phi <= 0, fits[i].residual))
+
+    def verdict(i: int) -> dict[str, Any]:
+        found = {name: value if np.isfinite(value) else None for name, value in fits[i]._asdict().items()}
+        return found | {"extortionate": fits[i].extortionate, "meta_step": i + 1}
+
+    return verdict(step) | {"moments": {name: verdict(i) for name, i in moments.items()}}
+
+
+def fraction_of_bound(
+    config: ShapingConfig, game: InfinitelyRepeated, shaper_return: float | None
+) -> dict[str, float] | None:
+    """How far a shaper got on the way from naive play to the white-box bound; None where no bound is known."""
+    known = known_bound(game, config.opponent, config.meta_steps)
+    if known is None or shaper_return is None:
+        return None
+    way = known.bound - known.naive_return
+    return known._asdict() | {"fraction": (shaper_return - known.naive_return) / way}
+
+
+def scatter(game: InfinitelyRepeated, policies: np.ndarray, zd: dict[str, Any]) -> list[dict[str, Any]]:
+    """Payoffs of policies `[meta_steps, logits]` against random co-players, for the polygon; none if played once."""
+    if not game.discount:
+        return []
+    steps = dict.fromkeys([*([zd["meta_step"]] if zd["meta_step"] else [1]), len(policies)])
+    found = []
+    meet = jax.jit(
+        lambda logits: payoffs_against_random(jax.random.key(0), game.payoffs, logits, discount=game.discount)
+    )
+    for step in steps:
+        p = np.asarray(policies[step - 1], np.float64)
+        logits = np.clip(np.log(p + 1e-12) - np.log1p(1e-12 - p), -MAX_LOGIT, MAX_LOGIT).astype(np.float32)
+        own, other = meet(logits)
+        found.append({"label": f"policy of meta-step {step}", "own": np.asarray(own), "other": np.asarray(other)})
+    return found
+
+
+def _print_settings(console: Console, config: ShapingConfig) -> None:
+    with_ppo, trials = config.meta_learner == "ppo", config.trials_per_generation
+    ways = (
+        f"PPO, {config.generations} iterations"
+        if with_ppo
+        else f"{config.evolution.strategy}, {config.generations} generations"
+    )
+    here = {
+        "meta-steps": f"{config.meta_steps}",
+        "discount": f"{config.discount}",
+        "opponent": "gradient ascent, step size 1",
+        "policy": f"{config.meta_ppo.hidden_units if with_ppo else config.hidden_units} tanh units",
+        "meta-learner": f"{ways} of {trials} trials",
+    }
+    table = Table("setting", "here", "paper (Lu et al., 2022)")
+    for name, text in PAPER.items():
+        table.add_row(name, here[name], text)
+    console.print(table)
+
+
+def _verdict(zd: dict[str, Any]) -> str:
+    if zd["residual"] is None:
+        return "zero-determinant extortion is defined for prisoner's dilemmas only"
+    words = f"meta-step {zd['meta_step']} is nearest: chi = {_number(zd['chi'])}, residual {zd['residual']:.3f}"
+    if zd["extortionate"]:
+        return f"[bold]zero-determinant extortion[/bold]: {words}"
+    return f"no zero-determinant extortion: {words}"
+
+
+def _number(x: float | None) -> str:
+    return "undefined" if x is None else f"{x:.2f}"

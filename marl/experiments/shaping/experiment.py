@@ -1,0 +1,155 @@
+"""A whole experiment: shapers trained as a config says, tried on fresh opponents, and kept in a run directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from marl.experiments.shaping import figures
+from marl.experiments.shaping.agents import AGENT_FILE, save_agent
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.fresh import compile_trials, play_trials
+from marl.experiments.shaping.lens import Lens
+from marl.experiments.shaping.played import ALONE, Played, analyse, pool
+from meta import RunDirectory
+from meta.runs import machine
+from meta.runs.jobs import say
+from meta.runs.keys import EVALUATION, of_seeds
+from meta.runs.progress import Progress
+
+
+def train_and_evaluate(
+    lens: Lens, run: RunDirectory, console: Console, *, started: float | None = None
+) -> tuple[dict[str, Any], list[Path]]:
+    """Trains, or goes on with a training that was stopped, and writes summary, agents and figures.
+
+    Args:
+      lens: of the config, which says what to train, and how.
+      run: where to.
+      console: shows progress, and nothing else.
+      started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
+
+    Returns:
+      (what is in `summary.json`, the figures' files).
+
+    Raises:
+      NonFiniteFitness: if nothing that was tried in a generation had a finite return.
+    """
+    started = time.perf_counter() if started is None else started
+    config = lens.config
+    keys, sides = of_seeds(config.seed, config.seeds), side_names(config)
+    progress, programs = make_progress(lens, console), dict[str, Future[Any]]()
+    pool_of_one = ThreadPoolExecutor(1)
+
+    def compile_all() -> None:
+        if not programs:
+            programs.update({name: pool_of_one.submit(_compile, lens, trial) for name, trial in lens.groups().items()})
+
+    def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
+        compile_all()
+        progress(generation, metrics, seconds)
+
+    # What plays the fresh trials is compiled while the training runs, so that nobody waits for it.
+    try:
+        with progress:
+            trained = lens.train(keys, store=run, report=show)
+        # Through the host, for what was trained on several devices lies on all of them.
+        parameters = jax.tree.map(np.asarray, trained.parameters)
+        for name, (how, theirs) in lens.agents(parameters).items():
+            kept = theirs if config.seeds > 1 else jax.tree.map(lambda x: x[0], theirs)
+            save_agent(run.path / f"{name}{AGENT_FILE}", how, kept)
+        compile_all()
+        groups = {}
+        for name, program in programs.items():
+            say(console, f"{config.evaluation_trials} fresh trials: {name}")
+            groups[name] = _play(lens, program.result(), keys, parameters)
+    finally:
+        pool_of_one.shutdown(cancel_futures=True)
+    runs = [_summarize(lens, {name: found[i] for name, found in groups.items()}, i) for i in range(config.seeds)]
+    found = pool([{name: value for name, value in one.items() if name not in ("seed", "num_trials")} for one in runs])
+    found |= lens.summarize(found) | {"num_trials": config.evaluation_trials * config.seeds}
+    together = {name: jax.tree.map(lambda *x: np.concatenate(x), *played) for name, played in groups.items()}
+    files = [
+        figures.draw_training(run.figures, trained.metrics, sides),
+        figures.draw_trial(run.figures, together, config.opponent, sides),
+        *figures.draw_opponents(run.figures, found),
+        *lens.draw(run.figures, together, runs[0]),
+        *lens.animate(jax.tree.map(lambda x: x[0], parameters), run.figures / "episodes.gif"),
+    ]
+    done, per_generation = config.generations - trained.first_generation, steps_per_generation(lens)
+    unit = "meta_steps" if lens.unit == "meta-steps" else "environment_steps"
+    summary = {
+        **lens.about(),
+        "opponent": config.opponent,
+        "shaper": config.shaper,
+        "meta_learner": config.meta_learner,
+        **found,
+        "seed": config.seed,
+        "seeds": config.seeds,
+        "generations": config.generations,
+        f"num_{unit}": per_generation * config.generations,
+        f"{unit}_per_second": per_generation * done / trained.seconds_to_run if done else None,
+        "seconds_to_compile": trained.seconds_to_compile,
+        "wall_seconds": time.perf_counter() - started,
+        "versions": machine.versions(),
+        "devices": machine.devices(),
+        "runs": runs,
+    }
+    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    return summary, files
+
+
+def make_progress(lens: Lens, console: Console) -> Progress:
+    """Shows how far a training is: the `report` of `lens.train`."""
+    config, sides = lens.config, side_names(lens.config)
+
+    def describe(metrics: dict[str, np.ndarray]) -> str:
+        values = (np.mean(metrics[f"{name}_return"]) for name in ("shaper", "opponent"))
+        words = "  ".join(f"{name} {value:.3f}" for name, value in zip(sides, values, strict=True))
+        failed = int(np.sum(metrics["non_finite"]))
+        return words + (f"  {failed} not finite" if failed else "")
+
+    return Progress(console, config.generations, steps_per_generation(lens), lens.unit, describe)
+
+
+def side_names(config: ShapingConfig) -> tuple[str, str]:
+    """What the shaper and whom it meets are called."""
+    return ("row", "column") if config.is_self_play else ("shaper", "opponent")
+
+
+def steps_per_generation(lens: Lens) -> int:
+    """Of all trainings and candidates, in the lens's unit."""
+    return lens.config.trials_per_generation * lens.steps * lens.config.seeds
+
+
+def _summarize(lens: Lens, groups: dict[str, Played], number: int) -> dict[str, Any]:
+    """What one training came to: means over its fresh trials, with their standard errors."""
+    config = lens.config
+    each = {name: analyse(played) | lens.analyse(played) for name, played in groups.items()}
+    found = {"against": {name: one for name, one in each.items() if name != ALONE}}
+    found |= {"naive": each[ALONE]} if ALONE in each else {}
+    found |= lens.find(groups)
+    return {"seed": config.seed + number, **lens.summarize(found), "num_trials": config.evaluation_trials, **found}
+
+
+def _compile(lens: Lens, trial: Callable[[jax.Array, Any], Played]) -> Any:
+    shapes = jax.eval_shape(lens.init, jax.random.key(0))
+    return compile_trials(trial, shapes, lens.config.evaluation_trials, lens.at_once)
+
+
+def _play(lens: Lens, program: Any, keys: jax.Array, parameters: Any) -> list[Played]:
+    """Fresh trials of each training `[K]`."""
+    found = []
+    for i, key in enumerate(keys):
+        # A key that no generation drew from: `evolve` splits its own.
+        fresh = jax.random.split(jax.random.fold_in(key, EVALUATION), lens.config.evaluation_trials)
+        found.append(play_trials(program, fresh, jax.tree.map(lambda x, i=i: x[i], parameters), lens.at_once))
+    return found

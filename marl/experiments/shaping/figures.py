@@ -1,0 +1,260 @@
+"""The pictures of shaping runs and of tables, fit for a paper: PNG, colour-blind safe, labelled with units."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from games import InfinitelyRepeated
+from marl.experiments.shaping.played import ALONE, Played
+from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
+
+PAYOFF = "average payoff per round"
+SHAPER, OPPONENT = ORANGE, BLUE
+STATES = ("start", "CC", "CD", "DC", "DD")
+LABELS = ((6, -8), (5, -9), (-4, 5), (-19, -3))  # offsets of CC to DD in points, clear of edges, lines and diagonal
+STATE_COLORS = (GREEN, SKY, ORANGE, GREY, PINK, BLUE, "#E69F00", "#000000")
+STYLES = ((SHAPER, "-"), (OPPONENT, "--"))  # of the shaper and of the opponent
+
+
+def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str, str]) -> Path:
+    """Draws how the training went.
+
+    Args:
+      folder: where to.
+      metrics: of every generation, `[G]` or `[G, K]`.
+      sides: what the shaper and its opponent are called.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("generation", PAYOFF)
+    band = "one standard deviation"
+    for side, name, (color, style) in zip(sides, ("shaper", "opponent"), STYLES, strict=True):
+        values, deviation = (np.asarray(metrics[f"{name}_return{end}"], float) for end in ("", "_deviation"))
+        if values.ndim == 2:
+            values, deviation, band = values.mean(1), values.std(1), "one standard deviation between trainings"
+        draw_line(axes, np.arange(1, len(values) + 1), values, deviation, color, side, style)
+    axes.set_title(f"mean of what was tried; band: {band}", fontsize=8, color=GREY)
+    axes.legend(**BELOW)
+    return save_figure(figure, folder / "learning_curve.png")
+
+
+def draw_trial(folder: Path, groups: dict[str, Played], opponent: str, sides: tuple[str, str]) -> Path:
+    """Draws both players' payoffs over the opponent's learning, and those of learners alone where they were played.
+
+    Args:
+      folder: where to.
+      groups: by opponent.
+      opponent: the one that the shaper was trained against.
+      sides: what the shaper and its opponent are called.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("learning step of the opponent", PAYOFF)
+    shaped, (row, column) = groups[opponent], sides
+    lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
+    if alone := groups.get(ALONE):
+        lines += [(alone.shaper, GREY, "-.", "learners alone, first seat"), (alone.opponent, GREY, ":", "the others")]
+    for values, color, style, label in lines:
+        draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
+    axes.set_title(f"{len(shaped.shaper):,} fresh trials; band: one standard deviation", fontsize=8, color=GREY)
+    axes.legend(**BELOW)
+    return save_figure(figure, folder / "trial_payoffs.png")
+
+
+def draw_opponents(folder: Path, found: dict[str, Any]) -> list[Path]:
+    """Draws what the shaper and each opponent get over a whole trial, where several were met.
+
+    Args:
+      folder: where to.
+      found: `against`, by opponent the means and errors of `shaper` and `opponent`; and of `naive` where it is known.
+
+    Returns:
+      The files.
+    """
+    rows = found["against"] | ({ALONE: found["naive"]} if "naive" in found else {})
+    if len(rows) == 1:
+        return []
+    figure, axes = new_axes(f"{PAYOFF}, over a trial", "", (6.5, 1.2 + 0.5 * len(rows)))
+    for side, (color, _) in zip(("shaper", "opponent"), STYLES, strict=True):
+        values = np.array([[row[side][name] for name in ("mean", "standard_error")] for row in rows.values()], float)
+        style = {"fmt": "o", "color": color, "markersize": 5, "capsize": 3, "label": side}
+        axes.errorbar(values[:, 0], range(len(rows)), xerr=2 * values[:, 1], **style)
+    axes.set_yticks(range(len(rows)), [textwrap.fill(name, 36) for name in rows], fontsize=7)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_title("bars: two standard errors; the first was met in training", fontsize=8, color=GREY)
+    axes.legend(**BELOW)
+    return [save_figure(figure, folder / "opponents.png")]
+
+
+def short_name(opponent: str) -> str:
+    """Of a spec, without its settings."""
+    return opponent.split("(")[0]
+
+
+def draw_crossplay(folder: Path, game: str, names: list[str], payoffs: np.ndarray) -> Path:
+    """Draws the table of everybody against everybody as a heat map, every number in its cell.
+
+    Args:
+      folder: where to.
+      game: its name.
+      names: of the agents.
+      payoffs: the row's, `[agents, agents]`; NaN where there is none.
+
+    Returns:
+      The file.
+    """
+    side = 1.8 + 0.55 * len(names)
+    figure, axes = new_axes("column", "row", (side + 1.0, side))
+    axes.grid(visible=False)
+    image = axes.imshow(payoffs, cmap="cividis")
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    for (i, j), payoff in np.ndenumerate(payoffs):
+        if np.isfinite(payoff):
+            color = "white" if image.norm(payoff) < 0.55 else "black"
+            axes.text(j, i, f"{payoff:.2f}", ha="center", va="center", color=color, fontsize=7)
+    figure.colorbar(image, ax=axes, label=f"row's {PAYOFF}", shrink=0.8)
+    axes.set_title(game.replace("_", " "), fontsize=9, color=GREY)
+    return save_figure(figure, folder / "crossplay.png")
+
+
+def draw_polygon(folder: Path, game: InfinitelyRepeated, scatter: list[dict[str, Any]], zd: dict[str, Any]) -> Path:
+    """Draws what policies and their co-players get, within what two players can get.
+
+    Args:
+      folder: where to.
+      game: that was played.
+      scatter: policies against random co-players: `label`, `own` and `other` payoffs of each.
+      zd: the zero-determinant verdict of the summary.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (4.6, 4.4))
+    corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
+    hull = np.array(convex_hull(corners.tolist()))
+    (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
+    for name, corner, offset in zip(STATES[1:], corners, LABELS, strict=True):
+        axes.annotate(name, corner, textcoords="offset points", xytext=offset, color=GREY, fontsize=8)
+    for policy, color, marker in zip(scatter, (GREEN, PINK), ("o", "s"), strict=False):
+        axes.plot(policy["other"], policy["own"], marker, color=color, markersize=1.6, alpha=0.2, markeredgewidth=0)
+        axes.plot([], [], marker, color=color, markersize=6, label=policy["label"])
+    if zd["chi"] is not None and zd["extortionate"]:
+        # Drawn from (P, P) on, and clipped where no pair of players can get.
+        start = np.array([corners[3][0], corners[3][1]])
+        far = start + np.ptp(corners[:, 0]) * np.array([1.0, zd["chi"]])
+        line = f"zero-determinant line, $\\chi$ = {zd['chi']:.2f}"
+        (drawn,) = axes.plot(*np.stack([start, far]).T, color="black", linewidth=1.2, label=line, zorder=1)
+        drawn.set_clip_path(polygon)
+    low, high = corners.min(0), corners.max(0)
+    margin = 0.1 * (high - low).max()
+    axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
+    if scatter:  # of a game that is played once there is none
+        number = f"{len(scatter[0]['own']):,}"
+        axes.set_title(f"each policy against {number} random memory-one co-players", fontsize=8, color=GREY)
+        axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    return save_figure(figure, folder / "payoff_polygon.png")
+
+
+def draw_policy(folder: Path, policies: np.ndarray) -> Path:
+    """Draws the shaper's policy over the opponent's learning, `[trials, meta_steps, logits]` probabilities."""
+    figure, axes = new_axes("meta-step (learning steps of the opponent)", "probability of the first action")
+    steps = np.arange(1, policies.shape[1] + 1)
+    colors, styles = (GREY, SHAPER, OPPONENT, GREEN, PINK), ("-", "-", "--", "-.", ":")
+    for i in range(policies.shape[-1]):
+        name = "at the start" if i == 0 else f"after {STATES[i]}"
+        draw_line(axes, steps, policies[..., i].mean(0), policies[..., i].std(0), colors[i], name, styles[i])
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_title("the shaper's policy, its own action first; band: one standard deviation", fontsize=8, color=GREY)
+    axes.legend(frameon=False, fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return save_figure(figure, folder / "policy.png")
+
+
+def convex_hull(points: list[list[float]]) -> list[list[float]]:
+    """The corners of the hull in order, by Andrew's monotone chain; two where all points lie on a line."""
+    sides: list[list[list[float]]] = []
+    for ordered in (sorted(points), sorted(points, reverse=True)):
+        side: list[list[float]] = []
+        for x, y in ordered:
+            while len(side) > 1:
+                (ax, ay), (bx, by) = side[-2:]
+                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                    break
+                side.pop()
+            side.append([x, y])
+        sides.append(side[:-1])
+    return sides[0] + sides[1]
+
+
+def draw_counts(folder: Path, groups: dict[str, Played], opponent: str, num_shapers: int) -> list[Path]:
+    """Draws what the game counts: own coins, cooperation, or how often each state of a repeated dilemma is visited.
+
+    Args:
+      folder: where to.
+      groups: by opponent, and learners alone.
+      opponent: the one that the shaper was trained against.
+      num_shapers: how many of the players are shapers.
+
+    Returns:
+      The files; none for a game that counts nothing of it.
+    """
+    files, shaped, naive = [], groups[opponent], groups[ALONE]
+    first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
+    states = [name for name in shaped.more if set(name) <= {"C", "D"} and len(name) > 1]
+    for name, label, counted in (
+        ("own_coins", "own coins of those taken", "own_coin"),
+        ("cooperation", "cooperation (the first action)", "cooperation"),
+    ):
+        if counted not in shaped.more or (states and name == "cooperation"):  # the states tell more
+            continue
+        figure, axes = new_axes("episode", label)
+        for played, seats, color, who, style in (
+            (shaped, first, ORANGE, "shaper", "-"),
+            (shaped, others, BLUE, short_name(opponent), "-"),
+            (naive, first, GREY, ALONE, "--"),
+        ):
+            share = share_of_occasions(counted, {key: x[seats] for key, x in played.more.items()})
+            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=who, linewidth=1.6)
+        axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set_ylim(-0.02, 1.02)
+        axes.legend(**BELOW)
+        files.append(save_figure(figure, folder / f"{name}.png"))
+    if states:
+        figure, axes = new_axes("episode", "share of rounds")
+        for i, state in enumerate(states):
+            style = ("-", "--", ":")[i // len(STATE_COLORS) % 3]
+            color = STATE_COLORS[i % len(STATE_COLORS)]
+            _line(axes, shaped.more[state][..., :num_shapers].mean(-1), color, state, style)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_title("the shaper's action first; band: two standard errors", fontsize=8, color=GREY)
+        axes.legend(**BELOW | {"ncols": 4})
+        files.append(save_figure(figure, folder / "states.png"))
+    return files
+
+
+def share_of_occasions(counted: str, counts: dict[str, np.ndarray]) -> np.ndarray:
+    """How much of the coins taken, of the meetings where players meet at times, or of the steps was of one kind.
+
+    Args:
+      counted: the kind, `own_coin` or `cooperation`.
+      counts: what the game counted, `[trials, episodes, players]`.
+
+    Returns:
+      A share in each episode, over all trials and players; NaN where there was no occasion.
+    """
+    part = counts[counted]
+    whole = part + counts["other_coin"] if counted == "own_coin" else counts.get("interactions", np.ones_like(part))
+    part, whole = part.mean((0, -1)), whole.mean((0, -1))
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+
+
+def _line(axes: Any, values: np.ndarray, color: str, label: str, style: str) -> None:
+    """The mean over trials `[trials, episodes]`."""
+    error = values.std(0, ddof=1) / len(values) ** 0.5
+    draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), 2 * error, color, label, style)

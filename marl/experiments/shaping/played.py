@@ -1,0 +1,42 @@
+"""What is measured from fresh trials in any kind of game: returns with standard errors, pooled over trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meta.runs.statistics import mean_and_error
+
+ALONE = "learners alone"  # the opponent's learner in all seats, where that is played too
+
+
+class Played(NamedTuple):
+    """Fresh trials against one opponent, `[trials, steps]` each; a step is a learning step of the opponent."""
+
+    shaper: Any  # average payoff in a round, of those who sit in the shapers' seats
+    opponent: Any
+    more: Any  # what this kind of game keeps beside them, `[trials, steps, ...]`
+
+
+def analyse(played: Played) -> dict[str, Any]:
+    """Mean payoffs over whole trials."""
+    return {side: mean_and_error(getattr(played, side).mean(1)) for side in ("shaper", "opponent")}
+
+
+def pool(runs: Sequence[Any]) -> Any:
+    """The results of several trainings as one: means over them, and their standard errors *between* trainings.
+
+    Of what is no mean, such as a policy, the first training's is taken, for a mean of policies is nobody's.
+    """
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    if isinstance(first, dict) and first.keys() == {"mean", "standard_error"}:
+        return mean_and_error(np.array([np.nan if run["mean"] is None else run["mean"] for run in runs]))
+    if isinstance(first, dict):
+        return {name: pool([run[name] for run in runs]) for name in first}
+    if isinstance(first, list):
+        return [pool(each) for each in zip(*runs, strict=True)]
+    return first

@@ -1,0 +1,98 @@
+"""What a shaping run says on the terminal: what will happen, and what came of it."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from marl.experiments.shaping.agents import AGENT_FILE
+from marl.experiments.shaping.lens import Lens
+from marl.experiments.shaping.played import ALONE
+from marl.experiments.shaping.speed import measure
+from meta.runs.jobs import duration, say
+from meta.runs.machine import devices
+from meta.runs.statistics import with_error
+
+LONG = 2e9  # environment steps of a run that is measured beforehand, for its first generation may take an hour
+
+
+def print_header(console: Console, lens: Lens) -> None:
+    """What is about to run, and how much of it."""
+    config = lens.config
+    shapes = jax.eval_shape(config.make_shaper().init, jax.random.key(0))
+    num_parameters = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes))
+    seeds = "" if config.seeds == 1 else f" x {config.seeds} seeds"
+    pairs = " x 2 seats" if config.is_self_play else ""
+    if config.meta_learner == "ppo":
+        trained = f"ppo, {config.generations} iterations of {config.trials_per_generation} trials{seeds}{pairs}"
+    else:
+        evolution = config.evolution
+        trained = f"{evolution.strategy}, {evolution.generations} generations of {evolution.population_size} candidates"
+        trained += f" x {config.trials} trials{seeds}{pairs}"
+    fresh = config.evaluation_trials * (1 + len(config.unseen) + bool(config.environment))
+    counts = [
+        trials * lens.steps * config.seeds for trials in (config.generations * config.trials_per_generation, fresh)
+    ]
+    amount, evaluation = (f"{count / 1e6:,.1f} M" for count in counts)
+    several = f", {config.num_shapers} of them" if config.num_shapers > 1 else ""
+    table = Table.grid(padding=(0, 2))
+    for name, text in {
+        **lens.header(),
+        "shaper": f"{config.shaper}, {num_parameters} parameters{several}",
+        "opponent": config.opponent,
+        "training": trained,
+        "in all": f"{amount} {lens.unit}, then {evaluation} in fresh trials",
+        "devices": ", ".join(devices()),
+    }.items():
+        table.add_row(f"[bold]{name}", text)
+    console.print(table)
+
+
+def say_how_long(console: Console, lens: Lens) -> None:
+    """Measures the speed of this machine where a run may take so long that its first line comes late."""
+    config = lens.config
+    steps = config.generations * config.trials_per_generation * lens.steps
+    if config.environment and steps > LONG and not console.quiet:
+        say(console, "measuring the speed of this machine")
+        speed = measure(config)
+        pace = f"{speed.steps_per_second / 1e6:.2f} M steps/s"
+        say(console, f"{pace}: the whole run takes about {duration(speed.seconds(config))} on this machine")
+
+
+def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Path, files: list[Path]) -> None:
+    """The tables that end a run."""
+    config = lens.config
+    sides = ("row shaper", "column shaper") if config.is_self_play else ("shaper", "opponent")
+    span = "the trial" if config.is_self_play else "the opponent's learning"
+    title = f"average payoff per round, over {span}"
+    table = Table("against", *sides, title=title, title_justify="left", box=None)
+    rows = {**summary["against"], **({ALONE: summary["naive"]} if "naive" in summary else {})}
+    for run in summary["runs"] if config.seeds > 1 else []:
+        found = run["against"][config.opponent]
+        table.add_row(
+            f"{config.opponent}, seed {run['seed']}", with_error(found["shaper"]), with_error(found["opponent"])
+        )
+    for name, found in rows.items():
+        table.add_row(textwrap.fill(name, 40), with_error(found["shaper"]), with_error(found["opponent"]))
+    console.print(table)
+    over = "trainings" if config.seeds > 1 else "fresh trials"
+    trials = f"{config.evaluation_trials:,} fresh trials each"
+    say(
+        console,
+        f"{f'mean of {config.seeds} seeds, ' if config.seeds > 1 else ''}{trials}; ± one standard error over {over}",
+    )
+    lens.print_result(console, summary)
+    unit = "meta_steps" if lens.unit == "meta-steps" else "environment_steps"
+    speed = summary[f"{unit}_per_second"]
+    pace = f"{speed / 1e6:.2f} M {lens.unit}/s; " if speed else ""
+    pace += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
+    say(console, pace)
+    say(console, f"written to {path}: summary.json, {AGENT_FILE}, metrics.jsonl, config.yaml, checkpoints")
+    for file in files:
+        say(console, f"  {file}")

@@ -1,0 +1,230 @@
+"""Shapers in games that are sampled step by step: counts, films, and learners alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import textwrap
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from configs.specs import first_line
+from games import Game
+from games.toolbox.drawing import save_gif
+from marl.core.learn import History, Learner, learning
+from marl.experiments.shaping import figures
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.played import ALONE, Played
+from marl.shapers.sampled import Policy
+from marl.shapers.sampled_ppo import sampled_ppo
+from marl.shapers.trial import play_sampled, shaping_trial
+from meta import Evolved, evolve
+from meta.loop import Report, Store
+from meta.runs.keys import FILM
+from meta.runs.statistics import mean_and_error, with_error
+
+MEASURED_STEPS = 2.5e6  # of a generation, or a little more
+MOMENTS = ("early", "middle", "late")  # episodes in the film
+
+
+class SampledLens:
+    """`Lens` of a game that is sampled; its methods are described there."""
+
+    unit = "steps"
+    at_once = 32
+    seconds_to_draw = 10.0
+    costs = 1.0, 1.0  # what is measured is the same game and the same learners
+
+    def __init__(self, config: ShapingConfig):
+        self.config = config
+        self.steps = config.episodes * config.episode_length * config.num_envs
+        self.lengths: dict[str, Any] = {
+            "num_episodes": config.episodes,
+            "episode_length": config.episode_length,
+            "num_envs": config.num_envs,
+        }
+
+    @cached_property
+    def game(self) -> Game:
+        """What is played."""
+        return self.config.make_game()
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What is trained."""
+        return self.config.make_shaper()
+
+    def learners(self, spec: str | None = None, *, alone: bool = False) -> list[Learner]:
+        """The players that learn, those of `opponent` if no other spec is given; alone in the shapers' seats too."""
+        first = 0 if alone else self.config.num_shapers
+        return [self.config.make_opponent(spec, seat) for seat in range(first, self.game.num_agents)]
+
+    def check(self) -> None:
+        config, game = self.config, self.game
+        if not config.num_shapers < game.num_agents:
+            raise ValueError(
+                f"num_shapers: got {config.num_shapers}; {config.environment} has {game.num_agents} player(s), and one "
+                "of them at least has to learn"
+            )
+        assert self.policy
+        seats = [(game.observation_space(a), game.action_space(a)) for a in game.agents[: config.num_shapers]]
+        if any(str(seat) != str(seats[0]) for seat in seats):
+            raise ValueError(
+                f"num_shapers: got {config.num_shapers}; the shapers of {config.environment} would see or do different "
+                "things, and they have one policy"
+            )
+        for spec in dict.fromkeys((config.opponent, *config.unseen)):
+            self._check_opponent(spec)
+
+    def _check_opponent(self, spec: str) -> None:
+        """Raises ValueError for one that cannot learn from so many steps, such as one with minibatches."""
+        random = [self.config.make_opponent("random", seat) for seat in range(self.config.num_shapers)]
+        steps, envs = self.config.episode_length, self.config.num_envs
+        players = [*random, *self.learners(spec)]
+        begin, update = learning(self.game, players, steps_per_update=steps, num_envs=envs)
+        try:
+            jax.eval_shape(update, *jax.eval_shape(begin, jax.random.key(0)))
+        except ValueError as error:
+            raise ValueError(f"opponent: {spec}: {first_line(error)}") from None
+
+    def train(self, keys: jax.Array, *, store: Store | None = None, report: Report | None = None) -> Evolved:
+        config, policy, opponents = self.config, self.policy, self.learners()
+        key = keys if len(keys) > 1 else keys[0]
+        if config.meta_learner == "ppo":
+
+            def play(key: jax.Array, parameters: Any) -> History:
+                return play_sampled(
+                    key, self.game, policy, parameters, opponents, keep_trajectories=True, **self.lengths
+                )
+
+            number, ppo = config.num_shapers, config.meta_ppo
+            found = sampled_ppo(play, policy, key, ppo, num_shapers=number, store=store, report=report)
+        else:
+            lengths = {"episode_length": config.episode_length, "num_envs": config.num_envs}
+            trial = shaping_trial(self.game, policy, opponents, meta_steps=config.episodes, **lengths)
+            # Several trainings one after the other, for a generation of one is wide enough and fills the memory.
+            found = evolve(
+                trial,
+                policy.init,
+                key,
+                config.evolution,
+                num_trials=config.trials,
+                store=store,
+                report=report,
+                one_by_one=True,
+            )
+        if key.ndim:
+            return found
+        return found._replace(parameters=jax.tree.map(lambda x: x[None], found.parameters))
+
+    def init(self, key: jax.Array) -> Any:
+        return self.policy.init(key)
+
+    def groups(self) -> dict[str, Callable[[jax.Array, Any], Played]]:
+        number = self.config.num_shapers
+
+        def against(learners: list[Learner]) -> Callable[[jax.Array, Any], Played]:
+            def trial(key: jax.Array, parameters: Any) -> Played:
+                history = play_sampled(key, self.game, self.policy, parameters, learners, **self.lengths)
+                seats = jnp.stack(history.rewards)
+                return Played(seats[:number].mean(0), seats[number:].mean(0), history.infos)
+
+            return trial
+
+        specs = dict.fromkeys((self.config.opponent, *self.config.unseen))
+        return {spec: against(self.learners(spec)) for spec in specs} | {ALONE: against(self.learners(alone=True))}
+
+    def analyse(self, played: Played) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "shaper_last_episode": mean_and_error(played.shaper[:, -1]),
+            "opponent_last_episode": mean_and_error(played.opponent[:, -1]),
+        }
+        if "own_coin" in played.more:
+            found["own_coin_share"] = [mean_and_error(share) for share in own_coin_share(played.more).T]
+        return found
+
+    def find(self, groups: dict[str, Played]) -> dict[str, Any]:
+        # Trial k of all groups has one key, from which much of the same is drawn: the samples are paired.
+        gain = groups[self.config.opponent].shaper.mean(1) - groups[ALONE].shaper.mean(1)
+        return {"gain_over_naive": mean_and_error(gain)}
+
+    def summarize(self, found: dict[str, Any]) -> dict[str, Any]:
+        sides = found["against"][self.config.opponent]
+        return {"shaper_return": sides["shaper"], "opponent_return": sides["opponent"]}
+
+    def about(self) -> dict[str, Any]:
+        return {"environment": self.config.environment, "num_shapers": self.config.num_shapers}
+
+    def agents(self, parameters: Any) -> dict[str, tuple[ShapingConfig, Any]]:
+        return {"": (self.config, parameters)}
+
+    def draw(self, folder: Path, groups: dict[str, Played], first: dict[str, Any]) -> list[Path]:
+        del first
+        return figures.draw_counts(folder, groups, self.config.opponent, self.config.num_shapers)
+
+    def animate(self, parameters: Any, path: Path) -> list[Path]:
+        if type(self.game).render is Game.render:
+            return []
+        opponents = self.learners()
+
+        @jax.jit
+        def states(key: jax.Array, parameters: Any) -> Any:
+            lengths = self.lengths | {"keep_trajectories": True}
+            history = play_sampled(key, self.game, self.policy, parameters, opponents, **lengths)
+            chosen = jnp.array([0, (self.config.episodes - 1) // 2, self.config.episodes - 1])
+            return jax.tree.map(lambda x: x[chosen, :, 0], history.game_states)
+
+        # A key that neither training nor evaluation draws from.
+        played = states(jax.random.fold_in(jax.random.key(self.config.seed), FILM), parameters)
+        films = [self.game.frames(jax.tree.map(lambda x, i=i: np.asarray(x[i]), played)) for i in range(len(MOMENTS))]
+        height, width = films[0][0].shape[:2]
+        along = int(width < 4 * height)  # next to each other, or strips one above the other
+        gap = np.full((height, 12, 3) if along else (12, width, 3), 255, np.uint8)
+        frames = [np.concatenate([a, gap, b, gap, c], along) for a, b, c in zip(*films, strict=True)]
+        save_gif(frames, path, frames_per_second=4.0)
+        return [path]
+
+    def header(self) -> dict[str, str]:
+        config = self.config
+        trial = f"{config.episodes} episodes of {config.episode_length} steps in {config.num_envs} environments"
+        return {"game": config.environment, "trial": f"{trial}: {self.steps:,} steps"}
+
+    def print_result(self, console: Console, summary: dict[str, Any]) -> None:
+        gain = summary["gain_over_naive"]
+        apart = f", {gain['mean'] / gain['standard_error']:.1f} standard errors" if gain["standard_error"] else ""
+        console.print(f"gain over learners alone: {with_error(gain)}{apart}", highlight=False)
+        if "own_coin_share" not in summary["naive"]:
+            return
+        table = Table("own coins of those taken", "shaper", "opponent", box=None)
+        for name, found in {**summary["against"], ALONE: summary["naive"]}.items():
+            table.add_row(textwrap.fill(name, 26), *(with_error(found["own_coin_share"][i]) for i in (0, -1)))
+        console.print(table)
+
+    def shortened(self, generations: int) -> ShapingConfig:
+        """As many candidates as are played at once, in trials of so many episodes as fill `MEASURED_STEPS`."""
+        config, evolution = self.config, self.config.evolution
+        at_once = (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
+        at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
+        episode = at_once * config.trials * config.episode_length * config.num_envs
+        return dataclasses.replace(
+            config,
+            unseen=(),
+            seeds=1,
+            episodes=min(config.episodes, math.ceil(MEASURED_STEPS / episode)),
+            evolution=dataclasses.replace(evolution, generations=generations, population_size=at_once),
+            meta_ppo=dataclasses.replace(config.meta_ppo, iterations=generations),
+        )
+
+
+def own_coin_share(counts: dict[str, np.ndarray]) -> np.ndarray:
+    """How much of what each player took over a trial was its own, `[trials, num_agents]`; a half of nothing."""
+    own, other = (counts[name].mean(1) for name in ("own_coin", "other_coin"))
+    return np.where(own + other > 0, own / np.where(own + other > 0, own + other, 1), 0.5)

@@ -1,0 +1,80 @@
+"""How long a shaping run will take on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
+from marl.experiments.shaping.lens import make_lens
+from meta.runs.jobs import Job, duration, open_run, say
+from meta.runs.keys import of_seeds
+
+MEASURED_GENERATIONS = {"meta-steps": 12, "steps": 3}
+
+
+class Speed(NamedTuple):
+    """How fast this machine is in a sampled game, or in those that are formulas where the opponent is naive."""
+
+    steps_per_second: float
+    seconds_to_compile: float
+
+    def seconds(self, config: ShapingConfig, done: int = 0) -> float:
+        """How long a config takes, with its evaluation, roughly.
+
+        Args:
+          config: in the game that was measured, or in another formula if that was one.
+          done: generations that are there already.
+        """
+        lens, groups = make_lens(config), 1 + len(config.unseen) + bool(config.environment)
+        cost, compiling = lens.costs
+        trials = max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * groups
+        running = trials * lens.steps * config.seeds * cost / self.steps_per_second
+        # The training and each group of the evaluation is a program, all of about the same size.
+        return running + (1 + groups) * compiling * self.seconds_to_compile + lens.seconds_to_draw
+
+
+def measure(config: ShapingConfig) -> Speed:
+    """The speed of this machine, from the first generations of a training; some seconds, most of them to compile."""
+    lens = make_lens(config)
+    short = make_lens(lens.shortened(min(MEASURED_GENERATIONS[lens.unit], config.generations)))
+    trained = short.train(of_seeds(config.seed, short.config.seeds))
+    cost, compiling = lens.costs
+    steps = short.config.generations * steps_per_generation(short)
+    return Speed(steps * cost / trained.seconds_to_run, trained.seconds_to_compile / compiling)
+
+
+def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> list[Job]:
+    """What is to be trained, each config in its own directory, with the time that it will take on this machine.
+
+    Measures the speed in each sampled game, and once for all formulas, of what is not done yet, and says it.
+    """
+    left = [path for path in configs if not (path / "summary.json").is_file()]
+    speeds: dict[str, Speed] = {}
+    for path in left:
+        if configs[path].environment not in speeds:
+            say(console, f"measuring the speed of this machine in {configs[path].environment or configs[path].game}")
+            speeds[configs[path].environment] = speed = measure(configs[path])
+            rate, compiling = f"{speed.steps_per_second / 1e6:.2g} M steps/s", f"{speed.seconds_to_compile:.0f} s"
+            say(console, f"{rate}, {compiling} to compile")
+
+    def job(path: Path, config: ShapingConfig) -> Job:
+        lines = path / "metrics.jsonl"
+        done = len(lines.read_text().splitlines()) if lines.is_file() else 0
+        seconds = speeds[config.environment].seconds(config, done) if path in left else 0.0
+        return Job(path, seconds, partial(_run, path, config, console))
+
+    jobs = [job(path, config) for path, config in configs.items()]
+    if left:
+        for one in jobs:
+            say(console, f"  {one.path.name}: {duration(one.seconds) if one.seconds else 'done before'}")
+    return jobs
+
+
+def _run(path: Path, config: ShapingConfig, console: Console) -> None:
+    train_and_evaluate(make_lens(config), open_run(path, config, console), console)

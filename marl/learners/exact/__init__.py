@@ -1,0 +1,1 @@
+"""Learners of games that are formulas."""

@@ -1,0 +1,38 @@
+"""Fixed memory-one strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from marl.core.learn import Learner, keep_state
+from marl.learners.exact.naive import PolicyState, one_policy
+
+MAX_LOGIT = 20.0  # a certainty: 2e-9 away from 0 or 1, and still a number that a network can read
+
+
+def memory_one(probabilities: Sequence[float]) -> Learner:
+    """A fixed policy: the probabilities of action 0 at the start and after CC, CD, DC, DD, own action first.
+
+    Raises:
+      ValueError: if they are not one or five numbers in [0, 1].
+    """
+    p = checked_probabilities("memory_one", probabilities, (1, 5))
+    with np.errstate(divide="ignore"):
+        logits = np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT)
+
+    def init(key: jax.Array) -> PolicyState:
+        del key
+        return PolicyState(jnp.asarray(logits, jnp.float32))
+
+    return one_policy(init, keep_state)
+
+
+def checked_probabilities(name: str, probabilities: Sequence[float], lengths: Sequence[int]) -> np.ndarray:
+    p = np.asarray(probabilities, float)
+    if p.ndim != 1 or len(p) not in lengths or not ((p >= 0) & (p <= 1)).all():
+        raise ValueError(f"{name}: got {list(probabilities)}; five probabilities in [0, 1] are needed")
+    return p

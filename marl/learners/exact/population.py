@@ -1,0 +1,76 @@
+"""A population of opponents: which learner one meets, and with which settings, is drawn anew for each trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from marl.core.learn import Learner, Metrics, Trajectory
+from marl.learners.exact.naive import one_policy
+
+
+class Member(NamedTuple):
+    """One kind of learner in a population."""
+
+    make: Callable[[dict[str, Any]], Learner]  # (drawn settings) -> the learner
+    ranges: Mapping[str, tuple[float, float]] = {}  # lowest and highest of each setting that is drawn
+
+
+class PopulationState(NamedTuple):
+    """State of the member that was drawn, and of those that were not, which learn along and are not seen."""
+
+    logits: jax.Array  # `[logits]`, the policy of the one that was drawn
+    which: jax.Array  # `[]`, its number
+    settings: tuple[dict[str, jax.Array], ...]
+    states: tuple[Any, ...]
+
+
+def population(members: Sequence[Member]) -> Learner:
+    """A learner that is one of several, drawn evenly when it is initialised, with settings drawn from their ranges.
+
+    A shaper that is evolved against it meets another opponent in every trial, and can tell which only by how it
+    learns. Every member's arithmetic is done in every trial, so that it costs as much as all of them.
+
+    Args:
+      members: learners whose states hold their policy as `logits`. A range is drawn from evenly, on a logarithmic
+        scale if both its ends are above 0.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    if not members:
+        raise ValueError("members: got none; at least one is needed")
+
+    def chosen(which: jax.Array, states: Sequence[Any]) -> jax.Array:
+        return sum((jnp.where(which == i, state.logits, 0.0) for i, state in enumerate(states)), jnp.zeros(()))
+
+    def init(key: jax.Array) -> PopulationState:
+        which_key, *keys = jax.random.split(key, 1 + len(members))
+        which = jax.random.randint(which_key, (), 0, len(members))
+        settings, states = [], []
+        for member, member_key in zip(members, keys, strict=True):
+            state_key, *setting_keys = jax.random.split(member_key, 1 + len(member.ranges))
+            drawn = {name: _draw(k, *r) for k, (name, r) in zip(setting_keys, member.ranges.items(), strict=True)}
+            settings.append(drawn)
+            states.append(member.make(drawn).init(state_key))
+        return PopulationState(chosen(which, states), which, tuple(settings), tuple(states))
+
+    def update(key: jax.Array, state: PopulationState, trajectory: Trajectory) -> tuple[PopulationState, Metrics]:
+        updated = [
+            member.make(drawn).update(k, one, trajectory)[0]
+            for k, member, drawn, one in zip(
+                jax.random.split(key, len(members)), members, state.settings, state.states, strict=True
+            )
+        ]
+        return state._replace(logits=chosen(state.which, updated), states=tuple(updated)), {}
+
+    return one_policy(init, update)
+
+
+def _draw(key: jax.Array, low: float, high: float) -> jax.Array:
+    if low > 0:
+        return jnp.exp(jax.random.uniform(key, minval=jnp.log(low), maxval=jnp.log(high)))
+    return jax.random.uniform(key, minval=low, maxval=high)

@@ -1,0 +1,184 @@
+"""One seat for any of several learners: who sits there is a number, and one program plays them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from games import InfinitelyRepeated
+from marl.core.learn import Learner, Metrics, Trajectory, keep_state
+from meta import scalarize
+from meta.runs.keys import SEAT
+
+
+class SeatState(NamedTuple):
+    """State of whoever sits there."""
+
+    logits: jax.Array  # `[logits]`, what others may see: the policy after learning; of a shaper the last one played
+    state: tuple[jax.Array, ...]  # the numbers of the state of the one who plays, and zeros
+    key: jax.Array  # its own, for a reason given in `seat`
+    step: jax.Array  # `[]`, how often it has updated
+
+
+def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated) -> Learner:
+    """A learner that is the one of `learners` with the number `which`, a traced integer: one program for all of them.
+
+    Only what is chosen runs, also in a batch of trials, as long as the batch shares the number. Given the same key,
+    whoever draws nothing after its first policy goes exactly through the trial that it would go through by itself.
+
+    Args:
+      learners: players of `game`; extras of their actions are dropped.
+      which: `[]`, below their number.
+      game: what is played.
+    """
+    states = [jax.eval_shape(learner.init, jax.random.key(0)) for learner in learners]
+    memories = [
+        jax.eval_shape(lambda state, learner=learner: learner.begin(learner.policy(state), None), state)
+        for learner, state in zip(learners, states, strict=True)
+    ]
+    state_size, memory_size = (max(_size(shape) for shape in shapes) for shapes in (states, memories))
+    # A memory crosses the border of a switch number by number; where nobody learns from it, it need not.
+    remembered = any(_size(m) and one.update is not keep_state for m, one in zip(memories, learners, strict=True))
+
+    def choose(make: Callable[[int], Callable[..., Any]], *operands: Any) -> Any:
+        return _switch(which, [make(i) for i in range(len(learners))], *operands)
+
+    def public(state: Any, otherwise: jax.Array) -> jax.Array:
+        return getattr(state, "logits", otherwise)
+
+    def init(key: jax.Array) -> SeatState:
+        def init_of(i: int) -> Callable[..., Any]:
+            def one(key: jax.Array) -> Any:
+                state = learners[i].init(key)
+                return public(state, jnp.zeros(game.num_logits)), _pack(state, state_size)
+
+            return one
+
+        logits, state = choose(init_of, key)
+        return SeatState(logits, state, jax.random.fold_in(key, SEAT), jnp.zeros((), jnp.uint32))
+
+    def begin(seat: SeatState, num_envs: int | None) -> tuple[jax.Array, ...]:
+        def begin_of(i: int) -> Callable[..., Any]:
+            def one(state: Any) -> Any:
+                policy = learners[i].policy(_unpack(state, states[i]))
+                return _pack(learners[i].begin(policy, num_envs), memory_size)
+
+            return one
+
+        return choose(begin_of, seat.state)
+
+    def act(
+        key: jax.Array, seat: SeatState, memory: tuple[jax.Array, ...], obs: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[()]]:
+        # Keys that come from outside would be computed for those too who draw nothing, and cost more than a naive
+        # learner's whole step; so they are made inside the branches, from a key that stays.
+        del key
+
+        def act_of(i: int) -> Callable[..., Any]:
+            def one(key: jax.Array, step: jax.Array, state: Any, memory: Any, obs: jax.Array) -> Any:
+                policy, own = learners[i].policy(_unpack(state, states[i])), _unpack(memory, memories[i])
+                action, own, _ = learners[i].act(jax.random.fold_in(key, 2 * step), policy, own, obs)
+                return action, _pack(own, memory_size)
+
+            return one
+
+        action, memory = choose(act_of, seat.key, seat.step, seat.state, memory, obs)
+        return action, memory, ()
+
+    def update(key: jax.Array, seat: SeatState, trajectory: Trajectory) -> tuple[SeatState, Metrics]:
+        del key
+
+        def update_of(i: int) -> Callable[..., Any]:
+            def one(key: jax.Array, step: jax.Array, state: Any, trajectory: Trajectory) -> Any:
+                if remembered:
+                    first, last = (_unpack(m, memories[i]) for m in (trajectory.first_memory, trajectory.last_memory))
+                    trajectory = trajectory._replace(first_memory=first, last_memory=last)
+                own = _unpack(state, states[i])
+                own, _ = learners[i].update(jax.random.fold_in(key, 2 * step + 1), own, trajectory)
+                return public(own, trajectory.action[-1]), _pack(own, state_size)
+
+            return one
+
+        if not remembered:
+            trajectory = trajectory._replace(first_memory=(), last_memory=())
+        logits, state = choose(update_of, seat.key, seat.step, seat.state, trajectory)
+        return SeatState(logits, state, seat.key, seat.step + 1), {}
+
+    return Learner(init, act, update, begin=begin)
+
+
+def _switch(which: jax.Array, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """`jax.lax.switch` between functions of small arrays, with scalars only inside and across the border.
+
+    A branch that gives back an array would be one fusion of all its arithmetic, and not a fast one.
+    """
+    shapes = jax.eval_shape(branches[0], *operands)
+
+    def taken_apart(branch: Callable[..., Any]) -> Callable[..., Any]:
+        def once(*scalars: Any) -> Any:
+            # `scalarize` works inside of loops; so this is a loop of one round.
+            inputs = _together(scalars, operands)
+            results = jax.lax.scan(lambda carry, _: (carry, _apart(branch(*inputs))), (), None, 1)[1]
+            return [x[0] for x in results]
+
+        return scalarize(once)
+
+    return _together(jax.lax.switch(which, [taken_apart(branch) for branch in branches], *_apart(operands)), shapes)
+
+
+def _is_whole(leaf: Any) -> bool:
+    return not leaf.shape or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _apart(tree: Any) -> list[jax.Array]:
+    """All numbers of all arrays, and keys as they are."""
+    leaves = jax.tree.leaves(tree)
+    return [
+        x
+        for leaf in leaves
+        for x in ([leaf] if _is_whole(leaf) else map(leaf.reshape(-1).__getitem__, range(leaf.size)))
+    ]
+
+
+def _together(scalars: Sequence[jax.Array], like: Any) -> Any:
+    """The pytree of the shapes of `like` that `_apart` took apart; numbers beyond its end are left out."""
+    leaves, first = [], 0
+    for leaf in jax.tree.leaves(like):
+        if _is_whole(leaf):
+            leaves.append(scalars[first])
+            first += 1
+        else:
+            own = scalars[first : first + leaf.size]
+            leaves.append(jnp.stack(own).reshape(leaf.shape) if leaf.size else jnp.zeros(leaf.shape, leaf.dtype))
+            first += leaf.size
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _size(shape: Any) -> int:
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shape))
+
+
+def _pack(state: Any, size: int) -> tuple[jax.Array, ...]:
+    """The numbers of a state as floats, and zeros up to `size`."""
+    numbers = [_as_float(x) for x in _apart(state)]
+    return (*numbers, *[jnp.zeros(())] * (size - len(numbers)))
+
+
+def _as_float(x: jax.Array) -> jax.Array:
+    x = jnp.asarray(x)
+    if x.dtype in (jnp.int32, jnp.uint32):  # bit by bit, for not each of them is a float
+        return jax.lax.bitcast_convert_type(x, jnp.float32)
+    return x.astype(jnp.float32)
+
+
+def _unpack(memory: Sequence[jax.Array], shape: Any) -> Any:
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(shape) for _ in range(leaf.size)]
+    return _together([_from_float(x, dtype) for x, dtype in zip(memory, dtypes, strict=False)], shape)
+
+
+def _from_float(x: jax.Array, dtype: Any) -> jax.Array:
+    return jax.lax.bitcast_convert_type(x, dtype) if dtype in (jnp.int32, jnp.uint32) else x.astype(dtype)

@@ -1,0 +1,45 @@
+"""What was learned once for an exact game, and comes with the library or from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from games import InfinitelyRepeated
+from meta.runs.tensors import Arrays, load
+
+SHIPPED = Path(__file__).parents[2] / "trained"
+
+
+def describe(game: InfinitelyRepeated) -> dict[str, Any]:
+    """What of a game has to be the same for what was learned in it to be of use."""
+    payoffs = game.payoffs
+    return {
+        "row_payoffs": [float(x) for x in payoffs.row_payoffs],
+        "column_payoffs": [float(x) for x in payoffs.column_payoffs],
+        "discount": float(game.discount),
+    }
+
+
+def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple[Arrays, dict[str, Any]]:
+    """What `python -m marl.METHOD` learned for a game: from the file, or from the one that comes with the library.
+
+    Args:
+      method: the name of the command.
+      game: whose payoffs and discount have to be those of the training.
+      file: the path; empty for the one that comes with the library.
+
+    Raises:
+      ValueError: if there is no such file, if it is damaged, or if it belongs to another method or game; one line.
+    """
+    path = Path(file) if file else SHIPPED / f"{method}-{game.payoffs.name}.safetensors"
+    train_one = f"python -m marl.{method} trains one, to be named by file='...'"
+    if not file and not path.is_file():
+        raise ValueError(f"file: none comes with the library for {game.payoffs.name}; {train_one}")
+    arrays, metadata = load(path)
+    if metadata.get("method") != method:
+        raise ValueError(f"file: got {file!r}; one that python -m marl.{method} wrote is needed")
+    if metadata.get("game") != describe(game):
+        what = f"got {file!r}, of a game" if file else f"none comes with the library for {game.payoffs.name}"
+        raise ValueError(f"file: {what} with other payoffs or another discount; {train_one}")
+    return arrays, metadata

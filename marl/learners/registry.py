@@ -1,0 +1,348 @@
+"""Every learner by its name, for every game: `make_learner("lola(learning_rate=0.5)", game, 1)`, and whole populations.
+
+Which learner a name means depends on the kind of game. A formula, `InfinitelyRepeated`, is played by policies that see
+it through and by samplers of their own; any other game is played step by step.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import optax
+
+from configs.specs import Range, Registry, Setting, naming, settings_of
+from games import Game, InfinitelyRepeated
+from games.core.game import Scalar
+from games.exact.zd import zd_policy
+from marl.blocks.distributions import distribution
+from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
+from marl.blocks.objectives import clipped_surrogate
+from marl.core.learn import Learner
+from marl.learners.exact import model_free, white_box
+from marl.learners.exact.cola import cola_opponent
+from marl.learners.exact.fixed import memory_one
+from marl.learners.exact.mmaml import mmaml
+from marl.learners.exact.naive import naive
+from marl.learners.exact.population import Member, population
+from marl.learners.sampled import dice
+from marl.learners.sampled.dqn import dqn
+from marl.learners.sampled.fixed import random
+from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
+
+Kind = Literal["formula", "sampled"]
+Make = Callable[..., Learner]  # (game, seat, **settings) -> learner
+
+_GIVEN = ("num_updates", "num_logits")  # what is known of a game and of `learn`, and is no setting
+FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True)
+SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN)
+NETWORKS: Registry[Network] = Registry("feed_forward", given=("num_scales",))  # of `(obs_shape, num_outputs)`
+
+
+def make_learner(
+    spec: str,
+    game: Game,
+    seat: int = 0,
+    *,
+    num_updates: int | None = None,
+    field: str = "learner",
+) -> Learner:
+    """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
+
+    A learner with a network (ppo, a2c, dqn, tabular_ppo) takes `network`, which is feed_forward, convolutional or
+    recurrent, the settings of that beside its own, and `anneal`, with which the learning rate falls on a straight line
+    to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`.
+
+    In a game that is a formula, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy. Several specs with a plus
+    between them are a population, of which one is drawn for each trial: `naive + lola + tft`. A number of a learner
+    that is given as two in brackets is drawn for each trial too, evenly on a logarithmic scale if both are above 0:
+    `naive(learning_rate=[0.1, 3])`. The names of shapers are shapers that nobody has trained, with parameters that are
+    drawn anew in each trial.
+
+    Args:
+      spec: values of settings are Python's literals.
+      game: what is played.
+      seat: the player's number among the game's agents.
+      num_updates: as of `learn`; `anneal` needs it.
+      field: what the spec is of, for messages.
+
+    Raises:
+      ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed, or a game that
+        the learner cannot play.
+    """
+    check_seat(field, game, seat)
+    if not isinstance(game, InfinitelyRepeated):
+        return SAMPLED.make(field, spec, game, seat, num_updates=num_updates)
+    members = [_member(field, one.strip(), game, seat, num_updates) for one in _terms(spec)]
+    if len(members) == 1 and not members[0].ranges:
+        return members[0].make({})
+    for member, one in zip(members, _terms(spec), strict=True):
+        drawn = {setting: low for setting, (low, _) in member.ranges.items()}
+        if not hasattr(jax.eval_shape(member.make(drawn).init, jax.random.key(0)), "logits"):
+            raise ValueError(f"{field}: {one.strip()}: one policy, as members of a population have, is needed")
+    return population(members)
+
+
+def register(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:
+    """Makes a learner of your own known by a name, on every command line of a program that does so first, too.
+
+    Args:
+      name: letters, digits, hyphens and underscores, a letter first.
+      factory: `(game, seat, **settings) -> Learner`. Its keyword-only parameters are the settings of a spec, their
+        type hints and defaults what these may be. A keyword `num_updates` is what `make_learner` was given.
+      kind: the games that it plays, formula or sampled; None for both.
+      replace: whether the name may be taken.
+
+    Raises:
+      ValueError: for a name that no spec can have, or that is taken.
+    """
+    registries = {"formula": [FORMULA], "sampled": [SAMPLED], None: [FORMULA, SAMPLED]}[kind]
+    # Where it may be taken comes first: an error changes nothing.
+    for registry in sorted(registries, key=lambda registry: name not in registry):
+        registry.register(name, factory, replace=replace)
+
+
+def names(game: Game) -> list[str]:
+    """The names of all learners of a game."""
+    return _registry(game).names()
+
+
+def settings(name: str, game: Game) -> dict[str, Any]:
+    """The settings of a learner of a game, with their defaults."""
+    return {setting: default for setting, (_, default) in _registry(game).settings(name).items()}
+
+
+def check_seat(field: str, game: Game, seat: int) -> None:
+    """Raises ValueError for a seat that a game does not have."""
+    if seat not in range(game.num_agents):
+        raise ValueError(f"{field}: seat: got {seat!r}; one of 0 to {game.num_agents - 1} is needed")
+
+
+def _registry(game: Game) -> Registry[Learner]:
+    return FORMULA if isinstance(game, InfinitelyRepeated) else SAMPLED
+
+
+def _terms(spec: str) -> list[str]:
+    """The members of a population; a plus inside brackets or quotes is none of ours."""
+    depth, quote, terms = 0, "", [""]
+    for letter in spec:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([") - (letter in ")]")
+        if letter == "+" and not depth and not quote:
+            terms.append("")
+        else:
+            terms[-1] += letter
+    return terms
+
+
+def _member(field: str, spec: str, game: InfinitelyRepeated, seat: int, num_updates: int | None) -> Member:
+    if spec[:1].isdigit() or spec[:1] == ".":
+        spec = f"memory_one(probabilities=[{spec}])"
+    name, given = FORMULA.read(field, spec)
+    ranges = {setting: (x.low, x.high) for setting, x in given.items() if isinstance(x, Range)}
+    fixed = {setting: x for setting, x in given.items() if setting not in ranges}
+
+    def make(drawn: dict[str, Any]) -> Learner:
+        with naming(field, name):
+            known = {"num_updates": num_updates, "num_logits": game.num_logits}
+            return FORMULA.build(name, fixed | drawn, game, seat, **known)
+
+    # What does not fit is said now: at the ends of all ranges (once if there are none), and where values are traced.
+    for ends in itertools.product(*ranges.values()):
+        make(dict(zip(ranges, ends, strict=True)))
+    if ranges:
+        try:
+            jax.eval_shape(lambda drawn: make(drawn).init(jax.random.key(0)), dict.fromkeys(ranges, 0.0))
+        except (TypeError, ValueError):
+            message = f"{field}: {name}: {', '.join(ranges)}: cannot be drawn anew for each trial"
+            raise ValueError(f"{message}; a plain number is needed") from None
+    return Member(make, ranges)
+
+
+def _of_value(factory: Callable[..., Learner]) -> Make:
+    """A learner of `(own, other) -> payoff`, as one of a game and a seat."""
+
+    @functools.wraps(factory)
+    def make(game: InfinitelyRepeated, seat: int, **settings: Any) -> Learner:
+        return factory(partial(game.value, seat), **settings)
+
+    return make
+
+
+def _of_values(factory: Callable[..., Learner]) -> Make:
+    """A learner of `(own, other) -> (own payoff, other's)`, as one of a game and a seat."""
+
+    @functools.wraps(factory)
+    def make(game: InfinitelyRepeated, seat: int, **settings: Any) -> Learner:
+        return factory(partial(game.values, seat), **settings)
+
+    return make
+
+
+def _fixed(*probabilities: float) -> Make:
+    def make(game: InfinitelyRepeated, seat: int) -> Learner:
+        del seat
+        if game.num_logits == 1 and len(set(probabilities)) > 1:
+            raise ValueError("it answers to earlier rounds, and this game has one; a discount above 0 is needed")
+        return memory_one(probabilities[: game.num_logits])
+
+    return make
+
+
+def _random(game: InfinitelyRepeated, seat: int, *, probability: float = 0.5) -> Learner:
+    return _fixed(*[probability] * 5)(game, seat)
+
+
+def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = None) -> Learner:
+    """Forgives a defection with probability min(1 - (T - R) / (R - S), (R - P) / (T - P)); Nowak and Sigmund (1992)."""
+    if generosity is None:
+        r, s, t, p = game.payoffs.seen_by(seat)[0]
+        if not t > r > p > s:
+            raise ValueError(
+                f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed"
+            )
+        generosity = min(1 - (t - r) / (r - s), (r - p) / (t - p))
+    return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, seat)
+
+
+def _zd(game: InfinitelyRepeated, seat: int, *, chi: float = 3.0, phi: float | None = None) -> Learner:
+    if not game.discount:
+        raise ValueError("it needs a repeated game: a discount above 0")
+    return memory_one(zd_policy(game.payoffs, chi, phi, discount=game.discount, player=seat).tolist())
+
+
+def _memory_one(game: InfinitelyRepeated, seat: int, *, probabilities: Sequence[float]) -> Learner:
+    del seat
+    if len(probabilities) != game.num_logits:
+        raise ValueError(f"probabilities: got {len(probabilities)} of them; {game.num_logits} are needed")
+    return memory_one(probabilities)
+
+
+def _axelrod(game: InfinitelyRepeated, seat: int, *, name: str = "") -> Learner:
+    """A strategy of the Axelrod library, as it plays that library's own game."""
+    try:
+        from marl.learners.exact.axelrod import strategy  # an optional library, which takes seconds to import
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from None
+    return _fixed(*strategy(name))(game, seat)
+
+
+def _ppo(game: Game, seat: int, *, clip: Scalar = 0.2, **settings: Any) -> Learner:
+    return ppo(game, seat, objective=clipped_surrogate(clip), **settings)
+
+
+def _register_deep(name: str, *factories: Callable[..., Learner], without: Sequence[str] = (), **defaults: Any) -> None:
+    """A learner with a network.
+
+    Args:
+      name: of the learner.
+      *factories: the one that makes it, and those to which it hands its keywords on.
+      without: settings of the latter that it leaves out.
+      **defaults: of its settings and of its network's, where they differ from theirs.
+    """
+    own = {name: setting for name, setting in settings_of(*factories, **defaults).items() if name not in without}
+
+    def of_all() -> dict[str, Setting]:
+        networks = [NETWORKS.settings(network) for network in NETWORKS.names()]
+        found = own | settings_of(make)
+        for setting, (hint, default) in (pair for network in networks for pair in network.items()):
+            found.setdefault(setting, Setting(hint, defaults.get(setting, default)))
+        return found
+
+    def make(
+        game: Game,
+        seat: int,
+        *,
+        anneal: bool = False,
+        network: str = "feed_forward",
+        num_updates: int | None = None,
+        **settings: Any,
+    ) -> Learner:
+        of_learner = {setting: default for setting, (_, default) in own.items()}
+        of_learner |= {setting: x for setting, x in settings.items() if setting in own}
+        if anneal:
+            if num_updates is None:
+                raise ValueError("anneal: got True; the number of updates, num_updates, is needed")
+            parts = (of_learner.get(part, 1) for part in ("epochs", "minibatches", "gradient_steps"))
+            rate = optax.linear_schedule(of_learner["learning_rate"], 0.0, num_updates * math.prod(parts))
+            of_learner["learning_rate"] = rate
+        of_network = {setting: x for setting, x in settings.items() if setting not in own}
+        made = _network(network, defaults, of_network, game, seat)
+        return factories[0](game, seat, network=made, **of_learner)
+
+    SAMPLED.register(name, make, settings=of_all)
+
+
+def _network(spec: str, defaults: dict[str, Any], given: dict[str, Any], game: Game, seat: int) -> Network:
+    """A network for what a player sees and does; defaults that it does not have are left out."""
+    seen = game.observation_space(game.agents[seat])
+    if not hasattr(seen, "shape"):
+        raise ValueError(f"observations: got {seen}; an array is needed")
+    name, inside = NETWORKS.read("network", spec)
+    allowed = NETWORKS.settings(name)
+    for setting in given:
+        if setting not in allowed:
+            raise ValueError(f"{setting}: a {name} network has none; it has {', '.join(allowed)}")
+    chosen = {setting: x for setting, x in defaults.items() if setting in allowed} | inside | given
+    actions = distribution(game.action_space(game.agents[seat]))
+    return NETWORKS.build(name, chosen, seen.shape, actions.num_outputs, num_scales=actions.num_scales)
+
+
+for _network_factory in (feed_forward, convolutional, recurrent):
+    NETWORKS.register(_network_factory.__name__, _network_factory)
+
+_formula: dict[str, Make] = {
+    "naive": _of_value(naive),
+    "lookahead": _of_values(white_box.lookahead),
+    "lola": _of_values(white_box.lola),
+    "hola": _of_values(white_box.hola),
+    "sos": _of_values(white_box.sos),
+    "cgd": _of_values(white_box.cgd),
+    "sga": _of_values(white_box.sga),
+    "pola": _of_values(white_box.pola),
+    "cola": cola_opponent,
+    "mmaml": mmaml,
+    "reinforce": model_free.reinforce,
+    "tabular_ppo": model_free.tabular_ppo,
+    "q_learning": model_free.q_learning,
+    "best_response": model_free.best_response,
+    "all_c": _fixed(1.0, 1.0, 1.0, 1.0, 1.0),
+    "all_d": _fixed(0.0, 0.0, 0.0, 0.0, 0.0),
+    "tft": _fixed(1.0, 1.0, 0.0, 1.0, 0.0),
+    "wsls": _fixed(1.0, 1.0, 0.0, 0.0, 1.0),  # win-stay, lose-shift; Nowak and Sigmund (1993)
+    "grim": _fixed(1.0, 1.0, 0.0, 0.0, 0.0),
+    "gtft": _gtft,
+    "random": _random,
+    "zd": _zd,
+    "memory_one": _memory_one,
+    "axelrod": _axelrod,
+}
+for _name, _factory in _formula.items():
+    FORMULA.register(_name, _factory)
+FORMULA.register("exact_lola", _of_values(white_box.hola), order=1)
+FORMULA.register("hola2", _of_values(white_box.hola), order=2)
+
+_register_deep("ppo", _ppo, ppo)
+_register_deep("a2c", a2c, ppo, without=list(ONE_STEP))
+_register_deep("dqn", dqn, shared=True)
+# A table of logits and one of values, where observations are one-hot; the rates are those at which two of them defect
+# within a hundred episodes of the prisoner's dilemma.
+_table: dict[str, Any] = {"hidden": [], "shared": True, "learning_rate": 0.1, "epochs": 4, "minibatches": 1}
+_register_deep("tabular_ppo", _ppo, ppo, **_table, discount=0.96)
+_sampled: dict[str, Make] = {
+    "reinforce": dice.reinforce,
+    "naive_dice": dice.naive_dice,
+    "lola_dice": dice.lola_dice,
+    "random": random,
+}
+for _name, _factory in _sampled.items():
+    SAMPLED.register(_name, _factory)

@@ -1,0 +1,1 @@
+"""Learners that learn from what they see."""

@@ -1,0 +1,288 @@
+"""Proximal policy optimisation, as a learner of any game."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from games import Game
+from games.core import checks
+from games.core.game import Scalar
+from marl.blocks.advantages import generalized_advantages
+from marl.blocks.distributions import distribution
+from marl.blocks.networks import Network, feed_forward, where_done
+from marl.blocks.normalization import Statistics, add, first_statistics, normalize
+from marl.blocks.objectives import Objective, clipped_surrogate, policy_gradient
+from marl.core.learn import Learner, Metrics, Trajectory
+
+
+class PPOState(NamedTuple):
+    """What learns."""
+
+    params: Any
+    optimizer: optax.OptState
+    statistics: Statistics | None  # up to the last update; None where observations are not normalised
+
+
+class PPOPolicy(NamedTuple):
+    """What acts."""
+
+    params: Any
+    statistics: Statistics | None  # with which an actor begins
+
+
+class PPOMemory(NamedTuple):
+    """What an actor remembers."""
+
+    statistics: Statistics | None  # they move with every step
+    carry: Any  # of a recurrent network, [N, ...]
+
+
+class PPOExtras(NamedTuple):
+    """What `update` needs to know of a step, `[N, ...]`."""
+
+    log_prob: jax.Array
+    value: jax.Array
+    obs: jax.Array | None  # as the network saw it, where that is normalised
+    carry: Any  # after the step
+
+
+def ppo(
+    game: Game,
+    player: int = 0,
+    *,
+    network: Network | None = None,
+    learning_rate: Scalar | optax.Schedule = 2.5e-4,
+    epochs: int = 4,
+    minibatches: int = 4,
+    discount: Scalar = 0.99,
+    gae_lambda: Scalar = 0.95,
+    objective: Objective | None = None,
+    value_clip: Scalar | None = 0.2,
+    value_coefficient: Scalar = 0.5,
+    entropy_coefficient: Scalar = 0.01,
+    max_gradient_norm: Scalar = 0.5,
+    adam_epsilon: float = 1e-5,
+    normalize_observations: bool = False,
+    normalize_advantages: bool = True,
+) -> Learner:
+    """Learns a policy and a value from the episodes between two updates, several steps up a clipped surrogate.
+
+    The advantages are generalised: with delta_t = r_t + discount V(s'_t) - V(s_t), and V(s'_t) = 0 where the episode
+    terminated,
+
+        A_t = delta_t + discount gae_lambda A_{t+1},      the sum ending where the episode does.
+
+    Where it was truncated by a time limit the value of its last observation counts, as at the end of the batch. The
+    loss of a minibatch is
+
+        - mean objective(log rho, A) + value_coefficient L_V - entropy_coefficient H,
+
+    L_V half the mean square of V - (V_old + A), or of that and of V clipped to within `value_clip` of V_old what is
+    larger. Adam follows it, its gradient clipped by norm. `learn` needs `num_envs`.
+
+    Args:
+      game: what is played.
+      player: its number among the game's agents.
+      network: `feed_forward` of the game's observations by default.
+      learning_rate: a number, or a schedule of optax over the steps of the optimiser, `epochs * minibatches` in each
+        update.
+      epochs: over the same batch.
+      minibatches: of an epoch, drawn anew; 1 is the full batch. A recurrent network's are of whole environments.
+      discount: of rewards.
+      gae_lambda: 0 trusts the value, 1 the return.
+      objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise.
+      value_clip: None does not clip.
+      value_coefficient: weight of the value's loss.
+      entropy_coefficient: weight of the policy's entropy.
+      max_gradient_norm: of the gradient of all parameters together.
+      adam_epsilon: of Adam.
+      normalize_observations: by their running mean and standard deviation, which move with every step: they are the
+        actor's, and reach the learner with the trajectory. The first observations are normalised too.
+      normalize_advantages: in each minibatch.
+
+    Raises:
+      ValueError: for actions that are neither `Discrete` nor a `Box` of floats, observations that are no array, or
+        numbers that are none or out of range.
+
+    Source: Schulman et al. (2017), arXiv:1707.06347; the advantages: Schulman et al. (2016), arXiv:1506.02438,
+    equation 16; the defaults: PureJaxRL (Lu et al., 2022).
+    """
+    checks.size("epochs", epochs, 1)
+    checks.size("minibatches", minibatches, 1)
+    checks.number("discount", discount, 0, 1)
+    checks.number("gae_lambda", gae_lambda, 0, 1)
+    for name, value in {
+        "learning_rate": learning_rate,
+        "value_clip": 0 if value_clip is None else value_clip,
+        "value_coefficient": value_coefficient,
+        "entropy_coefficient": entropy_coefficient,
+        "max_gradient_norm": max_gradient_norm,
+        "adam_epsilon": adam_epsilon,
+    }.items():
+        checks.number(name, value, 0)
+    agent = game.agents[player]
+    obs_shape, actions = game.observation_space(agent).shape, distribution(game.action_space(agent))
+    network = network or feed_forward(obs_shape, actions.num_outputs, num_scales=actions.num_scales)
+    objective = objective or clipped_surrogate()
+    has_memory = bool(jax.tree.leaves(network.initial(1)))
+    optimizer = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=adam_epsilon))
+    optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
+
+    def init(key: jax.Array) -> PPOState:
+        params = network.init(key)
+        statistics = first_statistics(obs_shape) if normalize_observations else None
+        return PPOState(params, optimizer.init(params), statistics)
+
+    def policy(state: PPOState) -> PPOPolicy:
+        return PPOPolicy(state.params, state.statistics)
+
+    def begin(parameters: PPOPolicy, num_envs: int | None) -> PPOMemory:
+        if has_memory and num_envs is None:
+            raise ValueError("num_envs: got None; a recurrent network needs the number of environments")
+        return PPOMemory(parameters.statistics, network.initial(num_envs or 0))
+
+    def act(
+        key: jax.Array, parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array
+    ) -> tuple[jax.Array, PPOMemory, PPOExtras]:
+        seen, statistics = None, memory.statistics
+        if statistics:
+            statistics = add(statistics, obs)
+            obs = seen = normalize(statistics, obs)
+        outputs, value, carry = network.apply(parameters.params, obs, memory.carry)
+        action = actions.sample(key, outputs)
+        extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry)
+        return action, PPOMemory(statistics, carry), extras
+
+    def exploit(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
+        if memory.statistics:
+            obs = normalize(memory.statistics, obs)
+        outputs, _, carry = network.apply(parameters.params, obs, memory.carry)
+        return actions.mode(outputs), memory._replace(carry=carry)
+
+    def forget(memory: PPOMemory, done: jax.Array) -> PPOMemory:
+        return memory._replace(carry=where_done(done, network.initial(len(done)), memory.carry))
+
+    def loss(params: Any, batch: _Batch) -> tuple[jax.Array, Metrics]:
+        outputs, value = evaluate(params, batch)
+        log_ratio = actions.log_prob(outputs, batch.action) - batch.log_prob
+        advantage = batch.advantage
+        if normalize_advantages:
+            advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        gain = objective(log_ratio, advantage).mean()
+        target = batch.value + batch.advantage
+        error = (value - target) ** 2
+        if value_clip is not None:
+            clipped = batch.value + jnp.clip(value - batch.value, -value_clip, value_clip)
+            error = jnp.maximum(error, (clipped - target) ** 2)
+        value_loss, entropy = 0.5 * error.mean(), actions.entropy(outputs).mean()
+        metrics = {"value_loss": value_loss, "entropy": entropy, "kl": (jnp.expm1(log_ratio) - log_ratio).mean()}
+        return value_coefficient * value_loss - entropy_coefficient * entropy - gain, metrics
+
+    def evaluate(params: Any, batch: _Batch) -> tuple[jax.Array, jax.Array]:
+        if not has_memory:
+            return network.apply(params, batch.obs, ())[:2]
+
+        def step(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> Any:
+            obs, done = inputs
+            outputs, value, carry = network.apply(params, obs, carry)
+            return where_done(done, network.initial(len(done)), carry), (outputs, value)
+
+        return jax.lax.scan(step, batch.first_carry, (batch.obs, batch.done))[1]
+
+    def update(key: jax.Array, state: PPOState, trajectory: Trajectory) -> tuple[PPOState, Metrics]:
+        extras: PPOExtras = trajectory.extras
+        obs, next_obs, statistics = trajectory.obs, trajectory.next_obs, trajectory.last_memory.statistics
+        if statistics and extras.obs is not None:
+            obs, next_obs = extras.obs, normalize(statistics, next_obs)
+        next_value = network.apply(state.params, next_obs, extras.carry)[1]
+        advantage = generalized_advantages(
+            trajectory.reward, extras.value, next_value, trajectory.done, trajectory.truncated, discount, gae_lambda
+        )
+        batch = _Batch(obs, trajectory.action, extras.log_prob, extras.value, advantage, trajectory.done, ())
+        if has_memory:  # whole environments stay together
+            batch = batch._replace(first_carry=jax.tree.map(lambda x: x[None], trajectory.first_memory.carry))
+            batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), batch)
+        else:
+            batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+        size = len(batch.action)
+        if size % minibatches:
+            kind = "environments" if has_memory else "steps times environments"
+            raise ValueError(f"minibatches: got {minibatches}; a divisor of the {size} {kind} is needed")
+
+        def step(carry: Any, minibatch: _Batch) -> Any:
+            params, optimizer_state = carry
+            if has_memory:
+                minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
+                minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
+            gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch)
+            updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+            return (optax.apply_updates(params, updates), optimizer_state), metrics
+
+        def epoch(carry: Any, key: jax.Array) -> Any:
+            if minibatches == 1:
+                return step(carry, batch)
+            order = jax.random.permutation(key, size).reshape(minibatches, -1)
+            return jax.lax.scan(step, carry, jax.tree.map(lambda x: x[order], batch))
+
+        carry = state.params, state.optimizer
+        (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
+        return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
+
+    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit)
+
+
+class _Batch(NamedTuple):
+    """What the loss reads: steps of all environments in one row, or of a network with memory `[T, N, ...]`."""
+
+    obs: jax.Array
+    action: jax.Array
+    log_prob: jax.Array
+    value: jax.Array
+    advantage: jax.Array
+    done: jax.Array
+    first_carry: Any
+
+
+def a2c(
+    game: Game,
+    player: int = 0,
+    *,
+    learning_rate: Scalar | optax.Schedule = 7e-4,
+    gae_lambda: Scalar = 1.0,
+    normalize_advantages: bool = False,
+    **settings: Any,
+) -> Learner:
+    """Learns a policy and a value from the episodes between two updates, by one step up the policy gradient.
+
+        loss = - mean A log pi(a | s) + value_coefficient L_V - entropy_coefficient H,
+
+    with the advantages A of `ppo` and L_V half the mean square of V - (V_old + A). It is `ppo` with one epoch of the
+    full batch, where the ratio of new and old probability is 1 and nothing can be clipped: the gradient of the log
+    ratio times A is that of the policy gradient.
+
+    On CartPole-v1, in 8 environments and 5 steps of each in an update, 500,000 steps with the learning rate falling to
+    0 bring 30 of 32 seeds to a return of 475 or more, without exploration.
+
+    Args:
+      game: what is played.
+      player: its number among the game's agents.
+      learning_rate: a number, or a schedule of optax over the updates.
+      gae_lambda: 0 trusts the value, 1 the return; 1 in the paper.
+      normalize_advantages: in each batch.
+      **settings: of `ppo`, but for those in `ONE_STEP`. The paper's optimiser is RMSProp, and here it is Adam.
+
+    Raises:
+      ValueError: as `ppo`.
+
+    Source: Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), arXiv:1602.01783, of which this
+    is the synchronous form; Huang et al., A2C Is a Special Case of PPO (2022), arXiv:2205.09123.
+    """
+    own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "normalize_advantages": normalize_advantages}
+    return ppo(game, player, **ONE_STEP, **own, **settings)
+
+
+ONE_STEP: dict[str, Any] = {"epochs": 1, "minibatches": 1, "objective": policy_gradient, "value_clip": None}

@@ -1,0 +1,44 @@
+"""Who is evolved: policies that stay as they are while the others learn. `marl.shapers.mfos(game, hidden_units=16)`.
+
+Here stand the names that somebody who shapes needs; what they are made of is in the rooms, a pair for the two kinds of
+game: `exact` for games that are formulas, `sampled` for those that are played step by step.
+"""
+
+from typing import Any as _Any
+
+from games import Game as _Game
+from marl.shapers.exact import Shaper
+from marl.shapers.registry import build as _build
+from marl.shapers.registry import make_shaper, register_shaper
+from marl.shapers.sampled import Policy
+
+__all__ = ["Policy", "Shaper", "good_shepherd", "make_shaper", "mfos", "register_shaper", "shaper"]
+
+
+def mfos(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
+    """Model-Free Opponent Shaping: a `Shaper` in an exact game, a `Policy` in any other.
+
+    Args:
+      game: what is played.
+      seat: the player's number among the game's agents.
+      **settings: of `marl.shapers.exact.mfos` or `marl.shapers.sampled.mfos`.
+
+    Source: Lu et al. (2022), arXiv:2205.01447.
+    """
+    return _build("mfos", game, seat, settings)
+
+
+def good_shepherd(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
+    """One way to play for the whole of the opponent's learning; arguments and result as of `mfos`.
+
+    Source: Balaguer et al. (2022), arXiv:2202.10135.
+    """
+    return _build("good_shepherd", game, seat, settings)
+
+
+def shaper(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
+    """One recurrent policy that remembers the whole trial; arguments and result as of `mfos`.
+
+    Source: Khan et al. (2023), arXiv:2312.12568.
+    """
+    return _build("shaper", game, seat, settings)

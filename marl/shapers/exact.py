@@ -1,0 +1,176 @@
+"""Shapers: players whose parameters are evolved over the whole learning of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from games.core import checks
+from marl.core.learn import Learner, keep_state
+
+
+class Shaper(NamedTuple):
+    """What `evolve` works on: parameters, and the learner that they make."""
+
+    init: Callable[[jax.Array], Any]  # (key) -> parameters
+    learner: Callable[[Any], Learner]  # (parameters) -> a learner that keeps them throughout
+
+
+class ShaperState(NamedTuple):
+    """What is drawn for a trial; the parameters are the same in all of them."""
+
+    first: jax.Array  # `[logits]`, the random policy of the first step
+
+
+class ShaperMemory(NamedTuple):
+    """What a shaper remembers within a trial."""
+
+    started: jax.Array  # `[]`, whether the first step has been taken
+    hidden: jax.Array  # `[hidden]`, of a recurrent shaper; empty for the others
+
+
+def mfos(num_logits: int = 5, *, hidden_units: int = 32) -> Shaper:
+    """The M-FOS meta-policy: from both players' last policies to one's own next, by a tanh network of one layer.
+
+        logits = W2 tanh(W1 [sigmoid(own), sigmoid(other)] + b1) + b2
+
+    As in the paper, the first step of a trial is played with random logits from N(0, 1), and only makes the first
+    observation.
+
+    Args:
+      num_logits: length of a policy, 5 for memory one.
+      hidden_units: width of the hidden layer.
+
+    Raises:
+      ValueError: for units that are no whole number of at least 1.
+
+    Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447; there trained by PPO and by a genetic
+    algorithm, here the parameters are evolved.
+    """
+    checks.size("hidden_units", hidden_units, 1)
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        # Scaled by the square root of the number of inputs (LeCun), all in one draw.
+        inputs = 2 * num_logits
+        w1, w2 = jnp.split(jax.random.normal(key, ((inputs + num_logits) * hidden_units,)), [inputs * hidden_units])
+        return {
+            "w1": w1.reshape(inputs, hidden_units) / inputs**0.5,
+            "b1": jnp.zeros(hidden_units),
+            "w2": w2.reshape(hidden_units, num_logits) / hidden_units**0.5,
+            "b2": jnp.zeros(num_logits),
+        }
+
+    def learner(parameters: dict[str, jax.Array]) -> Learner:
+        w1, b1, w2, b2 = (parameters[name] for name in ("w1", "b1", "w2", "b2"))
+
+        def network(obs: jax.Array) -> jax.Array:
+            # The first product as a sum of columns: elementwise, it fuses with tanh and with what made `obs`.
+            hidden = jnp.tanh(b1 + sum(obs[..., i, None] * w1[i] for i in range(2 * num_logits)))
+            return hidden @ w2 + b2
+
+        return after_a_random_step(lambda key, hidden, obs: (network(obs), hidden, ()), num_logits)
+
+    return Shaper(init, learner)
+
+
+def good_shepherd(num_logits: int = 5) -> Shaper:
+    """One fixed policy, best for the whole of the opponent's learning: the parameters are its logits.
+
+    The first step of a trial is played at random, as by `mfos`, so that the two compare.
+
+    Args:
+      num_logits: length of a policy, 5 for memory one.
+
+    Source: Balaguer et al., The Good Shepherd: An Oracle Agent for Mechanism Design (2022), arXiv:2202.10135.
+    """
+
+    def learner(parameters: jax.Array) -> Learner:
+        def policy(key: jax.Array, hidden: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array, tuple[()]]:
+            return jnp.broadcast_to(parameters, (*obs.shape[:-1], num_logits)), hidden, ()
+
+        return after_a_random_step(policy, num_logits)
+
+    return Shaper(lambda key: jax.random.normal(key, (num_logits,)), learner)
+
+
+def shaper(num_logits: int = 5, *, hidden_units: int = 32) -> Shaper:
+    """A recurrent meta-policy: a gated recurrent unit over both players' policies remembers the whole trial.
+
+        r, z = sigmoid(W_r [o, h] + b_r), sigmoid(W_z [o, h] + b_z),        n = tanh(W_n [o, r h] + b_n)
+        h <- (1 - z) n + z h,        logits = W h + b
+
+    Memory tells an opponent that learns in one way from one that learns in another. In several environments it is
+    the mean over them.
+
+    Args:
+      num_logits: length of a policy, 5 for memory one.
+      hidden_units: size of h.
+
+    Raises:
+      ValueError: for units that are no whole number of at least 1.
+
+    Source: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023), arXiv:2312.12568, whose Shaper is
+    one recurrent policy that keeps its memory between episodes; an episode is here one exact repeated game. The unit:
+    Cho et al. (2014), arXiv:1406.1078.
+    """
+    checks.size("hidden_units", hidden_units, 1)
+    inputs = 2 * num_logits + hidden_units
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        gates_key, candidate_key, out_key = jax.random.split(key, 3)
+        return {
+            "gates": jax.random.normal(gates_key, (inputs, 2 * hidden_units)) / inputs**0.5,
+            "gates_bias": jnp.zeros(2 * hidden_units),
+            "candidate": jax.random.normal(candidate_key, (inputs, hidden_units)) / inputs**0.5,
+            "candidate_bias": jnp.zeros(hidden_units),
+            "out": jax.random.normal(out_key, (hidden_units, num_logits)) / hidden_units**0.5,
+            "out_bias": jnp.zeros(num_logits),
+        }
+
+    def learner(parameters: dict[str, jax.Array]) -> Learner:
+        def step(key: jax.Array, hidden: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array, tuple[()]]:
+            before = jnp.broadcast_to(hidden, (*obs.shape[:-1], hidden_units))
+            gates = jnp.concatenate([obs, before], -1) @ parameters["gates"] + parameters["gates_bias"]
+            reset, keep = jnp.split(jax.nn.sigmoid(gates), 2, -1)
+            gated = jnp.concatenate([obs, reset * before], -1)
+            candidate = jnp.tanh(gated @ parameters["candidate"] + parameters["candidate_bias"])
+            after = (1 - keep) * candidate + keep * before
+            # One memory for all environments, their mean, as in the paper.
+            return after @ parameters["out"] + parameters["out_bias"], after.reshape(-1, hidden_units).mean(0), ()
+
+        return after_a_random_step(step, num_logits, hidden_units)
+
+    return Shaper(init, learner)
+
+
+def after_a_random_step(
+    policy: Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, Any]],
+    num_logits: int,
+    hidden_units: int = 0,
+) -> Learner:
+    """A learner that plays its first step at random, and then as `policy` says; its parameters are fixed.
+
+    Args:
+      policy: `(key, hidden [hidden_units], obs) -> (logits, hidden, extras)`.
+      num_logits: length of a policy.
+      hidden_units: of what a recurrent policy remembers, which is 0 at first.
+    """
+
+    def init(key: jax.Array) -> ShaperState:
+        return ShaperState(jax.random.normal(key, (num_logits,)))
+
+    def begin(state: ShaperState, num_envs: int | None) -> ShaperMemory:
+        return ShaperMemory(jnp.zeros((), bool), jnp.zeros(hidden_units))
+
+    def act(
+        key: jax.Array, state: ShaperState, memory: ShaperMemory, obs: jax.Array
+    ) -> tuple[jax.Array, ShaperMemory, Any]:
+        logits, hidden, extras = policy(key, memory.hidden, obs)
+        logits = jnp.where(memory.started, logits, state.first)
+        hidden = jnp.where(memory.started, hidden, memory.hidden)
+        return logits, ShaperMemory(jnp.ones((), bool), hidden), extras
+
+    return Learner(init, act, keep_state, begin=begin)

@@ -1,0 +1,137 @@
+"""Every shaper by its name, for every game: `make_shaper("mfos(hidden_units=32)", game)`.
+
+Who knows a shaper's name can also play with it, or against it, before anybody has trained it: its name is that of a
+learner as well.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from configs.specs import Registry, naming
+from games import Game, InfinitelyRepeated
+from marl.core.learn import Learner, Metrics, Trajectory
+from marl.learners import registry as learners
+from marl.shapers import exact, sampled
+from marl.shapers.exact import Shaper
+from marl.shapers.sampled import Policy
+
+FORMULA: Registry[Shaper] = Registry("mfos")
+SAMPLED: Registry[Policy] = Registry("shaper")
+
+
+def make_shaper(spec: str, game: Game, seat: int = 0, *, field: str = "shaper", **defaults: Any) -> Any:
+    """A shaper from its name, or its name with settings: `mfos`, `shaper(hidden_units=32, memory='episode')`.
+
+    Args:
+      spec: mfos, good_shepherd or shaper, or one that was registered.
+      game: what is played.
+      seat: the player's number among the game's agents.
+      field: what the spec is of, for messages.
+      **defaults: other defaults of settings, for the shapers that have them.
+
+    Returns:
+      A `Shaper` of an exact game, a `Policy` of any other.
+
+    Raises:
+      ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed, or a game that
+        the shaper cannot play.
+    """
+    learners.check_seat(field, game, seat)
+    registry = _registry(game)
+    name, given = registry.read(field, spec)
+    settings = {setting: x for setting, x in defaults.items() if setting in registry.settings(name)} | given
+    with naming(field, name):
+        return registry.build(name, settings, game, seat)
+
+
+def build(name: str, game: Game, seat: int, settings: dict[str, Any]) -> Any:
+    """The shaper of a name and its settings, which are its factory's to check."""
+    return _registry(game).build(name, settings, game, seat)
+
+
+def _registry(game: Game) -> Registry[Any]:
+    return FORMULA if isinstance(game, InfinitelyRepeated) else SAMPLED
+
+
+def register_shaper(name: str, factory: Callable[..., Any], *, kind: learners.Kind, replace: bool = False) -> None:
+    """Makes a shaper of your own known by a name, and one that is not trained known as a learner.
+
+    Args:
+      name: letters, digits, hyphens and underscores, a letter first.
+      factory: `(game, seat, **settings)`, which returns a `Shaper` for exact games (formula), a `Policy` for sampled
+        ones. Its keyword-only parameters are the settings of a spec, their type hints and defaults what these may be.
+      kind: the games that it plays.
+      replace: whether the name may be taken.
+
+    Raises:
+      ValueError: for a name that no spec can have, or that a shaper or a learner has.
+    """
+
+    @functools.wraps(factory)
+    def untrained(game: Game, seat: int, **settings: Any) -> Learner:
+        made = factory(game, seat, **settings)
+        some = made.learner(jax.eval_shape(made.init, jax.random.key(0)))  # forgetting reads no parameters
+        return drawn(made.init, made.learner, some.forget)
+
+    of_learners, of_shapers = (learners.FORMULA, FORMULA) if kind == "formula" else (learners.SAMPLED, SAMPLED)
+    of_learners.register(name, untrained, replace=replace)
+    of_shapers.register(name, factory, replace=replace)
+
+
+class Drawn(NamedTuple):
+    """What learns, and likewise what acts, of a player that is drawn for each trial."""
+
+    which: Any  # what was drawn
+    inner: Any  # of the learner that it makes
+
+
+def drawn(draw: Callable[[jax.Array], Any], make: Callable[[Any], Learner], forget: Any) -> Learner:
+    """One of several players, drawn for each trial.
+
+    Args:
+      draw: `(key) -> which`.
+      make: `(which) -> learner`.
+      forget: of all of them alike.
+    """
+
+    def init(key: jax.Array) -> Drawn:
+        draw_key, key = jax.random.split(key)
+        which = draw(draw_key)
+        return Drawn(which, make(which).init(key))
+
+    def policy(state: Drawn) -> Drawn:
+        return state._replace(inner=make(state.which).policy(state.inner))
+
+    def begin(own: Drawn, num_envs: int | None) -> Any:
+        return make(own.which).begin(own.inner, num_envs)
+
+    def act(key: jax.Array, own: Drawn, memory: Any, obs: jax.Array) -> tuple[Any, Any, Any]:
+        return make(own.which).act(key, own.inner, memory, obs)
+
+    def update(key: jax.Array, state: Drawn, trajectory: Trajectory) -> tuple[Drawn, Metrics]:
+        inner, metrics = make(state.which).update(key, state.inner, trajectory)
+        return state._replace(inner=inner), metrics
+
+    return Learner(init, act, update, policy, begin, forget)
+
+
+def _of_logits(factory: Callable[..., Shaper]) -> Callable[..., Shaper]:
+    """A shaper of policies of some length, as one of a game and a seat."""
+
+    @functools.wraps(factory)
+    def make(game: InfinitelyRepeated, seat: int, **settings: Any) -> Shaper:
+        del seat
+        return factory(game.num_logits, **settings)
+
+    return make
+
+
+for _exact in (exact.mfos, exact.good_shepherd, exact.shaper):
+    register_shaper(_exact.__name__, _of_logits(_exact), kind="formula")
+for _sampled in (sampled.shaper, sampled.good_shepherd, sampled.mfos):
+    register_shaper(_sampled.__name__, _sampled, kind="sampled")

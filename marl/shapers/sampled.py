@@ -1,0 +1,284 @@
+"""Shapers that act in every step of a sampled game, with parameters that stay as they are while the others learn.
+
+Each is a policy with a memory, and evolution or PPO finds its parameters. Memory is what they are about: that of the
+whole trial (context), of the episode (history), or none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from games import Game
+from games.core import checks
+from marl.blocks.distributions import Distribution, distribution
+from marl.blocks.networks import where_done
+from marl.core.learn import Learner, Trajectory
+
+Parameters = dict[str, jax.Array]
+Memory = dict[str, jax.Array]  # `[N, ...]` each
+Kept = Literal["trial", "episode"]
+
+
+class Policy(NamedTuple):
+    """A policy with a memory, as pure functions. `N` is the number of environments."""
+
+    init: Callable[[jax.Array], Parameters]  # (key) -> parameters
+    begin: Callable[[int], Memory]  # (N) -> memory before the first step of a trial
+    # (parameters, memory, obs [N, ...]) -> outputs [N, ...] of `actions`, values [N], memory
+    act: Callable[[Parameters, Memory, jax.Array], tuple[jax.Array, jax.Array, Memory]]
+    forget: Callable[[Memory, jax.Array], Memory]  # (memory, done [N]) -> memory, after every step
+    actions: Distribution
+    turn: Callable[[Memory], Memory] = lambda memory: memory  # when the others have learned
+
+    def learner(self, parameters: Parameters) -> Learner:
+        """The player of `learn` with these parameters, which stay as they are while the others learn.
+
+        How often they have learned is its state, by which it knows when to `turn`.
+        """
+
+        def begin(turns: jax.Array, num_envs: int | None) -> PlayerMemory:
+            if num_envs is None:
+                raise ValueError("num_envs: got None; a shaper of a sampled game needs the number of environments")
+            return PlayerMemory(self.begin(num_envs), turns)
+
+        def act(
+            key: jax.Array, turns: jax.Array, memory: PlayerMemory, obs: jax.Array
+        ) -> tuple[jax.Array, PlayerMemory, Extras]:
+            own = jax.tree.map(partial(jnp.where, turns > memory.turns), self.turn(memory.own), memory.own)
+            outputs, value, own = self.act(parameters, own, obs)
+            action = self.actions.sample(key, outputs)
+            extras = Extras(self.actions.log_prob(outputs, action), value)
+            return action, PlayerMemory(own, turns), extras
+
+        def update(key: jax.Array, turns: jax.Array, trajectory: Trajectory) -> tuple[jax.Array, dict[str, jax.Array]]:
+            del key, trajectory
+            return turns + 1, {}
+
+        def forget(memory: PlayerMemory, done: jax.Array) -> PlayerMemory:
+            return memory._replace(own=self.forget(memory.own, done))
+
+        return Learner(lambda key: jnp.int32(0), act, update, begin=begin, forget=forget)
+
+
+class PlayerMemory(NamedTuple):
+    """What a player remembers."""
+
+    own: Memory  # the policy's
+    turns: jax.Array  # `[]`, how often the others had learned when it last acted
+
+
+class Extras(NamedTuple):
+    """What is kept of a step, `[N]`, for whoever learns from the trial."""
+
+    log_prob: jax.Array
+    value: jax.Array
+
+
+def shaper(
+    game: Game,
+    seat: int = 0,
+    *,
+    hidden_units: int = 16,
+    memory: Kept = "trial",
+    averaging: bool = True,
+    channels: int = 0,
+) -> Policy:
+    """One recurrent policy, whose memory h survives the end of an episode.
+
+        x = relu(W o + b),        h <- GRU(x, h),        outputs = W_a h + b_a
+
+    The same opponent learns in all environments; before every step h becomes (h + its mean over the environments) / 2,
+    so that what happened in one is known in the others.
+
+    Args:
+      game: what is played.
+      seat: the player's number among its agents.
+      hidden_units: size of x and of h.
+      memory: trial; or episode, where h is 0 at the beginning of each: the ablation.
+      averaging: whether h is averaged over the environments.
+      channels: of a convolution of 3 x 3 over images, before x; 0 for none.
+
+    Raises:
+      ValueError: for units or channels that are no such whole numbers, or a game that has no such observations or
+        actions.
+
+    Source: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023), arXiv:2312.12568; the weights of the
+    average are those of its public code.
+    """
+    obs_shape, actions = _spaces(game, seat)
+    see, layers = _encoder("see", obs_shape, hidden_units, channels)
+    layers |= _unit("unit", hidden_units) | _heads(hidden_units, actions)
+
+    def begin(num_envs: int) -> Memory:
+        return {"h": jnp.zeros((num_envs, hidden_units))}
+
+    def act(p: Parameters, m: Memory, obs: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
+        h = _recur(p, "unit", see(p, obs), _mixed(m["h"]) if averaging else m["h"])
+        return _outputs(p, actions, h), _dense(p, "value", h)[..., 0], {"h": h}
+
+    def forget(m: Memory, done: jax.Array) -> Memory:
+        return m if memory == "trial" else where_done(done, begin(len(done)), m)
+
+    return Policy(lambda key: _first(key, layers), begin, act, forget, actions)
+
+
+def good_shepherd(game: Game, seat: int = 0, *, hidden_units: int = 16, channels: int = 0) -> Policy:
+    """`shaper` without context: its memory is of the episode alone, and no environment knows of the others.
+
+    So all episodes are played in one and the same way, which is best for the whole of the opponent's learning.
+
+    Args:
+      game: what is played.
+      seat: the player's number among its agents.
+      hidden_units: as of `shaper`.
+      channels: as of `shaper`.
+
+    Source: Balaguer et al., The Good Shepherd: An Oracle Agent for Mechanism Design (2022), arXiv:2202.10135; with the
+    recurrent policy of Khan et al. (2023).
+    """
+    return shaper(game, seat, hidden_units=hidden_units, memory="episode", averaging=False, channels=channels)
+
+
+def mfos(
+    game: Game,
+    seat: int = 0,
+    *,
+    hidden_units: int = 16,
+    memory: Kept = "trial",
+    averaging: bool = True,
+    channels: int = 16,
+) -> Policy:
+    """Two levels: what a meta-policy has seen of the last episode gates the policy that acts in the next one.
+
+        m <- GRU_m(x_m, m),   c = sigmoid(2 + W_c m + b_c), taken over when an episode has ended and the others learned
+        h <- GRU_a(x_a, h),   outputs = W_a (c h) + b_a
+
+    with x_m and x_a from the observation by layers of their own. c is 1 in the first episode, and nearly so at the
+    beginning of a search, as the gates of other units are. (By ranks of fitness, two searches with half-closed ones
+    stood at mutual defection for 80 and for all 200 generations; of two with open ones one left after 28, one not by
+    70: too few to tell how much it helps.) The meta-memory m reads every step and lives for the whole trial; h lives
+    for an episode.
+
+    Args:
+      game: what is played.
+      seat: the player's number among its agents.
+      hidden_units: size of m, c and h.
+      memory: trial; or episode, where m is 0 at the beginning of each and c tells of the last episode alone.
+      averaging: whether m is averaged over the environments, as the memory of `shaper`.
+      channels: of the convolutions of 3 x 3 over images; 0 for none. Other observations have none.
+
+    Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, section 4.3 (there c is drawn from a
+    distribution, where PPO trains it); evolved, and with averaging, in Khan et al. (2023), arXiv:2312.12568.
+    """
+    obs_shape, actions = _spaces(game, seat)
+    see, layers = _encoder("see", obs_shape, hidden_units, channels)
+    survey, more = _encoder("survey", obs_shape, hidden_units, channels)
+    layers |= more | _unit("unit", hidden_units) | _unit("meta", hidden_units)
+    layers |= _heads(hidden_units, actions) | {"condition": (hidden_units, hidden_units)}
+
+    def begin(num_envs: int) -> Memory:
+        none = jnp.zeros((num_envs, hidden_units))
+        return {"h": none, "m": none, "next": none + 1, "condition": none + 1}
+
+    def act(p: Parameters, m: Memory, obs: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
+        h = _recur(p, "unit", see(p, obs), m["h"])
+        meta = _recur(p, "meta", survey(p, obs), _mixed(m["m"]) if averaging else m["m"])
+        condition = jax.nn.sigmoid(OPEN + _dense(p, "condition", meta))
+        gated = m["condition"] * h
+        after = {"h": h, "m": meta, "next": condition, "condition": m["condition"]}
+        return _outputs(p, actions, gated), _dense(p, "value", gated)[..., 0], after
+
+    def forget(m: Memory, done: jax.Array) -> Memory:
+        first = begin(len(done))
+        names = ("h",) if memory == "trial" else ("h", "m")
+        return m | {name: where_done(done, first[name], m[name]) for name in names}
+
+    def turn(m: Memory) -> Memory:
+        return m | {"condition": m["next"]}
+
+    return Policy(lambda key: _first(key, layers), begin, act, forget, actions, turn)
+
+
+OPEN = 2.0  # where a gate begins, before the sigmoid
+
+_Layers = dict[str, tuple[int, int]]  # inputs and units, by name
+
+
+def _spaces(game: Game, seat: int) -> tuple[tuple[int, ...], Distribution]:
+    seen = game.observation_space(game.agents[seat])
+    if not hasattr(seen, "shape"):
+        raise ValueError(f"observations: got {seen}; an array is needed")
+    return seen.shape, distribution(game.action_space(game.agents[seat]))
+
+
+def _encoder(
+    name: str, obs_shape: Sequence[int], units: int, channels: int
+) -> tuple[Callable[[Parameters, jax.Array], jax.Array], _Layers]:
+    """(parameters, obs [N, ...]) -> [N, units]: a layer, of images behind a convolution; and what it needs."""
+    checks.size("hidden_units", units, 1)
+    checks.size("channels", channels, 0)
+    inputs = math.prod(obs_shape)
+    if not channels or len(obs_shape) != 3:
+        return lambda p, obs: jax.nn.relu(_dense(p, name, obs.reshape(len(obs), inputs))), {name: (inputs, units)}
+    first = obs_shape[1] == obs_shape[2]  # channels come first, as in the coin game
+    height, width, depth = np.roll(obs_shape, -1) if first else obs_shape
+
+    def see(p: Parameters, obs: jax.Array) -> jax.Array:
+        image = jnp.moveaxis(obs, 1, -1) if first else obs
+        padded = jnp.pad(image.astype(jnp.float32), ((0, 0), (1, 1), (1, 1), (0, 0)))
+        # Patches and one product: a convolution with other weights for every member of a population is slow on CPUs.
+        patches = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+        x = jax.nn.relu(_dense(p, f"{name}_convolution", jnp.concatenate(patches, -1)))
+        return jax.nn.relu(_dense(p, name, x.reshape(len(obs), -1)))
+
+    return see, {f"{name}_convolution": (9 * int(depth), channels), name: (int(height * width) * channels, units)}
+
+
+def _unit(name: str, units: int) -> _Layers:
+    return {f"{name}_gates": (2 * units, 2 * units), f"{name}_new": (units, units), f"{name}_old": (units, units)}
+
+
+def _recur(p: Parameters, name: str, x: jax.Array, h: jax.Array) -> jax.Array:
+    """A gated recurrent unit; Cho et al. (2014), arXiv:1406.1078, with the reset after the product."""
+    gates = _dense(p, f"{name}_gates", jnp.concatenate([x, h], -1))
+    reset, keep = jnp.split(jax.nn.sigmoid(gates), 2, -1)
+    new = jnp.tanh(_dense(p, f"{name}_new", x) + reset * _dense(p, f"{name}_old", h))
+    return (1 - keep) * new + keep * h
+
+
+def _mixed(h: jax.Array) -> jax.Array:
+    return 0.5 * (h + h.mean(0))
+
+
+def _heads(units: int, actions: Distribution) -> _Layers:
+    return {"policy": (units, actions.num_outputs), "value": (units, 1)} | (
+        {"scales": (0, actions.num_scales)} if actions.num_scales else {}
+    )
+
+
+def _outputs(p: Parameters, actions: Distribution, h: jax.Array) -> jax.Array:
+    outputs = _dense(p, "policy", h)
+    if not actions.num_scales:
+        return outputs
+    scales = jnp.broadcast_to(p["scales_b"], (*outputs.shape[:-1], actions.num_scales))
+    return jnp.concatenate([outputs, scales], -1)
+
+
+def _dense(p: Parameters, name: str, x: jax.Array) -> jax.Array:
+    return x @ p[f"{name}_w"] + p[f"{name}_b"]
+
+
+def _first(key: jax.Array, layers: _Layers) -> Parameters:
+    """Weights from N(0, 1 / inputs), biases 0."""
+    parameters: Parameters = {}
+    for i, (name, (inputs, units)) in enumerate(layers.items()):
+        weights = jax.random.normal(jax.random.fold_in(key, i), (inputs, units)) / max(inputs, 1) ** 0.5
+        parameters |= {f"{name}_b": jnp.zeros(units)} | ({f"{name}_w": weights} if inputs else {})
+    return parameters

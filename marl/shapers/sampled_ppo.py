@@ -1,0 +1,144 @@
+"""Shapers of sampled games by reinforcement learning: proximal policy optimisation over whole trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from marl.blocks.advantages import generalized_advantages
+from marl.blocks.objectives import clipped_surrogate
+from marl.core.learn import History, Metrics, Trajectory
+from marl.shapers.ppo import MetaPPO, PPOState, batch_metrics, train
+from marl.shapers.sampled import Memory, Parameters, Policy
+from meta import Evolved
+from meta.loop import Report, Store
+
+
+class Trial(NamedTuple):
+    """One shaper's view of a trial, `[episodes, T, N, ...]`."""
+
+    obs: jax.Array
+    action: jax.Array
+    done: jax.Array
+    log_prob: jax.Array
+    advantage: jax.Array
+    target: jax.Array
+
+
+def sampled_ppo(
+    play: Callable[[jax.Array, Parameters], History],
+    policy: Policy,
+    key: jax.Array,
+    settings: MetaPPO | None = None,
+    *,
+    num_shapers: int = 1,
+    store: Store | None = None,
+    report: Report | None = None,
+) -> Evolved:
+    """Trains a policy by PPO, a trial being one episode of a Markov decision process with many steps.
+
+    Rewards to come are discounted across the ends of the game's episodes, up to the end of the trial, and gradients go
+    back through the policy's memory to the trial's first step. So what is learned is credited with what the others
+    learn from it. An environment's rewards are credited to the actions in that environment.
+
+    Args:
+      play: `(key, parameters) -> History` of one trial, with trajectories.
+      policy: what is trained.
+      key: of the whole training, or K of them `[K]` for as many, one after the other in one program.
+      settings: None for those of M-FOS's coin game.
+      num_shapers: how many of the players, the first ones, play the policy; all of them are learned from.
+      store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
+      report: called as `report(iterations so far, their last metrics, seconds of running)` by the host.
+
+    Returns:
+      `Evolved`, with metrics over the batch. Leading axes `[K]` where it was given K keys.
+
+    Raises:
+      NonFiniteFitness: if the return of an iteration, or what it made of the parameters, is not finite.
+
+    Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, section 4.3; PPO: Schulman et al. (2017),
+    arXiv:1707.06347.
+    """
+    settings = (settings or MetaPPO()).of(sampled=True)
+    optimizer = optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), optax.adam(settings.learning_rate))
+    objective = clipped_surrogate(settings.clip)
+
+    def seen(trajectory: Trajectory) -> Trial:
+        reward, value = (x.reshape(-1, x.shape[-1]) for x in (trajectory.reward, trajectory.extras.value))
+        later = jnp.concatenate([value[1:], jnp.zeros_like(value[:1])])
+        goes_on = jnp.zeros_like(reward, bool)  # only the trial ends
+        advantage = generalized_advantages(
+            reward, value, later, goes_on, goes_on, settings.discount, settings.gae_lambda
+        ).reshape(trajectory.reward.shape)
+        return Trial(
+            trajectory.obs,
+            trajectory.action,
+            trajectory.done,
+            trajectory.extras.log_prob,
+            advantage,
+            advantage + trajectory.extras.value,
+        )
+
+    def again(parameters: Parameters, trial: Trial) -> tuple[jax.Array, jax.Array]:
+        """What the policy puts out, and the values, on the same observations."""
+
+        def step(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
+            obs, done = inputs
+            outputs, value, memory = policy.act(parameters, memory, obs)
+            return policy.forget(memory, done), (outputs, value)
+
+        @jax.checkpoint  # or else the steps of all episodes would be kept for the way back
+        def episode(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
+            memory, found = jax.lax.scan(step, memory, inputs)
+            return policy.turn(memory), found
+
+        return jax.lax.scan(episode, policy.begin(trial.done.shape[-1]), (trial.obs, trial.done))[1]
+
+    def loss(parameters: Parameters, trials: Trial) -> tuple[jax.Array, Metrics]:
+        outputs, value = jax.vmap(again, (None, 0))(parameters, trials)
+        advantage = (trials.advantage - trials.advantage.mean()) / (trials.advantage.std() + 1e-8)
+        log_ratio = policy.actions.log_prob(outputs, trials.action) - trials.log_prob
+        value_loss = 0.5 * ((value - trials.target) ** 2).mean()
+        entropy = policy.actions.entropy(outputs).mean()
+        total = settings.value_coefficient * value_loss - settings.entropy * entropy
+        divergence = (jnp.expm1(log_ratio) - log_ratio).mean()
+        metrics = {"entropy": entropy, "value_loss": value_loss, "divergence": divergence}
+        return total - objective(log_ratio, advantage).mean(), metrics
+
+    def improve(state: PPOState, trials: Trial) -> tuple[PPOState, Metrics]:
+        gradient, metrics = jax.grad(loss, has_aux=True)(state.parameters, trials)
+        updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
+        return PPOState(optax.apply_updates(state.parameters, updates), optimizer_state), metrics
+
+    def iteration(number: jax.Array, key: jax.Array, state: PPOState) -> tuple[PPOState, Metrics]:
+        play_key, order_key = jax.random.split(jax.random.fold_in(jax.random.split(key)[1], number))
+        played = jax.vmap(play, (0, None))(jax.random.split(play_key, settings.batch_size), state.parameters)
+        assert played.trajectories is not None
+        views = [jax.vmap(seen)(trajectory) for trajectory in played.trajectories[:num_shapers]]
+
+        def epoch(state: PPOState, key: jax.Array) -> tuple[PPOState, Metrics]:
+            order = jax.random.permutation(key, settings.batch_size).reshape(settings.minibatches, -1)
+
+            def part(state: PPOState, chosen: jax.Array) -> tuple[PPOState, Metrics]:
+                return improve(state, jax.tree.map(lambda *x: jnp.concatenate([one[chosen] for one in x]), *views))
+
+            return jax.lax.scan(part, state, order)
+
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(order_key, settings.epochs))
+        own = jnp.stack(played.rewards[:num_shapers]).mean((0, 2))
+        others = jnp.stack(played.rewards[num_shapers:]).mean((0, 2))
+        # Logits that are no numbers play on as if nothing were wrong.
+        own = jnp.where(jnp.isfinite(optax.tree.norm(state.parameters)), own, jnp.nan)
+        return state, batch_metrics(own, others) | jax.tree.map(lambda x: x[-1, -1], metrics)
+
+    def step(keys: jax.Array, number: jax.Array, state: PPOState) -> tuple[PPOState, Metrics]:
+        if not keys.ndim:
+            return iteration(number, keys, state)
+        return jax.lax.map(lambda run: iteration(number, *run), (keys, state))
+
+    advice = "; a smaller meta_ppo.batch_size or more meta_ppo.minibatches bound it"
+    return train(policy.init, optimizer, step, key, settings, store=store, report=report, advice=advice)

@@ -1,0 +1,166 @@
+"""The meta-game: a shaper against players that learn, scored over their whole learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from games import Game, InfinitelyRepeated
+from marl.core.learn import History, Learner, learn
+from marl.shapers.exact import Shaper
+from marl.shapers.sampled import Policy
+from meta import Outcome
+
+
+class Trials(NamedTuple):
+    """Many trials of one shaper, `[trials, meta_steps]` each, the random first step left out."""
+
+    shaper_payoffs: jax.Array
+    opponent_payoffs: jax.Array
+    shaper_policies: jax.Array  # `[trials, meta_steps, logits]`, probabilities
+
+
+def play(
+    key: jax.Array, game: InfinitelyRepeated, shaper: Learner, opponent: Learner, *, meta_steps: int, **options: Any
+) -> History:
+    """One trial of the meta-game: the shaper's policy, then one learning step of the opponent, again and again.
+
+    Each player sees both policies as they stand after that learning step, as in the paper; which matters to shapers
+    only, and so a shaper may sit in either seat or in both. The first step, which a shaper plays at random, is part of
+    the returned history: `meta_steps + 1` updates.
+
+    Args:
+      key: of the trial.
+      game: whose first agent is the shaper.
+      shaper: a learner that reads both policies in its observation.
+      opponent: a learner whose state has its `logits`, or a second shaper.
+      meta_steps: learning steps of the opponent.
+      **options: passed on to `learn`.
+
+    Source: Lu et al. (2022), arXiv:2205.01447, section 4.1 and its public code.
+    """
+
+    def observe(observations: dict[str, jax.Array], states: tuple[Any, ...]) -> dict[str, jax.Array]:
+        # A player whose policy learning does not change, such as a shaper, is seen by what it played last.
+        seen = dict(observations)
+        for agent, other in zip(game.agents, reversed(states), strict=True):
+            if hasattr(other, "logits"):
+                own = observations[agent][: game.num_logits]
+                seen[agent] = jnp.concatenate([own, jax.nn.sigmoid(other.logits)])
+        return seen
+
+    return learn(key, game, [shaper, opponent], num_updates=meta_steps + 1, observe=observe, **options)
+
+
+def shaping_trial(
+    game: Game,
+    shaper: Shaper | Policy,
+    opponents: Learner | Sequence[Learner],
+    *,
+    meta_steps: int = 100,
+    episode_length: int = 100,
+    num_envs: int = 2,
+) -> Callable[[Any, jax.Array], Outcome]:
+    """A trial for `evolve`: the shapers' mean payoff over the opponents' whole learning is the fitness.
+
+    Each of the trials that `evolve` gives a candidate has opponents of its own.
+
+    Args:
+      game: an `InfinitelyRepeated`, or one that is sampled.
+      shaper: what is evolved, of that kind of game.
+      opponents: whoever learns: one, or in a sampled game as many as sit beside the shapers, who come first.
+      meta_steps: learning steps of the opponents.
+      episode_length: of a sampled game, as of `play_sampled`.
+      num_envs: of a sampled game, as of `play_sampled`.
+
+    Returns:
+      `trial(parameters, key) -> Outcome`, with the metrics `shaper_return` and `opponent_return`: average payoffs per
+      round or step, means over the players of a kind.
+    """
+    learners = [opponents] if isinstance(opponents, Learner) else list(opponents)
+    lengths = {"num_episodes": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
+
+    def exact(parameters: Any, key: jax.Array) -> tuple[jax.Array, ...]:
+        history = play(key, game, shaper.learner(parameters), *learners, meta_steps=meta_steps)  # type: ignore[arg-type, union-attr]
+        return tuple(rewards[1:].mean() for rewards in history.rewards)
+
+    def sampled(parameters: Any, key: jax.Array) -> tuple[jax.Array, ...]:
+        rewards = play_sampled(key, game, shaper, parameters, learners, **lengths).rewards  # type: ignore[arg-type]
+        number = game.num_agents - len(learners)
+        return tuple(jnp.stack(some).mean() for some in (rewards[:number], rewards[number:]))
+
+    def trial(parameters: Any, key: jax.Array) -> Outcome:
+        own, other = (exact if isinstance(game, InfinitelyRepeated) else sampled)(parameters, key)
+        return Outcome(own, {"shaper_return": own, "opponent_return": other})
+
+    return trial
+
+
+def play_trials(
+    key: jax.Array,
+    game: InfinitelyRepeated,
+    shaper: Shaper,
+    parameters: Any,
+    opponent: Learner,
+    *,
+    meta_steps: int,
+    num_trials: int,
+) -> Trials:
+    """Fresh trials of one shaper, everything kept that reports and figures need."""
+
+    def one(key: jax.Array) -> Trials:
+        return play_trial(key, game, shaper.learner(parameters), opponent, meta_steps=meta_steps)
+
+    return jax.vmap(one)(jax.random.split(key, num_trials))
+
+
+def play_trial(
+    key: jax.Array, game: InfinitelyRepeated, shaper: Learner, opponent: Learner, *, meta_steps: int
+) -> Trials:
+    """One of them, `[meta_steps]`, between any two who `play`."""
+    history = play(key, game, shaper, opponent, meta_steps=meta_steps, keep_trajectories=True)
+    assert history.trajectories is not None
+    own, other = (rewards[1:] for rewards in history.rewards)
+    return Trials(own, other, jax.nn.sigmoid(history.trajectories[0].action[1:, 0]))
+
+
+def play_sampled(
+    key: jax.Array,
+    game: Game,
+    policy: Policy,
+    parameters: Any,
+    opponents: Sequence[Learner],
+    *,
+    num_episodes: int,
+    episode_length: int,
+    num_envs: int,
+    keep_trajectories: bool = False,
+) -> History:
+    """One trial: the opponents learn after every episode, which all play at once in several environments.
+
+    Args:
+      key: of the trial.
+      game: whose first agents are the shapers; there are as many as the game has more agents than opponents.
+      policy: of every shaper. Each has a memory of its own.
+      parameters: of the policy.
+      opponents: the learners.
+      num_episodes: learning steps of the opponents.
+      episode_length: steps of the game between two of them; its own episodes need not be as long.
+      num_envs: environments of a trial.
+      keep_trajectories: as of `learn`.
+
+    Source: Lu et al. (2022), arXiv:2205.01447, section 3; several environments: Khan et al. (2023), arXiv:2312.12568.
+    """
+    shapers = [policy.learner(parameters)] * (game.num_agents - len(opponents))
+    return learn(
+        key,
+        game,
+        [*shapers, *opponents],
+        num_updates=num_episodes,
+        steps_per_update=episode_length,
+        num_envs=num_envs,
+        keep_trajectories=keep_trajectories,
+    )

@@ -1,0 +1,285 @@
+"""The one skin of all commands: first argument, options, --resume, --version, one line of error, exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from jax.errors import JaxRuntimeError
+from rich.console import Console
+
+import configs
+from meta import NonFiniteFitness, RunDirectory
+from meta.devices import use_all_cores
+from meta.interrupt import stop_on_signals
+from meta.runs.machine import versions
+
+NOTHING = "nothing was written"
+STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
+
+
+@dataclasses.dataclass(frozen=True)
+class Quiet:
+    """What can be said to a command that writes where its arguments say."""
+
+    quiet: bool = False
+    """Show neither progress nor tables."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToDirectory(Quiet):
+    """What can be said to a command that keeps a run in a directory; it has --resume as well."""
+
+    out: str = ""
+    """Directory to write to; a new one under runs/ if empty."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToTable(ToDirectory):
+    """What can be said to a command that adds to what a directory has, if it has anything."""
+
+    out: str = ""
+    """Directory to write to, a new one or that of an earlier table; a new one under runs/ if empty."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToFile(Quiet):
+    """What can be said to a command that writes one file."""
+
+    out: str = ""
+    """File to write; one in the current directory, named after the game, if empty."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resume(Quiet):
+    """What can be said about a run that goes on; its config is in its directory."""
+
+    resume: str = ""
+    """Directory of the run."""
+
+
+class Command(NamedTuple):
+    """`python -m PACKAGE.NAME FIRST [options]`, or `--resume DIR` instead of both.
+
+    A config says by ValueError what does not fit. It may have a property `without_effect`, a dict from the names of
+    fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
+    hold.
+    """
+
+    program: str  # as it is called
+    description: str
+    config: type | Mapping[str, type]  # a dataclass, or one for each first argument that there is
+    run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or Path or None, console)
+    output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
+    name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
+    prepare: Callable[[Any], Any] = lambda config: config  # raises ValueError before anything has been written
+    presets: str = ""  # the folder of its presets in configs
+    first: str = "preset"  # what the first argument is called; empty if there is none
+    choice: str = ""  # what else than a preset it may be, in words that end in a comma
+    load: Callable[[str], Any] | None = None  # (first argument) -> config; of a preset or a YAML file if None
+    all_cores: bool = False  # each core of a CPU as a device of its own: for what is sampled step by step
+
+    @property
+    def keeps_a_run(self) -> bool:
+        """Whether there is a run directory, and with it --resume."""
+        return issubclass(self.output or object, ToDirectory)
+
+    @property
+    def names(self) -> list[str]:
+        """First arguments that are known."""
+        return list(self.config) if isinstance(self.config, Mapping) else configs.presets(self.presets)
+
+    @property
+    def needed(self) -> str:
+        """What the first argument has to be."""
+        file = "" if isinstance(self.config, Mapping) else ", or a YAML file,"
+        return f"{self.choice} one of {', '.join(self.names)}{file} is needed".strip()
+
+    def kind(self, first: str) -> type:
+        """The config of a first argument.
+
+        Raises:
+          ConfigError: if there is none.
+        """
+        if not isinstance(self.config, Mapping):
+            return self.config
+        if first not in self.config:
+            raise configs.ConfigError(f"{self.first}: got {first!r}; {configs.one_of(first, self.names)}")
+        return self.config[first]
+
+    def default(self, first: str) -> Any:
+        """The config that a first argument stands for.
+
+        Raises:
+          ConfigError: if it stands for none.
+        """
+        if self.load:
+            return self.load(first)
+        return configs.load(self.kind(first), self.presets, first) if self.presets else self.kind(first)()
+
+    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> Any:
+        """The config with what the command line says instead, and what it says beside that."""
+        bases = (self.output, type(config)) if self.output else (type(config),)
+        options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
+        return configs.parse(options(**_fields(config)), arguments, named, description)
+
+    def main(self, arguments: Sequence[str]) -> int:
+        """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
+        stop_on_signals()
+        if self.all_cores:
+            use_all_cores()
+        kept = NOTHING
+
+        def say(message: str, status: int = 0) -> int:
+            print(f"{self.program}: {' '.join(message.split())}", file=sys.stderr)
+            return status
+
+        if "--version" in arguments:
+            found = versions()
+            print(f"marl-shaping {found['marl-shaping']}, jax {found['jax']}")
+            return 0
+        try:
+            try:
+                task = _begin(self, arguments, say)
+            except (ValueError, FileExistsError) as error:
+                return say(str(error), 2)
+            except OSError as error:
+                return say(f"out: cannot be written to: {_plain(error)}", 2)
+            kept = task.kept
+            self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
+        except KeyboardInterrupt:
+            return say(f"stopped; {kept}", 130)
+        except (NonFiniteFitness, ValueError) as error:
+            return say(str(error), 1)
+        except JaxRuntimeError as error:  # such as a device whose memory does not suffice
+            return say(str(error).strip().split("\n")[0], 1)
+        except OSError as error:
+            return say(f"{_plain(error)}; {kept}", 1)
+        return 0
+
+
+class _Task(NamedTuple):
+    """What is to be done, when all of it is known to fit."""
+
+    prepared: Any
+    target: Any
+    quiet: bool
+    kept: str  # what stays of it if it is stopped
+
+
+def _plain(error: OSError) -> str:
+    """An OSError as words, with the file if it is known."""
+    if not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
+def _fields(config: Any, cls: type | None = None) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(cls or config)}
+
+
+def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
+    """Nothing is written before all of it fits."""
+    program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
+    first, rest = "", list(arguments)
+    if command.first and rest and not rest[0].startswith("-"):
+        first = rest.pop(0)
+    if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
+        return _resume(command, first, rest, say)
+    if command.first and not first:
+        if rest and rest[0] in ("-h", "--help"):
+            several = isinstance(command.config, Mapping)  # the first of them is explained
+            about = f"{description}\n\n{'Experiments' if several else 'Presets'}: {', '.join(command.names)}\n"
+            named = command.names[0] if several else command.first.upper()
+            command.parse(command.kind(command.names[0])(), ["--help"], f"{program} {named}", about)
+        got = f"got {rest[0]!r} first" if rest else "none given"
+        raise configs.ConfigError(f"{command.first}: {got}; {command.needed}")
+    named, default = f"{program} {first}".strip(), command.default(first)
+    options = command.parse(default, rest, named, description)
+    config = type(default)(**_fields(options, type(default)))
+    given = [argument[2:].split("=")[0].replace("-", "_") for argument in rest if argument.startswith("--")]
+    for field, reason in getattr(config, "without_effect", {}).items():
+        for one in given:
+            if one == field or one.startswith(f"{field}."):
+                raise configs.ConfigError(f"{one}: has no effect {reason}")
+    prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
+    if command.keeps_a_run:
+        text = f"# {' '.join(named.split())}\n{configs.to_text(config)}"
+        run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
+        return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
+    if command.output is ToFile:
+        path = Path(options.out or name)
+        if path.exists():
+            raise configs.ConfigError(f"out: {path} already exists; another name is needed")
+        if not path.parent.is_dir():
+            raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")
+        return _Task(prepared, path, options.quiet, NOTHING)
+    if command.output is Quiet:
+        return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
+    return _Task(prepared, None, False, NOTHING)
+
+
+def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
+    """The config is in the directory; a first argument is only held against the one with which the run was begun."""
+    program, named = command.program, f"{command.program} {first}".strip()
+    options = configs.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
+    path, got = Path(options.resume), f"--resume: got {options.resume!r}"
+    if not (path / "config.yaml").is_file():
+        raise configs.ConfigError(f"{got}; the directory of a run (with config.yaml) is needed")
+    began = _began(path)
+    if began and not f"{began} ".startswith(f"{program} "):
+        raise configs.ConfigError(f"{got}, a run of {began}; one of {program} is needed")
+    several = isinstance(command.config, Mapping)
+    if first and began != " ".join(named.split()) and (began or not several):
+        needed = f"{path} was begun as {began}" if began else "none is needed with --resume, the directory has it"
+        raise configs.ConfigError(f"{command.first}: got {first!r}; {needed}")
+    config: Any = configs.from_file(command.kind(began.removeprefix(program).strip() or first), path / "config.yaml")
+    prepared = command.prepare(config)
+    return _Task(prepared, RunDirectory(path, say), options.quiet, f"go on with {program} --resume {path}")
+
+
+def _began(path: Path) -> str:
+    """The command and the first argument with which a run was begun; empty where its config does not say."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        line = (path / "config.yaml").read_text().partition("\n")[0]
+        return line.removeprefix("# ") if line.startswith("# python -m ") else ""
+    return ""
+
+
+def _open(command: Command, out: str, name: str, cls: type, text: str, say: Callable[[str], int]) -> RunDirectory:
+    """A new directory, or the one of an earlier run where the command adds to it."""
+    if out and command.output is ToTable and (Path(out) / "config.yaml").is_file():
+        configs.from_file(cls, Path(out) / "config.yaml")  # of another command it would not fit
+        run = RunDirectory(Path(out), say)
+        run.write("config.yaml", text)
+        return run
+    if out:
+        return RunDirectory.create(Path(out), text, say)
+    for number in itertools.count(1):
+        path = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            return RunDirectory.create(path, text, say)
+    raise AssertionError("there is always a free name")
+
+
+def leave(status: int) -> NoReturn:
+    """Ends this process with a status.
+
+    An interrupt that passes through the execution of a string, as where a dataclass is made, has Python kill itself by
+    SIGINT in the end, even though it was handled: so a process that was stopped leaves at once.
+    """
+    if status == 130:
+        with contextlib.suppress(OSError):  # a stream that nobody reads any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)

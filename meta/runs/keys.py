@@ -1,0 +1,24 @@
+"""The branches of a key that its owner never draws from, by name.
+
+`learn`, `evolve` and `iterate` split the key that they are given, or fold small numbers into it. What is drawn beside
+them, from the same key, is drawn from one of these: `jax.random.fold_in(key, keys.EVALUATION)`. Two that are the same
+number belong to keys of different kinds.
+"""
+
+import jax
+
+EVALUATION = 2**32 - 1  # of a run's key: fresh trials, episodes, victims
+FILM = 2**32 - 2  # of a run's key: the trial that is shown
+ANALYSIS = 2**32 - 3  # of a run's key: trials of a trained shaper, to be analysed
+MEETING = 2**32 - 2  # of the key of a pair in self-play: whether naive learners are met
+NOISE = 2**32 - 2  # of the key of a bound's initial states: where the ascents begin
+SEAT = 2**32 - 1  # of a player's key: its own in every step, where one of several sits
+SPEAKER = 2**32 - 1  # of a victim's key: the random message that it hears
+LATER = 2**32 - 2  # of an attack's key: its second evolution, after the warm-up
+ALLY = 2**32 - 3  # of an attack's key: an ally that is evolved before a puppeteer
+CHOICE = 2**32 - 4  # of an attack's key: the victims by which parameters are chosen
+
+
+def of_seeds(seed: int, seeds: int) -> jax.Array:
+    """The keys `[seeds]` of independent runs, with the seeds seed, seed + 1, ..."""
+    return jax.numpy.stack([jax.random.key(seed + i) for i in range(seeds)])

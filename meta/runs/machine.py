@@ -1,0 +1,26 @@
+"""What a result may depend on: versions and devices."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+import jax
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result may depend on."""
+    names = ("marl-shaping", "jax", "jaxlib", "evosax", "optax", "flax", "numpy")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+            found[name] = "not installed"
+    return found
+
+
+def devices() -> list[str]:
+    """The devices of this process, such as `2 x cpu`."""
+    kinds = [device.device_kind for device in jax.local_devices()]
+    return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]

@@ -1,0 +1,21 @@
+"""Means with their standard errors: as data, and as words."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def mean_and_error(values: np.ndarray) -> dict[str, float | None]:
+    """None stands for what is not finite, where a learner's numbers have run away: JSON has no other word for it."""
+    found = {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / len(values) ** 0.5)}
+    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+
+
+def with_error(value: dict[str, float | None], digits: int = 3) -> str:
+    """A mean with its standard error, to so many digits or to one of the error."""
+    if value["mean"] is None or value["standard_error"] is None:
+        return "not finite"
+    digits = max(digits, -math.floor(math.log10(value["standard_error"] or 1)))
+    return f"{value['mean']:.{digits}f} ± {value['standard_error']:.{digits}f}"

@@ -1,0 +1,84 @@
+"""Named arrays in a file, with what is known about them: safetensors, which holds data and never code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+
+def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
+    """Writes arrays, and metadata of anything that JSON can hold.
+
+    Raises:
+      FileExistsError: if there is a file already.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    contents = to_bytes(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+        {name: json.dumps(value) for name, value in metadata.items()},
+    )
+    with path.open("xb") as file:
+        file.write(contents)
+
+
+def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
+    """Writes the leaves of a tree by their names; the file appears whole or not at all, in place of an older one."""
+    scratch = path.with_name(f".{path.name}")
+    scratch.unlink(missing_ok=True)
+    save(scratch, {name: np.asarray(leaf) for name, leaf in named(tree).items()}, metadata)
+    scratch.replace(path)
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """The leaves by their paths, such as `w1`; `parameters` where there is one array and nothing around it."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator=".") or "parameters": leaf for path, leaf in leaves}
+
+
+def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the metadata of a file that `save` wrote.
+
+    Raises:
+      ValueError: if there is no such file, or if it is damaged or none of ours; one line that names it.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"file: got {str(path)!r}; it cannot be read ({' '.join(str(error).split())})") from None
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"file: got {str(path)!r}; {name} holds numbers that are not finite")
+    return arrays, metadata
+
+
+def same_shapes(arrays: Arrays, shapes: dict[str, tuple[int, ...]], file: str = "") -> None:
+    """Checks the names and shapes of arrays.
+
+    Raises:
+      ValueError: if they are others.
+    """
+    found = {name: array.shape for name, array in arrays.items()}
+    if found != shapes:
+        raise ValueError(f"file: got {file!r}, with arrays of shape {found}; {shapes} is needed")
+
+
+def as_tree(arrays: Arrays, like: Any, file: str, leading: tuple[int, ...] = ()) -> Any:
+    """What `replace` wrote, as a tree again: like one of arrays or their shapes, with further axes in front.
+
+    Raises:
+      ValueError: if the names or shapes are others.
+    """
+    shapes = {name: (*leading, *leaf.shape) for name, leaf in named(like).items()}
+    same_shapes(arrays, shapes, file)
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in shapes])

@@ -1,0 +1,167 @@
+"""What every game of the suite promises, whichever it is; one compilation each."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import games
+from games import registry
+from games.core.rollout import rollout
+from games.toolbox.drawing import pictures
+
+NAMES = [*registry.ours(), "CartPole-v1", "Pendulum-v1"]
+STEPS, GAMES = 6, 2
+KEYS = jax.random.split(jax.random.key(0), GAMES)
+play = jax.jit(lambda game, keys: jax.vmap(lambda key: rollout(key, game, STEPS))(keys))
+
+
+def make(name, limit):
+    return games.make(name, **{"max_steps_in_episode" if "-v" in name else "episode_length": limit})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_game_keeps_the_promises_of_the_suite(name):
+    game = make(name, 100)
+    played = play(game, KEYS)
+    compiled = play._cache_size()
+
+    everybody = {*game.agents}
+    assert len(everybody) == game.num_agents
+    assert {*played.rewards} == {*played.actions} == {*played.observations} == everybody
+    assert {*played.dones} == everybody | {"__all__"}
+    assert "truncated" in played.infos
+    for values in played.infos.values():
+        assert values.shape == (GAMES, STEPS, game.num_agents)
+    for agent in game.agents:
+        seen, act = (space(agent).to_gymnasium() for space in (game.observation_space, game.action_space))
+        assert (seen.shape, act.shape) == (game.observation_space(agent).shape, game.action_space(agent).shape)
+        for values, space in ((played.observations[agent], seen), (played.actions[agent], act)):
+            assert values.dtype == space.dtype or space.dtype == np.int64
+            for value in np.asarray(values).reshape(-1, *space.shape):
+                assert space.contains(value.astype(space.dtype))
+        rewards = np.asarray(played.rewards[agent])
+        assert rewards.shape == (GAMES, STEPS)
+        assert rewards.dtype == np.float32
+        assert np.isfinite(rewards).all()
+        # What is possible is one of the actions, and something always is.
+        available = game.get_avail_actions(jax.tree.map(lambda x: x[0], played.first))[agent]
+        assert available.shape == ((act.n,) if hasattr(act, "n") else act.shape)
+        assert available.any()
+
+    # A shorter time limit is another number in the same program: the game is cut off, and begins anew.
+    short = play(make(name, 3), KEYS)
+    assert play._cache_size() == compiled
+    done, cut = np.asarray(short.dones["__all__"]), np.asarray(short.infos["truncated"])
+    assert (cut == cut[..., :1]).all()
+    assert (cut[..., 0] <= done).all()
+    steps = np.zeros(GAMES, int)
+    for t in range(STEPS):
+        steps += 1
+        np.testing.assert_array_equal(cut[:, t, 0] | (done[:, t] & (steps <= 3)), done[:, t])
+        np.testing.assert_array_equal(steps >= 3, done[:, t] & (steps == 3))
+        steps[done[:, t]] = 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_game_has_pictures(name):
+    game = make(name, 100)
+    one = jax.tree.map(lambda x: x[0], play(game, KEYS))
+    frames = pictures(one.replace(game=game))
+    assert len(frames) == STEPS + 1
+    assert {(frame.dtype, frame.shape) for frame in frames} == {(np.dtype(np.uint8), frames[0].shape)}
+    assert frames[0].ndim == 3
+    assert frames[0].shape[2] == 3
+    assert any((frame != frames[0]).any() for frame in frames[1:])
+
+
+def test_a_game_is_a_pytree_of_its_parameters():
+    cournot = games.make("cournot")
+    state = cournot.reset(jax.random.key(0))[1]
+
+    def profit(game):
+        return game.step_env(jax.random.key(0), state, {"agent_0": 10.0, "agent_1": 20.0})[2]["agent_0"]
+
+    # Of ten units sold, each costs one for every unit of the marginal cost, and brings as much as the intercept rises.
+    slopes = jax.grad(profit, allow_int=True)(cournot)
+    assert (float(slopes.marginal_cost), float(slopes.intercept), float(slopes.slope)) == (-10, 10, -300)
+    shares = jax.vmap(lambda multiplier: games.make("public_goods", multiplier=multiplier).payoffs[0, 3])
+    np.testing.assert_allclose(shares(jax.numpy.array([1.0, 2.0])), [1.0, 2.0])
+    penalties = jax.vmap(lambda penalty: games.make("coin_game", penalty=penalty))(jax.numpy.array([-1.0, -3.0]))
+    np.testing.assert_array_equal(jax.tree.map(lambda x: -x, penalties).penalty, [1, 3])
+
+
+def test_a_rollout_plays_the_policy_that_it_is_given():
+    game = games.make("ipd", episode_length=4)
+    act = partial(lambda key, obs: {"agent_0": obs["agent_0"].argmax() % 2, "agent_1": 0})
+    played = rollout(jax.random.key(0), game, 6, act)
+    # The start is entry 0: action 0, after CC entry 1: action 1, after DC entry 3: action 1; then anew.
+    np.testing.assert_array_equal(played.actions["agent_0"], [0, 1, 1, 1, 0, 1])
+    np.testing.assert_array_equal(played.states.time, [1, 2, 3, 4, 1, 2])
+
+
+def test_an_animation_is_a_gif_that_repeats(tmp_path):
+    from PIL import Image
+
+    game = games.make("coin_game")
+    games.animate(rollout(jax.random.key(0), game, 5), tmp_path / "coins.gif")
+    with Image.open(tmp_path / "coins.gif") as gif:
+        assert (gif.format, gif.info["loop"], gif.size) == ("GIF", 0, (192, 192))
+        assert gif.n_frames > 1
+
+
+def test_names_are_ours_and_those_of_gymnax():
+    names = games.names()
+    assert len(set(names)) == len(names)
+    assert {"ipd", "coin_game", "harvest", "CartPole-v1", "Breakout-MinAtar"} <= {*names}
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("coin_gme", {}, "game: got 'coin_gme'; did you mean coin_game"),
+        ("nothing like it", {}, "game: got 'nothing like it'; one of ipd, imp"),
+        ("coin_game", {"grid_sise": 3}, "coin_game: unknown parameter grid_sise; did you mean grid_size"),
+        ("public_goods", {"multiplyer": 3}, "public_goods: unknown parameter multiplyer; did you mean multiplier"),
+        ("ipd", {"game": "chicken"}, "ipd: unknown parameter game"),
+        (3, {}, "game: got 3; one of ipd"),
+        ("CartPole-v1", {"max_steps": 3}, "CartPole-v1: unknown parameter max_steps"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(name, params, message):
+    with pytest.raises(ValueError, match=message):
+        games.make(name, **params)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("coin_game", {"stay": "yes"}, "stay: got 'yes'; one of True, False is needed"),
+        ("coin_game", {"num_coins": True}, "num_coins: got True; one of 1, 2 is needed"),
+        ("coin_game", {"reward": None}, "coin_game: reward: got None; a value such as 1.0 is needed"),
+        ("coin_game", {"grid_size": jax.numpy.array(3)}, "grid_size: got Array.*; a plain whole number"),
+        ("matrix_game", {"payoffs": "ipd"}, "payoffs: got 'ipd'"),
+        ("harvest", {"regrowth": np.array([0.0, 0.1])}, "regrowth: got"),
+        ("fishery", {"carrying_capacity": np.float32(1), "initial_stock": 3.0}, "initial_stock: got 3.0"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name, params, message):
+    with pytest.raises(ValueError, match=message):
+        games.make(name, **params)
+
+
+def test_a_batch_is_not_animated():
+    played = jax.vmap(lambda key: rollout(key, games.make("ipd"), 2))(KEYS)
+    with pytest.raises(ValueError, match=r"rollout: got a batch of shape \(2, 2\)"):
+        games.animate(played, "never.gif")
+
+
+def test_a_game_of_your_own_is_known_by_its_name():
+    games.register("tiny_coin_game", games.CoinGame, "two by two", grid_size=2)
+    try:
+        assert games.make("tiny_coin_game").grid_size == 2
+        assert games.make("tiny_coin_game", grid_size=4).grid_size == 4
+        assert "tiny_coin_game" in games.names()
+    finally:
+        del registry._ENTRIES["tiny_coin_game"]

@@ -1,0 +1,194 @@
+"""Cheap talk changes what is seen, at its end, and nothing else, whatever is said."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import games
+from games.core.game import Game
+from games.core.spaces import Box
+from games.wrappers.cheap_talk import CheapTalk
+from marl.blocks.networks import feed_forward
+from marl.core.learn import learn
+from marl.learners.sampled.ppo import ppo
+
+KEY = jax.random.key(0)
+STEPS = 26
+CARTPOLE = games.make("CartPole-v1", max_steps_in_episode=12)
+REACHER = games.make("reacher", episode_length=12)
+BREAKOUT = games.make("Breakout-MinAtar")
+
+
+def say_linear(parameters, obs):
+    return parameters[:, :-1] @ jnp.resize(obs, 4) + parameters[:, -1]
+
+
+def say_wildly(parameters, obs):
+    """Jumps, infinities and numbers that are none."""
+    return jnp.tan(1e3 * say_linear(parameters, obs)) / jnp.round(parameters[:, 0])
+
+
+@partial(jax.jit, static_argnames="speak")
+def play(game, parameters, key, speak=None):
+    """The same keys and actions in the bare game, without `speak`, and with somebody talking."""
+    game = game if speak is None else CheapTalk(game, parameters, speak)
+    observations, state = game.reset(key)
+
+    def step(carry, key):
+        action_key, step_key = jax.random.split(key)
+        after, state, rewards, dones, infos = game.step(
+            step_key, carry[1], {"agent_0": game.action_space("agent_0").sample(action_key)}
+        )
+        return (after, state), (after["agent_0"], state, rewards, dones, infos)
+
+    kept = jax.lax.scan(step, (observations, state), jax.random.split(key, STEPS))[1]
+    return observations["agent_0"], *kept
+
+
+@pytest.mark.parametrize("speak", [say_linear, say_wildly])
+@pytest.mark.parametrize("game", [CARTPOLE, REACHER], ids=lambda game: game.name)
+@settings(max_examples=10, deadline=None)
+@given(parameters=arrays(np.float32, (2, 5), elements=st.floats(width=32)), seed=st.integers(0, 1000))
+def test_the_game_is_the_bare_game_bit_for_bit_whatever_is_said(game, speak, parameters, seed):
+    key = jax.random.key(seed)
+    first, seen, *bare = play(game, parameters, key)
+    first_heard, heard, *told = play(game, parameters, key, speak=speak)
+    assert bare[2]["__all__"].any()  # so beginnings after an end are compared too
+    np.testing.assert_array_equal(first_heard[:-2], first)
+    np.testing.assert_array_equal(heard[:, :-2], seen)
+    jax.tree.map(np.testing.assert_array_equal, told, bare)
+
+
+@jax.jit
+def arrive(parameters, key, state):
+    talk = CheapTalk(CARTPOLE, parameters, say_wildly)
+    after, state, _, dones, _ = talk.step_env(key, state, {"agent_0": 1})
+    return after["agent_0"], talk.auto_reset(key, after, state, dones, state)[0]["agent_0"]
+
+
+@settings(max_examples=10, deadline=None)
+@given(arrays(np.float32, (2, 5), elements=st.floats(width=32)), st.integers(0, 1000), st.integers(0, 400))
+def test_the_same_sight_is_told_the_same_whatever_the_time_and_the_key(parameters, seed, time):
+    state = CARTPOLE.reset(KEY)[1]
+    heard, again = arrive(parameters, KEY, state)
+    later, later_again = arrive(parameters, jax.random.key(seed), state.replace(time=jnp.int32(time)))
+    np.testing.assert_array_equal(heard, later)
+    np.testing.assert_array_equal(again, later_again)
+
+
+def test_the_message_is_what_is_said_of_the_sight_at_hand():
+    parameters = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
+    first, heard, _, _, dones, _ = play(CARTPOLE, parameters, KEY, speak=say_linear)
+    assert dones["__all__"].any()
+    seen = np.array([first, *heard], float)
+    np.testing.assert_allclose(seen[:, 4:], seen[:, :4] @ parameters[:, :4].T + parameters[:, 4], atol=1e-6)
+
+
+def test_of_an_image_the_message_is_the_last_channels():
+    talk = CheapTalk(BREAKOUT, jnp.array([0.5, -2.0]), lambda words, obs: words, planes=True)
+    step = jax.jit(lambda game, key, state: game.step(key, state, {"agent_0": 1}))
+    observations, state = talk.reset(KEY)
+    seen, bare = BREAKOUT.reset(KEY)
+    for i in range(4):
+        image = observations["agent_0"]
+        assert image.shape == talk.observation_space("agent_0").shape == (10, 10, 6)
+        np.testing.assert_array_equal(image[..., :4], seen["agent_0"])
+        np.testing.assert_array_equal(image[..., 4:], np.broadcast_to([0.5, -2.0], (10, 10, 2)))
+        jax.tree.map(np.testing.assert_array_equal, state, bare)
+        observations, state, *_ = step(talk, jax.random.key(i), state)
+        seen, bare, *_ = step(BREAKOUT, jax.random.key(i), bare)
+
+
+def test_without_planes_an_image_becomes_a_vector():
+    talk = CheapTalk(BREAKOUT, jnp.zeros(3), lambda words, obs: words + obs.sum(), message_size=3)
+    heard, seen = (game.reset(KEY)[0]["agent_0"] for game in (talk, BREAKOUT))
+    np.testing.assert_array_equal(heard, [*np.ravel(seen), *[np.sum(seen)] * 3])
+    assert talk.observation_space("agent_0").shape == (403,)
+
+
+def test_spaces_are_the_bare_game_s_and_of_any_message():
+    talk = CheapTalk(CARTPOLE, jnp.zeros(2), lambda words, obs: words)
+    space, bare = talk.observation_space("agent_0"), CARTPOLE.observation_space("agent_0")
+    np.testing.assert_array_equal(space.high, [*bare.high, np.inf, np.inf])
+    np.testing.assert_array_equal(space.low, [*bare.low, -np.inf, -np.inf])
+    assert talk.action_space("agent_0") == CARTPOLE.action_space("agent_0")
+    state = talk.reset(KEY)[1]
+    np.testing.assert_array_equal(talk.render(state), CARTPOLE.render(state))
+
+
+class Padded(Game):
+    """CartPole with zeros after what is seen, written without the wrapper."""
+
+    num_agents = 1
+
+    def __init__(self, zeros=()):
+        self.zeros = zeros
+
+    def reset(self, key):
+        return self._pad(*CARTPOLE.reset(key))
+
+    def step_env(self, key, state, actions):
+        observations, *rest = CARTPOLE.step_env(key, state, actions)
+        return *self._pad(observations), *rest
+
+    def auto_reset(self, key, observations, state, dones, reset_state=None):
+        return self._pad(*CARTPOLE.auto_reset(key, {"agent_0": observations["agent_0"][:4]}, state, dones))
+
+    def _pad(self, observations, *rest):
+        return {"agent_0": jnp.concatenate([observations["agent_0"], self.zeros])}, *rest
+
+    def observation_space(self, agent):
+        return Box(-np.inf, np.inf, (6,))
+
+    def action_space(self, agent):
+        return CARTPOLE.action_space(agent)
+
+
+def test_silence_gives_the_learning_curve_of_zeros_in_its_place():
+    @partial(jax.jit, static_argnames="silent")
+    def curve(
+        key, zeros, silent
+    ):  # the zeros are an argument, lest a compiler knows them in one program and not in both
+        game = CheapTalk(CARTPOLE, zeros, lambda words, obs: words) if silent else Padded(zeros)
+        learner = ppo(
+            game,
+            network=feed_forward((6,), 2, hidden=(8,), shared=True),
+            epochs=2,
+            minibatches=1,
+            learning_rate=0.01,
+            normalize_observations=True,
+        )
+        history = learn(key, game, [learner], num_updates=3, steps_per_update=24, num_envs=2)
+        return history.returns, history.metrics, history.states[0].params
+
+    silent, padded = (curve(KEY, jnp.zeros(2), silent) for silent in (True, False))
+    assert np.isfinite(silent[0][0]).all()
+    jax.tree.map(np.testing.assert_array_equal, silent, padded)
+
+
+class Parts(Padded):
+    """What is seen comes in parts."""
+
+    def _pad(self, observations, *rest):
+        return {"agent_0": {"position": observations["agent_0"][:2], "angle": observations["agent_0"][2:]}}, *rest
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "message"),
+    [
+        (Parts(), {}, r"^game: Parts has observations with several parts; an array is needed$"),
+        (CARTPOLE, {"message_size": 0}, r"^message_size: got 0; a whole number of at least 1 is needed$"),
+        (CARTPOLE, {"message_size": 1.5}, r"^message_size: got 1.5; a plain whole number is needed"),
+        (games.make("ipd"), {}, r"^game: got .* of 2 players; a game of one is needed$"),
+        (CARTPOLE, {"planes": True}, r"^planes: CartPole-v1 has observations \(4,\); images .* are needed$"),
+    ],
+)
+def test_what_nobody_can_talk_about_is_refused(game, settings, message):
+    with pytest.raises(ValueError, match=message):
+        CheapTalk(game, jnp.zeros(2), lambda words, obs: words, **settings)

@@ -1,0 +1,72 @@
+"""Distributions against their definitions in float64, and against the frequencies of what is drawn."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import Box, Discrete, MultiDiscrete
+from marl.blocks.distributions import categorical, diagonal_normal, distribution
+
+DRAWS = 100_000
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def test_a_categorical_is_the_softmax_of_its_logits():
+    logits = np.array([[0.0, 1.0, -2.0], [3.0, 3.0, 3.0], [80.0, -80.0, 0.0]])
+    p = softmax(logits)
+    one = categorical(3)
+    for action in range(3):
+        expected = logits[:, action] - np.log(np.exp(logits - 80).sum(-1)) - 80
+        np.testing.assert_allclose(one.log_prob(jnp.float32(logits), jnp.full(3, action)), expected, atol=1e-5)
+    expected = -(p * np.log(np.maximum(p, 1e-300))).sum(-1)
+    np.testing.assert_allclose(one.entropy(jnp.float32(logits)), expected, atol=1e-5)
+    assert float(one.entropy(jnp.zeros(4))) == pytest.approx(np.log(4))
+    np.testing.assert_array_equal(one.mode(jnp.float32(logits)), [1, 0, 0])
+
+
+def test_actions_are_drawn_with_their_probabilities():
+    logits = jnp.array([0.5, -1.0, 2.0, 0.0])
+    p = softmax(np.asarray(logits, np.float64))
+    actions = categorical(4).sample(jax.random.key(0), jnp.broadcast_to(logits, (DRAWS, 4)))
+    counts = np.bincount(actions, minlength=4)
+    # Pearson's statistic, with three degrees of freedom: above 16.3 in one of a thousand such tests.
+    assert ((counts - DRAWS * p) ** 2 / (DRAWS * p)).sum() < 16.3
+    certain = categorical(3).sample(jax.random.key(1), jnp.tile(jnp.array([-1e9, 0.0, -1e9]), (1000, 1)))
+    np.testing.assert_array_equal(certain, 1)
+
+
+def test_a_normal_has_the_density_and_the_entropy_of_its_formula():
+    mean, log_scale = np.array([[0.3, -1.0], [2.0, 0.0]]), np.array([0.5, -0.7])
+    actions = np.array([[0.0, -1.2], [5.0, 0.1]])
+    outputs = jnp.float32(np.concatenate([mean, np.broadcast_to(log_scale, (2, 2))], -1))
+    scale = np.exp(log_scale)
+    density = np.exp(-0.5 * ((actions - mean) / scale) ** 2) / (scale * np.sqrt(2 * np.pi))
+    one = diagonal_normal((2,))
+    assert (one.num_outputs, one.num_scales) == (2, 2)
+    np.testing.assert_allclose(one.log_prob(outputs, jnp.float32(actions)), np.log(density).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(one.entropy(outputs), (np.log(scale) + 0.5 + 0.5 * np.log(2 * np.pi)).sum(), rtol=1e-5)
+    np.testing.assert_array_equal(one.mode(outputs), outputs[:, :2])
+
+
+def test_normal_actions_have_the_shape_of_the_space_and_its_moments():
+    mean, log_scale = jnp.arange(6.0) - 2, jnp.linspace(-1, 1, 6)
+    outputs = jnp.broadcast_to(jnp.concatenate([mean, log_scale]), (DRAWS, 12))
+    actions = np.asarray(diagonal_normal((2, 3)).sample(jax.random.key(2), outputs))
+    assert actions.shape == (DRAWS, 2, 3)
+    drawn, scale = actions.reshape(DRAWS, 6), np.exp(log_scale)
+    assert (abs(drawn.mean(0) - mean) < 4.5 * scale / DRAWS**0.5).all()
+    assert (abs(drawn.std(0) / scale - 1) < 4.5 / (2 * DRAWS) ** 0.5).all()
+    assert abs(np.corrcoef(drawn.T) - np.eye(6)).max() < 4.5 / DRAWS**0.5
+
+
+def test_what_neither_fits_is_refused():
+    assert distribution(Discrete(5)).num_outputs == 5
+    assert distribution(Box(-1.0, 1.0, (2, 3))).num_outputs == 6
+    for space in (MultiDiscrete((2, 2)), Box(0, 3, (2,), jnp.int32)):
+        with pytest.raises(ValueError, match=r"action space: got .*; Discrete or a Box of floats is needed"):
+            distribution(space)

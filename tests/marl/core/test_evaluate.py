@@ -1,0 +1,58 @@
+"""Evaluation: whole fresh episodes, played as well as the learner can."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import make
+from marl import Learner
+from marl.core.evaluate import evaluate
+from marl.core.learn import keep_state
+
+SHORT = make("CartPole-v1", max_steps_in_episode=5)  # nobody falls within five steps
+LONG = make("CartPole-v1", max_steps_in_episode=40)
+
+
+def push_right(key, policy, memory, obs):
+    return jnp.ones(len(obs), jnp.int32), memory, ()
+
+
+def balance(policy, memory, obs):
+    """Stands for hundreds of steps; with a memory of anything it pushes to the right."""
+    return jnp.where(memory > 0, 1, obs[:, 2] + obs[:, 3] > 0).astype(jnp.int32), memory
+
+
+BLIND = Learner(lambda key: (), push_right, keep_state)
+BALANCED = BLIND._replace(begin=lambda policy, num_envs: jnp.full(num_envs, policy), exploit=balance)
+
+
+def returns(game, learner, state, **settings):
+    return evaluate(jax.random.key(0), game, learner, state, **settings)
+
+
+@pytest.mark.parametrize(("num_steps", "expected"), [(3, 3.0), (5, 5.0), (12, 5.0)])
+def test_an_episode_counts_once_and_as_far_as_it_goes(num_steps, expected):
+    np.testing.assert_array_equal(returns(SHORT, BLIND, (), num_episodes=3, num_steps=num_steps), expected)
+
+
+def test_it_exploits_where_it_can():
+    standing = returns(LONG, BALANCED, 0.0, num_episodes=8, num_steps=60, num_envs=4)
+    falling = returns(LONG, BLIND, (), num_episodes=8, num_steps=60)
+    assert standing.shape == falling.shape == (8,)
+    np.testing.assert_array_equal(standing, 40)
+    assert falling.max() <= 11
+    assert len(set(falling.tolist())) > 1  # the episodes begin apart
+
+
+def test_an_episode_begins_with_the_memory_that_the_policy_gives():
+    settings = {"num_episodes": 4, "num_steps": 40, "num_envs": 4}
+    np.testing.assert_array_equal(returns(LONG, BALANCED, 0.0, **settings), 40)
+    assert returns(LONG, BALANCED, 1.0, **settings).max() <= 11
+
+
+def test_it_is_of_one_player_and_of_whole_batches():
+    with pytest.raises(ValueError, match="evaluation: got 2 players"):
+        returns(make("ipd", episode_length=2), BLIND, (), num_episodes=2, num_steps=2)
+    with pytest.raises(ValueError, match="5 episodes in 2 environments"):
+        returns(SHORT, BLIND, (), num_episodes=5, num_steps=2, num_envs=2)

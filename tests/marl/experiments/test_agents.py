@@ -1,0 +1,166 @@
+"""Agents: what a file keeps, and one seat for anybody."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import InfinitelyRepeated, matrix_games
+from games.registry import make_game
+from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
+from marl.experiments.shaping.config import ShapingConfig
+from marl.learners.exact.seat import seat
+from marl.shapers.trial import play
+from meta import scalarize
+from meta.runs import tensors
+
+GAME = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
+PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])
+
+
+def trained(config):
+    """Parameters as at the start of a training."""
+    init = config.make_shaper().init
+    return init(jax.random.key(3)) if config.seeds == 1 else jax.vmap(init)(jax.random.split(jax.random.key(3), 2))
+
+
+@pytest.mark.parametrize("shaper", ["mfos", "good_shepherd", "shaper"])
+def test_a_saved_agent_plays_as_before(tmp_path, shaper):
+    config = ShapingConfig(shaper=shaper, hidden_units=4)
+    parameters = trained(config)
+    save_agent(tmp_path / AGENT_FILE, config, parameters)
+    save_agent(tmp_path / AGENT_FILE, config, parameters)  # an older file gives way
+    agent = load_agent(tmp_path)
+    assert agent.config == config
+    jax.tree.map(np.testing.assert_array_equal, agent.parameters, parameters)
+    learners = [make(p) for make, p in ((agent.learner, agent.parameters), (config.make_shaper().learner, parameters))]
+    opponent = make_agent("all_c", GAME, 1).learner(())
+    payoffs = [play(jax.random.key(1), GAME, one, opponent, meta_steps=3).rewards for one in learners]
+    np.testing.assert_array_equal(*payoffs)
+    assert [file.name for file in tmp_path.iterdir()] == [AGENT_FILE]
+
+
+def test_of_several_seeds_each_is_drawn_half_of_the_time(tmp_path):
+    config = ShapingConfig(shaper="good_shepherd", seeds=2)
+    save_agent(tmp_path / "two.safetensors", config, jnp.stack([jnp.full(5, -1.0), jnp.full(5, 2.0)]))
+    agent = load_agent(tmp_path / "two.safetensors")
+
+    def second_action(key):
+        learner = agent.learner(agent.parameters)
+        policy = learner.policy(learner.init(key))
+        memory = learner.act(key, policy, learner.begin(policy, None), jnp.zeros(10))[1]  # the first is random
+        return learner.act(key, policy, memory, jnp.zeros(10))[0]
+
+    actions = jax.jit(jax.vmap(second_action))(jax.random.split(jax.random.key(0), 1000))
+    assert set(np.unique(actions)) == {-1.0, 2.0}
+    assert np.all(actions == actions[:, :1])
+    assert abs(np.mean(actions[:, 0] == 2.0) - 0.5) < 4 * 0.5 / 1000**0.5
+
+
+def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
+    config = ShapingConfig(hidden_units=4)
+    parameters = trained(config)
+    path = tmp_path / "agent.safetensors"
+    save_agent(path, config, parameters)
+    whole = path.read_bytes()
+    arrays, metadata = tensors.load(path)
+
+    def written(**changes):
+        path.unlink()
+        tensors.save(path, arrays | changes.pop("arrays", {}), metadata | changes)
+
+    def cut():
+        path.write_bytes(whole[:-20])
+
+    for damage, words in (
+        (cut, "cannot be read"),
+        (partial(written, arrays={"w1": arrays["w1"][:3]}), "shape"),
+        (partial(written, arrays={"b1": np.full(4, np.nan, np.float32)}), "not finite"),
+        (partial(written, method="mmaml"), "trained shaper"),
+        (partial(written, config={"shaper": "nobody"}), "nobody"),
+        (path.unlink, "is needed"),
+    ):
+        damage()
+        with pytest.raises(ValueError, match=words) as raised:
+            load_agent(path)
+        assert "\n" not in str(raised.value)
+
+
+def test_an_agent_of_another_game_or_seat_is_refused(tmp_path):
+    config = ShapingConfig(game="matching_pennies", shaper="good_shepherd")
+    save_agent(tmp_path / AGENT_FILE, config, jnp.zeros(5))
+    assert make_agent(str(tmp_path), PENNIES, 0).config == config
+    for game, player in ((PENNIES, 1), (GAME, 0)):
+        with pytest.raises(ValueError, match="another game"):
+            make_agent(str(tmp_path), game, player)
+
+
+def test_the_column_of_matching_pennies_is_the_row_of_the_game_with_both_payoffs_negated():
+    seen = as_row(PENNIES, 1).payoffs
+    assert (seen.row_payoffs, seen.column_payoffs) == ([-1.0, 1.0, 1.0, -1.0], [1.0, -1.0, -1.0, 1.0])
+    assert as_row(as_row(PENNIES, 1), 1).payoffs.row_payoffs == PENNIES.payoffs.row_payoffs
+
+
+def test_a_shaper_by_its_name_is_trained_against_whom_it_says_and_once_for_both_seats_of_a_symmetric_game():
+    first, second = (shaping_config("mfos:lola(learning_rate=0.5)", GAME, player, seed=2) for player in (0, 1))
+    assert first == second
+    assert (first.shaper, first.opponent, first.seed) == ("mfos", "lola(learning_rate=0.5)", 2)
+    assert shaping_config("shaper", PENNIES, 1) != shaping_config("shaper", PENNIES, 0)
+    assert shaping_config("naive", GAME, 0) is None
+
+
+@pytest.fixture(scope="module")
+def table():
+    """A few agents, and how a trial goes with two of them by number."""
+    config = ShapingConfig(hidden_units=4)
+    parameters = trained(config)
+    names = ["naive", "lookahead(learning_rate=0.5)", "tft", "naive(learning_rate=[0.5, 2]) + tft"]
+    seats = [
+        [make_agent(name, GAME, player).learner(()) for name in names] + [config.make_shaper().learner(parameters)]
+        for player in (0, 1)
+    ]
+
+    def by_number(key, row, column):
+        players = seat(seats[0], row, GAME), seat(seats[1], column, GAME)
+        return play(key, GAME, *players, meta_steps=4).rewards
+
+    return seats, jax.jit(jax.vmap(scalarize(by_number), (0, None, None)))
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (4, 1), (3, 4), (4, 2)])
+def test_whoever_is_chosen_goes_through_its_own_trial(table, pair):
+    seats, by_number = table
+    keys = jax.random.split(jax.random.key(5), 8)
+    found = by_number(keys, *map(jnp.int32, pair))
+    row, column = seats[0][pair[0]], seats[1][pair[1]]
+    expected = jax.jit(jax.vmap(lambda key: play(key, GAME, row, column, meta_steps=4).rewards))(keys)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_two_shapers_see_what_the_other_played_last():
+    def spy(learner):
+        def act(key, policy, memory, obs):
+            action, memory, _ = learner.act(key, policy, memory, obs)
+            return action, memory, (obs, action)
+
+        return learner._replace(act=act)
+
+    config = ShapingConfig(hidden_units=4)
+    one, two = (spy(config.make_shaper().learner(config.make_shaper().init(jax.random.key(i)))) for i in (0, 1))
+    history = play(jax.random.key(2), GAME, one, two, meta_steps=3, keep_trajectories=True)
+    for trajectory, other in (history.trajectories, history.trajectories[::-1]):
+        seen, own = (np.asarray(x)[:, 0] for x in trajectory.extras)
+        theirs = np.asarray(other.extras[1])[:, 0]
+        expected = jax.nn.sigmoid(np.concatenate([own, theirs], 1)[:-1])
+        np.testing.assert_allclose(seen[1:], expected, rtol=1e-6)
+
+
+def test_a_directory_of_an_agents_name_does_not_hide_the_agent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, game in (("zd", GAME), ("ppo", make_game("ipd"))):
+        (tmp_path / name).mkdir()
+        assert make_agent(name, game, 0).config is None
+    with pytest.raises(ValueError, match="an agent's file or the directory of its run is needed"):
+        make_agent("./zd", GAME, 0)

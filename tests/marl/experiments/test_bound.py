@@ -1,0 +1,104 @@
+"""The white-box bound: trials as `play` plays them, a gradient through all of them, and what the command says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import InfinitelyRepeated, prisoners_dilemma
+from marl.experiments.bound import STARTS, known_bound, play_sequence, white_box_bound
+from marl.learners.registry import make_learner
+from marl.shapers.exact import good_shepherd
+from marl.shapers.trial import play
+
+GAME = InfinitelyRepeated(prisoners_dilemma)
+STEPS = 6
+
+
+@pytest.mark.parametrize("opponent", ["naive", "lola"])
+def test_a_sequence_of_one_policy_is_the_trial_of_a_good_shepherd(opponent):
+    key, policy, learner = jax.random.key(3), jnp.array([1.0, 2.0, -1.0, 0.5, -2.0]), make_learner(opponent, GAME, 1)
+    history = jax.jit(lambda: play(key, GAME, good_shepherd().learner(policy), learner, meta_steps=STEPS))()
+    expected = [float(rewards[1:].mean()) for rewards in history.rewards]
+    found = jax.jit(lambda: play_sequence(key, GAME, learner, jnp.tile(policy, (STEPS, 1))))()
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_the_gradient_goes_through_the_opponents_learning():
+    with jax.enable_x64(True):
+        learner, key = make_learner("naive", GAME, 1), jax.random.key(0)
+        sequence = jax.random.normal(jax.random.key(1), (STEPS, 5), jnp.float64)
+        payoff = jax.jit(lambda sequence: play_sequence(key, GAME, learner, sequence)[0])
+        gradient = jax.jit(jax.grad(payoff))(sequence)
+        for step, entry in ((0, 0), (1, 2), (STEPS - 1, 4)):
+            nudge = jnp.zeros_like(sequence).at[step, entry].set(1e-4)
+            slope = (payoff(sequence + nudge) - payoff(sequence - nudge)) / 2e-4
+            assert float(gradient[step, entry]) == pytest.approx(float(slope), rel=1e-3, abs=1e-6)
+
+
+def test_the_ascent_keeps_the_best_of_every_state_and_reports_it():
+    learner, seen = make_learner("naive", GAME, 1), []
+    found = white_box_bound(
+        jax.random.key(0),
+        GAME,
+        learner,
+        meta_steps=STEPS,
+        num_states=3,
+        iterations=25,
+        report=lambda *report: seen.append(report),
+    )
+    assert found.policies.shape == (3, STEPS, 5)
+    assert found.by_start.shape == (len(STARTS), 3)
+    np.testing.assert_allclose(found.shaper_payoffs, found.by_start.max(0))
+    assert (np.diff(found.history) >= -1e-6).all()
+    assert found.history[-1] > found.history[0] + 0.1
+    assert seen[-1][0] == 25
+    keys = jax.random.split(jax.random.key(0), 3)
+    played = jax.vmap(lambda key, sequence: play_sequence(key, GAME, learner, sequence))(keys, found.policies)
+    np.testing.assert_allclose(played[0], found.shaper_payoffs, rtol=1e-4)
+    np.testing.assert_allclose(played[1], found.opponent_payoffs, rtol=1e-4)
+
+
+def test_a_player_that_does_not_learn_is_answered_best():
+    """Against somebody who always cooperates nothing is better than to defect: 0 a round, from every start."""
+    found = white_box_bound(
+        jax.random.key(0), GAME, make_learner("all_c", GAME, 1), meta_steps=2, num_states=2, iterations=200
+    )
+    np.testing.assert_allclose(found.by_start, 0.0, atol=0.01)
+
+
+def test_the_bounds_that_come_with_the_library_are_known_for_their_settings_only():
+    known = known_bound(GAME, "naive", 100)
+    # Two naive learners get -1.98; a prototype of the ascent got -0.35.
+    assert known.naive_return == pytest.approx(-1.984, abs=0.01)
+    assert -0.35 <= known.bound <= -0.2
+    assert 0 < known.bound_standard_error < 0.01
+    for opponent in ("tft", "naive(learning_rate=2)"):
+        assert known_bound(GAME, opponent, 100) is None
+    assert known_bound(GAME, "naive", 50) is None
+    assert known_bound(InfinitelyRepeated(prisoners_dilemma, 0.9), "naive", 100) is None
+    assert known_bound(GAME, "lola", 100).bound > -1.0  # LOLA can be exploited beyond cooperation
+
+
+def test_the_command_says_where_it_got_from_each_start(within, tmp_path):
+    arguments = ["ipd", "--meta-steps=6", "--num-states=3", "--iterations=25", "--naive-trials=8"]
+    result = within(*arguments, cwd=tmp_path, module="marl.bound")
+    assert result.returncode == 0, result.stderr
+    assert all(f"from {name.replace('_', ' ')}" in result.stdout for name in STARTS)
+    assert (tmp_path / "bound-prisoners_dilemma-naive.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--opponent=nobody", "opponent: got 'nobody'"),
+        ("--opponent=shaper", "opponent: got 'shaper'; a learner that is one policy is needed"),
+        ("--opponent=naive + q_learning", "no gradient comes through the learning of q_learning"),
+        ("--row-payoffs|nan|1|2|3", "row_payoffs: got [nan, 1.0, 2.0, 3.0]"),
+    ],
+)
+def test_bad_input_gets_one_line(argument, message, within, tmp_path):
+    result = within("ipd", *argument.split("|"), cwd=tmp_path, module="marl.bound")
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,197 @@
+"""The cross-play table: known head-to-head results, and what `python -m marl.crossplay` keeps."""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import shutil
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import InfinitelyRepeated, make, matrix_games
+from marl.core.learn import learn
+from marl.crossplay import main
+from marl.experiments.crossplay import COLUMNS
+from marl.experiments.entrants import split_agents
+from marl.experiments.shaping.agents import make_agent, pair_program
+from marl.experiments.shaping.pairs import Lengths, play_pair
+
+# Row's payoff with its standard error over 4096 pairs, by the public code of Lu et al. (2022).
+PUBLISHED = {("naive", "naive"): -1.983, ("naive", "lola"): -1.516, ("lola", "naive"): -1.309, ("lola", "lola"): -1.09}
+PUBLISHED_ERROR = 0.005
+THREE = ["ipd", "--agents", "naive,all_d,mfos:tft"]
+SMALL = [
+    "--evolution.population-size=8",
+    "--evolution.generations=4",
+    "--trials=2",
+    "--meta-steps=5",
+    "--hidden-units=4",
+    "--num-pairs=64",
+    "--num-sampled-pairs=32",
+]
+
+
+def head_to_head(game_name, names, trials):
+    """(mean, standard error) `[row, column, player]` each."""
+    game = InfinitelyRepeated(matrix_games[game_name])
+    seats = [[make_agent(name, game, player) for name in names] for player in (0, 1)]
+    program = pair_program(game, seats, meta_steps=100)
+    payoffs = np.empty((len(names), len(names), 2, trials))
+    for i, j in np.ndindex(len(names), len(names)):
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(1), len(names) * i + j), trials)
+        payoffs[i, j] = program([[()] * len(names)] * 2, keys, jnp.int32(i), jnp.int32(j))
+    return payoffs.mean(-1), payoffs.std(-1, ddof=1) / trials**0.5
+
+
+def test_naive_and_lola_get_what_was_measured_with_the_public_code():
+    names = ["naive", "lola"]
+    means, errors = head_to_head("prisoners_dilemma", names, 2048)
+    for (row, column), expected in PUBLISHED.items():
+        i, j = names.index(row), names.index(column)
+        for mean, error in ((means[i, j, 0], errors[i, j, 0]), (means[j, i, 1], errors[j, i, 1])):
+            assert abs(mean - expected) < 3 * math.hypot(error, PUBLISHED_ERROR), (row, column)
+
+
+def test_matching_pennies_is_antisymmetric():
+    means, errors = head_to_head("matching_pennies", ["naive", "lola"], 1024)
+    np.testing.assert_allclose(means[..., 0], -means[..., 1], atol=1e-4)  # a game of zero sum
+    both = np.hypot(errors[..., 0], errors[..., 0].T)
+    assert np.all(np.abs(means[..., 0] + means[..., 0].T) < 4 * both)
+
+
+def test_only_commas_outside_of_brackets_part_agents():
+    text = 'naive, zd(chi=2, phi=0.1),mfos:naive(learning_rate=[0.1, 3]) + tft , axelrod(name="a, b")'
+    assert split_agents(text) == [
+        "naive",
+        "zd(chi=2, phi=0.1)",
+        "mfos:naive(learning_rate=[0.1, 3]) + tft",
+        'axelrod(name="a, b")',
+    ]
+    named = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos
+        good_shepherd shaper all_c all_d tft wsls grim gtft random zd"""
+    assert set(split_agents("all")) == set(named.split())
+    for wrong in ("", " , ", "naive,naive"):
+        with pytest.raises(ValueError, match=r"^agents: got "):
+            split_agents(wrong)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The directory of a small table, and what was shown while it was played."""
+    folder, output = tmp_path_factory.mktemp("table"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
+        patch.chdir(folder)
+        assert main([*THREE, *SMALL, "--out", "run"]) == 0
+    return folder / "run", output.getvalue()
+
+
+def rows(path):
+    with (path / "crossplay.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_has_every_ordered_pair_and_says_what_it_is(finished):
+    path, shown = finished
+    table = rows(path)
+    names = ["naive", "all_d", "mfos:tft"]
+    assert list(table[0]) == COLUMNS
+    assert [(row["row"], row["column"]) for row in table] == [(a, b) for a in names for b in names]
+    assert all(row["num_pairs"] == "64" for row in table)
+    found = json.loads((path / "crossplay.json").read_text())
+    assert [f"{pair['row_return']}" for pair in found["pairs"]] == [row["row_return"] for row in table]
+    assert found["config"]["meta_steps"] == 5
+    assert (path / "figures" / "crossplay.png").read_bytes()[:4] == b"\x89PNG"
+    both_defect = table[4]
+    assert float(both_defect["row_return"]) == pytest.approx(-2, abs=1e-5)
+    assert float(both_defect["row_standard_error"]) == pytest.approx(0, abs=1e-6)
+    for words in ("-2.000 ± 0.000", "mfos:tft, row: training against tft", "mfos:tft, column: trained, cached", "±"):
+        assert words in shown
+
+
+def test_named_again_nothing_is_trained_or_played_twice(finished, within, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    before, pairs = rows(path), (path / "pairs.jsonl").read_text()
+    agents = {file.name: file.read_bytes() for file in (path / "agents").iterdir()}
+    again = within("--resume", "run", cwd=path.parent, module="marl.crossplay")
+    assert again.returncode == 0, again.stderr
+    assert "training" not in again.stdout.replace("another training", "")
+    assert "to play" not in again.stdout
+    assert rows(path) == before
+    agents_and_one_more = ("ipd", "--agents", "tft,naive,all_d,mfos:tft", *SMALL, "--out", "run")
+    more = within(*agents_and_one_more, cwd=path.parent, module="marl.crossplay")
+    assert more.returncode == 0, more.stderr
+    assert "7 of 16 pairs to play" in more.stdout
+    assert (path / "pairs.jsonl").read_text().startswith(pairs)
+    assert {file.name: file.read_bytes() for file in (path / "agents").iterdir()} == agents
+    assert [row for row in rows(path) if "tft" not in (row["row"], row["column"])] == before
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(finished, within, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    first, whole = rows(path), (path / "pairs.jsonl").read_text()
+    for file in ("crossplay.csv", "crossplay.json"):
+        (path / file).unlink()
+    kept = whole.splitlines(keepends=True)[:5]
+    (path / "pairs.jsonl").write_text("".join(kept)[:-5])  # the last line cut short
+    again = within("ipd", "--resume", "run", cwd=tmp_path, module="marl.crossplay")
+    assert again.returncode == 0, again.stderr
+    assert "training against" not in again.stdout
+    assert "5 of 9 pairs to play" in again.stdout
+    assert rows(path) == first
+    assert (path / "pairs.jsonl").read_text() == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ipd", "--agents", "naive,nobody"], "agents: got 'nobody'"),
+        (["chicken", "--agents", "tft"], "agents: tft: "),
+        (["ipd", "--agents", "./missing.safetensors"], "agents: got './missing.safetensors'"),
+        (["ipd", "--agents", "naive(,tft"], "agents: got 'naive(,tft'"),
+        (["ipd", "--agents", "tft,mfos:self_play"], "self_play trains two at once"),
+        (["ipd", "--agents", "naive(learning_rate=1,learning_rate=2),tft"], "name(setting=value), is needed"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, within, arguments, words):
+    result = within(*arguments, cwd=tmp_path, module="marl.crossplay")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert words in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
+    lengths = {"num_updates": 2, "steps_per_update": 4, "num_envs": 2}
+    options = ["--environment=ipd(episode_length=4)", "--episodes=2", "--episode-length=4", "--num-sampled-pairs=4"]
+    result = within("ipd", *options, "--agents=random,reinforce", "--out=run", cwd=tmp_path, module="marl.crossplay")
+    assert result.returncode == 0, result.stderr
+    cells = json.loads((tmp_path / "run" / "crossplay.json").read_text())["pairs"]
+    assert [(cell["row"], cell["column"]) for cell in cells] == [
+        (row, column) for row in ("random", "reinforce") for column in ("random", "reinforce")
+    ]
+    assert [cell["num_pairs"] for cell in cells] == [4] * 4
+    game = make("ipd", episode_length=4)
+    agents = [make_agent(name, game, seat, num_updates=2) for seat, name in enumerate(("random", "reinforce"))]
+    keys = jax.random.split(jax.random.key(0), 4)
+    found = play_pair(game, *agents, keys, Lengths(2, 4, 2))
+    players = [agent.learner(()) for agent in agents]
+    expected = jax.vmap(lambda key: jnp.stack(learn(key, game, players, **lengths).rewards).mean(1))(keys)
+    np.testing.assert_allclose(found, np.asarray(expected).T, rtol=1e-5)
+
+
+def test_what_only_the_other_kind_of_game_has_is_refused(within, tmp_path):
+    for arguments, words in (
+        (["--episodes=3"], "episodes: got 3, which has no effect in prisoners_dilemma, which is a formula"),
+        (["--environment=ipd", "--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
+        (["--environment=three_player_ipd"], "environment: three_player_ipd has 3 player(s); two are needed"),
+        (["--environment=ipd", "--agents=lola"], "agents: got 'lola'; did you mean lola_dice"),
+    ):
+        result = within("ipd", *arguments, cwd=tmp_path, module="marl.crossplay")
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+        assert words in result.stderr
+    assert not list(tmp_path.iterdir())

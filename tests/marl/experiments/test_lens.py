@@ -1,0 +1,112 @@
+"""What is measured and estimated in both kinds of game, by hand."""
+
+import dataclasses
+import io
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+import configs
+from marl.experiments.shaping import result, speed
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.exact_lens import ExactLens
+from marl.experiments.shaping.figures import share_of_occasions
+from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.played import ALONE, Played, analyse, pool
+from marl.experiments.shaping.sampled_lens import SampledLens, own_coin_share
+from marl.experiments.shaping.speed import Speed
+from meta import Evolution, Evolved
+
+SAMPLED = ShapingConfig(environment="ipd", opponent="random")
+
+
+def played(shaper, opponent, **counts):
+    return Played(np.array(shaper), np.array(opponent), {name: np.array(x) for name, x in counts.items()})
+
+
+def test_returns_are_means_over_fresh_trials_with_their_errors():
+    shaped = played([[-1.0, 0.0], [-0.5, -0.5], [0.0, 1.0]], [[-2.0, -2.0]] * 3)
+    naive = played([[-2.0, -2.0], [-1.0, -2.0], [-2.0, -1.0]], [[-1.0, -3.0]] * 3)
+    # Trials: -0.5, -0.5, 0.5 with variance 1/3; -2, -1.5, -1.5 with 1/12; their last episodes 0, -0.5, 1.
+    assert analyse(shaped)["shaper"] == pytest.approx({"mean": -1 / 6, "standard_error": 1 / 3})
+    assert analyse(naive)["shaper"] == pytest.approx({"mean": -5 / 3, "standard_error": 1 / 6})
+    assert analyse(shaped)["opponent"] == {"mean": -2.0, "standard_error": 0.0}
+    lens = make_lens(SAMPLED)
+    assert lens.analyse(shaped)["shaper_last_episode"]["mean"] == pytest.approx(1 / 6)
+    assert lens.find({"random": shaped, ALONE: naive})["gain_over_naive"]["mean"] == pytest.approx(1.5)
+
+
+def test_the_gain_is_of_trials_with_the_same_draws():
+    same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
+    gain = make_lens(SAMPLED).find({"random": same, ALONE: same})["gain_over_naive"]
+    assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
+
+
+def test_trainings_are_pooled_with_the_error_between_them():
+    def one(mean, error, policy):
+        return {"against": {"naive": [{"mean": mean, "standard_error": error}]}, "policy": policy}
+
+    found = pool([one(1.0, 0.1, [0.5]), one(3.0, 0.2, [0.7])])
+    assert found["against"]["naive"] == [{"mean": 2.0, "standard_error": pytest.approx(1.0)}]
+    assert found["policy"] == [0.5]  # the first one's, for a mean of policies is nobody's
+    assert pool([one(1.0, 0.1, [0.5])]) == one(1.0, 0.1, [0.5])
+    assert pool([one(1.0, 0.1, []), one(None, None, [])])["against"]["naive"][0]["mean"] is None
+
+
+def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_once(monkeypatch):
+    asked = []
+    trained = Evolved(*[None] * len(Evolved._fields))._replace(seconds_to_run=2.0, seconds_to_compile=7.0)
+    monkeypatch.setattr(SampledLens, "train", lambda lens, keys: asked.append(lens) or trained)
+    evolution = Evolution(population_size=100, generations=9, chunk_size=5)
+    config = dataclasses.replace(
+        SAMPLED, episodes=70_000, episode_length=4, num_envs=12, trials=1, evolution=evolution, seeds=3
+    )
+    found = speed.measure(config)
+    (short,) = asked
+    members = 5 * len(jax.local_devices())
+    assert short.config.evolution.population_size == members + members % 2  # candidates come in pairs
+    steps = short.config.trials_per_generation * short.steps
+    assert 2.5e6 <= steps < 2.5e6 + short.config.evolution.population_size * 4 * 12  # an episode more at most
+    assert (found.steps_per_second, found.seconds_to_compile) == (3 * steps / 2.0, 7.0)
+
+
+def test_what_is_done_takes_no_more_time():
+    config = ShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
+    pace = Speed(1000.0, 7.0)
+    rest = 4096 * 100 / 1000 + 2 * 7 + ExactLens.seconds_to_draw  # the evaluation, and two programs
+    assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
+    assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
+    lola = dataclasses.replace(config, opponent="lola")
+    assert pace.seconds(lola, done=100) > pace.seconds(config, done=100)
+
+
+def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
+    # 5,000 generations of 1,000 trials of 20,000 steps and six evaluations of 256, at a million steps a second.
+    monkeypatch.setattr(result, "measure", lambda config: Speed(1e6, 10.0))
+    console, lens = (
+        Console(file=io.StringIO(), width=200),
+        make_lens(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")),
+    )
+    result.print_header(console, lens)
+    assert "takes about" not in console.file.getvalue()
+    result.say_how_long(console, lens)
+    assert "1.00 M steps/s: the whole run takes about 28 h on this machine" in console.file.getvalue()  # 100,111 s
+
+
+def test_shares_are_of_the_occasions_that_there_were():
+    met = np.array([[[0.5], [0.0]], [[0.25], [0.0]]])  # [trials, episodes, players]
+    counts = {"cooperation": np.array([[[0.4], [0.0]], [[0.2], [0.0]]])}
+    np.testing.assert_allclose(share_of_occasions("cooperation", counts), [0.3, 0.0])
+    np.testing.assert_allclose(share_of_occasions("cooperation", counts | {"interactions": met}), [0.8, np.nan])
+    coins = {"own_coin": np.array([[[0.3, 0.1]]]), "other_coin": np.array([[[0.1, 0.0]]])}
+    np.testing.assert_allclose(share_of_occasions("own_coin", coins), [0.8])
+
+
+def test_shares_of_own_coins_are_of_the_whole_trial():
+    counts = {
+        "own_coin": np.array([[[0.1, 0.0], [0.3, 0.0]], [[0.0, 0.2], [0.0, 0.2]]]),
+        "other_coin": np.array([[[0.3, 0.0], [0.1, 0.0]], [[0.5, 0.0], [0.0, 0.4]]]),
+    }
+    np.testing.assert_allclose(own_coin_share(counts), [[0.5, 0.5], [0.0, 0.5]])  # who takes none counts a half

@@ -1,0 +1,192 @@
+"""`python -m marl.mfos` through real processes: how it is stopped and goes on."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+import yaml
+
+SMALL = [
+    "--evolution.population-size=8",
+    "--evolution.generations=40",
+    "--evolution.checkpoint-seconds=0",
+    "--trials=2",
+    "--meta-steps=5",
+    "--hidden-units=4",
+    "--evaluation-trials=16",
+]
+# Where no step size falls, the number of generations decides nothing but the end, so that it may change.
+ENDLESS = [*SMALL, "--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--evolution.generations=20000"]
+TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second")
+
+
+def summary(path):
+    found = json.loads((path / "summary.json").read_text())
+    return {name: value for name, value in found.items() if name not in TIMINGS}
+
+
+def checkpoints(path):
+    return [folder for folder in path.glob("checkpoints/*") if folder.name.isdigit()]
+
+
+def rows(path):
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(environment, tmp_path_factory):
+    """A small run from beginning to end, in a terminal: (directory, what the terminal got)."""
+    folder = tmp_path_factory.mktemp("finished")
+    terminal, end = pty.openpty()
+    line = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--out", "run"]
+    variables = environment | {"TERM": "xterm-256color", "COLUMNS": "110"}
+    process = subprocess.Popen(line, cwd=folder, stdout=end, stderr=end, env=variables)
+    os.close(end)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+        while part := os.read(terminal, 4096):
+            shown += part
+    os.close(terminal)
+    assert process.wait(timeout=60) == 0, shown.decode()
+    return folder / "run", shown.decode()
+
+
+def test_a_terminal_shows_a_live_bar(finished):
+    _, text = finished
+    assert "compiling" in text
+    assert re.search(r"generation 40/40 .*━+.* shaper .* opponent .* meta-steps/s .*left", text)
+    assert "\x1b[" in text  # redrawn in place
+
+
+def stop(process, path, how):
+    """Sends a signal as soon as there is a further checkpoint; (exit status, stderr)."""
+    before, deadline = reached(path), time.time() + 120
+    while reached(path) <= before and time.time() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(how)
+    errors = process.communicate(timeout=60)[1]
+    return process.returncode, errors
+
+
+def reached(path):
+    return max((int(folder.name) for folder in checkpoints(path)), default=0)
+
+
+def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(environment, within, tmp_path):
+    path = tmp_path / "run"
+    arguments = ["ipd", *ENDLESS, "--out", "run"]
+    variables = environment | {"JAX_NUM_CPU_DEVICES": "1"}  # as many as this process has, which compiles for them too
+    for how in (signal.SIGTERM, signal.SIGINT):  # what is killed outright is in test_shaping.py
+        line = [sys.executable, "-m", "marl.mfos", *arguments]
+        process = subprocess.Popen(
+            line, cwd=tmp_path, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        found, errors = stop(process, path, how)
+        assert found == 130, errors
+        assert not (path / "summary.json").exists()
+        assert errors.strip().splitlines()[-1].endswith("--resume run")
+        arguments = ["--resume", "run"]
+    whole = within("ipd", *ENDLESS, f"--evolution.generations={reached(path) + 30}", "--out", "whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    shutil.copy(tmp_path / "whole" / "config.yaml", path / "config.yaml")
+    resumed = within("--resume", "run", "--quiet", cwd=tmp_path)
+    assert (resumed.returncode, resumed.stdout, resumed.stderr) == (0, "", "")
+    assert summary(path) == summary(tmp_path / "whole")
+    assert rows(path) == rows(tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(finished, within, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    newest = max(checkpoints(path))
+    assert len(checkpoints(path)) >= 2
+    for file in newest.rglob("*"):
+        if file.is_file():
+            os.truncate(file, file.stat().st_size // 2)
+    (path / "summary.json").unlink()
+    result = within("--resume", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert f"checkpoint {newest.name} is damaged" in result.stderr
+    assert summary(path) == summary(finished[0])
+    assert rows(path) == rows(finished[0])
+
+
+def test_changed_bytes_in_a_checkpoint_are_noticed(finished, within, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    for file in max(checkpoints(path)).rglob("*"):
+        if file.is_file():
+            contents = bytearray(file.read_bytes())
+            contents[len(contents) // 2] ^= 0xFF
+            file.write_bytes(contents)
+    result = within("--resume", "run", "--quiet", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "is damaged" in result.stderr
+    assert summary(path) == summary(finished[0])
+
+
+@pytest.fixture
+def full_disk():
+    """A context in which no file gets larger than 40 KiB."""
+
+    @contextlib.contextmanager
+    def full():
+        before, least = resource.getrlimit(resource.RLIMIT_FSIZE), "jax_persistent_cache_min_compile_time_secs"
+        jax.config.update(least, 1e9)  # what is compiled is no part of the run
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40 * 1024, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            jax.config.update(least, 0)
+
+    return full
+
+
+def test_a_disk_that_fills_up_ends_in_one_line_and_keeps_what_was_saved(full_disk, within, tmp_path):
+    with full_disk():
+        result = within("ipd", *ENDLESS, "--out", "run", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.strip().count("\n") == 0, result.stderr
+    assert "--resume run" in result.stderr
+    assert "File too large" in result.stderr or "could not be written" in result.stderr
+    assert checkpoints(tmp_path / "run")
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    config["evolution"]["generations"] = int(max(checkpoints(tmp_path / "run")).name) + 5
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
+    assert within("--resume", "run", cwd=tmp_path).returncode == 0
+
+
+def test_two_runs_never_share_a_directory(finished, within, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    before = sorted((file, file.stat().st_mtime) for file in path.rglob("*"))
+    result = within("ipd", *SMALL, "--out", "run", cwd=tmp_path)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "--resume run" in result.stderr
+    assert sorted((file, file.stat().st_mtime) for file in path.rglob("*")) == before
+
+    import fcntl
+
+    with (path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = within("--resume", "run", cwd=tmp_path)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "another run is writing there" in result.stderr
+
+
+def test_a_directory_is_chosen_where_none_is_named_and_a_yaml_path_is_a_preset(within, tmp_path):
+    (tmp_path / "mine.yaml").write_text("game: hawk_dove\nopponent: wsls\ntrials: 1\n")
+    for name in ("mine-wsls-7", "mine-wsls-7-2"):
+        result = within("mine.yaml", *SMALL[:-1], "--evaluation-trials=4", "--seed=7", "--quiet", cwd=tmp_path)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+        found = summary(tmp_path / "runs" / name)
+        assert (found["game"], found["opponent"], found["seed"]) == ("hawk_dove", "wsls", 7)
+        assert found["zd"]["chi"] is None

@@ -1,0 +1,224 @@
+"""What `python -m marl.mfos` refuses, and what its config is made of."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import configs
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.lens import make_lens
+
+TINY = """
+environment: ipd(episode_length=4)
+opponent: reinforce
+shaper: shaper(hidden_units=3)
+episodes: 3
+episode_length: 4
+num_envs: 12
+trials: 1
+meta_ppo: {batch_size: 2}
+"""
+
+
+BAD = {
+    "unknown game": (
+        ["ipd", "--game=prisoner_dilemma"],
+        "game: got 'prisoner_dilemma'; did you mean prisoners_dilemma",
+    ),
+    "unknown opponent": (["ipd", "--opponent=niave"], "opponent: got 'niave'; did you mean naive"),
+    "unknown strategy": (["ipd", "--evolution.strategy=cmaes"], "evolution.strategy: got 'cmaes'; did you mean cma_es"),
+    "wrong choice": (["ipd", "--evolution.fitness-shaping=rank"], "--evolution.fitness-shaping"),
+    "odd population": (["ipd", "--evolution.population-size=7"], "evolution.population_size: got 7"),
+    "no generations": (["ipd", "--evolution.generations=0"], "evolution.generations: got 0"),
+    "negative seed": (["ipd", "--seed=-1"], "seed: got -1"),
+    "discount": (["ipd", "--discount=1"], "discount: got 1.0"),
+    "strategy needs memory": (["chicken", "--opponent=tft"], "discount above 0"),
+    "foreign config": (["--resume", "other"], "unknown field learner"),
+    "preset and resume": (["ipd", "--resume", "other"], "preset: got 'ipd'; none is needed with --resume"),
+    "list for a number": (["ipd", "--opponent=naive(learning_rate=[1,2,0])"], "learning_rate: got [1, 2, 0]"),
+    "infinite": (["ipd", "--opponent=naive(learning_rate=1e999)"], "learning_rate: got inf"),
+    "no probabilities": (["ipd", "--opponent=memory_one"], "memory_one: probabilities: not given; a list of numbers"),
+    "fixed weights": (["ipd", "--evolution.strategy=des", "--evolution.fitness-shaping=identity"], "default is needed"),
+    "binary file": (["binary.yaml"], "binary.yaml: cannot be read as text"),
+    "three payoffs": (["payoffs.yaml"], "row_payoffs: got [1, 2, 3]"),
+    "bad yaml": (["bad.yaml"], "bad.yaml: not valid YAML"),
+    "unknown key": (["key.yaml"], "unknown field evolution.population; did you mean population_size"),
+    "wrong value": (["value.yaml"], "trials: got 'four'; a whole number is needed"),
+    "a list": (["list.yaml"], "fields with values are needed"),
+    "kind of another game": (["ipd", "--episode-length=5"], "episode_length: got 5, which has no effect in prisoners_"),
+    "even with its default": (["ipd", "--episode-length=100"], "episode_length: has no effect in prisoners_dilemma"),
+    "episodes": (
+        ["imp", "--episodes=5"],
+        "episodes: got 5, which has no effect in matching_pennies, which is a formula",
+    ),
+    "minibatches": (
+        ["ipd", "--meta-learner=ppo", "--meta-ppo.minibatches=2"],
+        "meta_ppo.minibatches: got 2, which has no",
+    ),
+    "trials of ppo": (["ipd", "--meta-learner=ppo", "--trials=3"], "trials: has no effect with meta_learner ppo"),
+    "units of ppo": (
+        ["ipd", "--meta-learner=ppo", "--hidden-units", "3"],
+        "hidden_units: has no effect with meta_learner",
+    ),
+    "evolution of ppo": (
+        ["ipd", "--meta-learner=ppo", "--evolution.generations=3"],
+        "evolution.generations: has no effect with meta_learner ppo",
+    ),
+    "ppo of evolution": (
+        ["ipd", "--meta-ppo.iterations=3"],
+        "meta_ppo.iterations: has no effect with meta_learner evol",
+    ),
+    "units of one policy": (
+        ["ipd", "--shaper=good_shepherd", "--hidden-units=3"],
+        "hidden_units: has no effect with shaper good_shepherd",
+    ),
+    "unknown unseen": (["ipd", "--unseen", "tft", "nobody"], "opponent: got 'nobody'"),
+    "ppo of another shaper": (["ipd", "--meta-learner=ppo", "--shaper=shaper"], "meta_learner ppo trains mfos"),
+    "another game": (["exact.yaml"], "game: got 'hawk_dove', which has no effect in a sampled game"),
+    "unknown in a sampled game": (["unknown.yaml"], "unknown field oponent; did you mean opponent"),
+    "number for a game": (["number.yaml"], "environment: got 3; text is needed"),
+    "text for a list": (["text.yaml"], "unseen: got 'random'"),
+    "no date": (["date.yaml"], "date.yaml: not valid YAML"),
+    "directory that is no run": (["--resume", "empty"], "--resume: got 'empty'; the directory of a run"),
+}
+SAMPLED = {
+    "unknown shaper": (["--shaper=sharper"], "shaper: got 'sharper'; did you mean shaper"),
+    "unknown setting": (["--shaper=mfos(units=3)"], "shaper: mfos has no setting 'units'; it takes hidden_units"),
+    "no units": (["--shaper=mfos(hidden_units=0)"], "shaper: mfos: hidden_units: got 0; a whole number of at least 1"),
+    "kind of memory": (
+        ["--shaper=shaper(memory='life')"],
+        "shaper: shaper: memory: got 'life'; one of trial, episode is needed",
+    ),
+    "averaging": (["--shaper=shaper(averaging=2)"], "averaging: got 2; True or False is needed"),
+    "half a bracket": (["--shaper=shaper(memory"], "shaper: got 'shaper(memory'; a name such as shaper"),
+    "unknown opponent": (["--opponent=pppo"], "opponent: got 'pppo'; did you mean ppo"),
+    "opponent's setting": (["--opponent=ppo(rate=1)"], "opponent: ppo has no setting 'rate'"),
+    "opponent's value": (["--opponent=a2c(learning_rate=-1)"], "opponent: a2c: learning_rate: got -1"),
+    "what does not divide": (["--opponent=ppo(minibatches=5)"], "minibatches: got 5; a divisor of the 48 steps"),
+    "no data": (["--environment=MNISTBandit-bsuite"], "MNISTBandit-bsuite: gymnax downloads its data on first use"),
+    "what does not divide, unseen": (["--unseen", "ppo(minibatches=5)"], "minibatches: got 5"),
+    "unknown unseen": (["--unseen", "reinforce", "nobody"], "opponent: got 'nobody'"),
+    "empty unseen": (["--unseen", ""], "opponent: got ''"),
+    "all are shapers": (["--num-shapers=2"], "num_shapers: got 2; ipd(episode_length=4) has 2 player"),
+    "all three": (
+        ["--environment=three_player_ipd", "--num-shapers=3"],
+        "num_shapers: got 3; three_player_ipd has 3 player",
+    ),
+    "no shaper": (["--num-shapers=0"], "num_shapers: got 0; a whole number of at least 1 is needed"),
+    "one player": (["--environment=CartPole-v1"], "CartPole-v1 has 1 player"),
+    "no length": (["--environment=ipd(episode_length=0)"], "episode_length: got 0"),
+    "no steps": (["--episode-length=0"], "episode_length: got 0; a whole number of at least 1 is needed"),
+    "no environment": (["--num-envs=0"], "num_envs: got 0"),
+    "unknown environment": (["--environment=coins_game"], "got 'coins_game'; did you mean coin_game"),
+    "unknown parameter": (["--environment=coin_game(coins=3)"], "coin_game"),
+    "actions of several parts": (["--environment=negotiation"], "shaper: shaper: action space: got Multi"),
+    "three for two": (["--environment=three_player_ipd", "--opponent=lola_dice"], "got a game of 3 players"),
+    "one fresh trial": (["--evaluation-trials=1"], "evaluation_trials: got 1; a whole number of at least 2"),
+    "meta-learner": (["--meta-learner=sgd"], "--meta-learner"),
+    "batch": (["--meta-ppo.minibatches=3"], "meta_ppo.minibatches: got 3; a divisor of the 2 trials is needed"),
+    "wrong type": (["--episodes=many"], "--episodes"),
+    "unknown option": (["--episode=3"], "unknown option --episode=3; did you mean --episodes"),
+    "discount": (["--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
+    "payoffs": (["--row-payoffs", "1", "2", "3", "4"], "row_payoffs: got (1.0, 2.0, 3.0, 4.0), which has no effect"),
+    "units": (["--hidden-units=8"], "hidden_units: got 8, which has no effect in a sampled game"),
+    "meta-steps": (["--meta-steps=8"], "meta_steps: got 8, which has no effect in a sampled game"),
+    "units of ppo": (["--meta-learner=ppo", "--meta-ppo.hidden-units=8"], "meta_ppo.hidden_units: got 8, which has no"),
+    "evolution of ppo": (
+        ["--meta-learner=ppo", "--evolution.sigma=1"],
+        "evolution.sigma: has no effect with meta_learner",
+    ),
+}
+BAD |= {f"{name}, sampled": (["tiny.yaml", *arguments], message) for name, (arguments, message) in SAMPLED.items()}
+
+
+FROM_OUTSIDE = ("unknown opponent", "wrong choice")  # one that we find, and one that the parser finds
+
+
+@pytest.fixture(scope="module")
+def bad_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "other").mkdir()
+    (folder / "other" / "config.yaml").write_text("learner: ppo\n")
+    (folder / "bad.yaml").write_text("game: [\n")
+    (folder / "key.yaml").write_text("evolution: {population: 4}\n")
+    (folder / "value.yaml").write_text("trials: four\n")
+    (folder / "binary.yaml").write_bytes(b"\xff\xfe\x80")
+    (folder / "payoffs.yaml").write_text("row_payoffs: [1, 2, 3]\n")
+    (folder / "list.yaml").write_text("- game\n")
+    (folder / "empty").mkdir()
+    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "exact.yaml").write_text("environment: ipd\ngame: hawk_dove\n")
+    (folder / "unknown.yaml").write_text("environment: ipd\noponent: ppo\n")
+    (folder / "number.yaml").write_text("environment: 3\n")
+    (folder / "text.yaml").write_text("environment: ipd\nunseen: random\n")
+    (folder / "date.yaml").write_text("environment: ipd\nopponent: 2024-13-45\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_one_line_and_status_2_and_leaves_nothing(name, request, bad_folder):
+    arguments, message = BAD[name]
+    before = sorted(bad_folder.rglob("*"))
+    run = request.getfixturevalue("command" if name in FROM_OUTSIDE else "within")
+    result = run(*arguments, cwd=bad_folder)
+    assert result.returncode == 2
+    assert result.stderr.strip().count("\n") == 0, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert sorted(bad_folder.rglob("*")) == before
+
+
+def test_a_matrix_game_command_imports_nothing_it_does_not_need():
+    code = (
+        "import sys, marl.mfos; print([m for m in ('gymnax', 'matplotlib', 'orbax', 'gymnasium') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_what_a_preset_has_ready_for_the_other_meta_learner_is_no_mistake():
+    for name in ("chicken", "ipd_sampled", "coin_game_mfos_paper"):
+        config = configs.load(ShapingConfig, "mfos", name)
+        ppo = dataclasses.replace(config, meta_learner="ppo")
+        assert "evolution" in ppo.without_effect
+        assert ppo.generations == config.meta_ppo.iterations
+
+
+@pytest.mark.parametrize("name", configs.presets("mfos"))
+def test_every_preset_fits_and_comes_back_from_its_file(name):
+    config = configs.load(ShapingConfig, "mfos", name)
+    make_lens(config).check()
+    assert configs.from_text(ShapingConfig, configs.to_text(config), "again") == config
+
+
+def test_defaults_depend_on_the_kind_of_game():
+    exact, sampled = ShapingConfig(), ShapingConfig(environment="ipd")
+    fields = ("opponent", "shaper", "trials", "evaluation_trials")
+    assert [getattr(exact, field) for field in fields] == ["naive", "mfos", 8, 4096]
+    assert [getattr(sampled, field) for field in fields] == ["tabular_ppo", "shaper", 4, 256]
+    assert [config.meta_ppo.batch_size for config in (exact, sampled)] == [4096, 512]
+
+
+def test_a_config_is_made_without_choosing_devices():
+    code = """
+import marl.mfos, configs
+from marl.experiments.shaping.config import ShapingConfig
+for name in configs.presets("mfos"):
+    configs.load(ShapingConfig, "mfos", name)
+from jax._src import xla_bridge
+print(xla_bridge.backends_are_initialized())
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.stdout.strip(), result.stderr) == ("False", "")
+
+
+def test_shapers_whose_seats_differ_are_refused():
+    """One policy for two and for three actions there is not."""
+    payoffs = np.zeros((2, 3, 2, 3)).tolist()
+    game = f"matrix_game(payoffs={payoffs}, episode_length=4)"
+    config = ShapingConfig(environment=game, num_shapers=2, opponent="random")
+    with pytest.raises(ValueError, match=r"^num_shapers: got 2; the shapers of .* they have one policy$"):
+        make_lens(config).check()

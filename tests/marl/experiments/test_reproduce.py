@@ -1,0 +1,282 @@
+"""`python -m marl.reproduce`: the arithmetic of its verdicts, by hand, and both of its experiments as smoke runs."""
+
+import json
+import math
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import configs
+from games import chicken, prisoners_dilemma
+from games.exact.zd import exact_payoffs, random_policies, zd_policy
+from marl.experiments.bound import KnownBound
+from marl.experiments.reproduce import mfos as reproduce_mfos
+from marl.experiments.reproduce import papers
+from marl.experiments.reproduce import shaper as reproduce_shaper
+from marl.experiments.reproduce import zd as reproduce_zd
+from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_to_head_claims
+from marl.experiments.shaping.config import ShapingConfig
+from meta.runs.claims import Claim, claims_table, difference, number, passes, summary
+
+DISCOUNT = 0.96
+ALL_C, ALL_D, TFT = ([1.0] * 5, [0.0] * 5, [1.0, 1.0, 0.0, 1.0, 0.0])
+
+
+def test_a_difference_is_in_combined_standard_errors():
+    # 0.003 and 0.004 combine to 0.005.
+    claim = Claim("", -1.506, 0.003, reference=-1.516, reference_error=0.004)
+    assert difference(claim) == pytest.approx(2.0)
+    assert difference(claim._replace(ours=-1.5235)) == pytest.approx(-1.5)
+    assert difference(Claim("", 0.5, 0.1, reference=0.3)) == pytest.approx(2.0)  # an exact reference
+    assert difference(Claim("", -0.40, 0.01, least=-0.42)) == pytest.approx(2.0)  # of a target where there is no other
+    assert difference(Claim("", 1.0, 0.0, reference=1.0)) == 0.0
+    assert difference(Claim("", 1.0, None, reference=1.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        (Claim("", -1.5011, 0.003, -1.516, 0.004), True),  # 2.98 standard errors
+        (Claim("", -1.5009, 0.003, -1.516, 0.004), False),  # 3.02
+        (Claim("", -1.5311, 0.003, -1.516, 0.004), False),
+        (Claim("", -0.42, 0.5, least=-0.42), True),  # the figure itself decides, however large its error
+        (Claim("", -0.4201, 0.5, least=-0.42), False),
+        (Claim("", -0.40, 0.0001, -0.30, least=-0.42), True),  # a reference beside a target is for comparison
+        (Claim("", 0.06, None, most=0.05), False),
+        (Claim("", -0.2, None, least=-0.1, most=0.1), False),
+        (Claim("", 0.0, None, least=-0.1, most=0.1), True),
+        (Claim("", 1.0, 0.0, 1.0), True),
+        (Claim("", 1.0, 0.0, 1.1), False),  # two exact numbers
+        (Claim("", None, None, 1.0, 0.1), False),
+        (Claim("", math.nan, 0.1, least=0.0), False),
+        (Claim("", 1.0, 0.1), None),
+    ],
+)
+def test_verdicts(claim, verdict):
+    assert passes(claim) is verdict
+
+
+def test_only_claims_are_counted_and_shown_with_a_verdict():
+    claims = [Claim("met", 1.0, 0.1, least=0.9), Claim("missed", 1.0, 0.1, least=1.1), Claim("told", 1.0, 0.1)]
+    assert summary(claims) == (1, 2)
+    rows = claims_table(claims).splitlines()
+    assert [row.split("|")[-2].strip() for row in rows[2:]] == ["pass", "**fail**", ""]
+    assert [number(x) for x in (0.12345, 1.5e-14, 0.0, None, math.nan)] == ["0.123", "1.5e-14", "0.000", "", ""]
+
+
+def test_the_fraction_of_the_way_to_the_bound():
+    # From -2 to 0, at -0.5: three quarters; errors 0.03 and 0.75 x 0.04 on a way of 2.
+    way, error = fraction(-0.5, 0.03, KnownBound(-2.0, 0.0, 0.04))
+    assert (way, error) == pytest.approx((0.75, math.sqrt(2) * 0.03 / 2))
+    assert fraction(-0.5, 0.03, KnownBound(-2.0, 0.0, math.nan))[1] == pytest.approx(0.015)
+    assert fraction(1.0, 0.1, KnownBound(1.0, 1.0, 0.0)) == (None, None)  # nothing to gain
+
+
+def cell(row, column, returns, errors=(0.001, 0.001)):
+    found = {"row": row, "column": column}
+    for side, value, error in zip(("row", "column"), returns, errors, strict=True):
+        found |= {f"{side}_return": value, f"{side}_standard_error": error}
+    return found
+
+
+def test_public_figures_pass_against_themselves_and_fail_in_exchanged_seats():
+    public = reproduce_mfos.PUBLIC
+    assert len(public) == 9
+    same = head_to_head_claims([cell(*pair, returns) for pair, returns in public.items()])
+    assert summary(same) == (18, 18)
+    swapped = head_to_head_claims([cell("naive", "lola", public["lola", "naive"])])
+    assert [passes(claim) for claim in swapped] == [False, False]  # -1.309 for -1.516, and -1.527 for -1.299
+    assert difference(swapped[0]) == pytest.approx(0.207 / math.hypot(0.001, 0.005))
+
+
+def test_antisymmetry_is_of_a_pair_in_both_seats():
+    errors = (0.003, 0.003), (0.004, 0.004)
+    cells = [cell("lola", "naive", (0.2, -0.2), errors[0]), cell("naive", "lola", (-0.19, 0.19), errors[1])]
+    cells += [cell(name, name, (0.002, -0.002)) for name in ("naive", "lola")]
+    claims = antisymmetry_claims(cells)
+    assert len(claims) == 3
+    assert [round(difference(claim), 6) for claim in claims] == [2.0, 2.0, 2.0]  # 0.01 / 0.005, 0.002 / 0.001 twice
+    assert all(map(passes, claims))
+    cells[1] = cell("naive", "lola", (0.19, -0.19), errors[1])  # both gain from the seat
+    assert [passes(claim) for claim in antisymmetry_claims(cells)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "payoffs"),
+    [
+        (ALL_D, ALL_C, (0.0, -3.0)),
+        (TFT, ALL_D, (-3 * 0.04 - 2 * 0.96, 0.0 * 0.04 - 2 * 0.96)),  # exploited once
+        (TFT, TFT, (-1.0, -1.0)),
+        ([0.5] * 5, [0.5] * 5, (-1.5, -1.5)),
+    ],
+)
+def test_exact_payoffs_of_famous_pairs(own, other, payoffs):
+    found = exact_payoffs(prisoners_dilemma, np.array(own), np.array([other]), discount=DISCOUNT)
+    assert [float(x[0]) for x in found] == pytest.approx(payoffs, abs=1e-13)
+
+
+def test_exact_payoffs_are_the_discounted_sum_of_rounds():
+    own, others = random_policies(np.random.default_rng(1), 2)[0], random_policies(np.random.default_rng(0), 3)
+    found = exact_payoffs(chicken, own, others, discount=0.9)
+    payoffs = {(0, 0): (0, 0), (0, 1): (-1, 1), (1, 0): (1, -1), (1, 1): (-100, -100)}
+    for i, other in enumerate(others):
+        first, then = own[0], {(a, b): own[1 + 2 * a + b] for a, b in payoffs}
+        other_first, other_then = other[0], {(a, b): other[1 + 2 * b + a] for a, b in payoffs}
+        chances = joint(first, other_first)
+        sums = np.zeros(2)
+        for step in range(300):
+            sums += 0.1 * 0.9**step * sum(chances[pair] * np.array(payoffs[pair]) for pair in payoffs)
+            after = {last: joint(then[last], other_then[last]) for last in payoffs}
+            chances = {pair: sum(chances[last] * after[last][pair] for last in payoffs) for pair in payoffs}
+        np.testing.assert_allclose([x[i] for x in found], sums, atol=1e-11)
+
+
+def joint(p, q):
+    return {(0, 0): p * q, (0, 1): p * (1 - q), (1, 0): (1 - p) * q, (1, 1): (1 - p) * (1 - q)}
+
+
+def test_what_strategies_enforce_on_random_co_players():
+    co_players = random_policies(np.random.default_rng(0))
+    assert co_players.shape == (10_000, 5)
+    policy = zd_policy(prisoners_dilemma, 3.0, discount=DISCOUNT)
+    found = reproduce_zd.enforced(prisoners_dilemma, policy, co_players, discount=DISCOUNT)
+    assert found.slope == pytest.approx(3.0, abs=1e-13)
+    assert found.distance < 1e-14
+    np.testing.assert_allclose(found.own + 2, 3 * (found.other + 2), rtol=0, atol=1e-13)
+    assert (found.below, found.above) == (0.0, 1.0)
+    # Whoever defects always gets 0 or -2, and at least as much as anybody else: s_X - P = -2 (s_Y - P).
+    all_d = reproduce_zd.enforced(prisoners_dilemma, np.array(ALL_D), co_players, discount=DISCOUNT)
+    assert (all_d.slope, all_d.below) == (pytest.approx(-2.0, abs=1e-12), 0.0)
+    all_c = reproduce_zd.enforced(prisoners_dilemma, np.array(ALL_C), co_players, discount=DISCOUNT)
+    assert (all_c.below, all_c.above) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mfos", "--seeds=0"], "seeds: got 0; a whole number from 1 to 1000 is needed"),
+        (["zd", "--agent=nowhere"], "agent: got 'nowhere'; "),
+        (["zd", "--agent=nowhere", "--fast"], "fast: has no effect with an agent that is trained already"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(arguments, message, within, tmp_path):
+    result = within(*arguments, cwd=tmp_path, module="marl.reproduce")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert message in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def reproduce(within, tmp_path):
+    """Runs `python -m marl.reproduce`, and gives JAX its optimisations back."""
+    before = jax.config.values["jax_disable_most_optimizations"]
+    yield lambda *arguments: within(*arguments, cwd=tmp_path, module="marl.reproduce")
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+def pictures_exist(path):
+    links = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (path / "report.md").read_text())
+    assert links
+    assert all(link.startswith("figures/") and (path / link).read_bytes()[:4] == b"\x89PNG" for link in links)
+
+
+def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp_path, monkeypatch):
+    path, first = tmp_path / "run", tmp_path / "run" / "shapers" / "ipd-naive" / "summary.json"
+
+    def stop(jobs, console):
+        run_jobs(jobs[:1], console)
+        raise KeyboardInterrupt
+
+    run_jobs = papers.run_jobs
+    with monkeypatch.context() as patch:
+        patch.setattr(papers, "run_jobs", stop)
+        stopped = reproduce("mfos", "--fast", "--seeds=2", "--out=run")
+    assert stopped.returncode == 130, stopped.stderr
+    assert stopped.stderr.splitlines()[-1].endswith("go on with python -m marl.reproduce --resume run")
+    assert re.search(r"this will take about \d+ (s|min) on this machine", stopped.stdout)
+    assert not (path / "report.md").exists()
+    written = first.stat().st_mtime_ns
+    table = (path / "head_to_head" / "ipd" / "pairs.jsonl").read_text()
+    resumed = reproduce("mfos", "--resume=run")
+    assert resumed.returncode == 0, resumed.stderr
+    assert (path / "head_to_head" / "ipd" / "pairs.jsonl").read_text() == table
+    assert "ipd-naive: done before" in resumed.stdout
+    assert first.stat().st_mtime_ns == written
+    found, text = json.loads((path / "report.json").read_text()), (path / "report.md").read_text()
+    claims = {claim["name"]: claim for claim in found["claims"]}
+    assert f"{found['passed']} of {found['claimed']} claims pass" in resumed.stdout
+    assert found["claimed"] == sum(claim["passes"] is not None for claim in found["claims"])
+    assert "smoke run" in text
+    # Against targets that are known, with numbers that come from the part's own summary.
+    claim = claims["prisoners dilemma against naive"]
+    assert claim["ours"] == json.loads(first.read_text())["shaper_return"]
+    assert (claim["least"], claim["reference"], claim["passes"]) == (-0.42, -0.40, claim["ours"] >= -0.42)
+    assert claims["with annealing, row shaper"]["least"] == -1.10
+    assert claims["naive against mmaml, row's payoff"]["reference"] == -1.278
+    assert found["versions"]["jax"] in text
+    pictures_exist(path)
+
+
+def test_zd_tells_every_meta_step_and_the_extortioners_by_theory(reproduce, tmp_path):
+    result = reproduce("zd", "--fast", "--out=run")
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / "run" / "report.json").read_text())
+    zd = found["zd"]
+    assert [step["meta_step"] for step in zd["steps"]] == [1, 2, 3, 4, 5]
+    assert {"chi", "phi", "residual", "slope", "below", "above"} <= set(zd["steps"][0])
+    assert (zd["moments"]["start"], zd["moments"]["middle"], zd["moments"]["end"]) == (1, 3, 5)
+    assert zd["steps"][zd["moments"]["nearest"] - 1]["phi"] > 0
+    assert zd["num_co_players"] == 10_000
+    verdicts = {claim["name"]: claim["passes"] for claim in found["claims"]}
+    assert verdicts["chi = 3: slope, less 3"]
+    assert verdicts["chi = 3: largest miss of a co-player"]
+    pictures_exist(tmp_path / "run")
+
+
+def test_every_shaper_is_reproduced_in_every_game():
+    parts = reproduce_shaper.make_configs(games=reproduce_shaper.GAMES, seed=7, fast=False)
+    pairs = [(name.split("-")[0], config.shaper) for name, config in parts.items()]
+    for game in ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd"):
+        for shaper in ("shaper", "good_shepherd", "mfos"):
+            assert (game, shaper) in pairs
+    assert ("ipd_sampled", "shaper(memory='episode')") in pairs
+    assert ("ipd_sampled", "shaper(averaging=False)") in pairs
+    assert [name for name, config in parts.items() if config.num_shapers == 2] == ["three_player_ipd-two-shapers"]
+    assert all(config.seed == 7 for config in parts.values())
+    preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
+    assert parts["ipd_sampled-shaper"].generations == preset.generations
+    small = reproduce_shaper.make_configs(games=["coin_game"], seed=7, fast=True)
+    assert {config.generations * config.trials_per_generation for config in small.values()} == {4}
+
+
+def test_reproduce_refuses_games_that_it_does_not_have(within, tmp_path):
+    result = within("shaper", "--games", "ipd_sampeld", cwd=tmp_path, module="marl.reproduce")
+    assert result.returncode == 2
+    assert "games: got 'ipd_sampeld'; did you mean ipd_sampled" in result.stderr
+    assert result.stderr.strip().count("\n") == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_smoke_run_of_the_reproduction_reports_every_part(environment, tmp_path):
+    line = [sys.executable, "-m", "marl.reproduce", "shaper", "--fast", "--games", "ipd_sampled", "--out=run"]
+    result = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"this will take about \d+ (s|min) on this machine", result.stdout)
+    path = tmp_path / "run"
+    text, found = (path / "report.md").read_text(), json.loads((path / "report.json").read_text())
+    assert "smoke run" in text
+    parts = ["shaper", "good_shepherd", "mfos", "no-context", "no-averaging"]
+    assert set(found["shapers"]) == {f"ipd_sampled-{part}" for part in parts}
+    links = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert len(links) == len(parts) * 5
+    assert all((path / link).stat().st_size > 1000 for link in links)
+    verdicts = [claim for claim in found["claims"] if claim["passes"] is not None]
+    assert len(verdicts) == len(parts) + 1  # gain of each, and what the shaper gets in the dilemma
+    again = subprocess.run(
+        [*line[:4], "--resume=run"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("done before") == len(parts)

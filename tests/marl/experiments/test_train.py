@@ -1,0 +1,207 @@
+"""`python -m marl.train`: what it writes, what it trains, how it resumes, which learners and games it refuses."""
+
+import json
+import shutil
+import signal
+
+import jax
+import numpy as np
+import pytest
+import yaml
+
+from games import make
+from marl import learn
+from marl.blocks.networks import feed_forward
+from marl.experiments import alone
+from marl.learners.sampled.ppo import ppo
+from marl.train import main
+from meta.runs import tensors
+
+GAME = "CartPole-v1(max_steps_in_episode=20)"
+SMALL = [
+    "--learner=ppo(hidden=[4], epochs=1, minibatches=2)",
+    "--num-envs=2",
+    "--steps-per-update=8",
+    "--evaluation-episodes=6",
+    "--checkpoint-seconds=0",
+]
+UPDATES = 12
+TIMINGS = ("wall_seconds", "seconds_to_compile", "steps_per_second")
+
+
+def summary(path):
+    found = json.loads((path / "summary.json").read_text())
+    return {name: value for name, value in found.items() if name not in TIMINGS}
+
+
+def rows(path):
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def reached(path):
+    return max((int(folder.name) for folder in path.glob("checkpoints/*") if folder.name.isdigit()), default=0)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A small run of two seeds from beginning to end."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
+        patch.chdir(folder)
+        # Seven steps are left over after the last whole update.
+        steps = f"--total-steps={UPDATES * 16 + 7}"
+        assert main([GAME, *SMALL, "--seeds=2", "--seed=5", steps, "--out=run", "--quiet"]) == 0
+    return folder / "run"
+
+
+def test_a_run_leaves_all_that_is_promised(finished):
+    found = json.loads((finished / "summary.json").read_text())
+    expected = """game learner seed seeds total_steps returns training_return evaluation_episodes steps_per_second
+        seconds_to_compile wall_seconds versions devices"""
+    assert set(expected.split()) == set(found)
+    assert (found["game"], found["seed"], found["seeds"], found["total_steps"]) == (GAME, 5, 2, UPDATES * 16)
+    assert [row["update"] for row in rows(finished)] == list(range(1, UPDATES + 1))
+    assert (finished / "figures" / "training_return.png").read_bytes()[:4] == b"\x89PNG"
+    assert reached(finished) == UPDATES
+    assert yaml.safe_load((finished / "config.yaml").read_text())["num_envs"] == 2
+
+
+def test_returns_are_reported_of_each_seed_and_over_all(finished):
+    found = summary(finished)
+    for name in ("returns", "training_return"):
+        assert [one["seed"] for one in found[name]["seeds"]] == [5, 6]
+        a, b = (one["mean"] for one in found[name]["seeds"])
+        assert 1 <= min(a, b) <= max(a, b) <= 20
+        assert found[name]["mean"] == pytest.approx((a + b) / 2)
+        assert found[name]["standard_error"] == pytest.approx(abs(a - b) / 2)
+    last = [row["training_return"][0] for row in rows(finished)[-2:]]  # a tenth of twelve, rounded up
+    assert found["training_return"]["seeds"][0]["mean"] == pytest.approx(np.mean([x for x in last if x is not None]))
+
+
+def test_each_seed_learns_what_learn_makes_of_it(finished):
+    arrays, metadata = tensors.load(finished / "learner.safetensors")
+    assert metadata["config"]["game"] == GAME
+    game = make("CartPole-v1", max_steps_in_episode=20)
+    learner = ppo(game, network=feed_forward((4,), 2, hidden=[4]), epochs=1, minibatches=2)
+    run = jax.jit(lambda key: learn(key, game, [learner], num_updates=UPDATES, steps_per_update=8, num_envs=2))
+    for i, seed in enumerate((5, 6)):
+        history = run(jax.random.key(seed))
+        expected = {f"params.{name}": x for name, x in tensors.named(history.states[0].params).items()}
+        assert expected.keys() == arrays.keys()
+        for name, x in expected.items():
+            np.testing.assert_allclose(arrays[name][i], x, rtol=1e-3, atol=1e-5)
+        returns = [row["training_return"][i] for row in rows(finished)]
+        np.testing.assert_allclose([np.nan if x is None else x for x in returns], history.returns[0], rtol=1e-5)
+
+
+def test_a_run_that_is_stopped_ends_as_if_never_stopped(within, tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    arguments = [GAME, *SMALL, "--total-steps=100000000", "--out=run"]
+    for _ in range(2):
+        before = reached(path)
+
+        def stop(progress, update, metrics, seconds, before=before):
+            if update > before and reached(path) > before:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(alone.Progress, "__call__", stop)
+            stopped = within(*arguments, cwd=tmp_path, module="marl.train")
+        told = "python -m marl.train: stopped; go on with python -m marl.train --resume run\n"
+        assert (stopped.returncode, stopped.stderr) == (130, told)
+        assert not (path / "summary.json").exists()
+        assert reached(path) > before
+        arguments = [GAME, "--resume", "run"]
+    steps = 16 * (reached(path) + 30)
+    whole = within(GAME, *SMALL, f"--total-steps={steps}", "--out=whole", cwd=tmp_path, module="marl.train")
+    assert whole.returncode == 0, whole.stderr
+    for words in (
+        GAME,
+        "ppo",
+        f"update {steps // 16}/{steps // 16}",
+        "environment steps/s",
+        "left",
+        "written to whole",
+    ):
+        assert words in whole.stdout
+    shutil.copy(tmp_path / "whole" / "config.yaml", path / "config.yaml")
+    resumed = within("--resume", "run", "--quiet", cwd=tmp_path, module="marl.train")
+    assert (resumed.returncode, resumed.stdout, resumed.stderr) == (0, "", "")
+    assert summary(path) == summary(tmp_path / "whole")
+    assert rows(path) == rows(tmp_path / "whole")
+    (ours, settings), (theirs, others) = (
+        tensors.load(folder / "learner.safetensors") for folder in (path, tmp_path / "whole")
+    )
+    assert settings == others
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_what_is_not_known_yet_is_said_so_and_a_memory_is_kept_for_each_environment(within, tmp_path):
+    recurrent = "--learner=ppo(network='recurrent', hidden=[4], memory=4, epochs=1, minibatches=1)"
+    steps = ["--total-steps=32", "--evaluation-episodes=5"]  # no whole episode, and no multiple of the environments
+    result = within("reacher(episode_length=30)", *SMALL[1:], recurrent, *steps, cwd=tmp_path, module="marl.train")
+    assert result.returncode == 0, result.stderr
+    assert "no episode has ended" in result.stdout
+    (path,) = (tmp_path / "runs").iterdir()
+    assert rows(path)[0]["training_return"] is None  # JSON has no word for what is not a number
+    found = summary(path)
+    assert found["training_return"]["mean"] is None
+    assert found["returns"]["standard_error"] is None  # of one seed
+    assert np.isfinite(found["returns"]["mean"])
+
+
+BAD = {
+    "unknown game": (["CartPole-v2"], "game: got 'CartPole-v2'; did you mean CartPole-v1"),
+    "several players": (["ipd"], "game: got 'ipd', of 2 players; a game of one player is needed"),
+    "unknown parameter": (["CartPole-v1(size=3)"], "unknown parameter size"),
+    "half a bracket": (["CartPole-v1(length=3"], "game: got 'CartPole-v1(length=3'"),
+    "unknown learner": ([GAME, "--learner=ppp"], "learner: got 'ppp'; did you mean ppo"),
+    "unknown setting": ([GAME, "--learner=ppo(rate=1)"], "learner: ppo has no setting 'rate'"),
+    "what does not divide": ([GAME, "--learner=ppo(minibatches=5)"], "minibatches: got 5; a divisor of the 512 steps"),
+    "negative seed": ([GAME, "--seed=-1"], "seed: got -1"),
+    "no time": ([GAME, "--total-steps=511"], "total_steps: got 511; at least num_envs times steps_per_update, 512"),
+    "no episode": ([GAME, "--evaluation-episodes=0"], "evaluation_episodes: got 0"),
+    "negative pause": ([GAME, "--checkpoint-seconds=-1"], "checkpoint_seconds: got -1"),
+    "missing file": (["mine.yaml"], "preset: got 'mine.yaml'"),
+    "unknown key": (["key.yaml"], "unknown field learners; did you mean learner"),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    (folder / "key.yaml").write_text("learners: ppo\n")
+    return folder
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_gets_one_line_and_status_2_and_leaves_nothing(name, within, bad_folder):
+    arguments, message = BAD[name]
+    before = sorted(bad_folder.rglob("*"))
+    result = within(*arguments, cwd=bad_folder, module="marl.train")
+    assert result.returncode == 2
+    assert result.stderr.strip().count("\n") == 0, result.stderr
+    assert message in result.stderr
+    assert result.stdout == ""
+    assert sorted(bad_folder.rglob("*")) == before
+
+
+def test_a_game_with_observations_of_several_parts_is_refused(within, tmp_path):
+    from games import registry
+    from games.gymnax import from_gymnax
+
+    class Parts(type(from_gymnax("CartPole-v1"))):
+        def reset(self, key):
+            observations, state = super().reset(key)
+            return {"agent_0": {"all": observations["agent_0"]}}, state
+
+    bare = from_gymnax("CartPole-v1")
+    registry.register("parts", lambda: Parts(bare.environment, bare.params), "CartPole in a dictionary")
+    try:
+        result = within("parts", cwd=tmp_path, module="marl.train")
+    finally:
+        del registry._ENTRIES["parts"]
+    assert result.returncode == 2
+    assert "observations with several parts; an array is needed" in result.stderr

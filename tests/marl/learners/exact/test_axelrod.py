@@ -1,0 +1,200 @@
+"""The Axelrod library's strategies as ours, and ours as its players.
+
+The library takes ten seconds to import, and nobody but these tests needs it: the first of them to run imports it.
+"""
+
+import itertools
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import games
+from games import InfinitelyRepeated, discounted_payoffs, prisoners_dilemma, symmetric
+from marl import learn, make_learner, memory_one, play_memory_one
+
+OURS = symmetric("axelrod", ((3.0, 0.0), (5.0, 1.0)))  # the game that the library plays
+DISCOUNT = 0.96
+
+
+@pytest.fixture(scope="module")
+def axelrod():
+    import axelrod
+
+    return axelrod
+
+
+@pytest.fixture(scope="module")
+def ours(axelrod):
+    from marl.learners.exact import axelrod as ours
+
+    return ours
+
+
+@pytest.fixture(scope="module")
+def names(axelrod):
+    return {cls.name: cls for cls in axelrod.all_strategies}
+
+
+def test_textbook_strategies_have_their_textbook_vectors(ours):
+    vectors = {
+        "Cooperator": [1, 1, 1, 1, 1],
+        "Defector": [0, 0, 0, 0, 0],
+        "Tit For Tat": [1, 1, 0, 1, 0],
+        "Suspicious Tit For Tat": [0, 1, 0, 1, 0],
+        "Alternator": [1, 0, 0, 1, 1],
+        "Bully": [0, 0, 1, 0, 1],
+        "Win-Stay Lose-Shift": [1, 1, 0, 0, 1],
+        "GTFT": [1, 1, 1 / 3, 1, 1 / 3],
+        "Random": [0.5] * 5,
+        "ZD-Extort-2": [1, 8 / 9, 1 / 2, 1 / 3, 0],  # Stewart and Plotkin (2012)
+        "First by Grofman": [1, 1, 2 / 7, 2 / 7, 1],
+        "Desperate": [0.5, 0, 0, 0, 1],
+        "Negation": [0.5, 0, 1, 0, 1],
+    }
+    for name, vector in vectors.items():
+        assert ours.strategy(name) == pytest.approx(vector), name
+
+
+def test_no_memory_one_strategy_is_forgotten(axelrod, ours, names):
+    """All that inherit a four-vector, with that vector; and all that claim a memory of one round, but one."""
+    short = [name for name, cls in names.items() if cls().classifier["memory_depth"] <= 1]
+    assert set(short) - set(ours.strategies()) == {"Random Tit for Tat"}  # draws every other action: it counts rounds
+    vectors = {name: cls() for name, cls in names.items() if issubclass(cls, axelrod.MemoryOnePlayer)}
+    assert len(vectors) > 10
+    for name, theirs in vectors.items():
+        first = float(theirs._initial == axelrod.Action.C)
+        assert ours.strategy(name) == pytest.approx([first, *theirs._four_vector.values()]), name
+
+
+def test_a_strategy_does_in_long_matches_what_its_vector_says(axelrod, ours, names):
+    """Frequencies after each state of 5 matches of 200 rounds against a coin, within four standard errors."""
+    assert len(ours.strategies()) > 20
+    defect = axelrod.Action.D
+    for name, (first, *after) in ours.strategies().items():
+        match = axelrod.Match((names[name](), axelrod.Random()), turns=200, seed=1)
+        counts = np.zeros((4, 2))
+        for _ in range(5):
+            rounds = match.play()
+            for (own, other), (then, _) in itertools.pairwise(rounds):
+                counts[2 * (own == defect) + (other == defect), int(then == defect)] += 1
+            assert 0 < first < 1 or rounds[0][0] == (axelrod.Action.C if first else defect), name
+        n, p = counts.sum(1), np.array(after)
+        tolerance = 4 * np.sqrt(np.clip(p * (1 - p), 0, None) * n) + 1e-9
+        assert (np.abs(counts[:, 0] - p * n) <= tolerance).all(), name
+
+
+def exact(own, other):
+    """(own, other's) expected total scores, from the closed form."""
+    logits = [memory_one(p).init(jax.random.key(0)).logits for p in (own, other)]
+    return np.array(discounted_payoffs(OURS, *logits, DISCOUNT))
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ([0.9, 0.8, 0.3, 0.6, 0.1], [0.2, 0.7, 0.1, 0.5, 0.4]),
+        ([0.3, 1, 0, 1, 0], "ZD-Extort-2"),
+        ([0, 0.9, 0.5, 0.5, 0.2], "Win-Stay Lose-Shift"),
+        ("ALLCorALLD", "Stochastic Cooperator"),
+    ],
+)
+def test_matches_of_a_random_length_score_the_closed_form(own, other, axelrod, ours, names):
+    """To end with probability 0.04 after every round is to discount by 0.96: an independent Monte Carlo."""
+    pair = [names[p]() if isinstance(p, str) else ours.player(p) for p in (own, other)]
+    policies = [ours.strategy(p) if isinstance(p, str) else p for p in (own, other)]
+    match = axelrod.Match(pair, prob_end=1 - DISCOUNT, seed=7)
+    scores = []
+    for _ in range(1000):
+        match.play()
+        scores.append(match.final_score())
+    error = np.std(scores, 0) / np.sqrt(len(scores))
+    assert (np.abs(np.mean(scores, 0) - exact(*policies)) < 4 * error).all()
+
+
+def test_a_player_plays_in_tournaments(axelrod, ours):
+    policies = [[1, 1, 0, 1, 0], [0, 0, 0, 0, 0], [0.5, 0.9, 0.1, 0.8, 0.2]]
+    players = [ours.player(jnp.array(p)) for p in policies]
+    results = axelrod.Tournament(players, turns=10, repetitions=2, seed=1).play(progress_bar=False)
+    assert results.payoffs[0][1] == pytest.approx([0.9, 0.9])  # a round of 0 and nine of 1
+    assert results.payoffs[1][0] == pytest.approx([1.4, 1.4])
+    assert len(set(results.players)) == 3
+    for made, p in zip(players, policies, strict=True):
+        assert made.clone() == made
+        assert axelrod.Classifiers["stochastic"](made) == (not set(p) <= {0, 1})
+    C, D = axelrod.Action.C, axelrod.Action.D
+    assert axelrod.Match((players[0], axelrod.Alternator()), turns=4).play() == [(C, C), (C, D), (D, C), (C, D)]
+
+
+def test_an_opponent_by_its_name(ours):
+    game = InfinitelyRepeated(prisoners_dilemma)
+    learner = make_learner("axelrod(name='ZD-Extort-2')", game, 1)
+    np.testing.assert_allclose(
+        jax.nn.sigmoid(learner.init(jax.random.key(0)).logits), ours.strategy("ZD-Extort-2"), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("axelrod(name='Tit for Tit')", "name: got 'Tit for Tit'; did you mean Tit For Tat"),
+        ("axelrod(name='Gradual')", "name: got 'Gradual'"),  # remembers more than a round
+        ("axelrod", "name: got ''; one of ALLCorALLD, .* is needed"),
+        ("axelrod(name=3)", "axelrod: name: got 3; text in quotes is needed"),
+        ("axelrod(nam='Bully')", "has no setting 'nam'; it takes name"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(spec, message):
+    with pytest.raises(ValueError, match=message) as error:
+        make_learner(spec, InfinitelyRepeated(prisoners_dilemma), 1, field="opponent")
+    assert str(error.value).startswith("opponent: ")
+    assert "\n" not in str(error.value)
+
+
+def test_policies_are_checked(ours):
+    for policy in ([0.5] * 4, [0.5, 0.5, 2, 0, 0], [float("nan")] * 5):
+        for make in (ours.player, play_memory_one):
+            with pytest.raises(ValueError, match=r"five probabilities in \[0, 1\] are needed"):
+                make(policy)
+
+
+def test_without_the_library_one_line_names_the_extra():
+    code = """
+import sys
+sys.modules["axelrod"] = None
+import games, marl
+marl.make_learner("tft", games.InfinitelyRepeated(games.prisoners_dilemma), 1)
+try:
+    marl.make_learner("axelrod(name='Bully')", games.InfinitelyRepeated(games.prisoners_dilemma), 1)
+except ValueError as error:
+    print(error)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "pip install 'marl-shaping[axelrod]'" in out
+    assert out.count("\n") == 1
+
+
+def test_sampled_policies_earn_their_closed_form():
+    """Two policies play `games.suite.rounds` with the discount as the probability of a further round."""
+    own, other = [0.9, 0.8, 0.3, 0.6, 0.1], [0.2, 0.7, 0.1, 0.5, 0.4]
+    game = games.make("ipd", payoffs=np.stack([OURS.row, OURS.column], -1), discount=DISCOUNT)
+    num_envs, steps = 500, 400
+    history = learn(
+        jax.random.key(0), game, [play_memory_one(own), play_memory_one(other)],
+        num_updates=1, steps_per_update=steps, num_envs=num_envs, keep_trajectories=True,
+    )  # fmt: skip
+    told = history.trajectories[0]
+    mean = [float(x[0]) for x in history.rewards]
+    # The share of the rounds in each state is a mean over 200,000 rounds, of about 8,000 games.
+    np.testing.assert_allclose(mean, (1 - DISCOUNT) * exact(own, other), rtol=0.02)
+    assert set(np.unique(told.action)) == {0, 1}
+
+
+def test_certain_policies_never_slip():
+    act = play_memory_one([1, 1, 0, 1, 0]).act
+    state = jax.nn.one_hot(jnp.arange(5), 5)[:, None].repeat(100_000, 1)
+    actions, _, _ = act(jax.random.key(0), (), (), state)
+    assert (actions == jnp.array([0, 0, 1, 0, 1])[:, None]).all()

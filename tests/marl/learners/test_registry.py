@@ -1,0 +1,277 @@
+"""Learners and shapers by their specs, and what is said of specs that do not fit."""
+
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from configs.specs import REQUIRED
+from games import Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
+from marl import Learner, learn, make_learner, make_shaper, naive, register
+from marl.blocks.networks import convolutional, feed_forward, recurrent
+from marl.core.learn import learning
+from marl.learners import registry
+from marl.learners.sampled.dqn import dqn
+from marl.learners.sampled.fixed import random
+from marl.learners.sampled.ppo import a2c, ppo
+from marl.shapers import registry as shapers
+from marl.shapers import sampled
+from marl.shapers.exact import mfos
+from tests.marl.sampled_steps import CART_POLE
+
+EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
+BREAKOUT = make("Breakout-MinAtar")
+IMAGE = BREAKOUT.observation_space("agent_0").shape
+SMALL = {"hidden": (8,)}
+SPECS = {
+    "ppo": (CART_POLE, ppo(CART_POLE)),
+    "ppo(hidden=[8], activation='relu', shared=True, normalize_observations=True)": (
+        CART_POLE,
+        ppo(
+            CART_POLE,
+            network=feed_forward((4,), 2, activation="relu", shared=True, **SMALL),
+            normalize_observations=True,
+        ),
+    ),
+    "ppo(network='recurrent', memory=5, hidden=[8])": (
+        CART_POLE,
+        ppo(CART_POLE, network=recurrent((4,), 2, memory=5, **SMALL)),
+    ),
+    "a2c(network='convolutional', channels=2, hidden=[8])": (
+        BREAKOUT,
+        a2c(BREAKOUT, network=convolutional(IMAGE, 3, channels=2, **SMALL)),
+    ),
+    "dqn(buffer_size=6)": (CART_POLE, dqn(CART_POLE, buffer_size=6)),
+    "dqn(buffer_size=6, hidden=[8])": (
+        CART_POLE,
+        dqn(CART_POLE, buffer_size=6, network=feed_forward((4,), 2, shared=True, **SMALL)),
+    ),
+    "tabular_ppo": (ROUNDS, ppo(ROUNDS, network=feed_forward((5,), 2, hidden=(), shared=True))),
+}
+
+
+@pytest.mark.parametrize(("spec", "expected"), SPECS.items(), ids=SPECS)
+def test_a_spec_is_the_learner_with_these_settings(spec, expected):
+    game, by_hand = expected
+    learner = make_learner(spec, game, num_updates=1)
+    ours, theirs = (jax.jit(one.init)(jax.random.key(0)) for one in (learner, by_hand))
+    assert type(ours) is type(theirs)
+    jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+
+
+@pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
+def test_every_setting_may_be_given_as_it_is_by_default(game):
+    for name in registry.names(game):
+        settings = registry.settings(name, game)
+        if "network" in settings:  # what a feed-forward network does not have
+            settings = {setting: x for setting, x in settings.items() if setting not in ("channels", "memory")}
+        if REQUIRED not in settings.values() and name != "axelrod":  # whose name has no default either
+            spec = f"{name}({', '.join(f'{setting}={x!r}' for setting, x in settings.items())})"
+            make_learner(spec, game, num_updates=1)
+
+
+def test_annealing_ends_with_the_last_update():
+    spec = "ppo(anneal=True, epochs=2, minibatches=2, learning_rate=0.01, hidden=[4])"
+    learner = make_learner(spec, CART_POLE, num_updates=3)
+    begin, update = learning(CART_POLE, [learner], steps_per_update=4, num_envs=2)
+    carry, key = jax.jit(begin)(jax.random.key(0))
+    step, states = jax.jit(update), []
+    for _ in range(4):
+        carry, _ = step(carry, key)
+        states.append(np.concatenate([x.ravel() for x in jax.tree.leaves(carry.states[0].params)]))
+    first, second, third, fourth = states
+    assert abs(second - first).max() > abs(third - second).max() > 0
+    np.testing.assert_array_equal(third, fourth)
+
+
+def test_a_learner_plays_the_player_that_it_is_made_for():
+    learner = make_learner("ppo", ROUNDS, 1)
+    assert learner.init(jax.random.key(0)).params["Dense_0"]["kernel"].shape == (5, 64)
+
+
+@pytest.fixture
+def a_name():
+    yield "mine"
+    for one in (registry.FORMULA, registry.SAMPLED, shapers.FORMULA, shapers.SAMPLED):
+        if "mine" in one:
+            one.unregister("mine")
+
+
+def test_a_learner_of_ones_own_has_a_name_in_every_game(a_name):
+    seen = []
+
+    def mine(game, seat, *, step: float = 0.5, num_updates: int | None = None, kind="calm") -> Learner:
+        seen.append((game, seat, step, num_updates, kind))
+        return random(game, seat) if game is ROUNDS else naive(partial(game.value, seat), learning_rate=step)
+
+    register(a_name, mine)
+    make_learner("mine", ROUNDS, 1, num_updates=7)
+    make_learner("mine(step=2, kind='wild')", EXACT, 1)
+    assert [seen[0], seen[-1]] == [(ROUNDS, 1, 0.5, 7, "calm"), (EXACT, 1, 2, None, "wild")]
+    assert registry.settings("mine", EXACT) == {"step": 0.5, "kind": "calm"}
+    assert make_learner("tft + mine(step=[0.1, 1])", EXACT).init(jax.random.key(0)).settings[1].keys() == {"step"}
+    for spec, message in {
+        "mine(num_updates=3)": "learner: mine has no setting 'num_updates'; it takes step, kind",
+        "mine(step='big')": "learner: mine: step: got 'big'; a number is needed",
+        "mine(kind=3)": "learner: mine: kind: got 3; text in quotes is needed",
+    }.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make_learner(spec, ROUNDS)
+
+
+def test_a_name_that_is_taken_is_taken_where_it_is(a_name):
+    def mine(game, seat) -> Learner:
+        return random(game, seat)
+
+    register(a_name, mine, kind="sampled")
+    with pytest.raises(ValueError, match="name: got 'mine', which is taken; another name, or replace=True, is needed"):
+        register(a_name, mine)
+    assert a_name not in registry.names(EXACT)  # nothing has changed
+    register(a_name, lambda game, seat: mine(game, seat), replace=True)
+    assert a_name in registry.names(EXACT)
+    with pytest.raises(ValueError, match="name: got 'two words'; letters, digits, - and _ are needed"):
+        register("two words", mine)
+
+
+class Told(Game):
+    """A game whose observations are dictionaries."""
+
+    num_agents = 1
+
+    def observation_space(self, agent):
+        return {"position": Discrete(3)}
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+
+REFUSED = {
+    "pop": "learner: got 'pop'; did you mean ppo?",
+    "ppo(0.1)": "learner: got 'ppo(0.1)'; a name such as ppo, or name(setting=value), is needed",
+    "ppo(": "learner: got 'ppo('; a name such as ppo, or name(setting=value), is needed",
+    "a2c(clip=0.1)": "learner: a2c has no setting 'clip'; it takes learning_rate, gae_lambda, ",
+    "ppo(num_envs=2)": "learner: ppo has no setting 'num_envs'; it takes ",
+    "ppo(objective='mine')": "learner: ppo has no setting 'objective'; it takes ",
+    "ppo(epochs=0)": "learner: ppo: epochs: got 0; a whole number of at least 1 is needed",
+    "ppo(epochs=True)": "learner: ppo: epochs: got True; a whole number is needed",
+    "ppo(minibatches=0)": "learner: ppo: minibatches: got 0; a whole number of at least 1 is needed",
+    "ppo(gae_lambda=1.1)": "learner: ppo: gae_lambda: got 1.1; a number in [0, 1] is needed",
+    "ppo(clip=-0.1)": "learner: ppo: clip: got -0.1; a number of at least 0 is needed",
+    "ppo(anneal=1)": "learner: ppo: anneal: got 1; True or False is needed",
+    "ppo(learning_rate='fast')": "learner: ppo: learning_rate: got 'fast'; a number is needed",
+    "a2c(learning_rate=-1)": "learner: a2c: learning_rate: got -1; a number of at least 0 is needed",
+    "dqn(tau=2)": "learner: dqn: tau: got 2; a number in [0, 1] is needed",
+    "dqn(batch_size=0)": "learner: dqn: batch_size: got 0; a whole number of at least 1 is needed",
+    "dqn(learning_starts=0)": "learner: dqn: learning_starts: got 0; a whole number of at least 1 is needed",
+    "ppo(value_clip=-1)": "learner: ppo: value_clip: got -1; a number of at least 0 is needed",
+    "ppo(value_clip='no')": "learner: ppo: value_clip: got 'no'; a number or None is needed",
+    "ppo(hidden=[8, 0])": "learner: ppo: hidden: got [8, 0]; a list of whole numbers of at least 1 is needed",
+    "ppo(hidden=8)": "learner: ppo: hidden: got 8; a list of whole numbers is needed",
+    "ppo(activation='gelu')": "learner: ppo: activation: got 'gelu'; one of tanh, relu is needed",
+    "ppo(network='lstm')": "network: got 'lstm'; one of feed_forward, convolutional, recurrent is needed",
+    "ppo(memory=3)": "learner: ppo: memory: a feed_forward network has none; it has hidden, activation, shared",
+    "ppo(network='recurrent', memory=0)": "learner: ppo: memory: got 0; a whole number of at least 1 is needed",
+    "ppo(network='convolutional')": "learner: ppo: network: got observations (4,); images [height, width, channels]",
+    "dqn(network='recurrent')": "learner: dqn: network: got one with memory",
+    "mfos(hidden_units=0)": "learner: mfos: hidden_units: got 0; a whole number of at least 1 is needed",
+}
+
+
+@pytest.mark.parametrize(("spec", "message"), REFUSED.items(), ids=REFUSED)
+def test_what_cannot_be_is_refused_in_one_line(spec, message):
+    with pytest.raises(ValueError, match="learner: ") as error:
+        make_learner(spec, CART_POLE, num_updates=1)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_annealing_has_an_end():
+    with pytest.raises(ValueError, match=r"victim: ppo: anneal: got True; .* num_updates, is needed"):
+        make_learner("ppo(anneal=True)", CART_POLE, field="victim")
+
+
+def test_a_game_that_no_network_can_play_is_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"learner: ppo: observations: got \{'position': .*; an array is needed"):
+        make_learner("ppo", Told())
+    with pytest.raises(ValueError, match=r"learner: dqn: action space: got Box.*; Discrete is needed"):
+        make_learner("dqn", make("Pendulum-v1"))
+
+
+@pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
+def test_a_seat_is_one_of_the_game(game):
+    for make_one in (make_learner, make_shaper):
+        with pytest.raises(ValueError, match=r": seat: got 2; one of 0 to 1 is needed"):
+            make_one("mfos", game, 2)
+
+
+def test_a_shaper_by_its_name_and_settings():
+    key = jax.random.key(0)
+    for found, by_hand in (
+        (make_shaper("mfos(hidden_units=3)", EXACT, hidden_units=8), mfos(hidden_units=3)),
+        (make_shaper("mfos", EXACT, hidden_units=8), mfos(hidden_units=8)),
+        (make_shaper("mfos", InfinitelyRepeated(chicken, 0.0)), mfos(1)),
+        (make_shaper("shaper(hidden_units=3)", ROUNDS, 1), sampled.shaper(ROUNDS, 1, hidden_units=3)),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, found.init(key), by_hand.init(key))
+    assert make_shaper("good_shepherd", EXACT, hidden_units=8).init(key).shape == (5,)  # it has no such setting
+
+
+@pytest.mark.parametrize(
+    ("game", "spec", "message"),
+    [
+        (EXACT, "mofs", "shaper: got 'mofs'; did you mean mfos?"),
+        (EXACT, "gaussian_mfos", "shaper: got 'gaussian_mfos'; one of mfos, good_shepherd, shaper is needed"),
+        (EXACT, "mfos(hidden_units=0)", "shaper: mfos: hidden_units: got 0; a whole number of at least 1 is needed"),
+        (EXACT, "good_shepherd(hidden_units=3)", "shaper: good_shepherd has no setting 'hidden_units'; it takes none"),
+        (ROUNDS, "mfos(hidden_units=0)", "shaper: mfos: hidden_units: got 0; a whole number of at least 1 is needed"),
+        (ROUNDS, "shaper(memory='life')", "shaper: shaper: memory: got 'life'; one of trial, episode is needed"),
+        (ROUNDS, "shaper(averaging=1)", "shaper: shaper: averaging: got 1; True or False is needed"),
+        (Told(), "shaper", "shaper: shaper: observations: got {'position': "),
+    ],
+)
+def test_a_shaper_that_cannot_be_is_refused_in_one_line(game, spec, message):
+    with pytest.raises(ValueError, match="shaper: ") as error:
+        make_shaper(spec, game)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["mfos", "shaper"])
+def test_a_shaper_that_nobody_has_trained_is_a_learner_with_parameters_of_its_own(name):
+    """Another draw in every trial, which stays as it is while the co-player learns."""
+
+    def exact(key):
+        return learn(key, EXACT, [make_learner(name, EXACT), make_learner("naive", EXACT, 1)], num_updates=3)
+
+    def rounds(key):
+        players = [make_learner(f"{name}(hidden_units=3)", ROUNDS), make_learner("random", ROUNDS, 1)]
+        return learn(key, ROUNDS, players, num_updates=2, steps_per_update=8, num_envs=2)
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    for play, game in ((exact, EXACT), (rounds, ROUNDS)):
+        history = jax.jit(jax.vmap(play))(keys)
+        shaper = make_shaper(name, game) if game is EXACT else make_shaper(f"{name}(hidden_units=3)", game)
+        for trial, key in enumerate(keys):
+            drawn = shaper.init(jax.random.split(jax.random.split(key, 4)[2])[0])
+            found = jax.tree.map(lambda x, trial=trial: x[trial], history.states[0].which)
+            jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), found, drawn)
+        assert np.isfinite(history.rewards[0]).all()
+
+
+def test_only_learners_that_are_one_policy_are_members_of_populations():
+    with pytest.raises(ValueError, match="opponent: shaper: one policy, as members of a population have, is needed"):
+        make_learner("naive + shaper", EXACT, 1, field="opponent")
+
+
+def test_a_shaper_of_ones_own_is_an_untrained_learner_too(a_name):
+    def mine(game, seat, *, width):
+        return mfos(game.num_logits, hidden_units=width)
+
+    shapers.register_shaper(a_name, mine, kind="formula")
+    assert make_shaper("mine(width=2)", EXACT).init(jax.random.key(0))["w1"].shape == (10, 2)
+    assert make_learner("mine(width=2)", EXACT).init(jax.random.key(0)).which["w1"].shape == (10, 2)
+    with pytest.raises(ValueError, match="shaper: mine: width: not given; a value is needed"):
+        make_shaper("mine", EXACT)

@@ -1,0 +1,140 @@
+"""Shapers against their networks in float64 NumPy."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import InfinitelyRepeated, chicken
+from marl import follow, make_shaper
+from marl.learners.exact.naive import normal_logits
+from marl.shapers.exact import ShaperMemory, ShaperState, good_shepherd, shaper
+from marl.shapers.registry import FORMULA
+from marl.shapers.trial import play
+from tests.marl.exact_game import GAME, sigmoid
+
+HIDDEN = 3
+DRIFTING = follow(lambda own, other: 0.1 * other - 0.2 * own, normal_logits(1.0, 5))  # an opponent that moves
+
+
+def gated_recurrent_unit(w, obs, h):
+    """(logits, h) of one step."""
+    gates = sigmoid(np.concatenate([obs, h]) @ w["gates"] + w["gates_bias"])
+    reset, keep = gates[:HIDDEN], gates[HIDDEN:]
+    candidate = np.tanh(np.concatenate([obs, reset * h]) @ w["candidate"] + w["candidate_bias"])
+    h = (1 - keep) * candidate + keep * h
+    return h @ w["out"] + w["out_bias"], h
+
+
+@pytest.fixture(scope="module")
+def recurrent():
+    """(a shaper with biases that are not 0, its parameters, the same in NumPy)."""
+    made = shaper(hidden_units=HIDDEN)
+    shapes = made.init(jax.random.key(0))
+    rng = np.random.default_rng(1)
+    parameters = {name: rng.normal(size=x.shape) for name, x in shapes.items()}
+    return made, jax.tree.map(jnp.float32, parameters), parameters
+
+
+def test_the_good_shepherd_plays_its_parameters_after_a_random_step():
+    made = good_shepherd()
+    parameters = made.init(jax.random.key(0))
+    history = jax.jit(
+        lambda key: play(key, GAME, made.learner(parameters), DRIFTING, meta_steps=4, keep_trajectories=True)
+    )(jax.random.key(1))
+    actions = np.asarray(history.trajectories[0].action[:, 0])
+    np.testing.assert_array_equal(actions[1:], np.tile(parameters, (4, 1)))
+    assert (actions[0] != parameters).all()
+    theirs = np.asarray(history.trajectories[1].action[:, 0])
+    assert (theirs[1:] != theirs[:-1]).all()  # who learns meanwhile
+
+
+def test_the_shaper_is_a_gated_recurrent_unit_that_remembers_the_whole_trial(recurrent):
+    made, parameters, w = recurrent
+    steps = 6
+    history = jax.jit(
+        lambda key: play(key, GAME, made.learner(parameters), DRIFTING, meta_steps=steps, keep_trajectories=True)
+    )(jax.random.key(2))
+    own, theirs = (np.asarray(t.action[:, 0], np.float64) for t in history.trajectories)
+    memory, memories = np.zeros(HIDDEN), []
+    for step in range(1, steps + 1):  # the random first step leaves no memory
+        # It sees its own last policy and the one that the opponent will play now, which has learned already.
+        logits, memory = gated_recurrent_unit(w, sigmoid(np.concatenate([own[step - 1], theirs[step]])), memory)
+        np.testing.assert_allclose(own[step], logits, rtol=1e-3, atol=1e-4)
+        memories.append(memory)
+    remembered = history.trajectories[0].last_memory.hidden[-1]
+    np.testing.assert_allclose(remembered, memory, rtol=1e-3, atol=1e-4)
+    assert abs(memories[-1]).max() > 0.1
+
+
+def test_what_was_seen_long_ago_changes_what_a_recurrent_shaper_plays_and_no_other():
+    last = jnp.linspace(0.1, 0.9, 10)
+
+    @jax.jit
+    @partial(jax.vmap, in_axes=(None, 0))
+    def play_after(key, seen):
+        played = {}
+        for name in FORMULA.names():
+            made = make_shaper(name, GAME, hidden_units=HIDDEN)
+            learner = made.learner(made.init(key))
+            state = learner.init(key)
+            memory = learner.begin(state, None)
+            for obs in (last, jnp.full(10, seen), last, last):
+                played[name], memory, _ = learner.act(key, state, memory, obs)
+        return played
+
+    differs = {name: x[0] != x[1] for name, x in play_after(jax.random.key(3), jnp.arange(2.0)).items()}
+    assert differs.pop("shaper").all()
+    assert not any(x.any() for x in differs.values())
+
+
+def test_several_environments_share_the_mean_memory(recurrent):
+    made, parameters, w = recurrent
+    learner = made.learner(parameters)
+    obs = np.random.default_rng(2).uniform(size=(4, 10))
+    memory = np.array([0.3, -0.2, 0.1])
+    before = ShaperMemory(jnp.ones((), bool), jnp.float32(memory))
+    action, after, _ = learner.act(jax.random.key(0), ShaperState(jnp.zeros(5)), before, jnp.float32(obs))
+    each = [gated_recurrent_unit(w, x, memory) for x in obs]
+    np.testing.assert_allclose(action, [logits for logits, _ in each], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(after.hidden, np.mean([h for _, h in each], 0), rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_step_is_random_in_every_trial_and_everywhere_the_same():
+    @jax.jit
+    @jax.vmap
+    def first_steps(key):
+        learners = [made.learner(made.init(key)) for made in (make_shaper(name, GAME) for name in FORMULA.names())]
+        states = [learner.init(key) for learner in learners]
+        return [
+            learner.act(key, state, learner.begin(state, 2), jnp.zeros((2, 10)))[0]
+            for learner, state in zip(learners, states, strict=True)
+        ]
+
+    for first in map(np.asarray, first_steps(jax.random.split(jax.random.key(7), 1000))):
+        np.testing.assert_array_equal(first[:, 0], first[:, 1])
+        assert abs(first.mean()) < 4 / 5000**0.5
+        assert first[:, 0].std() == pytest.approx(1, abs=4 / 10000**0.5)
+        assert len(np.unique(first[:, 0])) > 4990
+
+
+def test_first_parameters_give_outputs_of_unit_variance():
+    """For inputs of unit variance (LeCun)."""
+    recurrent = jax.tree.map(np.asarray, jax.jit(shaper(hidden_units=64).init)(jax.random.key(8)))
+    for name, inputs in (("gates", 74), ("candidate", 74), ("out", 64)):
+        assert recurrent[name].std() == pytest.approx(inputs**-0.5, rel=0.2)
+    assert not any(recurrent[name].any() for name in ("gates_bias", "candidate_bias", "out_bias"))
+
+
+@pytest.mark.parametrize("name", FORMULA.names())
+def test_a_policy_for_a_game_that_is_played_once_is_one_logit(name):
+    made = make_shaper(name, InfinitelyRepeated(chicken, 0.0))
+
+    def play(key):
+        learner = made.learner(made.init(key))
+        state = learner.init(key)
+        return learner.act(key, state, learner.begin(state, None), jnp.zeros(2))[0]
+
+    assert jax.eval_shape(play, jax.random.key(9)).shape == (1,)

@@ -1,0 +1,237 @@
+"""PPO over whole trials, against its loss in float64 NumPy, and by what it learns."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import make
+from marl.blocks.distributions import categorical
+from marl.core.learn import History, Trajectory
+from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.lens import make_lens
+from marl.learners.registry import make_learner
+from marl.shapers.ppo import MetaPPO
+from marl.shapers.sampled import Extras, Policy, mfos
+from marl.shapers.sampled_ppo import sampled_ppo
+from marl.shapers.trial import play_sampled
+from meta import NonFiniteFitness, RunDirectory
+
+EPISODES, STEPS, ENVS = 3, 4, 2
+DISCOUNT, GAE_LAMBDA, ENTROPY, VALUE_COEFFICIENT, RATE = 0.9, 0.7, 0.03, 0.4, 0.25
+FIRST = {"see": 0.7, "keep": 0.8, "policy": 1.3, "value": -0.6, "push": 0.4}
+
+
+def small_policy():
+    """h <- tanh(see o + keep h), of the trial; h is pushed up when the others learn and halved when an episode ends."""
+
+    def act(p, memory, obs):
+        h = jnp.tanh(p["see"] * obs + p["keep"] * memory["h"] + p["push"] * memory["turns"])
+        outputs = jnp.stack([p["policy"] * h, jnp.zeros_like(h)], -1)
+        return outputs, p["value"] * h, {"h": h, "turns": memory["turns"]}
+
+    def forget(memory, done):
+        return memory | {"h": jnp.where(done, 0.5, 1.0) * memory["h"]}
+
+    return Policy(
+        lambda key: {name: jnp.float32(x) for name, x in FIRST.items()},
+        lambda num_envs: {"h": jnp.zeros(num_envs), "turns": jnp.zeros(num_envs)},
+        act,
+        forget,
+        categorical(2),
+        lambda memory: memory | {"turns": memory["turns"] + 1},
+    )
+
+
+def in_numpy(parameters, obs, done):
+    """Logits of action 0 and values, `[EPISODES, STEPS, ENVS]`, of the policy above."""
+    h, found = np.zeros(ENVS), []
+    for episode in range(EPISODES):
+        for step in range(STEPS):
+            h = np.tanh(parameters["see"] * obs[episode, step] + parameters["keep"] * h + parameters["push"] * episode)
+            found.append((parameters["policy"] * h, parameters["value"] * h))
+            h = np.where(done[episode, step], 0.5 * h, h)
+    return np.moveaxis(np.reshape(found, (EPISODES, STEPS, 2, ENVS)), 2, 0)
+
+
+def log_probs(logits, actions):
+    return np.where(actions == 0, -np.log1p(np.exp(-logits)), -np.log1p(np.exp(logits)))
+
+
+def advantages(reward, value):
+    """sum_k (discount lambda)^k delta_{t+k} to the end of the trial, whatever episodes end on the way."""
+    reward, value = (x.reshape(-1, ENVS) for x in (reward, value))
+    following = np.concatenate([value[1:], np.zeros((1, ENVS))])
+    error = reward + DISCOUNT * following - value
+    found = [
+        sum((DISCOUNT * GAE_LAMBDA) ** (k - t) * error[k] for k in range(t, len(error))) for t in range(len(error))
+    ]
+    return np.reshape(found, (EPISODES, STEPS, ENVS))
+
+
+@pytest.fixture(scope="module")
+def given():
+    """What two shapers saw and did in a trial: (obs, done, action, reward), `[EPISODES, STEPS, ENVS]` each."""
+    generator, shape = np.random.default_rng(3), (EPISODES, STEPS, ENVS)
+
+    def one():
+        obs, reward = generator.normal(size=shape), generator.normal(size=shape)
+        return obs, generator.random(shape) < 0.4, generator.integers(0, 2, shape), reward
+
+    return [one(), one()]
+
+
+def loss(parameters, given):
+    """Of both shapers together, at the first parameters the ratio of probabilities is 1: no clipping near them."""
+    ratios, weights, value_errors, entropies = [], [], [], []
+    for obs, done, action, reward in given:
+        old_logits, old_value = in_numpy(FIRST, obs, done)
+        advantage = advantages(reward, old_value)
+        logits, value = in_numpy(parameters, obs, done)
+        ratios.append(np.exp(log_probs(logits, action) - log_probs(old_logits, action)))
+        weights.append(advantage)
+        value_errors.append((value - (old_value + advantage)) ** 2 / 2)
+        p = 1 / (1 + np.exp(-logits))
+        entropies.append(-p * np.log(p) - (1 - p) * np.log(1 - p))
+    weights = np.stack(weights)
+    weights = (weights - weights.mean()) / (weights.std() + 1e-8)
+    value_loss, entropy = np.mean(value_errors), np.mean(entropies)
+    total = -(np.stack(ratios) * weights).mean() + VALUE_COEFFICIENT * value_loss - ENTROPY * entropy
+    return total, value_loss, entropy
+
+
+def history(given):
+    """A trial in which the players did that with the first parameters; a third one is paid 1 more than the first."""
+    trajectories = []
+    for obs, done, action, reward in given:
+        logits, value = in_numpy(FIRST, obs, done)
+        numbers = obs, reward, log_probs(logits, action), value
+        obs, reward, log_prob, value = (jnp.asarray(x, jnp.float32) for x in numbers)
+        ended = jnp.asarray(done)
+        extras = Extras(log_prob, value)
+        trajectories.append(Trajectory(obs, jnp.asarray(action), reward, ended, extras, (), ended, obs))
+    rewards = [x.reward.mean((1, 2)) for x in trajectories]
+    return History((*rewards, rewards[0] + 1), (), (), {}, (*trajectories, trajectories[0]), None, ())
+
+
+def test_a_step_goes_down_the_loss_of_the_whole_trial(given):
+    settings = MetaPPO(
+        iterations=1,
+        batch_size=2,
+        epochs=1,
+        learning_rate=RATE,
+        discount=DISCOUNT,
+        gae_lambda=GAE_LAMBDA,
+        entropy=ENTROPY,
+        value_coefficient=VALUE_COEFFICIENT,
+        # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 it tells the direction.
+        max_gradient_norm=1e-8,
+    )
+    trained = sampled_ppo(
+        lambda key, parameters: history(given), small_policy(), jax.random.key(0), settings, num_shapers=2
+    )
+    _, value_loss, entropy = loss(FIRST, given)
+    assert trained.metrics["value_loss"][0] == pytest.approx(value_loss, rel=1e-5)
+    assert trained.metrics["entropy"][0] == pytest.approx(entropy, rel=1e-5)
+    assert trained.metrics["divergence"][0] == pytest.approx(0, abs=1e-6)
+    mean = np.mean([reward.mean() for *_, reward in given])
+    assert trained.metrics["shaper_return"][0] == pytest.approx(mean, rel=1e-5)
+    assert trained.metrics["opponent_return"][0] == pytest.approx(given[0][-1].mean() + 1, rel=1e-5)
+    gradient = {}
+    for name in FIRST:
+        up, down = (loss(FIRST | {name: FIRST[name] + h}, given)[0] for h in (1e-6, -1e-6))
+        gradient[name] = (up - down) / 2e-6
+    length = np.linalg.norm(list(gradient.values()))
+    for name, slope in gradient.items():
+        direction = slope / length
+        expected = FIRST[name] - RATE * direction / (abs(direction) + 1)
+        assert float(trained.parameters[name]) == pytest.approx(expected, abs=2e-4), name
+
+
+def test_a_training_that_was_stopped_ends_as_if_it_never_was(given, tmp_path):
+    def train(path, iterations):
+        path.mkdir(exist_ok=True)
+        settings = MetaPPO(iterations=iterations, batch_size=4, minibatches=2, epochs=2, learning_rate=0.01)
+        store = RunDirectory(path)
+        return sampled_ppo(
+            lambda key, parameters: history(given), small_policy(), jax.random.key(0), settings, store=store
+        )
+
+    whole = train(tmp_path / "whole", 3)
+    train(tmp_path / "run", 1)
+    resumed = train(tmp_path / "run", 3)
+    assert (whole.first_generation, resumed.first_generation) == (0, 1)
+    for found, expected in ((resumed.parameters, whole.parameters), (resumed.metrics, whole.metrics)):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert float(whole.parameters["see"]) != FIRST["see"]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """M-FOS by PPO in the prisoner's dilemma against chance, with one pass over each batch: (policy, `Evolved`)."""
+    game = make("ipd", episode_length=3)
+    policy, opponent = mfos(game, hidden_units=4), make_learner("random", game, 1, num_updates=2)
+
+    def play(key, parameters):
+        lengths = {"num_episodes": 2, "episode_length": 3, "num_envs": 2}
+        return play_sampled(key, game, policy, parameters, [opponent], keep_trajectories=True, **lengths)
+
+    settings = MetaPPO(iterations=40, batch_size=32, minibatches=1, epochs=1, learning_rate=0.05, discount=0.5)
+    return policy, sampled_ppo(play, policy, jax.random.key(1), settings)
+
+
+def test_what_was_played_is_replayed_before_each_step(trained):
+    _, found = trained
+    assert np.abs(found.metrics["divergence"]).max() < 1e-6
+    assert found.metrics["entropy"][0] > 0.3  # so that some other memory would be noticed
+
+
+def test_defection_is_learned_where_nobody_minds(trained):
+    policy, found = trained
+    returns = found.metrics["shaper_return"]
+    assert found.metrics["fitness"].tolist() == returns.tolist()
+    # Against chance -2 on average for cooperating, -1 for defecting; 32 trials of 12 rounds have an error of 0.05.
+    assert returns[0] < -1.3
+    assert returns[-8:].mean() < -0.9
+    assert returns[-8:].mean() > -1.1
+    assert set(found.parameters) == set(policy.init(jax.random.key(0)))
+    assert (found.first_generation, len(returns)) == (0, 40)
+
+
+def test_what_is_not_finite_is_said(given):
+    broken = [(obs, done, action, reward * np.nan) for obs, done, action, reward in given]
+    settings = MetaPPO(iterations=1, batch_size=2, epochs=1)
+    with pytest.raises(NonFiniteFitness, match="generation 1: the return is not finite"):
+        sampled_ppo(lambda key, parameters: history(broken), small_policy(), jax.random.key(0), settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"iterations": 0}, "meta_ppo.iterations: got 0; a whole number of at least 1 is needed"),
+        ({"batch_size": 1}, "meta_ppo.batch_size: got 1; a whole number of at least 2 is needed"),
+        ({"batch_size": 8, "minibatches": 3}, "meta_ppo.minibatches: got 3; a divisor of the 8 trials is needed"),
+        ({"learning_rate": 0.0}, "meta_ppo.learning_rate: got 0.0; a number above 0 is needed"),
+        ({"clip": float("nan")}, "meta_ppo.clip: got nan; a number above 0 is needed"),
+        ({"entropy": -0.1}, "meta_ppo.entropy: got -0.1; 0 or more is needed"),
+        ({"discount": 1.5}, "meta_ppo.discount: got 1.5; a number from 0 to 1 is needed"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011 (compared below)
+        MetaPPO(**settings)
+    assert str(error.value) == message
+
+
+def test_parameters_that_ran_away_end_the_training():
+    """Logits that are no numbers still play, and their returns are finite."""
+    config = ShapingConfig(
+        environment="ipd(episode_length=4)",
+        opponent="random",
+        episodes=2,
+        episode_length=4,
+        meta_learner="ppo",
+        meta_ppo=MetaPPO(iterations=3, batch_size=2, epochs=2, learning_rate=1e30),
+    )
+    with pytest.raises(NonFiniteFitness):
+        make_lens(config).train(jax.random.key(0)[None])

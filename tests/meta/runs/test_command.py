@@ -1,0 +1,292 @@
+"""What is the same for every command: what it answers to --help and --version, and what it refuses in one line."""
+
+import dataclasses
+import importlib
+import json
+import re
+import signal
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import pytest
+from jax.errors import JaxRuntimeError
+
+import configs
+from meta.runs import command
+
+# A first argument, another one, an option with a value that does not fit, and what is said of it.
+COMMANDS = {
+    "marl.mfos": ("ipd", "imp", "--trials=0", "trials: got 0"),
+    "marl.train": ("cartpole", "CartPole-v1", "--seeds=0", "seeds: got 0"),
+    "marl.crossplay": ("ipd", "imp", "--num-pairs=1", "num_pairs: got 1"),
+    "marl.reproduce": ("zd", "mfos", "--seed=-1", "seed: got -1"),
+    "marl.bound": ("ipd", "imp", "--num-states=0", "num_states: got 0"),
+    "marl.cola": ("ipd", "imp", "--batch=0", "batch: got 0"),
+    "marl.mmaml": ("ipd", "imp", "--steps=0", "steps: got 0"),
+    "marl.play": ("ipd", "imp", "--rounds=0", "rounds: got 0"),
+    "attacks.act": ("cartpole", "pendulum", "--num-victims=1", "num_victims: got 1"),
+    "attacks.reproduce": ("act", "acts.yaml", "--seed=-1", "seed: got -1"),
+    "attacks.examine": ("", "", "--num-victims=1", "num_victims: got 1"),
+}
+RUNS = ["marl.mfos", "marl.train", "marl.crossplay", "marl.reproduce", "attacks.act", "attacks.reproduce"]
+FILES = ["marl.bound", "marl.cola", "marl.mmaml"]
+every = pytest.mark.parametrize("module", COMMANDS)
+every_run = pytest.mark.parametrize("module", RUNS)
+
+
+def test_these_are_all_commands():
+    found = [f"{folder}.{file.stem}" for folder in ("marl", "attacks") for file in Path(folder).glob("[a-z]*.py")]
+    skinned = [name for name in found if "\nmain = COMMAND.main\n" in Path(f"{name.replace('.', '/')}.py").read_text()]
+    assert sorted(skinned) == sorted(COMMANDS)
+
+
+def test_no_public_name_is_spelled_like_a_command():
+    for module in COMMANDS:
+        package, _, name = module.partition(".")
+        assert name not in importlib.import_module(package).__all__
+
+
+@pytest.fixture
+def refused(within, tmp_path):
+    """Runs a command that has to refuse its arguments, and returns its one line of error."""
+
+    def run(module, *arguments):
+        before = sorted(tmp_path.rglob("*"))
+        result = within(*arguments, cwd=tmp_path, module=module)
+        assert (result.returncode, result.stdout) == (2, ""), result.stderr
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert result.stderr.startswith(f"python -m {module}: ")
+        assert sorted(tmp_path.rglob("*")) == before
+        return result.stderr
+
+    return run
+
+
+@every
+def test_help_explains_every_field(module, within, tmp_path):
+    first, *_ = COMMANDS[module]
+    general = within("--help", cwd=tmp_path, module=module)
+    special = within(*filter(None, [first]), "--help", cwd=tmp_path, module=module)
+    for result in (general, special):
+        assert (result.returncode, result.stderr) == (0, "")
+        assert f"python -m {module}" in result.stdout
+    assert first in general.stdout
+    about = importlib.import_module(module).COMMAND
+    words = " ".join(re.sub("[│╭╮╰╯─]", " ", special.stdout).split())
+    kinds = [about.kind(first), *([about.output] if about.output else [])]
+    for field in [field for kind in kinds for field in dataclasses.fields(kind)]:
+        if not dataclasses.is_dataclass(field.type) and field.name not in ("agent", "directory"):
+            assert f"--{field.name.replace('_', '-')}" in words
+    assert "Directory to write to" in words or module not in RUNS
+    assert "File to write" in words or module not in FILES
+
+
+@every
+def test_the_version_is_that_of_the_package_and_of_jax(module, within, tmp_path):
+    result = within("--version", cwd=tmp_path, module=module)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == f"marl-shaping {metadata.version('marl-shaping')}, jax {jax.__version__}\n"
+
+
+@every
+def test_without_arguments_it_says_what_is_needed(module, refused):
+    first = importlib.import_module(module).COMMAND.first or "directory"
+    message = refused(module)
+    assert f"{first}: none given; " in message
+    assert COMMANDS[module][0] in message
+
+
+@every
+def test_options_that_there_are_not_are_refused(module, refused):
+    first, _, bad, message = COMMANDS[module]
+    needed = [first] if first else []
+    assert "unknown option --sede=3; did you mean --seed" in refused(module, *needed, "--sede=3")
+    assert message in refused(module, *needed, bad)
+    assert "--seed" in refused(module, *needed, "--seed=many")
+    assert "--seed" in refused(module, *needed, "--seed")
+
+
+@pytest.mark.parametrize("module", [name for name, (first, *_) in COMMANDS.items() if first])
+def test_first_arguments_that_there_are_not_are_refused(module, refused):
+    first, *_ = COMMANDS[module]
+    name = importlib.import_module(module).COMMAND.first
+    assert re.search(rf"(preset|{name}): got '{first}x'; .*{first}", refused(module, f"{first}x"))
+    assert f"{name}: got '--seed=3' first; " in refused(module, "--seed=3")
+
+
+@every_run
+def test_what_is_there_is_not_written_over(module, refused, tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "notes").write_text("mine")
+    first, *_ = COMMANDS[module]
+    assert "taken: already holds something" in refused(module, first, "--out=taken")
+    assert "taken/notes: already holds something" in refused(module, first, "--out=taken/notes")
+    assert "out: cannot be written to: /proc/run" in refused(module, first, "--out=/proc/run")
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_neither_is_a_file(module, refused, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    assert "out: taken already exists" in refused(module, "ipd", "--out=taken")
+    assert "out: got 'nowhere/file'; a file in a directory that exists is needed" in refused(
+        module, "ipd", "--out=nowhere/file"
+    )
+
+
+@every_run
+def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
+    first, other, *_ = COMMANDS[module]
+    (tmp_path / "empty").mkdir()
+    for missing in ("nowhere", "empty"):
+        assert f"--resume: got '{missing}'; the directory of a run" in refused(module, "--resume", missing)
+    (tmp_path / "run").mkdir()
+    config = tmp_path / "run" / "config.yaml"
+    text = configs.to_text(importlib.import_module(module).COMMAND.kind(first)())
+    config.write_text(f"# python -m {module} {first}\n{text}")
+    assert f"got '{other}'; run was begun as python -m {module} {first}" in refused(module, other, "--resume=run")
+    assert "unknown option --seed" in refused(module, "--resume=run", "--seed=3")
+    config.write_text(f"# python -m marl.other {first}\n{text}")
+    assert "--resume: got 'run', a run of python -m marl.other" in refused(module, first, "--resume=run")
+    config.write_text(f"# python -m {module} {first}\nnobodys: 3\n")
+    assert "unknown field nobodys" in refused(module, first, "--resume=run")
+    config.write_bytes(b"\xff\xfe\x80")
+    needed = [first] if module == "marl.reproduce" else []  # where nobody else says which config it is
+    assert "config.yaml: cannot be read as text" in refused(module, *needed, "--resume=run")
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A part."""
+
+    size: int = 1
+    """Its size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ToyConfig:
+    """A toy."""
+
+    words: str = "done"
+    """What it says, or how it fails."""
+    idle: int = 0
+    """Counts only if it works."""
+    works: bool = True
+    """Whether it does."""
+    inner: Inner = dataclasses.field(default_factory=Inner)
+
+    @property
+    def without_effect(self):
+        return {} if self.works else {"idle": "where nothing works", "inner": "where nothing works"}
+
+
+FAILURES = {
+    "bad": (ValueError("two\nlines"), 1, "two lines"),
+    "device": (JaxRuntimeError("RESOURCE_EXHAUSTED: too large\nand more"), 1, "RESOURCE_EXHAUSTED: too large"),
+    "disk": (OSError(28, "No space left on device", "file"), 1, "file: No space left on device; go on with "),
+    "stop": (KeyboardInterrupt(), 130, "stopped; go on with "),
+}
+
+
+def run_toy(config, run, console):
+    if config.words in FAILURES:
+        raise FAILURES[config.words][0]
+    console.print(config.words)
+    (run.path / "summary.json").write_text(json.dumps([config.words, config.idle]))
+
+
+TOY = command.Command(
+    program="python -m toy",
+    description="Plays.",
+    config={"ball": ToyConfig, "top": ToyConfig},
+    run=run_toy,
+    name=lambda first, config: f"{first} {config.words}",
+    first="toy",
+)
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def run(*arguments, about=TOY):
+        status = about.main(arguments)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_run_has_a_directory_of_its_own_and_goes_on(toy, tmp_path):
+    assert toy("ball", "--words=a/b", "--idle=2") == (0, "a/b\n", "")
+    assert toy("ball", "--words=a/b", "--quiet") == (0, "", "")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["ball-a-b", "ball-a-b-2"]
+    path = tmp_path / "runs" / "ball-a-b"
+    assert (path / "config.yaml").read_text().startswith("# python -m toy ball\nwords: a/b\nidle: 2\n")
+    for arguments in (["--resume", str(path)], ["ball", f"--resume={path}"]):
+        (path / "summary.json").unlink()
+        assert toy(*arguments) == (0, "a/b\n", "")
+        assert json.loads((path / "summary.json").read_text()) == ["a/b", 2]
+    status, out, error = toy("top", f"--resume={path}")
+    assert (status, out) == (2, "")
+    assert error == f"python -m toy: toy: got 'top'; {path} was begun as python -m toy ball\n"
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failures_are_one_line_with_their_status(name, toy):
+    _, expected, message = FAILURES[name]
+    status, out, error = toy("ball", f"--words={name}", "--out=run")
+    assert (status, out, error.count("\n")) == (expected, "", 1)
+    assert error.startswith(f"python -m toy: {message}")
+    assert error.endswith("python -m toy --resume run\n") or "go on" not in message
+
+
+def test_options_that_would_do_nothing_are_refused(toy):
+    for option in ("--idle=3", "--inner.size=2"):
+        status, _, error = toy("ball", "--no-works", option)
+        assert (status, error.count("\n")) == (2, 1)
+        assert f"{option[2:].split('=')[0]}: has no effect where nothing works" in error
+    assert toy("ball", "--no-works")[0] == 0
+
+
+def test_what_does_not_fit_is_known_before_anything_is_written(toy, tmp_path):
+    def prepare(config):
+        raise ValueError(f"words: got {config.words!r}; others are needed")
+
+    status, _, error = toy("ball", about=TOY._replace(prepare=prepare))
+    assert (status, error) == (2, "python -m toy: words: got 'done'; others are needed\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stop_before_the_run_is_told_as_well(toy):
+    def prepare(config):
+        raise KeyboardInterrupt
+
+    told = "python -m toy: stopped; nothing was written\n"
+    assert toy("ball", about=TOY._replace(prepare=prepare)) == (130, "", told)
+
+
+def test_a_table_may_be_added_to(toy, tmp_path):
+    about = TOY._replace(output=command.ToTable)
+    assert toy("ball", "--out=run", about=about)[0] == 0
+    assert toy("ball", "--out=run", "--words=more", about=about) == (0, "more\n", "")
+    assert "words: more" in (tmp_path / "run" / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text("others: 3\n")
+    status, _, error = toy("ball", "--out=run", about=about)
+    assert (status, "unknown field others" in error) == (2, True)
+
+
+def test_a_file_is_named_by_the_command_or_by_out(toy, tmp_path):
+    about = TOY._replace(output=command.ToFile, run=lambda config, path, console: path.write_text(config.words))
+    assert toy("ball", about=about)[0] == toy("ball", "--out=mine", about=about)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ball done", "mine"]
+    stop = about._replace(run=run_toy)
+    assert toy("ball", "--words=stop", about=stop) == (130, "", "python -m toy: stopped; nothing was written\n")
+
+
+def test_without_an_output_of_its_own_the_same_line_goes_on(toy, tmp_path):
+    about = TOY._replace(config=ToyConfig, first="", output=command.Quiet, run=run_toy)
+    told = "python -m toy: stopped; go on with python -m toy --words stop --idle=2\n"
+    assert toy("--words", "stop", "--idle=2", about=about) == (130, "", told)
+    assert toy("--words", "stop", about=about._replace(output=None))[2].endswith("stopped; nothing was written\n")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,167 @@
+"""Evolution, on trials whose best parameters are known."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meta import Evolution, NonFiniteFitness, Outcome, evolve, strategy_names
+
+TARGET = jnp.array([1.0, -2.0, 0.5])
+
+
+def trial(parameters, key):
+    """A parabola with noise that all candidates of a generation share."""
+    x = parameters["x"] - TARGET
+    noise = jax.random.normal(key)
+    return Outcome(-jnp.sum(x**2) + noise, {"distance": jnp.linalg.norm(x), "noise": noise})
+
+
+def init(key):
+    return {"x": jnp.zeros(3) + 0.01 * jax.random.normal(key, (3,))}
+
+
+def settings(**changes):
+    defaults = {"population_size": 32, "generations": 60, "sigma": 0.2, "learning_rate": 0.1}
+    return Evolution(**defaults | changes)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return evolve(trial, init, jax.random.key(0), settings(), num_trials=2)
+
+
+def test_the_best_parameters_are_found(plain):
+    np.testing.assert_allclose(plain.parameters["x"], TARGET, atol=0.1)
+    assert plain.metrics["distance"].shape == (60,)
+    assert plain.metrics["distance"][-1] < 0.5 < plain.metrics["distance"][0]
+
+
+def test_all_candidates_of_a_generation_meet_the_same_randomness(plain):
+    np.testing.assert_allclose(plain.metrics["noise_deviation"], 0, atol=1e-6)
+    assert plain.metrics["noise"].std() > 0.3  # which is new in each generation
+
+
+def test_chunks_change_nothing(plain):
+    for chunk_size in (8, 5):
+        chunked = evolve(trial, init, jax.random.key(0), settings(chunk_size=chunk_size), num_trials=2)
+        np.testing.assert_allclose(chunked.parameters["x"], plain.parameters["x"], rtol=1e-4, atol=1e-5)
+
+
+def test_several_keys_are_several_runs_in_one_program(plain):
+    keys = jax.random.split(jax.random.key(5), 2)
+    keys = jnp.stack([jax.random.key(0), keys[1]])
+    found = evolve(trial, init, keys, settings(), num_trials=2)
+    assert found.metrics["fitness"].shape == (60, 2)
+    np.testing.assert_allclose(found.parameters["x"][0], plain.parameters["x"], rtol=1e-3, atol=1e-4)
+    assert not np.allclose(found.parameters["x"][0], found.parameters["x"][1])
+
+
+def test_runs_that_know_of_each_other_evolve_together():
+    def follows(parameters, key, context):
+        goal, generation = context
+        return Outcome(-jnp.sum((parameters["x"] - goal) ** 2), {"number": generation})
+
+    def context(keys, generation, means):
+        assert keys.shape == (2,)
+        goals = jnp.stack([TARGET, means["x"][0]])  # the first knows where to go, the second follows it
+        return goals, jnp.tile(generation, 2)
+
+    keys = jax.random.split(jax.random.key(0), 2)
+    found = evolve(follows, init, keys, settings(generations=80), num_trials=1, context=context)
+    np.testing.assert_allclose(found.parameters["x"], np.stack([TARGET, TARGET]), atol=0.15)
+    np.testing.assert_array_equal(found.metrics["number"][:, 1], np.arange(80))
+
+
+# evosax 0.3.2's lm_ma_es turns to NaN below some dozens of dimensions, in evosax's own loop too.
+FAST = {"open_es", "pgpe", "snes", "cma_es", "sv_open_es", "randomsearch"}
+STRATEGIES = [
+    pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+    for name in strategy_names()
+    if name != "lm_ma_es"
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_of_evosax_improves_or_keeps_its_distance(strategy):
+    generations = 25
+    evolution = settings(strategy=strategy, generations=generations, learning_rate=0.05)
+    found = evolve(trial, init, jax.random.key(1), evolution, num_trials=1)
+    assert found.parameters["x"].shape == (3,)
+    distance = float(jnp.linalg.norm(found.parameters["x"] - TARGET))
+    assert distance < 2.4, distance  # where it began: 2.29
+    if strategy in ("open_es", "pgpe", "snes", "xnes", "cma_es", "sep_cma_es", "ma_es", "simplees", "cr_fm_nes"):
+        assert distance < 1.9
+
+
+@pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])
+def test_every_fitness_shaping_improves(shaping):
+    evolution = settings(fitness_shaping=shaping, generations=30, weight_decay=0.001)
+    found = evolve(trial, init, jax.random.key(1), evolution, num_trials=1)
+    assert float(jnp.linalg.norm(found.parameters["x"] - TARGET)) < 1.9
+
+
+def test_candidates_without_a_finite_fitness_come_last_and_are_counted():
+    def fragile(parameters, key):
+        outcome = trial(parameters, key)
+        return outcome._replace(fitness=jnp.where(parameters["x"][0] < 0, jnp.nan, outcome.fitness))
+
+    found = evolve(fragile, init, jax.random.key(0), settings(), num_trials=1)
+    assert found.metrics["non_finite"][0] > 8  # half of the first generation
+    assert np.isfinite(found.metrics["fitness"]).all()
+    np.testing.assert_allclose(found.parameters["x"], TARGET, atol=0.2)
+
+
+def test_a_generation_without_any_finite_fitness_stops_with_its_number():
+    def broken(parameters, key):
+        return Outcome(jnp.inf + parameters["x"].sum(), {})
+
+    with pytest.raises(NonFiniteFitness, match="generation 1: the fitness of all 32"):
+        evolve(broken, init, jax.random.key(0), settings(), num_trials=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("population_size", 0, "population_size: got 0"),
+        ("population_size", 31, "open_es says: Population size must be even"),
+        ("generations", -1, "generations: got -1"),
+        ("sigma", 0.0, "sigma: got 0.0"),
+        ("learning_rate", float("nan"), "learning_rate: got nan"),
+        ("chunk_size", -2, "chunk_size: got -2"),
+        ("strategy", "openes", "strategy: got 'openes'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(field, value, message):
+    with pytest.raises(ValueError, match=message):
+        settings(**{field: value})
+
+
+ON_DEVICES = """
+import sys; sys.path.insert(0, {tests!r})
+import json, jax
+from meta import evolve
+from test_evolution import init, settings, trial
+found = evolve(trial, init, jax.random.key(0), settings(chunk_size={chunk}, population_size={size}), num_trials=2)
+print(json.dumps([len(jax.devices()), found.parameters["x"].tolist(), found.metrics["fitness"].tolist()]))
+"""
+
+
+@pytest.mark.parametrize(("size", "chunk"), [(32, 0), (30, 3)])
+def test_one_device_and_four_evolve_the_same_population(size, chunk):
+    found = []
+    for devices in (1, 4):
+        code = ON_DEVICES.format(tests=os.path.dirname(__file__), size=size, chunk=chunk)
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+        environment = os.environ | {"XLA_FLAGS": flags}
+        text = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
+        used, *results = json.loads(text)
+        assert used == devices
+        found.append(results)
+    for one, four in zip(*found, strict=True):
+        np.testing.assert_allclose(one, four, rtol=1e-4, atol=1e-5)
