@@ -1,32 +1,92 @@
 """Shared by all tests."""
 
+import gc
 import importlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
 import pytest
 from hypothesis import settings
 
+from games import registry
+
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
+
+
+TIMES = "tests/seconds"  # what each test took when it last ran here, kept in pytest's cache
+BEGIN = time.monotonic()
+_seconds: dict[str, float] = {}
+
+
+def pytest_addoption(parser):
+    text = "as many tests as there is time for, the shortest first, by what they took when they last ran"
+    parser.addoption("--fast", type=float, metavar="SECONDS", help=text)
 
 
 def pytest_configure(config):
     """Compilation dominates the fast tests; what makes programs faster takes half of it, and changes rounding only."""
     if "not slow" in config.option.markexpr:
-        quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quick}"
+        flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
+        if jax.__version_info__ < (0, 11):  # later ones do not know it
+            flags.append("--xla_cpu_use_fusion_emitters=false")
+        os.environ["XLA_FLAGS"] = " ".join(flags)
+
+
+@pytest.hookimpl(trylast=True)  # after those that a mark deselects
+def pytest_collection_modifyitems(config, items):
+    """Leaves the longest tests out. One that never ran counts as an average one."""
+    limit = config.getoption("fast")
+    if not limit:
+        return
+    took = config.cache.get(TIMES, {})
+    average = sum(took.values()) / max(len(took), 1)
+    left = 0.8 * limit * int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # the rest is for imports and collection
+    kept = set()
+    for item in sorted(items, key=lambda item: took.get(item.nodeid, average)):
+        left -= took.get(item.nodeid, average)
+        if left < 0:
+            break
+        kept.add(item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Where nothing has been measured yet, the clock decides."""
+    limit = item.config.getoption("fast")
+    if limit and time.monotonic() - BEGIN > limit:
+        pytest.skip(f"{limit:.0f} seconds are over")
+
+
+def pytest_runtest_logreport(report):
+    if report.when != "teardown" and report.outcome == "passed":
+        _seconds[report.nodeid] = report.duration + (_seconds.get(report.nodeid, 0) if report.when == "call" else 0)
+
+
+def pytest_sessionfinish(session):
+    kept = getattr(session.config, "cache", None)
+    if not _seconds or not kept or hasattr(session.config, "workerinput"):  # who starts the others hears of all tests
+        return
+    kept.set(TIMES, kept.get(TIMES, {}) | _seconds)
+    compiled = kept.mkdir("compiled")
+    if sum(file.stat().st_size for file in compiled.iterdir()) > 2**31:  # of many sessions' changes
+        shutil.rmtree(compiled)
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """Where compiled programs are kept for all processes of a test session: compilation dominates the tests."""
+def cache(pytestconfig):
+    """Where compiled programs are kept for all processes of this session and of later ones: they dominate the tests."""
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or pytestconfig.cache.mkdir("compiled")
     return {
-        "jax_compilation_cache_dir": str(tmp_path_factory.getbasetemp().parent / "compiled"),
+        "jax_compilation_cache_dir": str(folder),
         "jax_persistent_cache_min_compile_time_secs": 0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
@@ -36,7 +96,18 @@ def cache(tmp_path_factory):
 def _cached(cache):
     for name, value in cache.items():
         jax.config.update(name, value)
+    gc.freeze()  # tracing leaves much to collect, and nothing of what was imported: a tenth of all time
+    gc.set_threshold(200_000, 50, 100)
     jax.devices()  # JAX begins with one device here, whatever a command asks for
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _games():
+    """What a file's tests register is gone after them, for others go through all games."""
+    kept = dict(registry._ENTRIES)
+    yield
+    registry._ENTRIES.clear()
+    registry._ENTRIES.update(kept)
 
 
 @pytest.fixture(scope="session")
@@ -64,13 +135,8 @@ def within(monkeypatch, capsys):
     def run(*arguments: str, cwd: Path, module: str = "marl.mfos") -> subprocess.CompletedProcess:
         monkeypatch.chdir(cwd)
         capsys.readouterr()
-        package, _, name = module.partition(".")
-        exported = getattr(importlib.import_module(package), name, None)
-        main = importlib.import_module(module).main
-        if callable(exported):  # a function of that name, as marl.mfos, in whose place the import has put the module
-            setattr(sys.modules[package], name, exported)
         try:
-            status = main(arguments)
+            status = importlib.import_module(module).main(arguments)
         except SystemExit as stopped:
             status = stopped.code
         return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
