@@ -289,7 +289,7 @@ def _write(
     run.write("crossplay.csv", text.getvalue())
     found = {"config": configs.plain(config), "agents": names, "versions": machine.versions()}
     found |= {"devices": machine.devices(), "pairs": cells}
-    run.write("crossplay.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+    run.write_summary(found, "crossplay.json")
     payoffs = np.array([np.nan if c["row_return"] is None else c["row_return"] for c in cells])
     figures.draw_crossplay(run.figures, game, names, payoffs.reshape(len(names), -1))
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
-import configs
 from meta import RunDirectory
+from meta.runs import resume
 
 
 @contextlib.contextmanager
@@ -53,10 +53,13 @@ def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
     """
     if not (path / "config.yaml").is_file():
         shutil.rmtree(path, ignore_errors=True)  # nothing was begun there
-        return RunDirectory.create(path, configs.to_text(config))
-    if configs.from_file(type(config), path / "config.yaml") != config:
+        return RunDirectory.create(path, config)
+    was, now = resume.read(path, "", "", "", lambda first: type(config))
+    if was != config or now != config:
         raise ValueError(f"{path}: was begun with other settings; it has to be removed")
-    return RunDirectory(path, lambda words: say(console, words))
+    run = RunDirectory(path, lambda words: say(console, words))
+    run.go_on(config)
+    return run
 
 
 class Job(NamedTuple):

@@ -13,6 +13,7 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import configs
+from meta import RunDirectory
 from meta.runs import command
 
 # A first argument, another one, an option with a value that does not fit, and what is said of it.
@@ -140,10 +141,11 @@ def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
     (tmp_path / "empty").mkdir()
     for missing in ("nowhere", "empty"):
         assert f"--resume: got '{missing}'; the directory of a run" in refused(module, "--resume", missing)
-    (tmp_path / "run").mkdir()
+    default = importlib.import_module(module).COMMAND.kind(first)()
+    RunDirectory.create(tmp_path / "run", default, f"python -m {module} {first}")
     config = tmp_path / "run" / "config.yaml"
-    text = configs.to_text(importlib.import_module(module).COMMAND.kind(first)())
-    config.write_text(f"# python -m {module} {first}\n{text}")
+    text = configs.to_text(default)
+    assert config.read_text() == f"# python -m {module} {first}\n{text}"
     assert f"got '{other}'; run was begun as python -m {module} {first}" in refused(module, other, "--resume=run")
     assert "unknown option --seed" in refused(module, "--resume=run", "--seed=3")
     config.write_text(f"# python -m marl.other {first}\n{text}")
