@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -23,6 +24,7 @@ from configs.specs import change
 from games import Discrete, Game
 from marl.core.learn import Learner
 from marl.learners.registry import SAMPLED, make_learner, settings
+from meta.runs.files import check_folder, write_whole
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import with_error
 
@@ -99,6 +101,8 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     """
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
+    if os.path.isdir(config.directory):
+        check_folder(Path(config.directory))
     load_adversary(Path(config.directory))
     return config
 
@@ -156,9 +160,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         compared = compare({"evolved": run(key, parameters), "silent": run(key, silence(parameters))})
         difference = compared["evolved"].pop("difference_from_silent")
         found[part][name] = {name: compared[name] for name in ("evolved", "silent")} | {"difference": difference}
-        scratch = path / f".{FILE}"
-        scratch.write_text(json.dumps(found, indent=2) + "\n")
-        scratch.replace(path / FILE)
+        write_whole(path / FILE, f"{json.dumps(found, indent=2)}\n".encode())
     (path / "figures").mkdir(exist_ok=True)
     for part in ("transfer", "defences"):
         if found[part]:

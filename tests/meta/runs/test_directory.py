@@ -6,6 +6,7 @@ import os
 import shutil
 
 import jax
+import numpy as np
 import pytest
 import yaml
 
@@ -13,7 +14,7 @@ import configs
 from configs import files
 from meta import RunDirectory
 from meta.loop import iterate
-from meta.runs import command, machine
+from meta.runs import command, machine, tensors
 from tests.faults import damages
 from tests.faults.damages import go, results, verdict
 
@@ -344,6 +345,19 @@ def test_presets_of_strangers(name, tmp_path, within, monkeypatch):
     assert within("ipd", "--resume", "x" * 5000, cwd=tmp_path).stderr.count("\n") == 1
     (tmp_path / "bad.yaml").write_text("out: ../../x\n")
     assert "unknown field out" in within("bad.yaml", cwd=tmp_path).stderr
+
+
+def test_arrays_of_strangers(tmp_path):
+    from safetensors.numpy import save
+
+    file = tmp_path / "agent.safetensors"
+    file.write_bytes(save({"x": np.zeros(3)}, {"config": "[" * 100_000}))
+    with pytest.raises(ValueError, match=r"agent.safetensors'; it cannot be read \(maximum recursion depth"):
+        tensors.load(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="cannot be read"):
+        tensors.load(file)
 
 
 def test_a_directory_in_which_nothing_was_begun_is_empty(runs, tmp_path):
