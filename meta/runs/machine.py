@@ -29,5 +29,5 @@ def devices() -> list[str]:
 
 def place() -> str:
     """Where this process computes: other devices, cores or versions of JAX round differently."""
-    cores = f" on {len(os.sched_getaffinity(0))} cores" if jax.default_backend() == "cpu" else ""
+    cores = f", {len(os.sched_getaffinity(0))} core(s)" if jax.default_backend() == "cpu" else ""
     return f"{', '.join(devices())}{cores}, jax {jax.__version__}"

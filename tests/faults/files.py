@@ -8,6 +8,7 @@ place, after which nothing outside may have changed. Some minutes for each comma
 
 import argparse
 import importlib
+import itertools
 import os
 import subprocess
 import sys
@@ -83,9 +84,9 @@ def make(name: str, folder: Path) -> list[Path]:
     return done
 
 
-def examine(name: str) -> list[tuple[str, str, str, str]]:
-    """(run, file, what happened to it, what came of that), for all of them."""
-    found = []
+def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
+    """(run, file, what happened to it, what came of that), for every so many of them."""
+    found, count = [], itertools.count()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         os.chdir(folder)
@@ -97,6 +98,8 @@ def examine(name: str) -> list[tuple[str, str, str, str]]:
         for base in bases:
             for file in files(base):
                 for damage in DAMAGES:
+                    if next(count) % every:
+                        continue
                     run = copy(base, folder / "run")
                     damage(run / file)
                     found.append((base.name, str(file), damage.__name__, verdict(main, run, expected)))
@@ -120,12 +123,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commands", nargs="*", default=list(RUNS), help=", ".join(RUNS))
     parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--every", type=int, default=1, help="only every so many damages, where time is short")
     given = parser.parse_args()
     if len(given.commands) > 1:  # each in a process of its own, so that what one does to JAX is not the others'
         waiting, running, failed = list(given.commands), [], 0
         while waiting or running:
             while waiting and len(running) < given.workers:
-                line = [sys.executable, "-m", "tests.faults.files", waiting.pop(0)]
+                line = [sys.executable, "-m", "tests.faults.files", waiting.pop(0), f"--every={given.every}"]
                 running.append(subprocess.Popen(line))
             failed += bool(running.pop(0).wait())
         return int(failed > 0)
@@ -140,7 +144,7 @@ def main() -> int:
 
     Figure.savefig = draw_fast
     (name,), started = given.commands, time.perf_counter()
-    found = examine(name)
+    found = examine(name, given.every)
     bad = 0
     print(f"{name}: {len(found)} cases, {time.perf_counter() - started:.0f} s", flush=True)
     for damage in dict.fromkeys(case[2] for case in found):

@@ -233,10 +233,10 @@ def test_help_says_how_a_run_goes_on(runs, capsys):
 def test_another_machine_is_said_once_and_kept(runs, tmp_path, monkeypatch):
     path = damages.copy(runs / "stopped", tmp_path / "run")
     here, done = machine.place(), len((path / "metrics.jsonl").read_text().splitlines())
-    monkeypatch.setattr(machine, "place", lambda: "64 x cpu on 64 cores, jax 9")
+    monkeypatch.setattr(machine, "place", lambda: "64 x cpu, 64 core(s), jax 9")
     status, said = go(main, "--resume", str(path), "--quiet")
     assert (status, said.count("\n")) == (0, 1)
-    assert f"so far on {here}, now on 64 x cpu on 64 cores, jax 9: numbers agree but for rounding" in said
+    assert f"so far on {here}, now on 64 x cpu, 64 core(s), jax 9: numbers agree but for rounding" in said
     changes = results(path)["summary.json"]["changes"]
     assert changes == [{"field": "devices", "before": here, "now": machine.place(), "generation": done}]
     assert go(main, "--resume", str(path), "--quiet") == (0, "")
