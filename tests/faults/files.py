@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.faults.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
@@ -126,13 +127,11 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only every so many damages, where time is short")
     given = parser.parse_args()
     if len(given.commands) > 1:  # each in a process of its own, so that what one does to JAX is not the others'
-        waiting, running, failed = list(given.commands), [], 0
-        while waiting or running:
-            while waiting and len(running) < given.workers:
-                line = [sys.executable, "-m", "tests.faults.files", waiting.pop(0), f"--every={given.every}"]
-                running.append(subprocess.Popen(line))
-            failed += bool(running.pop(0).wait())
-        return int(failed > 0)
+        lines = [
+            [sys.executable, "-m", "tests.faults.files", name, f"--every={given.every}"] for name in given.commands
+        ]
+        with ThreadPoolExecutor(given.workers) as pool:
+            return max(pool.map(subprocess.call, lines))
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
     import jax
 
