@@ -93,7 +93,8 @@ def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
         os.chdir(folder)
         bases = make(name, folder)
         expected, main = results(bases[0]), main_of(name)
-        assert verdict(main, copy(bases[-1], folder / "run"), expected) == "equal"
+        came = verdict(main, copy(bases[-1], folder / "run"), expected)
+        assert came == "equal", came
         outside = make_outside(folder / "outside")
         before = contents(outside)
         for base in bases:
