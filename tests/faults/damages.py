@@ -102,7 +102,7 @@ def results(run: Path) -> dict:
             found[str(file)] = [{name: array.tolist() for name, array in tensors.load(run / file)[0].items()}]
         elif file.suffix == ".npz":
             with np.load(run / file) as arrays:
-                found[str(file)] = {name: array.tolist() for name, array in arrays.items()}
+                found[str(file)] = {name: str(array.tolist()) for name, array in arrays.items()}  # nan is not nan
         elif file.suffix in (".png", ".gif"):
             found[str(file)] = "a picture"
     return found
