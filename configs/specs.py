@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import inspect
 import math
 import re
@@ -29,11 +30,19 @@ class Registry(Generic[Made]):
       example: a name, for messages.
       given: keywords that the caller of `make` gives to the factories that take them, and that are no settings.
       ranges: whether `[lowest, highest]` may stand for a number; the setting is a `Range` then.
+      more: a module that registers names here too when it is imported: one that stands on the registry's own.
     """
 
-    def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False) -> None:
-        self._example, self._given, self._ranges = example, given, ranges
-        self._entries: dict[str, _Entry] = {}
+    def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False, more: str = "") -> None:
+        self._example, self._given, self._ranges, self._more = example, given, ranges, more
+        self._own: dict[str, _Entry] = {}
+
+    @property
+    def _entries(self) -> dict[str, _Entry]:
+        """All of them, whatever was imported before somebody asks."""
+        if self._more:
+            importlib.import_module(self._more)
+        return self._own
 
     def register(
         self,
@@ -58,9 +67,9 @@ class Registry(Generic[Made]):
         """
         if not re.fullmatch(_NAME, name):
             raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first")
-        if name in self and not replace:
+        if name in self._own and not replace:
             raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
-        self._entries[name] = _Entry(factory, settings or (lambda: settings_of(factory)), fixed)
+        self._own[name] = _Entry(factory, settings or (lambda: settings_of(factory)), fixed)
 
     def unregister(self, name: str) -> None:
         """Forgets a name."""

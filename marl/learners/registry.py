@@ -39,8 +39,9 @@ Kind = Literal["formula", "sampled"]
 Make = Callable[..., Learner]  # (game, seat, **settings) -> learner
 
 _GIVEN = ("num_updates", "num_logits")  # what is known of a game and of `learn`, and is no setting
-FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True)
-SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN)
+_SHAPERS = "marl.shapers.registry"  # an untrained shaper is a learner too
+FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True, more=_SHAPERS)
+SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN, more=_SHAPERS)
 NETWORKS: Registry[Network] = Registry("feed_forward", given=("num_scales",))  # of `(obs_shape, num_outputs)`
 
 
