@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import inspect
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+
+from meta import interrupt, process, streams
+
+if __name__ == "__main__":
+    process.begin("python -m games")  # before what takes seconds to import
 
 import jax
 import yaml
@@ -30,8 +34,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: {message}\n")
 
 
+@streams.forgiving()
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
+    interrupt.stop_on_signals()
     parser = Parser(prog=PROGRAM, description=__doc__)
     parser.add_argument("game", nargs="?", help="a name from the list; none prints the list")
     parser.add_argument("--gif", metavar="FILE", help="write an animation of random play")
@@ -55,9 +61,9 @@ def main(arguments: Sequence[str]) -> int:
         return _play(registry.make(options.game, **_params(options.params)), options)
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
-    except BrokenPipeError:  # whoever reads the list, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except KeyboardInterrupt:
+        interrupt.ignore_signals()
+        return _fail("stopped", interrupt.STOPPED)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", 1)
     except RuntimeError as error:  # data that cannot be had
@@ -149,4 +155,4 @@ def _gallery(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.mfos")  # before what takes seconds to import
+
 from rich.console import Console
 
 from marl.experiments.shaping import experiment, result
@@ -46,4 +51,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.mmaml")  # before what takes seconds to import
+
 from marl.experiments.meta_learning import MetaLearningConfig, meta_learn
 from meta.runs import command
 
@@ -23,4 +28,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -5,22 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import os
 import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
-from meta import NonFiniteFitness, RunDirectory
+from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
-from meta.interrupt import stop_on_signals
 from meta.runs.machine import versions
 
 NOTHING = "nothing was written"
@@ -132,9 +130,9 @@ class Command(NamedTuple):
         options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
         return configs.parse(options(**_fields(config)), arguments, named, description)
 
+    @streams.forgiving()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
-        stop_on_signals()
         if self.all_cores:
             use_all_cores()
         kept = NOTHING
@@ -155,9 +153,12 @@ class Command(NamedTuple):
             except OSError as error:
                 return say(f"out: cannot be written to: {_plain(error)}", 2)
             kept = task.kept
-            self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
+            interrupt.stop_on_signals()
+            with interrupt.recognised():
+                self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
-            return say(f"stopped; {kept}", 130)
+            interrupt.ignore_signals()  # who is impatient sees no traceback
+            return say(f"stopped; {kept}", interrupt.STOPPED)
         except (NonFiniteFitness, ValueError) as error:
             return say(str(error), 1)
         except JaxRuntimeError as error:  # such as a device whose memory does not suffice
@@ -212,6 +213,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
             if one == field or one.startswith(f"{field}."):
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
+    interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
         text = f"# {' '.join(named.split())}\n{configs.to_text(config)}"
         run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
@@ -244,6 +246,7 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
         raise configs.ConfigError(f"{command.first}: got {first!r}; {needed}")
     config: Any = configs.from_file(command.kind(began.removeprefix(program).strip() or first), path / "config.yaml")
     prepared = command.prepare(config)
+    interrupt.delay_signals()
     return _Task(prepared, RunDirectory(path, say), options.quiet, f"go on with {program} --resume {path}")
 
 
@@ -269,17 +272,3 @@ def _open(command: Command, out: str, name: str, cls: type, text: str, say: Call
         with contextlib.suppress(FileExistsError):
             return RunDirectory.create(path, text, say)
     raise AssertionError("there is always a free name")
-
-
-def leave(status: int) -> NoReturn:
-    """Ends this process with a status.
-
-    An interrupt that passes through the execution of a string, as where a dataclass is made, has Python kill itself by
-    SIGINT in the end, even though it was handled: so a process that was stopped leaves at once.
-    """
-    if status == 130:
-        with contextlib.suppress(OSError):  # a stream that nobody reads any more
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
