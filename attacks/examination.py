@@ -25,6 +25,7 @@ from marl.core.learn import Learner
 from marl.learners.registry import SAMPLED, make_learner, settings
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import with_error
+from meta.runs.words import many
 
 FILE = "examination.json"
 
@@ -182,4 +183,4 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
             mean, error = row["difference"].values()
             table.add_row(name, silent, evolved, difference, f"{abs(mean) / error:.1f}" if error else "-")
         console.print(table)
-    say(console, f"{found['num_victims']} fresh victims of each kind; ± one standard error")
+    say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error")

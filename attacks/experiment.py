@@ -32,6 +32,7 @@ from meta.runs.keys import ALLY, CHOICE, EVALUATION, LATER
 from meta.runs.machine import devices, versions
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import amount, many
 
 ADVERSARY_FILE = "adversary.safetensors"
 VICTIMS_FILE = "victims.npz"
@@ -101,7 +102,7 @@ def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Co
     def warm_up(name: str, goal: Goal, init: Callable[[jax.Array], Any], key: jax.Array) -> Evolved:
         folder = run.path / name
         folder.mkdir(exist_ok=True)
-        say(console, f"warm-up: {goal} victims that learn for {short} updates")
+        say(console, f"warm-up: {goal} victims that learn for {many(short, 'update')}")
         store = RunDirectory(folder, lambda words: say(console, words))
         return _stage(config, goal, config.warm_up, short, init, key, store, console)
 
@@ -113,7 +114,7 @@ def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Co
     if short:
         stages = [warm_up("warm_up", config.goal, init, key)]
         found = jax.tree.map(np.asarray, stages[0].parameters)
-        say(console, f"victims that learn for {config.num_updates} updates")
+        say(console, f"victims that learn for {many(config.num_updates, 'update')}")
         key, init = jax.random.fold_in(key, LATER), lambda key: jax.tree.map(jnp.asarray, found)
     return [*stages, _stage(config, config.goal, config.evolution, config.num_updates, init, key, run, console)]
 
@@ -158,7 +159,7 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
         words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
         values.append(np.asarray(program(keys, words)).ravel())
     difference = mean_and_error(values[-1] - values[0])
-    say(console, f"{values[0].size} fresh victims to choose by: whole lives added {with_error(difference)}")
+    say(console, f"{many(values[0].size, 'fresh victim')} to choose by: whole lives added {with_error(difference)}")
     return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
 
 
@@ -203,7 +204,7 @@ def _evaluate_talk(
     run_lives = make_lives(game, message, config.make_victim, config.schedule, size=size, num_victims=number)
     groups: dict[str, Lives] = {}
     for name, words in (("evolved", parameters), ("silent", silence(parameters)), ("random", None)):
-        say(console, f"{config.num_victims} fresh victims under {name} messages")
+        say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
     np.savez(folder.parent / VICTIMS_FILE, **arrays)  # for figures that join several runs
@@ -316,8 +317,9 @@ def print_header(console: Console, config: AttackConfig) -> None:
     for evolution, num_updates in config.stages:
         victims, steps = _trials(config, evolution), num_updates * config.steps_per_update * config.num_envs
         total += victims * steps
-        say(console, f"{evolution.generations} generations of {victims:,} victims in all, {steps:,} steps each")
-    say(console, f"{total / 1e6:,.0f} M environment steps, then {config.num_victims} fresh victims of each kind")
+        generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
+        say(console, f"{generations}, {many(steps, 'step')} each")
+    say(console, f"{amount(total)} environment steps, then {many(config.num_victims, 'fresh victim')} of each kind")
 
 
 def print_result(
@@ -341,7 +343,7 @@ def print_result(
             table.add_row(name.replace("_", " "), with_error(rewards[name]))
         console.print(table)
         say(console, f"evolved over random: {rewards['ratio']:.2f}")
-    say(console, f"{summary['num_victims']} fresh victims of each kind, the same ones; ± one standard error")
+    say(console, f"{many(summary['num_victims'], 'fresh victim')} of each kind, the same ones; ± one standard error")
     if speed := summary["environment_steps_per_second"]:
-        say(console, f"{speed:,.0f} environment steps a second; {summary['wall_seconds']:.0f} s in all")
+        say(console, f"{amount(speed)} environment steps a second; {summary['wall_seconds']:.0f} s in all")
     say(console, f"written to {path}: summary.json, {ADVERSARY_FILE}, {', '.join(file.name for file in files)}")

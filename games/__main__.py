@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from meta import interrupt, process, streams
+from meta.runs.words import many
 
 if __name__ == "__main__":
     process.begin("python -m games")  # before what takes seconds to import
@@ -127,7 +128,7 @@ def _play(game: Game, options: argparse.Namespace) -> int:
     if options.png:
         save_png(pictures(played)[-1], options.png)
     print(inspect.cleandoc(type(game).__doc__ or ""))
-    print(f"\n{options.steps} random steps, mean per step:")
+    print(f"\n{many(options.steps, 'random step')}, mean per step:")
     means = {"reward": [float(played.rewards[agent].mean()) for agent in game.agents]}
     means |= {name: values.mean(0).tolist() for name, values in played.infos.items()}
     _print_columns([("", *game.agents), *((name, *(f"{x:.3f}" for x in xs)) for name, xs in means.items())])
@@ -146,7 +147,8 @@ def _gallery(folder: Path) -> int:
         agents, observation, actions = _facts(name)
         lines += [
             f"## `{name}`\n",
-            f"{registry.describe(name).capitalize()}. {agents} agents; observation {observation}; {actions} actions.\n",
+            f"{registry.describe(name).capitalize()}. {many(int(agents), 'agent')}; observation {observation}; "
+            f"{actions} {'action' if actions == '1' else 'actions'}.\n",
             f"![{name}](games/{name}.png)\n",
         ]
     (folder / "games.md").write_text("\n".join(lines))

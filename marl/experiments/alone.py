@@ -32,6 +32,7 @@ from meta.runs import command, machine, tensors
 from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
 from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
+from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
 POINTS = 200  # of a curve at most
@@ -297,15 +298,16 @@ def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> Non
     steps = config.num_updates * config.steps_of_an_update
     several = f"each of {config.seeds} seeds, " if config.seeds > 1 else ""
     console.print(
-        f"{config.game}, {config.learner}: {steps:,} environment steps, {several}{config.num_updates} updates of "
-        f"{config.num_envs} environments x {config.steps_per_update} steps",
+        f"{config.game}, {config.learner}: {many(steps, 'environment step')}, {several}"
+        f"{many(config.num_updates, 'update')} of {many(config.num_envs, 'environment')} x "
+        f"{many(config.steps_per_update, 'step')}",
         markup=False,
         soft_wrap=True,
     )
     summary, files = train_and_evaluate(config, run, console, started=command.STARTED)
     table = Table("", "return")
     last = "last tenth of the training"
-    for words, name in ((f"{config.evaluation_episodes} fresh episodes", "returns"), (last, "training_return")):
+    for words, name in ((many(config.evaluation_episodes, "fresh episode"), "returns"), (last, "training_return")):
         found = summary[name]
         table.add_row(f"[bold]{words}", _with_error(found))
         if config.seeds > 1:
@@ -313,7 +315,7 @@ def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> Non
                 table.add_row(f"  seed {one['seed']}", _words(one["mean"]))
     console.print(table)
     speed = summary["steps_per_second"]
-    words = f"{speed:,.0f} environment steps/s; " if speed else ""
+    words = f"{amount(speed)} environment steps/s; " if speed else ""
     words += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
     console.print(words)
     written = f"summary.json, {LEARNER_FILE}, metrics.jsonl, config.yaml, checkpoints"

@@ -27,6 +27,7 @@ from meta.loop import Report, compiler_options, iterate
 from meta.runs.keys import NOISE
 from meta.runs.progress import Progress
 from meta.runs.tensors import Arrays, load
+from meta.runs.words import many
 
 # Sequences to start from, besides random ones: logits of policies that are played throughout.
 STARTS = {
@@ -212,7 +213,8 @@ def find_bound(config: BoundConfig, path: Path, console: Console) -> None:
     opponent = make_learner(config.opponent, game, 1, field="opponent")
     steps = len(STARTS) * config.num_states * config.meta_steps
     console.print(
-        f"{config.iterations} ascents of {len(STARTS)} x {config.num_states} sequences of {config.meta_steps} policies",
+        f"{many(config.iterations, 'ascent')} of {len(STARTS)} x {config.num_states} sequences of {config.meta_steps} "
+        f"{'policy' if config.meta_steps == 1 else 'policies'}",
         highlight=False,
     )
 

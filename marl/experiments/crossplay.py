@@ -36,6 +36,7 @@ from meta.interrupt import check_stop
 from meta.runs import machine
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import many
 
 SAMPLERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b")
 SAMPLING_COST = 250  # of such a learner's trial, in those of two others; for guessing how long it will take
@@ -273,7 +274,7 @@ class _Clock:
         left = (now - self._started) * (self._cost - self._done) / self._done
         if self._count == 1:
             slow = f", {self._sampling} of them with a learner that samples" if self._sampling else ""
-            say(self._console, f"{self._total} pairs will take about {duration(left)}{slow}")
+            say(self._console, f"{many(self._total, 'pair')} will take about {duration(left)}{slow}")
         elif now - self._shown > 5 or self._count == self._total:
             self._shown = now
             say(self._console, f"pair {self._count}/{self._total}  {words}  {duration(left)} left")

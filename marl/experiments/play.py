@@ -20,6 +20,7 @@ from marl.experiments import play_sampled
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping.agents import is_path, load_agent, make_agent
 from marl.shapers.registry import FORMULA as SHAPERS
+from meta.runs.words import many
 
 PRESETS = "crossplay"
 STATES = ("start", "CC", "CD", "DC", "DD")
@@ -177,7 +178,7 @@ def play_match(match: Match, target: None, console: Console) -> None:
     config, game, learner = match
     if not isinstance(game, InfinitelyRepeated):
         steps = {"rounds": config.rounds, "episode_length": config.episode_length, "seed": config.seed}
-        title = f"{config.environment}, {config.rounds} steps against {config.agent}"
+        title = f"{config.environment}, {many(config.rounds, 'step')} against {config.agent}"
         play_sampled.play_steps(game, learner, console, title=title, **steps)
         return
     begin, step = make_mind(game, learner)
@@ -211,7 +212,9 @@ def _other_view(state: int) -> int:
 
 def _introduce(console: Console, config: PlayConfig, game: InfinitelyRepeated) -> None:
     own, other = game.payoffs.seen_by(1)
-    console.print(f"{game.payoffs.name}, {config.rounds} rounds against {config.agent}", markup=False, soft_wrap=True)
+    console.print(
+        f"{game.payoffs.name}, {many(config.rounds, 'round')} against {config.agent}", markup=False, soft_wrap=True
+    )
     table = "   ".join(f"{s}: {a:g} / {b:g}" for s, a, b in zip(STATES[1:], own, other, strict=True))
     console.print(f"payoffs, you / the agent, your action first: {table}", soft_wrap=True)
     console.print(

@@ -216,7 +216,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
         text = f"# {' '.join(named.split())}\n{configs.to_text(config)}"
-        run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
+        run = _open(command, options.out, _file_name(name), type(config), text, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is ToFile:
         path = Path(options.out or name)
@@ -228,6 +228,15 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
     return _Task(prepared, None, False, NOTHING)
+
+
+def _file_name(words: str) -> str:
+    """Words and specs in characters that need no quotes: of `naive(learning_rate=0.5) + lola` it is
+    `naive,learning_rate=0.5+lola`."""
+    rules = [(r" *([+,(]) *", r"\1"), (r"['\"[\])]", ""), (r"\(", ","), (r"[^\w.=+,-]+", "-"), (",(?=-|$)", "")]
+    for pattern, by in rules:
+        words = re.sub(pattern, by, words)
+    return words.strip("-")
 
 
 def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:

@@ -26,6 +26,7 @@ from marl.shapers.ppo import meta_ppo
 from marl.shapers.trial import play_trial, shaping_trial
 from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store
+from meta.runs.words import many
 
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.
@@ -176,7 +177,10 @@ class ExactLens:
     def header(self) -> dict[str, str]:
         config = self.config
         rounds = f"repeated with discount {config.discount}" if config.discount else "played once"
-        return {"game": f"{config.game}, {rounds}", "trial": f"{config.meta_steps} learning steps of the opponent"}
+        return {
+            "game": f"{config.game}, {rounds}",
+            "trial": f"{many(config.meta_steps, 'learning step')} of the opponent",
+        }
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         config = self.config
@@ -264,16 +268,16 @@ def scatter(game: InfinitelyRepeated, policies: np.ndarray, zd: dict[str, Any]) 
 def _print_settings(console: Console, config: ShapingConfig) -> None:
     with_ppo, trials = config.meta_learner == "ppo", config.trials_per_generation
     ways = (
-        f"PPO, {config.generations} iterations"
+        f"PPO, {many(config.generations, 'iteration')}"
         if with_ppo
-        else f"{config.evolution.strategy}, {config.generations} generations"
+        else f"{config.evolution.strategy}, {many(config.generations, 'generation')}"
     )
     here = {
         "meta-steps": f"{config.meta_steps}",
         "discount": f"{config.discount}",
         "opponent": "gradient ascent, step size 1",
-        "policy": f"{config.meta_ppo.hidden_units if with_ppo else config.hidden_units} tanh units",
-        "meta-learner": f"{ways} of {trials} trials",
+        "policy": many(config.meta_ppo.hidden_units if with_ppo else config.hidden_units, "tanh unit"),
+        "meta-learner": f"{ways} of {many(trials, 'trial')}",
     }
     table = Table("setting", "here", "paper (Lu et al., 2022)")
     for name, text in PAPER.items():

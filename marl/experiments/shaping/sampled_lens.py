@@ -30,6 +30,7 @@ from meta import Evolved, evolve
 from meta.loop import Report, Store
 from meta.runs.keys import FILM
 from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import many
 
 MEASURED_STEPS = 2.5e6  # of a generation, or a little more
 MOMENTS = ("early", "middle", "late")  # episodes in the film
@@ -194,8 +195,9 @@ class SampledLens:
 
     def header(self) -> dict[str, str]:
         config = self.config
-        trial = f"{config.episodes} episodes of {config.episode_length} steps in {config.num_envs} environments"
-        return {"game": config.environment, "trial": f"{trial}: {self.steps:,} steps"}
+        trial = f"{many(config.episodes, 'episode')} of {many(config.episode_length, 'step')} in "
+        trial += f"{many(config.num_envs, 'environment')}: {many(self.steps, 'step')}"
+        return {"game": config.environment, "trial": trial}
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         gain = summary["gain_over_naive"]
