@@ -107,6 +107,12 @@ def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, pr
             raise ValueError(f"{prefix}{name}: got {got}; {needed} is needed")
 
 
+def has_defaults(config: Any, *names: str) -> bool:
+    """Whether these fields, or all if none is named, are as by default: nothing has to tell whether those fit."""
+    fields = {field.name: field.default for field in dataclasses.fields(config)}
+    return all(getattr(config, name) == fields[name] for name in names or fields)
+
+
 def check_least(config: Any, **least: int) -> None:
     """Raises ValueError for the first of these fields that is below the least that it may be."""
     for name, number in least.items():

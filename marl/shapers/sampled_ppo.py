@@ -12,7 +12,8 @@ import optax
 from marl.blocks.advantages import generalized_advantages
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History, Metrics, Trajectory
-from marl.shapers.ppo import MetaPPO, PPOState, batch_metrics, train
+from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.ppo import PPOState, batch_metrics, train
 from marl.shapers.sampled import Memory, Parameters, Policy
 from meta import Evolved
 from meta.loop import Report, Store

@@ -34,8 +34,8 @@ TINY_ACT = (
 )
 TINY_EXACT = "marl.mfos ipd --meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --unseen tft"
 TINY_SAMPLED = (
-    "marl.mfos ipd_sampled --episodes 3 --episode-length 4 --num-envs 2 --evaluation-trials 4 --unseen random"
-    " --opponent 'tabular_ppo(minibatches=1)'"
+    "marl.mfos ipd_sampled --environment 'ipd(episode_length=4)' --episodes 3 --episode-length 4 --num-envs 12"
+    " --opponent reinforce --unseen random --shaper 'shaper(hidden_units=3)' --trials 1 --evaluation-trials 5"
 )
 SEARCH = "--evolution.population-size 4 --evolution.generations 60 --evolution.checkpoint-seconds 0"
 COMMANDS = {  # each as it is typed after `python -m`; --out is added
@@ -43,7 +43,7 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     "mfos, two seeds": f"{TINY_EXACT} {SEARCH} --seeds 2",
     "mfos, ppo": f"{TINY_EXACT.replace('--trials 2 --hidden-units 4', '')} --meta-learner ppo --meta-ppo.iterations 60"
     " --meta-ppo.batch-size 8 --meta-ppo.hidden-units 4 --meta-ppo.checkpoint-seconds 0",
-    "mfos, sampled": f"{TINY_SAMPLED} --trials 1 {SEARCH}",
+    "mfos, sampled": f"{TINY_SAMPLED} {SEARCH}",
     "train": "marl.train CartPole-v1 --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2 --steps-per-update 8"
     " --total-steps 8000 --evaluation-episodes 4 --seeds 2 --checkpoint-seconds 0",
     "act": TINY_ACT,
@@ -126,6 +126,7 @@ class Stopped:
             "JAX_COMPILATION_CACHE_DIR": cache,  # so that a stop is not always in a compilation
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0",  # sooner compiled
             "PYTHONPATH": os.pathsep.join(["", *sys.path]).strip(os.pathsep),
         }
         with (self.folder.parent / "stderr").open("w+") as said, (self.folder.parent / "stdout").open("w") as nowhere:

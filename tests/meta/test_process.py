@@ -109,6 +109,22 @@ def test_help_and_version_are_for_whoever_reads_them(shell):
     assert re.fullmatch("usage: python -m marl.cola .*\n", out)
 
 
+HELP = """
+import contextlib, sys
+from marl.mfos import main
+with contextlib.suppress(SystemExit):
+    main(["--help"])
+found = {"evosax", "flax", "optax", "gymnax", "matplotlib", "orbax"} & sys.modules.keys()
+assert not found, found
+"""
+
+
+def test_help_does_not_wait_for_what_it_does_not_show():
+    found = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "--evolution.population-size" in found.stdout
+
+
 SMALL = "--meta-steps 3 --trials 2 --evaluation-trials 4 --hidden-units 4"
 SMALL += " --evolution.population-size 4 --evolution.generations 2"
 
