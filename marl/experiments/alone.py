@@ -30,6 +30,7 @@ from meta.devices import spread
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.runs import command, machine, tensors
 from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
+from meta.runs.jobs import say
 from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
 from meta.runs.words import amount, many
@@ -222,6 +223,7 @@ def train_and_evaluate(
             progress(update, metrics, seconds)
 
         trained = train(config, store=run, report=show)
+        say(console, f"{many(config.evaluation_episodes, 'fresh episode')} of each seed")
         evaluation = compiling[0].result() if compiling else compile_evaluation()
         states = jax.device_put(trained.states, jax.local_devices()[0])
         returns = np.asarray(evaluation(keys, states), np.float64)
