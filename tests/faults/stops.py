@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from meta.runs import tensors
+
 TINY_ACT = (
     "attacks.act cartpole --num-updates 2 --steps-per-update 8 --num-envs 2 --evaluation-episodes 2"
     " --evaluation-steps 8 --num-victims 4 --message 'mlp(hidden=[4])' --victim 'ppo(hidden=[4], minibatches=1)'"
@@ -183,6 +185,9 @@ def _read(file: Path) -> Any:
     if file.suffix == ".npz":
         with np.load(file) as arrays:
             return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+    if file.suffix == ".safetensors":
+        arrays, metadata = tensors.load(file)
+        return metadata, {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
     return file.read_bytes()
 
 

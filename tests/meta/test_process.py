@@ -100,9 +100,8 @@ def shell(tmp_path, environment):
 
 
 def test_help_and_version_are_for_whoever_reads_them(shell):
-    for line in ("marl.cola --help >&-", "marl.cola ipd --help >/dev/full", "games --version-of 2>&-"):
-        status = "2" if "2>" in line else "0"
-        assert shell(f"$python -m {line}") == ([status], "", "")
+    assert shell("$python -m marl.cola --help >&-") == (["0"], "", "")
+    assert shell("$python -m games --bad 2>&-") == (["2"], "", "")
     assert shell("$python -m marl.bound --version >&- 2>&-") == (["0"], "", "")
     statuses, out, error = shell("$python -m marl.cola --help | head -1")
     assert (statuses, error) == (["0", "0"], "")
@@ -125,16 +124,6 @@ def test_help_does_not_wait_for_what_it_does_not_show():
     assert "--evolution.population-size" in found.stdout
 
 
-SMALL = "--meta-steps 3 --trials 2 --evaluation-trials 4 --hidden-units 4"
-SMALL += " --evolution.population-size 4 --evolution.generations 2"
-
-
-def test_a_run_whose_reader_has_seen_enough_goes_on_to_its_end(shell, tmp_path):
-    statuses, out, error = shell(f"$python -m marl.mfos ipd {SMALL} --out run | head -1")
-    assert (statuses, out.count("\n"), error) == (["0", "0"], 1, "")
-    assert (tmp_path / "run" / "summary.json").is_file()
-
-
 TOY = """
 import dataclasses, sys
 from meta import process
@@ -146,9 +135,9 @@ class Config:
     words: str = "done"
 
 def run(config, directory, console):
-    print("said", config.words, file=sys.stderr, flush=True)
-    console.print(config.words)
-    print(config.words, flush=True)
+    for _ in range(1000):  # until whoever reads has gone
+        console.print(config.words)
+    print(config.words, "flush", flush=True)
     directory.write("summary.json", config.words)
 
 toy = Command(program="toy", description="Plays.", config={"ball": Config}, run=run, first="toy")
@@ -156,10 +145,11 @@ process.leave(toy.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("end", [">/dev/full 2>&1", ">&- 2>&-"])
-def test_so_does_one_that_nobody_reads_at_all(shell, tmp_path, end):
+@pytest.mark.parametrize("end", ["| head -1", ">/dev/full 2>&1", ">&- 2>&-"])
+def test_a_run_that_nobody_reads_goes_on_to_its_end(shell, tmp_path, end):
     (tmp_path / "toy.py").write_text(TOY)
-    assert shell(f"$python toy.py ball --out run {end}") == (["0"], "", "")
+    statuses, out, error = shell(f"$python toy.py ball --out run {end}")
+    assert (set(statuses), out, error) == ({"0"}, "done\n" * ("head" in end), "")
     assert (tmp_path / "run" / "config.yaml").read_text() == "# toy ball\nwords: done\n"
     assert (tmp_path / "run" / "summary.json").read_text() == "done"
 
