@@ -87,7 +87,7 @@ def make(name: str, **params: Any) -> Game:
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
         raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
     if name not in _ENTRIES:
-        from games.gymnax import from_gymnax
+        from games.suite.gymnax import from_gymnax
 
         return from_gymnax(name, **params)
     entry = _ENTRIES[name]

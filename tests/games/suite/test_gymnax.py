@@ -12,7 +12,7 @@ import pytest
 from gymnax.utils import load_mnist
 
 from games.core.spaces import Box, Discrete
-from games.gymnax import _make, from_gymnax
+from games.suite.gymnax import _make, from_gymnax
 
 KEY = jax.random.key(0)
 CARTPOLE = from_gymnax("CartPole-v1")
@@ -201,5 +201,5 @@ def test_there_is_no_picture_of_everything():
 
 
 def test_gymnax_is_imported_only_when_it_is_played():
-    code = "import sys, games.gymnax; sys.exit('gymnax' in sys.modules)"
+    code = "import sys, games.suite.gymnax; sys.exit('gymnax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
