@@ -96,6 +96,11 @@ class Game:
     def action_space(self, agent: str) -> Space:
         raise NotImplementedError(f"{type(self).__name__} does not define action_space")
 
+    @property
+    def time_limit(self) -> Scalar | None:
+        """Steps after which a game is truncated; None where there is no such limit."""
+        return getattr(self, "episode_length", None)
+
     def render(self, state: State) -> np.ndarray:
         """A picture of a state, RGB `[height, width, 3]` of uint8, drawn on the host."""
         raise NotImplementedError(f"{type(self).__name__} does not define render")

@@ -15,7 +15,7 @@ from flax import struct
 
 from configs import one_of
 from games.core import bits, checks
-from games.core.game import Actions, Dones, Game, Observations, Step, static
+from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete, Space
 from games.suite.pendulum import draw_pendulum
 from games.toolbox.drawing import INK, LINE, PLAYERS, WALL, Canvas, draw_arm
@@ -94,6 +94,10 @@ class Gymnax(Game):
 
     def action_space(self, agent: str) -> Space:
         return _space(self.environment.action_space, self.params, self.name)
+
+    @property
+    def time_limit(self) -> Scalar:
+        return self.params.max_steps_in_episode
 
     def render(self, state: Any) -> np.ndarray:
         if self.name in _DRAWINGS:

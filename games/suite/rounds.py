@@ -82,6 +82,11 @@ class Rounds(Game):
         """What a subclass counts, `[num_agents]` each."""
         raise NotImplementedError
 
+    @property
+    def time_limit(self) -> Scalar | None:
+        endless = self.episode_length is None and self.discount is None
+        return DEFAULT_EPISODE_LENGTH if endless else self.episode_length
+
     def reset(self, key: jax.Array) -> tuple[Observations, RoundsState]:
         """Nothing has been played; `key` is not used."""
         del key
@@ -95,8 +100,7 @@ class Rounds(Game):
         terminated, truncated = jnp.zeros((), bool), jnp.zeros((), bool)
         if self.discount is not None:
             terminated = bits.uniform(bits.words(key, 1)[0]) >= self.discount
-        if self.episode_length is not None or self.discount is None:
-            limit = DEFAULT_EPISODE_LENGTH if self.episode_length is None else self.episode_length
+        if (limit := self.time_limit) is not None:
             truncated = state.time >= limit
         dones, infos = self._ending(terminated, truncated)
         infos |= {"cooperation": jnp.stack([(action == 0).astype(jnp.float32) for action in played])}
