@@ -115,7 +115,7 @@ def test_its_ppo_learns_to_cooperate_with_tit_for_tat(face):
 
 
 def test_without_the_library_one_line_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.vec_env", None)
     monkeypatch.delitem(sys.modules, "games.stable_baselines3", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'marl-shaping\[stable-baselines3\]'"):
         importlib.import_module("games.stable_baselines3")

@@ -12,11 +12,12 @@ import pytest
 from gymnax.utils import load_mnist
 
 from games.core.spaces import Box, Discrete
+from games.registry import DOWNLOADED, foreign
 from games.suite.gymnax import _make, from_gymnax
 
 KEY = jax.random.key(0)
 CARTPOLE = from_gymnax("CartPole-v1")
-NAMES = [name for name in gymnax.registered_envs if name != "MNISTBandit-bsuite"]
+NAMES = [name for name in foreign() if name not in DOWNLOADED]
 
 reset = jax.jit(lambda game, key: game.reset(key))
 step = jax.jit(lambda game, key, state, action: game.step_env(key, state, {"agent_0": action}))
