@@ -1,5 +1,7 @@
 """One seat of a game as an environment of gymnax: its own wrappers, evosax's problem, PureJaxRL's calls."""
 
+from functools import partial
+
 import flax.linen as nn
 import gymnax
 import jax
@@ -142,10 +144,12 @@ class Wrapper:
 
 
 class Counted(Wrapper):
+    @partial(jax.jit, static_argnums=0)
     def reset(self, key, params=None):
         obs, state = self._env.reset(key, params)
         return jnp.reshape(obs, (-1,)), (state, 0, 0)  # plain numbers, which the first step makes floats
 
+    @partial(jax.jit, static_argnums=0)
     def step(self, key, state, action, params=None):
         obs, inner, reward, done, info = self._env.step(key, state[0], action, params)
         going = state[1] + reward
