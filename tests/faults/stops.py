@@ -145,7 +145,10 @@ class Stopped:
                     process.wait(moment)
                 except subprocess.TimeoutExpired:
                     process.send_signal(how)
-            status, self.seconds = process.wait(), time.perf_counter() - started
+            try:
+                status, self.seconds = process.wait(), time.perf_counter() - started
+            finally:  # whoever stops this script leaves nothing behind
+                process.kill()
             said.seek(0)
             errors = said.read()
         if status == 0:
