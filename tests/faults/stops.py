@@ -113,6 +113,8 @@ class Stopped:
         for _ in range(draw.randint(1, MOST_IN_A_ROW)):
             self.seconds = whole.seconds
             if self.run(draw, may_stop=True):
+                if not self.stops:  # nothing had to be compiled any more
+                    whole.seconds = min(whole.seconds, self.seconds)
                 break
         else:
             self.run(draw, may_stop=False)
