@@ -8,12 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
+import configs
 import games
 from attacks import experiment
 from attacks.config import AttackConfig
 from attacks.experiment import load_adversary
 from games import Game, registry
+from meta.runs import tensors
+from meta.runs.keys import EVALUATION
 
 TINY = (
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "2", "--evaluation-episodes", "2"),
@@ -73,6 +77,16 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert 100 < picture.n_frames <= 201
+    # Who is played at once, on how many devices, draws nobody else.
+    arrays, metadata = tensors.load(tmp_path / "run/adversary.safetensors")
+    config = configs.build(AttackConfig, metadata["config"], "")
+    monkeypatch.setattr(experiment, "AT_ONCE", 1)
+    like = jax.eval_shape(experiment.make_init(config), jax.random.key(0))
+    words = tensors.as_tree(arrays, like, "")
+    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
+    one_by_one, _ = experiment._evaluate_control(config, key, words, tmp_path, Console(quiet=True))
+    for name, found in rewards.items():
+        assert one_by_one["goal_reward"][name] == pytest.approx(found, rel=1e-4)
 
 
 def test_what_auto_stands_for():
