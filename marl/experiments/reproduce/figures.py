@@ -47,8 +47,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
                 line.set_clip_path(polygon)
         axes.plot(*floor, "o", color="black", markersize=3.5, zorder=5)
         axes.set_title(
-            f"{panel['title']}\n{_chi(panel['chi'])}, residual {panel['residual']:.3f}, "
-            f"slope {played.slope:.2f}",
+            f"{panel['title']}\n{_chi(panel['chi'])}, residual {panel['residual']:.3f}, slope {played.slope:.2f}",
             fontsize=8,
         )
         axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")

@@ -198,7 +198,8 @@ class ExactLens:
         table = Table("", "start", "CC", "CD", "DC", "DD", "zero-determinant fit", title=title, title_justify="left")
         for moment, policy in summary["policy"].items():
             found = summary["zd"]["moments"].get(moment)
-            words = f"chi {_number(found['chi'])}, residual {found['residual']:.3f}" if found else ""
+            words = f"residual {found['residual']:.3f}" if found else ""
+            words = f"chi {found['chi']:.2f}, {words}" if found and found["chi"] is not None else words
             table.add_row(moment, *(f"{p:.3f}" for p in policy), words)
         console.print(table)
         console.print(_verdict(summary["zd"]), highlight=False)
