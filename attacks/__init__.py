@@ -13,6 +13,7 @@ from attacks.control import (
 from attacks.defences import (
     DEFENCES,
     Defence,
+    disturbed,
     ensemble,
     input_decay,
     input_noise,
@@ -35,6 +36,7 @@ __all__ = [
     "constant",
     "control_trial",
     "controller_ppo",
+    "disturbed",
     "echo",
     "ensemble",
     "goal_reward",

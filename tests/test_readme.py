@@ -78,8 +78,7 @@ def test_the_page_of_attacks():
         exec(code, names)
     returns = names["evolved"].metrics["victim_return"]
     assert returns.shape == (2,)
-    assert returns.min() > 0
-    assert returns.max() <= 8
+    assert returns.tolist() == pytest.approx([8, 8])  # steps: no pole falls sooner
 
 
 def test_a_shaper_of_learners_that_sample():

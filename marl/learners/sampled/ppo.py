@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -175,6 +176,7 @@ def ppo(
         if normalize_advantages:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         gain = objective(log_ratio, advantage).mean()
+        chex.assert_equal_shape((value, batch.value, batch.advantage))
         target = batch.value + batch.advantage
         error = (value - target) ** 2
         if value_clip is not None:
@@ -237,7 +239,7 @@ def ppo(
         (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
         return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit)
+    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, player)
 
 
 class _Batch(NamedTuple):
