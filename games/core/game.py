@@ -148,8 +148,9 @@ def _refusing(step_env: Callable[..., Step[Any]]) -> Callable[..., Step[Any]]:
 
     @functools.wraps(step_env)
     def step(self: Game, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
-        for agent in self.agents:
-            refuse_impossible(f"actions: {agent}", actions[agent], self.action_space(agent))
+        for agent, action in actions.items():
+            if not isinstance(action, jax.core.Tracer):
+                refuse_impossible(f"actions: {agent}", action, self.action_space(agent))
         return step_env(self, key, state, actions)
 
     return step

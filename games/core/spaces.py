@@ -134,13 +134,11 @@ def described(space: Space) -> str:
 
 
 def refuse_impossible(field: str, action: Any, space: Space) -> None:
-    """Raises ValueError for an action that no game can make sense of, where it is known: not while JAX traces.
+    """Raises ValueError for an action that no game can make sense of; it has to be known, and not traced by JAX.
 
     These are numbers that a `Discrete` or `MultiDiscrete` does not have, and what is no number. Games clip what leaves
     a `Box`.
     """
-    if isinstance(action, jax.core.Tracer):
-        return
     array = np.asarray(action)
     fits = array.dtype.kind in "biuf" and not np.isnan(array).any()
     if fits and not isinstance(space, Box):
