@@ -209,9 +209,8 @@ def _evaluate_talk(
     return result, [*files, *([drawn] if drawn else [])]
 
 
-def _evaluate_control(
-    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
-) -> tuple[dict[str, Any], list[Path]]:
+def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console: Console) -> control.Comparison:
+    """What control is worth on the victims of a config, `[num_victims]` each; who they are depends on the key alone."""
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
     keys = jax.random.split(key, config.num_victims)
 
@@ -233,6 +232,15 @@ def _evaluate_control(
 
     program = compile_trials(compared, parameters, config.num_victims, AT_ONCE)
     found = play_trials(program, keys, parameters, AT_ONCE, report)
+    assert isinstance(found, control.Comparison)
+    return found
+
+
+def _evaluate_control(
+    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+) -> tuple[dict[str, Any], list[Path]]:
+    game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
+    found = fresh_victims(config, key, parameters, console)
     # In their order, for a compiled function gives dicts back sorted.
     rewards = {name: found.goal_rewards[name] for name in control.ROWS}
     returns = {name: found.victim_returns[name] for name in control.SHAPERS}

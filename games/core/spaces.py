@@ -73,7 +73,7 @@ class Box:
     """Arrays of one shape with every entry in [low, high]; the bounds are numbers or arrays, and may be infinite.
 
     Where `image` is set they are `[height, width, channels]`, in this order: what may be convolved. All others are no
-    images, whatever their shape.
+    images, whatever their shape. Who wants channels first, as PyTorch has them, turns them: `numpy.moveaxis(x, -1, 0)`.
     """
 
     low: Any
