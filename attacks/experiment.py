@@ -231,8 +231,7 @@ def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console
         say(console, f"fresh victims, each under three shapers and with two oracles: part {part} of {parts}")
 
     program = compile_trials(compared, parameters, config.num_victims, AT_ONCE)
-    found = play_trials(program, keys, parameters, AT_ONCE, report)
-    assert isinstance(found, control.Comparison)
+    found: control.Comparison = play_trials(program, keys, parameters, AT_ONCE, report)
     return found
 
 
@@ -242,8 +241,8 @@ def _evaluate_control(
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
     found = fresh_victims(config, key, parameters, console)
     # In their order, for a compiled function gives dicts back sorted.
-    rewards = {name: found.goal_rewards[name] for name in control.ROWS}
-    returns = {name: found.victim_returns[name] for name in control.SHAPERS}
+    rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
+    returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}
     ratio = float(rewards["evolved"].mean() / rewards["random"].mean())
     result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
     result["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
