@@ -83,8 +83,9 @@ class Game:
         A learner that needs the last observation of the old one calls `step_env` and `auto_reset`, as `learn` does.
         An action may have axes of length 1 more than its space: JaxMARL's own scripts hand over `[1]` for `[]`.
         """
+        _look_at(self, actions)
         key, reset_key = bits.split(key)
-        actions = {agent: jnp.reshape(actions[agent], self.action_space(agent).shape) for agent in self.agents}
+        actions = {agent: jnp.reshape(action, self.action_space(agent).shape) for agent, action in actions.items()}
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
         return observations, state, rewards, dones, infos
@@ -155,12 +156,17 @@ def _refusing(step_env: Callable[..., Step[Any]]) -> Callable[..., Step[Any]]:
 
     @functools.wraps(step_env)
     def step(self: Game, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
-        for agent, action in actions.items():
-            if not isinstance(action, jax.core.Tracer):
-                refuse_impossible(f"actions: {agent}", action, self.action_space(agent))
+        _look_at(self, actions)
         return step_env(self, key, state, actions)
 
     return step
+
+
+def _look_at(game: Game, actions: Actions) -> None:
+    """Raises ValueError for an action that there is not, of those that are known."""
+    for agent, action in actions.items():
+        if not isinstance(action, jax.core.Tracer):
+            refuse_impossible(f"actions: {agent}", action, game.action_space(agent))
 
 
 def static(default: Any) -> Any:
