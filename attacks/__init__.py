@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from attacks.defences import (
         DEFENCES,
         Defence,
+        disturbed,
         ensemble,
         input_decay,
         input_noise,
@@ -45,6 +46,7 @@ __all__ = [
     "constant",
     "control_trial",
     "controller_ppo",
+    "disturbed",
     "echo",
     "ensemble",
     "goal_reward",

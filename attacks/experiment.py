@@ -23,8 +23,7 @@ from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
-from meta.devices import spread
-from meta.loop import compiler_options
+from meta.fresh import compile_trials, play_trials
 from meta.runs import tensors
 from meta.runs.command import STARTED
 from meta.runs.jobs import say
@@ -39,7 +38,7 @@ VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
-NUM_JUDGES = 256  # victims by which the parameters are chosen, about
+NUM_JUDGES = 256  # victims by which the parameters are chosen, at most
 
 
 def attack(
@@ -145,18 +144,9 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
 
     What whole lives add to a warm-up is small beside the noise of a short search, and may as well be a loss.
     """
-    number = len(jax.local_devices())
-    each = -(-min(NUM_JUDGES, config.num_victims) // number)
-    at_once, trial = min(AT_ONCE, each), make_trial(config)
-
-    def some(keys: jax.Array, parameters: Any) -> jax.Array:
-        return jax.lax.map(lambda key: trial(parameters, key).fitness, keys, batch_size=at_once)
-
-    program = jax.jit(spread(some, number), compiler_options=compiler_options())
-    keys, values = jax.random.split(key, (number, each)), []
-    for parameters in found:
-        words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
-        values.append(np.asarray(program(keys, words)).ravel())
+    trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
+    program = compile_trials(lambda key, words: trial(words, key).fitness, found[0], len(keys), AT_ONCE)
+    values = [play_trials(program, keys, parameters, AT_ONCE) for parameters in found]
     difference = mean_and_error(values[-1] - values[0])
     say(console, f"{many(values[0].size, 'fresh victim')} to choose by: whole lives added {with_error(difference)}")
     return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
@@ -206,7 +196,10 @@ def _evaluate_talk(
         say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
-    np.savez(folder.parent / VICTIMS_FILE, **arrays)  # for figures that join several runs
+    scratch = folder.parent / f".{VICTIMS_FILE}"
+    scratch.unlink(missing_ok=True)
+    np.savez(scratch, **arrays)  # for figures that join several runs
+    scratch.replace(folder.parent / VICTIMS_FILE)
     compared = compare(groups)
     files = [
         figures.draw_curves(folder, groups, config.steps_per_update * config.num_envs),
@@ -217,14 +210,12 @@ def _evaluate_talk(
     return result, [*files, *([drawn] if drawn else [])]
 
 
-def _evaluate_control(
-    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
-) -> tuple[dict[str, Any], list[Path]]:
+def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console: Console) -> control.Comparison:
+    """What control is worth on the victims of a config, `[num_victims]` each; who they are depends on the key alone."""
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
-    number = len(jax.local_devices())
-    at_once = min(AT_ONCE, -(-config.num_victims // number))
+    keys = jax.random.split(key, config.num_victims)
 
-    def some(key: jax.Array, words: Any) -> control.Comparison:
+    def compared(key: jax.Array, words: Any) -> control.Comparison:
         return control.compare(
             key,
             game,
@@ -233,22 +224,26 @@ def _evaluate_control(
             words,
             config.make_victim,
             config.schedule,
-            num_victims=at_once,
-            batch_size=at_once,
             num_updates=config.oracle_updates,
             size=config.message_size,
         )
 
-    program = jax.jit(spread(some, number), compiler_options=compiler_options())
-    words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
-    rounds, parts = -(-config.num_victims // (number * at_once)), []
-    for i in range(rounds):
-        say(console, f"fresh victims, each under three shapers and with two oracles: part {i + 1} of {rounds}")
-        parts.append(jax.tree.map(np.asarray, program(jax.random.split(jax.random.fold_in(key, i), number), words)))
-    found = jax.tree.map(lambda *x: np.concatenate([one.reshape(-1) for one in x])[: config.num_victims], *parts)
+    def report(part: int, parts: int) -> None:
+        say(console, f"fresh victims, each under three shapers and with two oracles: part {part} of {parts}")
+
+    program = compile_trials(compared, parameters, config.num_victims, AT_ONCE)
+    found: control.Comparison = play_trials(program, keys, parameters, AT_ONCE, report)
+    return found
+
+
+def _evaluate_control(
+    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+) -> tuple[dict[str, Any], list[Path]]:
+    game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
+    found = fresh_victims(config, key, parameters, console)
     # In their order, for a compiled function gives dicts back sorted.
-    rewards = {name: found.goal_rewards[name] for name in control.ROWS}
-    returns = {name: found.victim_returns[name] for name in control.SHAPERS}
+    rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
+    returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}
     ratio = float(rewards["evolved"].mean() / rewards["random"].mean())
     result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
     result["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])

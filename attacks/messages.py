@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,8 @@ class Message(NamedTuple):
     """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message."""
 
     init: Callable[[jax.Array], Any]  # (key) -> parameters
-    speak: Callable[[Any, jax.Array], jax.Array]  # (parameters, observation [*obs_shape]) -> message [size]
+    # (parameters, observation [*obs_shape]) -> message [size]; an AssertionError for a batch, or another shape
+    speak: Callable[[Any, jax.Array], jax.Array]
 
 
 def mlp(
@@ -49,6 +51,7 @@ def mlp(
         return parameters
 
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
         x = obs.reshape(-1).astype(jnp.float32)
         for i in range(len(widths) - 1):
             x = x @ parameters[f"w{i}"] + parameters[f"b{i}"]
@@ -89,6 +92,7 @@ def echo(
         raise ValueError(f"units: got {divisors.tolist()}; numbers above 0 are needed")
 
     def speak(weights: jax.Array, obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
         word = weights @ (obs.reshape(-1).astype(jnp.float32) / divisors)
         return jnp.broadcast_to(jnp.clip(word, -scale, scale), (size,))
 
@@ -134,6 +138,7 @@ def table(
     strides = bins ** np.arange(len(lows))
 
     def speak(words: jax.Array, obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
         cell = jnp.floor((obs.reshape(-1) - lows) / (highs - lows) * bins)
         return scale * jnp.tanh(words[(jnp.clip(cell, 0, bins - 1).astype(jnp.int32) * strides).sum()])
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from games.core import checks
 from games.core.game import Actions, Game, Infos, Observations, State
-from games.core.spaces import Box, Discrete, MultiDiscrete, Space
+from games.core.spaces import Box, Space, bounds, described
 
 FRAMES_PER_SECOND = 4
 RENDER_MODES = ("human", "rgb_array")
@@ -97,31 +97,15 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
     array = np.asarray(action)
     if array.shape != shape or array.dtype.kind not in "biuf":
         got = f"shape {array.shape}" if array.shape != shape else repr(action)
-        raise ValueError(f"{field}: got {got}; {_described(space)} of shape {shape} is needed")
-    low, high = _bounds(space)
+        raise ValueError(f"{field}: got {got}; {described(space)} of shape {shape} is needed")
+    low, high = bounds(space)
     fits = (array >= low) & (array <= high)
     if not isinstance(space, Box):
         fits &= array == np.floor(array)
     if not fits.all():
         worst = array if not batch else array[~fits].flat[0]
-        raise ValueError(f"{field}: got {worst}; {_described(space)} is needed")
+        raise ValueError(f"{field}: got {worst}; {described(space)} is needed")
     return array.astype(space.dtype)
-
-
-def _bounds(space: Space) -> tuple[Any, Any]:
-    if isinstance(space, Box):
-        return space.low, space.high
-    return 0, (space.n if isinstance(space, Discrete) else np.array(space.nvec)) - 1
-
-
-def _described(space: Space) -> str:
-    if isinstance(space, Discrete):
-        return f"a whole number from 0 to {space.n - 1}"
-    if isinstance(space, MultiDiscrete):
-        return f"whole numbers from 0 to {', '.join(str(n - 1) for n in space.nvec)}"
-    low, high = (np.unique(bound) for bound in (space.low, space.high))
-    limits = f"[{low[0]:g}, {high[0]:g}]" if len(low) == len(high) == 1 else "the space's bounds"
-    return f"an array in {limits}"
 
 
 def to_numpy(tree: Any) -> Any:

@@ -113,8 +113,24 @@ def make(name: str, **params: Any) -> Game:
     return factory(**entry.params | params)
 
 
-def register(name: str, factory: Callable[..., Game], description: str, **params: Any) -> None:
-    """Makes a game of your own known by a name; `params` are given to its factory, and `make` may override them."""
+def register(
+    name: str, factory: Callable[..., Game], description: str, *, replace: bool = False, **params: Any
+) -> None:
+    """Makes a game of your own known by a name.
+
+    Args:
+      name: by which `make` finds it.
+      factory: `(**params) -> Game`.
+      description: a few words, for lists.
+      replace: whether the name may be taken.
+      **params: given to the factory; `make` may override them.
+
+    Raises:
+      ValueError: for a name that is taken.
+    """
+    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to know
+    if taken and not replace:
+        raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _ENTRIES[name] = Entry(factory, params, description)
 
 

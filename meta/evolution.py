@@ -81,6 +81,7 @@ def evolve(
       are ranked last), and the mean of each of the trial's own metrics, with its `_deviation`.
 
     Raises:
+      ValueError: if the trial has a metric of a name that is among these, or `generation`.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
     """
     evolution = evolution or Evolution()
@@ -183,7 +184,10 @@ def _generation(
     report = {"fitness": mean(fitness), "fitness_deviation": deviation(fitness)}
     report |= {"fitness_best": jnp.max(ranked), "non_finite": jnp.sum(~finite)}
     for name, values in metrics.items():
-        report |= {name: mean(values), f"{name}_deviation": deviation(values)}
+        own = {name: mean(values), f"{name}_deviation": deviation(values)}
+        if taken := sorted(own.keys() & report.keys()):
+            raise ValueError(f"trial: got the metric {name!r}, and evolve itself reports {taken[0]}; another is needed")
+        report |= own
     return state, report
 
 

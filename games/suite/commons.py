@@ -158,7 +158,7 @@ class Commons(Game):
 
     def observation_space(self, agent: str) -> Box:
         state = jax.eval_shape(self.reset, jax.eval_shape(lambda: jax.random.key(0)))
-        return Box(0.0, 1.0, state[0][agent].shape)
+        return Box(0.0, 1.0, state[0][agent].shape, image=True)
 
     def action_space(self, agent: str) -> Discrete:
         return Discrete(8)

@@ -194,7 +194,8 @@ def _space(space_of: Callable[[Any], Any], params: Any, name: str, dtype: Any = 
             jnp.where(jnp.abs(bound) >= _INFINITE, jnp.sign(bound) * jnp.inf, bound)
             for bound in (jnp.asarray(space.low, float), jnp.asarray(space.high, float))
         )
-    return Box(low, high, tuple(space.shape), dtype or space.dtype)
+    # Whatever has three axes there is [height, width, channels].
+    return Box(low, high, tuple(space.shape), dtype or space.dtype, image=len(space.shape) == 3)
 
 
 def _draw_grid(grid: np.ndarray) -> np.ndarray:

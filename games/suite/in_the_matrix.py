@@ -233,7 +233,7 @@ class InTheMatrix(Game):
         return self._by_agent(grid.planes(seen, self.view_size, 3 * kinds + 6) + everywhere[:, None, None])
 
     def observation_space(self, agent: str) -> Box:
-        return Box(0.0, 1.0, (self.view_size, self.view_size, 3 * self.num_kinds + 6))
+        return Box(0.0, 1.0, (self.view_size, self.view_size, 3 * self.num_kinds + 6), image=True)
 
     def action_space(self, agent: str) -> Discrete:
         return Discrete(8)

@@ -54,7 +54,7 @@ class CheapTalk(Game):
         if self.game.num_agents != 1:
             raise ValueError(f"game: got {self.game.name} of {self.game.num_agents} players; a game of one is needed")
         shape = observation_shape(self.game)
-        if self.planes and len(shape) != 3:
+        if self.planes and not getattr(self.game.observation_space("agent_0"), "image", False):
             raise ValueError(
                 f"planes: {self.game.name} has observations {shape}; images [height, width, channels] are needed"
             )
@@ -106,7 +106,7 @@ class CheapTalk(Game):
             low, high = np.concatenate([low, -endless], -1), np.concatenate([high, endless], -1)
         else:
             low, high = np.concatenate([low.reshape(-1), -endless]), np.concatenate([high.reshape(-1), endless])
-        return Box(low, high, low.shape)
+        return Box(low, high, low.shape, image=self.planes)
 
     def action_space(self, agent: str) -> Space:
         return self.game.action_space(agent)

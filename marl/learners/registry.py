@@ -77,6 +77,10 @@ def make_learner(
         the learner cannot play.
     """
     check_seat(field, game, seat)
+    return _make(field, spec, game, seat, num_updates)._replace(seat=seat)
+
+
+def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None) -> Learner:
     if not isinstance(game, InfinitelyRepeated):
         return SAMPLED.make(field, spec, game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in _terms(spec)]
@@ -293,6 +297,8 @@ def _network(spec: str, defaults: dict[str, Any], given: dict[str, Any], game: G
     for setting in given:
         if setting not in allowed:
             raise ValueError(f"{setting}: a {name} network has none; it has {', '.join(allowed)}")
+    if name == "convolutional" and not getattr(seen, "image", False):
+        raise ValueError(f"network: got observations {seen.shape}; images [height, width, channels] are needed")
     chosen = {setting: x for setting, x in defaults.items() if setting in allowed} | inside | given
     actions = distribution(game.action_space(game.agents[seat]))
     return NETWORKS.build(name, chosen, seen.shape, actions.num_outputs, num_scales=actions.num_scales)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -261,6 +262,7 @@ def _improve(
         log_ratio = _log_prob(rollout.action, mean, variance, 0) - rollout.log_prob
         ratio = jnp.exp(log_ratio)
         value = _network(parameters["critic"], rollout.obs)[0] if with_critic else jnp.zeros_like(target)
+        chex.assert_equal_shape((ratio, target, value))
         advantage = target - jax.lax.stop_gradient(value)
         clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
         policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()

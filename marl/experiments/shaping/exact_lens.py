@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from games import InfinitelyRepeated
-from games.exact.zd import fit, is_dilemma, payoffs_against_random
+from games.exact.zd import Fit, fit, is_dilemma, payoffs_against_random
 from marl.core.learn import Learner
 from marl.experiments.bound import known_bound
 from marl.experiments.shaping import figures
@@ -202,7 +202,8 @@ class ExactLens:
         table = Table("", "start", "CC", "CD", "DC", "DD", "zero-determinant fit", title=title, title_justify="left")
         for moment, policy in summary["policy"].items():
             found = summary["zd"]["moments"].get(moment)
-            words = f"chi {_number(found['chi'])}, residual {found['residual']:.3f}" if found else ""
+            words = f"residual {found['residual']:.3f}" if found else ""
+            words = f"chi {found['chi']:.2f}, {words}" if found and found["chi"] is not None else words
             table.add_row(moment, *(f"{p:.3f}" for p in policy), words)
         console.print(table)
         console.print(_verdict(summary["zd"]), highlight=False)
@@ -226,13 +227,13 @@ def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, moments: di
     None everywhere but in a repeated prisoner's dilemma, where alone extortion is defined.
     """
     if not (game.discount and is_dilemma(game.payoffs)):
-        return {"chi": None, "phi": None, "residual": None, "extortionate": False, "meta_step": None, "moments": {}}
+        none = dict.fromkeys((*Fit._fields, "meta_step"))
+        return none | {"extortionate": False, "moments": {}}
     fits = [fit(game.payoffs, policy, discount=game.discount) for policy in policies]
     step = min(range(len(fits)), key=lambda i: (fits[i].phi <= 0, fits[i].residual))
 
     def verdict(i: int) -> dict[str, Any]:
-        found = {name: value if np.isfinite(value) else None for name, value in fits[i]._asdict().items()}
-        return found | {"extortionate": fits[i].extortionate, "meta_step": i + 1}
+        return fits[i].verdict | {"meta_step": i + 1}
 
     return verdict(step) | {"moments": {name: verdict(i) for name, i in moments.items()}}
 
@@ -288,11 +289,10 @@ def _print_settings(console: Console, config: ShapingConfig) -> None:
 def _verdict(zd: dict[str, Any]) -> str:
     if zd["residual"] is None:
         return "zero-determinant extortion is defined for prisoner's dilemmas only"
-    words = f"meta-step {zd['meta_step']} is nearest: chi = {_number(zd['chi'])}, residual {zd['residual']:.3f}"
+    words = f"meta-step {zd['meta_step']} is nearest, residual {zd['residual']:.3f}"
+    if zd["chi"] is not None:
+        least = "no chi is feasible" if zd["least_chi"] is None else f"{zd['least_chi']:.2f} is the least feasible"
+        words += f", chi = {zd['chi']:.2f} ({least})"
     if zd["extortionate"]:
         return f"[bold]zero-determinant extortion[/bold]: {words}"
     return f"no zero-determinant extortion: {words}"
-
-
-def _number(x: float | None) -> str:
-    return "undefined" if x is None else f"{x:.2f}"

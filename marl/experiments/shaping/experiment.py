@@ -16,11 +16,11 @@ from rich.console import Console
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import AGENT_FILE, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.fresh import compile_trials, play_trials
 from marl.experiments.shaping.kept import Kept
 from marl.experiments.shaping.lens import Lens
 from marl.experiments.shaping.played import ALONE, Played, analyse, pool
 from meta import RunDirectory
+from meta.fresh import compile_trials, play_trials
 from meta.interrupt import check_stop
 from meta.runs import machine
 from meta.runs.jobs import say

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -154,6 +155,7 @@ def dqn(
         best = jnp.argmax(values(params, statistics, batch.next_obs) if double else after, -1)
         goal = batch.reward + jnp.where(batch.terminated, 0.0, discount * _pick(after, best))
         value = _pick(values(params, statistics, batch.obs), batch.action)
+        chex.assert_equal_shape((value, goal))
         error = 0.5 * jnp.mean((value - jax.lax.stop_gradient(goal)) ** 2)
         return error, {"value_loss": error, "value": value.mean()}
 
@@ -201,8 +203,9 @@ def dqn(
 
         return jax.tree.map(put, buffer, new)
 
-    return Learner(init, act, update, policy, begin, None, exploit)
+    return Learner(init, act, update, policy, begin, None, exploit, player)
 
 
 def _pick(values: jax.Array, action: jax.Array) -> jax.Array:
+    chex.assert_shape(action, values.shape[:-1])
     return jnp.take_along_axis(values, action[..., None], -1)[..., 0]

@@ -20,11 +20,11 @@ from PIL import Image
 from marl import load_agent
 from marl.core.learn import learn
 from marl.experiments.shaping import experiment
-from marl.experiments.shaping.fresh import play_trials
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.sampled_lens import SampledLens
 from marl.mfos import main
 from marl.shapers.trial import play
+from meta.fresh import play_trials
 from meta.runs import tensors
 
 KINDS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.specs import REQUIRED
-from games import Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
+from games import Box, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
 from marl import Learner, learn, make_learner, make_shaper, naive, register
 from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.core.learn import learning
@@ -85,6 +85,31 @@ def test_annealing_ends_with_the_last_update():
     first, second, third, fourth = states
     assert abs(second - first).max() > abs(third - second).max() > 0
     np.testing.assert_array_equal(third, fourth)
+
+
+class Cube(Game):
+    """Sees an array of three axes that is no image."""
+
+    num_agents = 1
+
+    def observation_space(self, agent):
+        return Box(0.0, 1.0, (5, 5, 5))
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+
+def test_images_are_convolved_over_height_and_width_and_nothing_else_is():
+    spec, depths = "ppo(network='convolutional', channels=2, hidden=[4])", {"coin_game": 4, "Seaquest-MinAtar": 10}
+    for name, depth in depths.items():
+        params = jax.eval_shape(make_learner(spec, make(name)).init, jax.random.key(0)).params
+        assert params["Conv_0"]["kernel"].shape == (3, 3, depth, 2)
+    with pytest.raises(ValueError, match=r"network: got observations \(5, 5, 5\); images \[height, width, channels\]"):
+        make_learner(spec, Cube())
+    encoder = jax.eval_shape(shapers.SAMPLED.build("shaper", {"channels": 2}, Cube(), 0).init, jax.random.key(0))
+    assert "see_convolution_w" not in encoder
+    seaquest = shapers.SAMPLED.build("shaper", {"channels": 2}, make("Seaquest-MinAtar"), 0)
+    assert jax.eval_shape(seaquest.init, jax.random.key(0))["see_w"].shape[0] == 10 * 10 * 2
 
 
 def test_a_learner_plays_the_player_that_it_is_made_for():
