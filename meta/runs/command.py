@@ -18,6 +18,7 @@ from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
+from configs import flags
 from meta import NonFiniteFitness, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import stop_on_signals
@@ -130,7 +131,7 @@ class Command(NamedTuple):
         """The config with what the command line says instead, and what it says beside that."""
         bases = (self.output, type(config)) if self.output else (type(config),)
         options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
-        return configs.parse(options(**_fields(config)), arguments, named, description)
+        return flags.parse(options(**_fields(config)), arguments, named, description)
 
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
@@ -140,7 +141,7 @@ class Command(NamedTuple):
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
-            print(f"{self.program}: {' '.join(message.split())}", file=sys.stderr)
+            print(f"{self.program}: {configs.one_line(message)}", file=sys.stderr)
             return status
 
         if "--version" in arguments:
@@ -231,7 +232,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
 def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     program, named = command.program, f"{command.program} {first}".strip()
-    options = configs.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
+    options = flags.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
     path, got = Path(options.resume), f"--resume: got {options.resume!r}"
     if not (path / "config.yaml").is_file():
         raise configs.ConfigError(f"{got}; the directory of a run (with config.yaml) is needed")
