@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
+from games.core import checks
 from marl.core.learn import Learner, learn
 from marl.experiments.one_file import TrainingConfig, write
 from marl.learners.exact import white_box
@@ -45,8 +46,9 @@ class ConsistencyConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"hidden: got {self.hidden}; whole numbers of at least 1 are needed")
+        if not self.hidden:
+            raise ValueError("hidden: got none; whole numbers of at least 1 are needed")
+        checks.sizes("hidden", self.hidden, 1)
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"activation: got {self.activation!r}; {configs.one_of(self.activation, list(ACTIVATIONS))}"

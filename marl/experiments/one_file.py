@@ -28,9 +28,10 @@ class TrainingConfig(GameConfig):
         configs.check_seed(self.seed)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in self.positive() and not 0 < value < float("inf"):
-                kind = "whole number of at least 1" if isinstance(value, int) else "number above 0"
-                raise ValueError(f"{field.name}: got {value}; a {kind} is needed")
+            whole = isinstance(value, int)
+            if field.name in self.positive() and not 0 < value <= (configs.MOST if whole else configs.LARGEST):
+                kind = f"whole number from 1 to {configs.MOST}" if whole else "number above 0"
+                raise ValueError(f"{field.name}: got {configs.shown(value)}; a {kind} is needed")
 
     def settings(self, train: Callable[..., Any]) -> dict[str, Any]:
         """The fields that are keywords of a function."""
