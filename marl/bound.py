@@ -13,12 +13,14 @@ from __future__ import annotations
 import sys
 
 from marl.experiments.bound import BoundConfig, file_name, find_bound
+from marl.experiments.one_file import checked
 from meta.runs import command
 
 COMMAND = command.Command(
     program="python -m marl.bound",
     description=__doc__ or "",
     config=BoundConfig,
+    prepare=checked,
     run=find_bound,
     output=command.ToFile,
     name=lambda preset, config: file_name(config.game, config.opponent),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,12 @@ class ConsistencyConfig(TrainingConfig):
             raise ValueError(
                 f"activation: got {self.activation!r}; {configs.one_of(self.activation, list(ACTIVATIONS))}"
             )
+
+    def needed(self) -> dict[str, float]:
+        weights = sum(inputs * outputs for inputs, outputs in itertools.pairwise((10, *self.hidden, 5)))
+        points = 8.0 * (sum(self.hidden) + 10)
+        trials = self.evaluation_trials * (points + 808)
+        return {"hidden": 32.0 * weights, "batch": self.batch * points, "evaluation_trials": trials}
 
     def positive(self) -> tuple[str, ...]:
         return "lookahead_rate", "region", "batch", "iterations", "learning_rate", "evaluation_trials"

@@ -22,7 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
+from configs.specs import first_line
 from games import InfinitelyRepeated
+from marl.core.learn import check_update
 from marl.experiments.entrants import ALL, ALL_SAMPLED, Entrant, digest_of, enter, ready, split_agents
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
@@ -30,9 +32,11 @@ from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pai
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.pairs import Lengths, play_pair, sampled_shaping_config
+from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import check_stop
+from meta.memory import bytes_of, check_bytes
 from meta.runs import machine
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import mean_and_error, with_error
@@ -119,6 +123,8 @@ def line_up(config: CrossplayConfig) -> Lineup:
     """
     if config.environment:
         use_all_cores()
+    for name in ("num_pairs", "num_sampled_pairs"):
+        check_bytes(name, getattr(config, name), 64.0 * getattr(config, name))
     game, training = config.make_game(), {name: getattr(config, name) for name in ("seed", "trials", "evolution")}
     if game.num_agents != 2:
         raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
@@ -128,7 +134,10 @@ def line_up(config: CrossplayConfig) -> Lineup:
         if how:
             make_lens(how).check()
             check_spaces(spec, how, game, seat)
-        return how or make_agent(spec, game, seat, num_updates=config.episodes)
+        if how:
+            return how
+        agent = make_agent(spec, game, seat, num_updates=config.episodes)
+        return agent if seat else _checked(agent, game, config.lengths)  # steps and environments are the same in both
 
     def exact(spec: str, seat: int) -> Agent | ShapingConfig:
         more = {"meta_steps": config.meta_steps, "hidden_units": config.hidden_units}
@@ -136,6 +145,18 @@ def line_up(config: CrossplayConfig) -> Lineup:
 
     everybody, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)
     return Lineup(config, game, *enter(config.agents, everybody, sit))
+
+
+def _checked(agent: Agent, game: Any, lengths: Lengths) -> Agent:
+    """The agent of the first seat; raises ValueError if it cannot learn from so many steps, or holds too much."""
+    players = [agent.learner(agent.parameters), random(game, 1)]
+    try:
+        carry = check_update(game, players, steps_per_update=lengths.episode_length, num_envs=lengths.num_envs)
+    except ValueError as error:
+        raise ValueError(f"{agent.name}: {first_line(error)}") from None
+    check_bytes("agent", agent.name, bytes_of(carry.states))
+    check_bytes("num_envs", lengths.num_envs, bytes_of(carry))
+    return agent
 
 
 def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict[str, Any]]:

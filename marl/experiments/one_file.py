@@ -6,14 +6,17 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
 import configs
 from marl.experiments.game_config import GameConfig
 from marl.learners.exact.trained import describe
+from meta.memory import check_bytes
 from meta.runs.tensors import Arrays, save
+
+Training = TypeVar("Training", bound="TrainingConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +42,20 @@ class TrainingConfig(GameConfig):
         names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
+    def needed(self) -> dict[str, float]:
+        """Bytes of memory that come with fields, at least."""
+        return {}
+
     def positive(self) -> tuple[str, ...]:
         """Names of the fields that have to be above 0."""
         return ()
+
+
+def checked(config: Training) -> Training:
+    """The config; raises ValueError for a number that no memory can hold."""
+    for name, needed in config.needed().items():
+        check_bytes(name, getattr(config, name), needed)
+    return config
 
 
 def write(

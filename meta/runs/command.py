@@ -219,9 +219,9 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is ToFile:
         path = Path(options.out or name)
-        if path.exists():
+        if os.path.exists(path):
             raise configs.ConfigError(f"out: {path} already exists; another name is needed")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")
         return _Task(prepared, path, options.quiet, NOTHING)
     if command.output is Quiet:
@@ -234,7 +234,7 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
     program, named = command.program, f"{command.program} {first}".strip()
     options = flags.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
     path, got = Path(options.resume), f"--resume: got {options.resume!r}"
-    if not (path / "config.yaml").is_file():
+    if not os.path.isfile(path / "config.yaml"):
         raise configs.ConfigError(f"{got}; the directory of a run (with config.yaml) is needed")
     began = _began(path)
     if began and not f"{began} ".startswith(f"{program} "):
@@ -258,7 +258,7 @@ def _began(path: Path) -> str:
 
 def _open(command: Command, out: str, name: str, cls: type, text: str, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
-    if out and command.output is ToTable and (Path(out) / "config.yaml").is_file():
+    if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
         configs.from_file(cls, Path(out) / "config.yaml")  # of another command it would not fit
         run = RunDirectory(Path(out), say)
         run.write("config.yaml", text)

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from marl.experiments.shaping.config import ShapingConfig
 from meta.devices import spread
 from meta.loop import compiler_options
+from meta.memory import bytes_of, check_bytes
 
 
 def compile_trials(trial: Callable[[jax.Array, Any], Any], parameters: Any, count: int, at_once: int) -> Any:
@@ -49,6 +51,35 @@ def play_trials(program: Any, keys: jax.Array, parameters: Any, at_once: int) ->
     everywhere = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
     parts = [jax.tree.map(np.asarray, program(some, everywhere)) for some in padded]
     return jax.tree.map(lambda *x: np.concatenate([one.reshape(-1, *one.shape[2:]) for one in x])[:count], *parts)
+
+
+def check_training(config: ShapingConfig, init: Callable[[jax.Array], Any], trial: int) -> None:
+    """Raises TooLarge, before anything is compiled, for trainings that no memory can hold.
+
+    Args:
+      config: of the trainings.
+      init: `(key) -> parameters` of what is trained.
+      trial: bytes that one trial of a candidate needs at least.
+    """
+    parameters = bytes_of(jax.eval_shape(init, jax.random.key(0)))
+    check_bytes("shaper", config.shaper, parameters)
+    if config.meta_learner == "ppo":
+        check_bytes("meta_ppo.batch_size", config.meta_ppo.batch_size, config.meta_ppo.batch_size * trial)
+        return
+    evolution, devices = config.evolution, len(jax.local_devices())
+    size = evolution.population_size
+    check_bytes("evolution.population_size", size, config.seeds * size * parameters)
+    together = min(evolution.chunk_size * devices, size) if evolution.chunk_size else size
+    check_bytes("trials", config.trials, together * config.trials * trial)
+
+
+def check_results(config: ShapingConfig, groups: int, trial: int) -> None:
+    """Raises TooLarge for fresh trials whose results, of so many bytes each, no memory can hold.
+
+    They are joined, so that all are there twice.
+    """
+    trials = config.evaluation_trials
+    check_bytes("evaluation_trials", trials, 2.0 * groups * config.seeds * trials * trial)
 
 
 def _size(count: int, at_once: int) -> tuple[int, int]:
