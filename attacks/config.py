@@ -82,6 +82,8 @@ class AttackConfig:
         configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1, trials=1)
         configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1)
         configs.check_least(self, warm_up_updates=0)
+        configs.check_product(self, "num_envs", "steps_per_update")
+        configs.check_product(self, "evaluation_episodes", "evaluation_steps")
         if self.evaluation_episodes % self.num_envs:
             got = f"evaluation_episodes: got {self.evaluation_episodes}"
             raise ValueError(f"{got}; a multiple of num_envs, {self.num_envs}, is needed")
@@ -147,7 +149,9 @@ def checked(config: AttackConfig) -> AttackConfig:
     Raises:
       ValueError: if they do not, or for what no memory can hold.
     """
-    game, message = config.make_game(), config.make_message()
+    game = config.make_game()
+    config.make_victim(game)  # what is said of it need not wait for the units of play, which a message may need
+    message = config.make_message()
     check_bytes("message_size", config.message_size, 4.0 * config.num_envs * config.message_size)
     words = jax.eval_shape(message.init, jax.random.key(0))
     check_bytes("message", config.message, bytes_of(words) * max(one.population_size for one, _ in config.stages))

@@ -66,7 +66,8 @@ def from_text(cls: type[Config], text: str, where: str) -> Config:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
-        raise ConfigError(f"{where}: not valid YAML ({' '.join(str(error).split())})") from None
+        found = short(" ".join(str(error).split()))
+        raise ConfigError(f"{where}: not valid YAML ({found}); fields with values, as in seed: 3, are needed") from None
     return build(cls, values, where)
 
 
@@ -128,6 +129,13 @@ def check_least(config: Any, **least: int) -> None:
         if not number <= got <= MOST:
             limits = f"at least {number}" if got < number else f"at most {MOST}"
             raise ValueError(f"{name}: got {shown(got)}; a whole number of {limits} is needed")
+
+
+def check_product(config: Any, *names: str) -> None:
+    """Raises ValueError where there are more of these fields in each other than can be counted."""
+    if math.prod(getattr(config, name) for name in names) > MOST:
+        got, others = shown(getattr(config, names[0])), " and ".join(names[1:])
+        raise ValueError(f"{names[0]}: got {got}; at most {MOST} together with {others} is needed")
 
 
 def check_seed(seed: int, bits: int = 32, *, seeds: int | None = None) -> None:

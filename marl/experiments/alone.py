@@ -65,6 +65,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         configs.check_least(self, num_envs=1, steps_per_update=1, seeds=1, evaluation_episodes=1)
+        configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_seed(self.seed, seeds=self.seeds)
         configs.check(self, "a number of at least 0", lambda x: 0 <= x <= configs.LARGEST, "checkpoint_seconds")
         if not 1 <= self.num_updates <= configs.MOST:

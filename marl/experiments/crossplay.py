@@ -83,6 +83,7 @@ class CrossplayConfig(AnyGameConfig):
         super().__post_init__()
         lengths = dict.fromkeys(("meta_steps", "episodes", "episode_length", "num_envs", "trials", "hidden_units"), 1)
         configs.check_least(self, num_pairs=2, num_sampled_pairs=2, **lengths)
+        configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
         split_agents(self.agents)
 

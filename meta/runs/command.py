@@ -192,6 +192,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
+    for argument in arguments:
+        if "\0" in argument:  # which no file, no process and no YAML can have
+            name, equals, _ = argument.partition("=")
+            got = configs.shown(argument)
+            raise configs.ConfigError(f"{name if equals else 'argument'}: got {got}; a text without NUL is needed")
     if command.first and rest and not rest[0].startswith("-"):
         first = rest.pop(0)
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
@@ -219,7 +224,8 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is ToFile:
         path = Path(options.out or name)
-        if os.path.exists(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)  # raises OSError for a path that there cannot be
             raise configs.ConfigError(f"out: {path} already exists; another name is needed")
         if not os.path.isdir(path.parent):
             raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")

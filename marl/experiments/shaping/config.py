@@ -87,6 +87,7 @@ class ShapingConfig(AnyGameConfig):
         of_trials = ("meta_steps", "episodes", "episode_length", "num_envs", "trials")
         counts = dict.fromkeys(("num_shapers", *of_trials, "hidden_units", "seeds"), 1)
         configs.check_least(self, **counts, evaluation_trials=2)
+        configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed, seeds=self.seeds)
 
     @property
