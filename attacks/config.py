@@ -149,19 +149,17 @@ def checked(config: AttackConfig) -> AttackConfig:
     Raises:
       ValueError: if they do not, or for what no memory can hold.
     """
-    game = config.make_game()
-    config.make_victim(game)  # what is said of it need not wait for the units of play, which a message may need
-    message = config.make_message()
-    check_bytes("message_size", config.message_size, 4.0 * config.num_envs * config.message_size)
-    words = jax.eval_shape(message.init, jax.random.key(0))
-    check_bytes("message", config.message, bytes_of(words) * max(one.population_size for one, _ in config.stages))
-    parameters = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), words)
-    talk = CheapTalk(game, parameters, message.speak, config.message_size)
+    game, size = config.make_game(), config.message_size
+    check_bytes("message_size", size, 4.0 * config.num_envs * size)
+    # Whatever is said: a message may need the units of play, which take seconds to find.
+    talk = CheapTalk(game, None, lambda words, obs: jnp.zeros(size), size)
     victim = config.make_victim(talk)
     try:
         carry = check_update(talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs)
     except ValueError as error:
         raise ValueError(f"victim: {config.victim}: {first_line(error)}") from None
+    words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
+    check_bytes("message", config.message, words * max(one.population_size for one, _ in config.stages))
     for evolution, _ in config.stages:
         at_once = (evolution.chunk_size or evolution.population_size) * config.trials
         check_bytes("victim", config.victim, at_once * bytes_of(carry.states))

@@ -105,7 +105,12 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
     try:
         return cls(**arguments)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(of_part(prefix, error)) from None
+
+
+def of_part(prefix: str, error: ValueError) -> str:
+    """What a config in a config says of a field, which is `part.field`, whatever it is called where it is."""
+    return re.sub(r"^\w+\.(?=\w+: )", prefix, str(error)) if prefix else str(error)
 
 
 def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, prefix: str = "") -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from configs import Config, ConfigError, describe, one_of, short, shown, typed
+from configs import Config, ConfigError, describe, of_part, one_of, short, shown, typed
 
 HELP = "--help shows what there is"
 
@@ -28,13 +28,10 @@ def parse(default: Config, arguments: Sequence[str], program: str, description: 
         import tyro  # here, for it takes a third of a second
 
         tyro.cli(type(default), default=default, args=["--help"], prog=program, description=description)
-    try:
-        return _replaced(default, _given(type(default), arguments))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return _replaced(default, _given(type(default), arguments))
 
 
-def _replaced(config: Any, changes: Mapping[str, Any]) -> Any:
+def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
     """A config with other values of some fields, those of configs in it as `part.field`."""
     parts: dict[str, dict[str, Any]] = {}
     own = {name: value for name, value in changes.items() if "." not in name}
@@ -42,8 +39,13 @@ def _replaced(config: Any, changes: Mapping[str, Any]) -> Any:
         part, dot, field = name.partition(".")
         if dot:
             parts.setdefault(part, {})[field] = value
-    inner = {name: _replaced(getattr(config, name), theirs) for name, theirs in parts.items()}
-    return dataclasses.replace(config, **own, **inner)
+    inner = {name: _replaced(getattr(config, name), theirs, f"{prefix}{name}.") for name, theirs in parts.items()}
+    try:
+        return dataclasses.replace(config, **own, **inner)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(of_part(prefix, error)) from None
 
 
 def _given(cls: type, arguments: Sequence[str]) -> dict[str, Any]:

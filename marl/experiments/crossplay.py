@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -184,7 +183,7 @@ def _play_all(
 ) -> list[dict[str, Any]]:
     """All cells of the table, row by row; those in the directory are not played again."""
     cells = _cells(config, entrants)
-    known = _read_known(run)
+    known = _read_known(run, console)
     to_play = sorted((cell for cell in cells if cell.digest not in known), key=lambda cell: cell.cost)
     if to_play:
         say(console, f"{len(to_play)} of {len(cells)} pairs to play")
@@ -258,15 +257,20 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant]) -> list[Cell]:
     return cells
 
 
-def _read_known(run: RunDirectory) -> dict[str, dict[str, Any]]:
-    """What has been played already, by digest; a last line cut short by a fault is left out and removed."""
+def _read_known(run: RunDirectory, console: Console) -> dict[str, dict[str, Any]]:
+    """What has been played already, by digest; lines damaged by a fault are left out, and their pairs played again."""
     known: dict[str, dict[str, Any]] = {}
-    file = run.path / PAIRS
-    for line in file.read_text().splitlines() if file.is_file() else []:
-        with contextlib.suppress(json.JSONDecodeError):
+    file, damaged = run.path / PAIRS, 0
+    for line in file.read_bytes().splitlines() if file.is_file() else []:
+        try:
             found = json.loads(line)
-            if isinstance(found, dict) and {"cell", *COLUMNS[2:6]} <= found.keys():
-                known[found.pop("cell")] = found
+            numbers = {name: found[name] if found[name] is None else float(found[name]) for name in COLUMNS[2:6]}
+            known[str(found["cell"])] = numbers
+        except (ValueError, KeyError, TypeError, RecursionError):
+            damaged += 1
+    if damaged:
+        lines = f"{damaged} damaged line{'s' * (damaged > 1)}"
+        say(console, f"{file}: {lines} left out; their pairs are played again")
     run.write(PAIRS, "".join(json.dumps({"cell": digest} | found) + "\n" for digest, found in known.items()))
     return known
 
