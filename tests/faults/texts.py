@@ -152,7 +152,7 @@ def _path(random: Random, module: str) -> Line | None:
         return Line(module, (path,), "", ("directory",), path, files)
     if module == "marl.play":
         path = random.choice((f"./{long}", "./nowhere", "file", "x.safetensors", "a/" * 2500, "./\0"))
-        return Line(module, (first, path), "", ("agent",), path, files)
+        return Line(module, (first, path), "", ("agent", "file: got"), path, files)
     if about.output is ToFile:
         path = random.choice((long, "taken", "file", "nowhere/file", "/proc/x/y", "file/x", "\0", "a/" * 2500))
         return Line(module, (first, f"--out={path}"), "", ("out",), path, files)
@@ -203,7 +203,7 @@ def _games(random: Random, module: str) -> Line | None:
             (("coin_game", "--seed=1", "--seed=2"), "seed"),
             (("coin_game", "--params", "grid_size"), "params"),
             (("coin_game", "--params", "grid_size=3", "grid_size=4"), "grid_size"),
-            *(((flag,), flag[2:]) for flag in ("--gallery=\0", f"--gallery={long}")),
+            *(((flag,), "gallery") for flag in ("--gallery=\0", f"--gallery={long}")),
             *(
                 (("coin_game", f"--{flag}={value}"), flag)
                 for flag, values in GAMES_FLAGS.items()
