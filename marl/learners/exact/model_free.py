@@ -183,8 +183,10 @@ def q_learning(
     checks.size("episodes", episodes, 1, MOST_EPISODES)
     sample = partial(_episodes, game, player, episodes=episodes, rounds=_rounds(game, rounds))
 
+    draw = normal_logits(init_scale, game.num_logits)
+
     def init(key: jax.Array) -> QState:
-        logits = normal_logits(init_scale, game.num_logits)(key)
+        logits = draw(key)
         level = sum(game.payoffs.seen_by(player)[0]) / 4 / (1 - game.discount)
         half = temperature * logits / 2
         return QState(logits, jnp.stack([level + half, level - half], 1))
