@@ -209,8 +209,9 @@ def main(arguments: Sequence[str]) -> int:
     drawn = draw(options.seed, options.lines)
     for module in (*FIRST, "games.__main__"):
         importlib.import_module(module)  # once, for all forks
-    real = [line for i, line in enumerate(drawn) if i % REAL == 0 and "\0" not in "".join(line.arguments)]
-    forked = [line for line in drawn if line not in real]
+    # No process is handed a NUL.
+    numbers = {i for i, line in enumerate(drawn) if i % REAL == 0 and "\0" not in "".join(line.arguments)}
+    real, forked = ([line for i, line in enumerate(drawn) if (i in numbers) is wanted] for wanted in (True, False))
     tried, failed, slowest = Counter[str](), Counter[str](), 0.0
     with tempfile.TemporaryDirectory() as folder:
         for runs in (in_forks(forked, Path(folder)), as_processes(real, Path(folder))):
