@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -280,7 +281,7 @@ def load_adversary(path: Path) -> tuple[AttackConfig, Message, Any]:
       ValueError: if there is none, or if its file is damaged; one line.
     """
     file = path / ADVERSARY_FILE
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ValueError(f"directory: got {str(path)!r}; that of a finished run of python -m attacks.act is needed")
     arrays, metadata = tensors.load(file)
     config = configs.build(AttackConfig, metadata.get("config"), str(file))

@@ -41,6 +41,7 @@ def mlp(
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, appendix.
     """
     checks.sizes("hidden", hidden, 1)
+    checks.number("scale", scale, 0, brackets="()")
     widths = [math.prod(obs_shape), *hidden, size]
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
@@ -83,6 +84,7 @@ def echo(
     Raises:
       ValueError: unless they are above 0, and as many as the entries.
     """
+    checks.number("scale", scale, 0, brackets="()")
     inputs = math.prod(obs_shape)
     try:
         divisors = np.broadcast_to(np.asarray(units, np.float32), (inputs,))
@@ -102,6 +104,7 @@ def echo(
 def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
     """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
     del obs_shape
+    checks.number("scale", scale, 0, brackets="()")
     return Message(lambda key: jax.random.normal(key, (size,)), lambda words, obs: scale * jnp.tanh(words))
 
 
@@ -128,7 +131,8 @@ def table(
       ValueError: for a grid that is infinite or has more than a million cells, or bins that are no whole number of at
         least 1.
     """
-    checks.size("bins", bins, 1)
+    checks.size("bins", bins, 1, 1_000_000)
+    checks.number("scale", scale, 0, brackets="()")
     lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (math.prod(obs_shape),)) for x in (low, high))
     if not (np.isfinite(lows).all() and np.isfinite(highs).all() and (highs > lows).all()):
         raise ValueError(f"got the bounds {lows.tolist()} and {highs.tolist()}; finite ones are needed")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import configs
+from configs import LARGEST, MOST
 
 if TYPE_CHECKING:
     import optax
@@ -50,10 +50,12 @@ class Evolution:
 
     def __post_init__(self) -> None:
         check = partial(configs.check, self, prefix="evolution.")
-        check("a whole number above 0", lambda x: x >= 1, "population_size", "generations")
-        check("a number above 0", lambda x: 0 < x < math.inf, "sigma", "learning_rate")
+        check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, "population_size", "generations")
+        check("a number above 0", lambda x: 0 < x <= LARGEST, "sigma", "learning_rate")
         check("a fraction from 0 to 1", lambda x: 0 <= x <= 1, "learning_rate_end", "sigma_end")
-        check("0 or more", lambda x: x >= 0, "chunk_size", "checkpoint_seconds", "weight_decay")
+        check("a number of at least 0", lambda x: 0 <= x <= LARGEST, "checkpoint_seconds", "weight_decay")
+        size = self.population_size
+        check(f"a whole number from 0 to population_size, {size},", lambda x: 0 <= x <= size, "chunk_size")
         if configs.has_defaults(self):
             return
         try:

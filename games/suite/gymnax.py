@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from configs import one_of
+from configs import one_of, shown
 from games.core import bits, checks
 from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete, Space
@@ -22,6 +22,7 @@ from games.toolbox.drawing import INK, LINE, PLAYERS, WALL, Canvas, draw_arm
 
 # gymnax is imported inside functions only: it costs seconds.
 
+LARGEST_SIZE = 128  # of a board or a list in the constructor of an environment
 _INFINITE = 1e37  # gymnax writes the largest float where it means no bound
 
 
@@ -130,13 +131,21 @@ def from_gymnax(environment: Any, **params: Any) -> Gymnax:
         arguments = {name: params.pop(name) for name in list(params) if name not in fields}
         allowed = inspect.signature(type(made)).parameters
         _known(environment, arguments, [*fields, *allowed])
+        for name, value in arguments.items():
+            if isinstance(value, int) and value > LARGEST_SIZE and "seed" not in name:
+                raise ValueError(f"{environment}: {name}: got {shown(value)}; {LARGEST_SIZE} at most is needed")
         if arguments:
             made = _named(environment, **arguments)
     defaults = made.default_params
     _known(made.name, params, [*defaults.__dataclass_fields__])
     params = {name: np.asarray(x) if isinstance(x, list | tuple) else x for name, x in params.items()}
     for name, value in params.items():
-        if isinstance(getattr(defaults, name), bool):
+        default = getattr(defaults, name)
+        wrong_shape = isinstance(value, np.ndarray) and np.shape(value) != np.shape(default)
+        if value is None or isinstance(value, dict | set | complex) or wrong_shape:
+            got = shown(value.tolist() if wrong_shape else value)
+            raise ValueError(f"{made.name}: {name}: got {got}; a value such as {default} is needed")
+        if isinstance(default, bool):
             checks.choice(name, value, (True, False))
         elif name == "max_steps_in_episode":
             checks.whole(name, value, 1)

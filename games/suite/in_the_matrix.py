@@ -118,8 +118,8 @@ class InTheMatrix(Game):
         checks.size("grid_size", self.grid_size, 2, 64)
         grid.check_view(self.view_size)
         checks.size("num_resources", self.num_resources, 1)
-        checks.size("beam_length", self.beam_length, 1)
-        checks.size("beam_radius", self.beam_radius, 0)
+        checks.size("beam_length", self.beam_length, 1, grid.LARGEST_VIEW)
+        checks.size("beam_radius", self.beam_radius, 0, grid.LARGEST_VIEW)
         checks.whole("freeze_steps", self.freeze_steps, 1)
         checks.whole("episode_length", self.episode_length, 1)
         needed = shape[0] * self.num_resources + 2 * self.num_agents if shape else 0

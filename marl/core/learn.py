@@ -245,6 +245,27 @@ def learning(
     return begin, update
 
 
+def check_update(game: Game, learners: Sequence[Learner], *, steps_per_update: int, num_envs: int | None) -> Carry:
+    """Traces an update, so that what a learner cannot learn from is said before anything runs.
+
+    Args:
+      game: what is played.
+      learners: as of `learning`.
+      steps_per_update: as of `learning`.
+      num_envs: as of `learning`.
+
+    Returns:
+      The shapes of what goes on from update to update.
+
+    Raises:
+      ValueError: if a learner says so, such as one whose minibatches do not divide the steps.
+    """
+    begin, update = learning(game, learners, steps_per_update=steps_per_update, num_envs=num_envs)
+    carry, key = jax.eval_shape(begin, jax.random.key(0))
+    jax.eval_shape(update, carry, key)
+    return carry
+
+
 def _count(episodes: Episodes, step: Trajectory) -> Episodes:
     going = episodes.going + step.reward
     finished = episodes.finished + jnp.where(step.done, going, 0.0)

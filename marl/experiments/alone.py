@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +29,7 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.devices import spread
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
 from meta.runs.jobs import say
@@ -64,12 +66,14 @@ class TrainConfig:
     """Save when the last checkpoint is this old; 0 saves as often as possible."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, total_steps=1, num_envs=1, steps_per_update=1, seeds=1, evaluation_episodes=1)
+        configs.check_least(self, num_envs=1, steps_per_update=1, seeds=1, evaluation_episodes=1)
+        configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_seed(self.seed, seeds=self.seeds)
-        configs.check(self, "a number of at least 0", lambda x: x >= 0, "checkpoint_seconds")
-        if not self.num_updates:
+        configs.check(self, "a number of at least 0", lambda x: 0 <= x <= configs.LARGEST, "checkpoint_seconds")
+        if not 1 <= self.num_updates <= configs.MOST:
+            most = "at least" if self.num_updates < 1 else f"at most {configs.MOST} times"
             raise ValueError(
-                f"total_steps: got {self.total_steps}; at least num_envs times steps_per_update, "
+                f"total_steps: got {configs.shown(self.total_steps)}; {most} num_envs times steps_per_update, "
                 f"{self.steps_of_an_update}, is needed"
             )
 
@@ -101,6 +105,7 @@ class Program(NamedTuple):
     begin: Callable[..., Any]  # as of `learning`
     update: Callable[..., Any]
     longest_episode: int  # in steps
+    carry: Any  # shapes of what goes on from update to update
 
 
 @functools.lru_cache(maxsize=2)  # of what was traced once as a check; a run uses it
@@ -121,7 +126,7 @@ def _program(game_spec: str, spec: str, num_envs: int, steps_per_update: int, nu
     except ValueError as error:
         raise ValueError(f"learner: {spec}: {first_line(error)}") from None
     limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
-    return Program(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit))
+    return Program(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit), carry)
 
 
 class Trained(NamedTuple):
@@ -289,9 +294,14 @@ def checked(config: TrainConfig) -> TrainConfig:
     """The config, of which the learner is known to fit the game.
 
     Raises:
-      ValueError: if it does not, or if there is no such game of one player.
+      ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
     """
-    config.make_program()
+    program, carry = config.make_program(), config.make_program().carry
+    check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
+    check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
+    # The evaluation has the keys of all its steps at once, and twice an observation and a state for each episode.
+    each = 16 * program.longest_episode + 2 * bytes_of((carry.observations, carry.game_state)) // config.num_envs
+    check_bytes("evaluation_episodes", config.evaluation_episodes, config.evaluation_episodes * config.seeds * each)
     return config
 
 
@@ -338,7 +348,7 @@ def _words(x: float | None) -> str:
 def config_of(first: str) -> TrainConfig:
     """The config from a preset, a file, or a game by its name; a preset comes before a game of its name."""
     presets = configs.presets("train")
-    if first in presets or first.endswith((".yaml", ".yml")) or Path(first).is_file():
+    if first in presets or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
         return configs.load(TrainConfig, "train", first)
     if first.split("(")[0].strip() not in names():
         raise configs.ConfigError(f"game: got {first!r}; {configs.one_of(first, [*presets, *names()])}")

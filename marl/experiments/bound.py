@@ -203,6 +203,11 @@ class BoundConfig(TrainingConfig):
             raise ValueError(f"opponent: got {self.opponent!r}; no gradient comes through the learning of {blind[0]}")
         configs.check_least(self, num_states=2)
 
+    def needed(self) -> dict[str, float]:
+        of_logits = 20.0 * self.meta_steps
+        sequences = 4 * len(STARTS) * self.num_states * of_logits  # with their gradients and Adam's two moments
+        return {"num_states": sequences, "naive_trials": 8.0 * self.naive_trials * self.meta_steps}
+
     def positive(self) -> tuple[str, ...]:
         return "meta_steps", "iterations", "learning_rate", "naive_trials"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,8 @@ class GameConfig:
     def __post_init__(self) -> None:
         for name in ("row_payoffs", "column_payoffs"):
             payoffs = getattr(self, name)
-            if payoffs and not all(map(math.isfinite, payoffs)):
-                raise ValueError(f"{name}: got {list(payoffs)}; four finite numbers are needed")
+            if payoffs and not all(abs(x) <= configs.LARGEST for x in payoffs):
+                raise ValueError(f"{name}: got {configs.shown(list(payoffs))}; four finite numbers are needed")
         if getattr(self, "environment", "") or not configs.has_defaults(self, *OF_FORMULA):
             self.make_game()
 

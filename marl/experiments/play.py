@@ -14,12 +14,15 @@ from rich.console import Console
 from rich.text import Text
 
 import configs
+from configs.specs import first_line
 from games import Game, InfinitelyRepeated
-from marl.core.learn import Learner, Trajectory
+from marl.core.learn import Learner, Trajectory, check_update
 from marl.experiments import play_sampled
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping.agents import is_path, load_agent, make_agent
+from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
+from meta.memory import bytes_of, check_bytes
 from meta.runs.words import many
 
 PRESETS = "crossplay"
@@ -166,7 +169,15 @@ def make_match(config: PlayConfig) -> Match:
         )
     episodes = -(-config.rounds // config.episode_length) if config.environment else None
     agent = make_agent(name, game, 0, num_updates=episodes)
-    return Match(config, game, agent.learner(agent.parameters))
+    learner = agent.learner(agent.parameters)
+    if config.environment and config.rounds >= config.episode_length:  # so that it learns
+        try:
+            players = [learner, random(game, play_sampled.PERSON)]
+            carry = check_update(game, players, steps_per_update=config.episode_length, num_envs=1)
+        except ValueError as error:
+            raise ValueError(f"agent: {name}: {first_line(error)}") from None
+        check_bytes("agent", name, bytes_of(carry.states))
+    return Match(config, game, learner)
 
 
 def play_match(match: Match, target: None, console: Console) -> None:

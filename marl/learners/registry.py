@@ -18,6 +18,7 @@ import optax
 
 from configs.specs import Range, Registry, Setting, naming, settings_of
 from games import Game, InfinitelyRepeated
+from games.core import checks
 from games.core.game import Scalar
 from games.exact.zd import zd_policy
 from marl.blocks.distributions import distribution
@@ -204,6 +205,7 @@ def _fixed(*probabilities: float) -> Make:
 
 
 def _random(game: InfinitelyRepeated, seat: int, *, probability: float = 0.5) -> Learner:
+    checks.number("probability", probability, 0, 1)
     return _fixed(*[probability] * 5)(game, seat)
 
 
@@ -216,6 +218,7 @@ def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = Non
                 f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed"
             )
         generosity = min(1 - (t - r) / (r - s), (r - p) / (t - p))
+    checks.number("generosity", generosity, 0, 1)
     return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, seat)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from functools import partial
 from typing import Any, Literal
 
 import configs
+from configs import LARGEST, MOST
 
 OF_KIND: Any = None  # stands for a default that depends on the kind of game
 
@@ -59,10 +59,11 @@ class MetaPPO:
     def __post_init__(self) -> None:
         check = partial(configs.check, self, prefix="meta_ppo.")
         sizes = "iterations", "minibatches", "hidden_units", "epochs"
-        check("a whole number of at least 1", lambda x: x >= 1, *sizes)
-        check("a whole number of at least 2", lambda x: x >= 2, "batch_size")
-        check("a number above 0", lambda x: 0 < x < math.inf, "learning_rate", "clip", "max_gradient_norm")
-        check("0 or more", lambda x: 0 <= x < math.inf, "entropy", "value_coefficient", "checkpoint_seconds")
+        check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, *sizes)
+        check(f"a whole number from 2 to {MOST}", lambda x: 2 <= x <= MOST, "batch_size")
+        check("a number above 0", lambda x: 0 < x <= LARGEST, "learning_rate", "clip", "max_gradient_norm")
+        weights = "entropy", "value_coefficient", "checkpoint_seconds"
+        check("a number of at least 0", lambda x: 0 <= x <= LARGEST, *weights)
         check("a number from 0 to 1", lambda x: 0 <= x <= 1, "discount", "gae_lambda")
         if (self.batch_size or 0) % self.minibatches:
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import os
 import re
 import shlex
 import sys
@@ -17,6 +18,7 @@ from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
+from configs import flags
 from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
 from meta.runs.machine import versions
@@ -128,7 +130,7 @@ class Command(NamedTuple):
         """The config with what the command line says instead, and what it says beside that."""
         bases = (self.output, type(config)) if self.output else (type(config),)
         options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
-        return configs.parse(options(**_fields(config)), arguments, named, description)
+        return flags.parse(options(**_fields(config)), arguments, named, description)
 
     @streams.forgiving()
     def main(self, arguments: Sequence[str]) -> int:
@@ -138,7 +140,7 @@ class Command(NamedTuple):
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
-            print(f"{self.program}: {' '.join(message.split())}", file=sys.stderr)
+            print(f"{self.program}: {configs.one_line(message)}", file=sys.stderr)
             return status
 
         if "--version" in arguments:
@@ -192,6 +194,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
+    for argument in arguments:
+        if "\0" in argument:  # which no file, no process and no YAML can have
+            name, equals, _ = argument.partition("=")
+            got = configs.shown(argument)
+            raise configs.ConfigError(f"{name if equals else 'argument'}: got {got}; a text without NUL is needed")
     if command.first and rest and not rest[0].startswith("-"):
         first = rest.pop(0)
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
@@ -220,9 +227,10 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is ToFile:
         path = Path(options.out or name)
-        if path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)  # raises OSError for a path that there cannot be
             raise configs.ConfigError(f"out: {path} already exists; another name is needed")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")
         return _Task(prepared, path, options.quiet, NOTHING)
     if command.output is Quiet:
@@ -242,9 +250,9 @@ def _file_name(words: str) -> str:
 def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     program, named = command.program, f"{command.program} {first}".strip()
-    options = configs.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
+    options = flags.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
     path, got = Path(options.resume), f"--resume: got {options.resume!r}"
-    if not (path / "config.yaml").is_file():
+    if not os.path.isfile(path / "config.yaml"):
         raise configs.ConfigError(f"{got}; the directory of a run (with config.yaml) is needed")
     began = _began(path)
     if began and not f"{began} ".startswith(f"{program} "):
@@ -269,7 +277,7 @@ def _began(path: Path) -> str:
 
 def _open(command: Command, out: str, name: str, cls: type, text: str, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
-    if out and command.output is ToTable and (Path(out) / "config.yaml").is_file():
+    if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
         configs.from_file(cls, Path(out) / "config.yaml")  # of another command it would not fit
         run = RunDirectory(Path(out), say)
         run.write("config.yaml", text)

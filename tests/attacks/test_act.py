@@ -22,7 +22,18 @@ from meta.runs.keys import EVALUATION
 TINY = (
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "2", "--evaluation-episodes", "2"),
     *("--evaluation-steps", "8", "--num-victims", "2", "--warm-up-updates", "1", "--message", "mlp(hidden=[4])"),
-    *("--warm-up.population-size", "2", "--warm-up.generations", "2", "--evolution.population-size", "2"),
+    *(
+        "--warm-up.population-size",
+        "2",
+        "--warm-up.chunk-size",
+        "0",
+        "--evolution.chunk-size",
+        "0",
+        "--warm-up.generations",
+        "2",
+        "--evolution.population-size",
+        "2",
+    ),
     *("--evolution.generations", "2", "--victim", "ppo(hidden=[4], epochs=1, minibatches=1)"),
     *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # the warm-up's, so that its program serves twice
 )

@@ -59,7 +59,7 @@ def test_an_unknown_option_exits_with_status_2(capsys):
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path, capsys):
-    assert main(["ipd", "--steps", "2", "--gif", str(tmp_path / "none" / "x.gif")]) == 1
+    assert main(["ipd", "--steps", "2", "--gif", str(tmp_path / "none" / "x.gif")]) == 2
     assert str(tmp_path / "none" / "x.gif") in capsys.readouterr().err
 
 

@@ -86,6 +86,7 @@ class ShapingConfig(AnyGameConfig):
         of_trials = ("meta_steps", "episodes", "episode_length", "num_envs", "trials")
         counts = dict.fromkeys(("num_shapers", *of_trials, "hidden_units", "seeds"), 1)
         configs.check_least(self, **counts, evaluation_trials=2)
+        configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed, seeds=self.seeds)
 
     @property
@@ -159,10 +160,10 @@ def small(config: ShapingConfig) -> ShapingConfig:
     )
     meta_ppo = dataclasses.replace(config.meta_ppo, **(settings if by_ppo else {}))
     if config.environment:
-        evolution = dataclasses.replace(config.evolution, population_size=4, generations=1)
+        evolution = dataclasses.replace(config.evolution, population_size=4, generations=1, chunk_size=0)
         sizes: dict[str, Any] = {"unseen": (), "episodes": 2, "episode_length": 4, "num_envs": 2}
         sizes |= {"trials": 1, "evaluation_trials": 2}
     else:
-        evolution = dataclasses.replace(config.evolution, population_size=8, generations=4)
+        evolution = dataclasses.replace(config.evolution, population_size=8, generations=4, chunk_size=0)
         sizes = {"meta_steps": 5, "hidden_units": 4, "trials": 2, "evaluation_trials": 16}
     return dataclasses.replace(config, **sizes, evolution=evolution, meta_ppo=meta_ppo)

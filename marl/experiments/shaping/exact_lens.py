@@ -19,6 +19,7 @@ from marl.core.learn import Learner
 from marl.experiments.bound import known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.memory import check_results, check_training
 from marl.experiments.shaping.played import Played
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers import self_play
@@ -32,6 +33,7 @@ from meta.runs.words import many
 # repeated game, on two cores of a processor; for guessing how long things will take.
 COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3))
 PLAYED_ONCE = 0.25
+AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0
 
 # The settings of Lu et al. (2022).
@@ -53,7 +55,7 @@ class ExactLens:
     def __init__(self, config: ShapingConfig):
         self.config, self.pairs = config, config.is_self_play
         self.steps = config.meta_steps * (2 if self.pairs else 1)
-        self.at_once = config.evaluation_trials
+        self.at_once = min(config.evaluation_trials, AT_ONCE)
         cost, compiling = next((costs for name, *costs in COSTS if name in config.opponent), (1.0, 1.0))
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
@@ -72,6 +74,9 @@ class ExactLens:
         assert self.shaper
         for spec in (*([] if self.pairs else [self.config.opponent]), *self.config.unseen):
             self.config.make_opponent(spec)
+        config, steps = self.config, self.config.meta_steps
+        check_training(config, self.shaper.init, 4 * steps)
+        check_results(config, 1 + len(config.unseen), 4 * steps * (2 + self.game.num_logits))
 
     def train(self, keys: jax.Array, *, store: Store | None = None, report: Report | None = None) -> Evolved:
         config, game, shaper, num_runs = self.config, self.game, self.shaper, len(keys)

@@ -100,15 +100,15 @@ def dqn(
         checks.size(name, size, 1)
     for name, share in {
         "discount": discount,
-        "tau": tau,
         "epsilon_start": epsilon_start,
         "epsilon_end": epsilon_end,
     }.items():
         checks.number(name, share, 0, 1)
+    checks.number("tau", tau, 0, 1, brackets="(]")
     checks.whole("learning_starts", learning_starts, 1)
     checks.whole("epsilon_steps", epsilon_steps, 1)
     checks.number("learning_rate", learning_rate, 0)
-    checks.number("max_gradient_norm", max_gradient_norm, 0)
+    checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
     agent = game.agents[player]
     seen, actions = game.observation_space(agent), game.action_space(agent)
     if not isinstance(actions, Discrete):

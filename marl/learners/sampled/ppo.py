@@ -118,15 +118,12 @@ def ppo(
     checks.size("minibatches", minibatches, 1)
     checks.number("discount", discount, 0, 1)
     checks.number("gae_lambda", gae_lambda, 0, 1)
-    for name, value in {
-        "learning_rate": learning_rate,
-        "value_clip": 0 if value_clip is None else value_clip,
-        "value_coefficient": value_coefficient,
-        "entropy_coefficient": entropy_coefficient,
-        "max_gradient_norm": max_gradient_norm,
-        "adam_epsilon": adam_epsilon,
-    }.items():
-        checks.number(name, value, 0)
+    checks.number("learning_rate", learning_rate, 0)
+    checks.number("value_coefficient", value_coefficient, 0)
+    checks.number("entropy_coefficient", entropy_coefficient, 0)
+    checks.number("value_clip", 1 if value_clip is None else value_clip, 0, brackets="()")
+    checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
+    checks.number("adam_epsilon", adam_epsilon, 0, brackets="()")
     agent = game.agents[player]
     obs_shape, actions = game.observation_space(agent).shape, distribution(game.action_space(agent))
     network = network or feed_forward(obs_shape, actions.num_outputs, num_scales=actions.num_scales)
