@@ -29,7 +29,7 @@ def read(path: Path, *, most: int = MAX_BYTES) -> bytes:
         return file.read(most)
 
 
-class _Loader(yaml.SafeLoader):
+class Loader(yaml.SafeLoader):
     """YAML without what makes a short text long or deep: a config needs neither aliases nor many levels."""
 
     def __init__(self, stream: Any):
@@ -46,15 +46,3 @@ class _Loader(yaml.SafeLoader):
             return super().compose_node(parent, index)
         finally:
             self._depth -= 1
-
-
-def parse(text: str) -> Any:
-    """What a YAML text says.
-
-    Raises:
-      ValueError: if it is none; one line.
-    """
-    try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
-        raise ValueError(f"not valid YAML ({' '.join(str(error).split())[:200]})") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import configs
-from configs import ConfigError, files
+from configs import ConfigError
 from meta.runs.directory import CONFIG, read_record
 from meta.runs.files import check_folder
 from meta.runs.record import differences
@@ -42,18 +42,18 @@ def read(path: Path, program: str, first: str, first_is: str, kind: Callable[[st
     check_folder(path)
     record, there = read_record(path), os.path.lexists(path / CONFIG)
     if not there and not record:
-        raise ConfigError(f"--resume: got {configs.short(path)!r}; the directory of a run (with {CONFIG}) is needed")
+        raise ConfigError(f"--resume: got {configs.shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
     text = configs.read_text(path / CONFIG) if there else ""
     line = text.partition("\n")[0]
     began = line.removeprefix("# ") if line.startswith("# python -m ") else ""
     if not there and record:
         began = record.command
     if began and not f"{began} ".startswith(f"{program} "):
-        raise ConfigError(f"--resume: got {configs.short(path)!r}, a run of {began}; one of {program} is needed")
+        raise ConfigError(f"--resume: got {configs.shown(str(path))}, a run of {began}; one of {program} is needed")
     if first and began != " ".join(f"{program} {first}".split()):
         needed = f"{path} was begun as {began}" if began else "none is needed with --resume, the directory has it"
         raise ConfigError(f"{first_is}: got {first!r}; {needed}")
-    where = f"{configs.short(path)}/{CONFIG}"
+    where = f"{configs.short(str(path))}/{CONFIG}"
     cls = kind((began or (record.command if record else "")).removeprefix(program).strip())
     now: Any = configs.from_text(cls, text, where) if there else None
     if not record:
@@ -66,7 +66,7 @@ def read(path: Path, program: str, first: str, first_is: str, kind: Callable[[st
         raise ConfigError(
             f"{where}: the run was begun as {record.command}, which its first line does not say; {remedy}"
         )
-    written = configs.named(files.parse(text) or {})
+    written = configs.named(configs.values(text, where))
     for name, value in configs.named(record.config).items():
         if name not in written:
             raise ConfigError(f"{where}: {name} is missing, and was {value!r}; {remedy}")

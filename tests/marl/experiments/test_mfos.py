@@ -24,7 +24,10 @@ SMALL = [
     "--hidden-units=4",
     "--evaluation-trials=16",
 ]
-LONG = [*SMALL, "--evolution.generations=10000"]  # seconds, in which there is time to stop
+# Where no step size falls, the number of generations decides nothing but the end, so that it may change.
+STEADY = [one for one in SMALL if "generations" not in one]
+STEADY += ["--evolution.learning-rate-end=1", "--evolution.sigma-end=1"]
+LONG = [*STEADY, "--evolution.generations=10000"]  # seconds, in which there is time to stop
 TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second")
 
 
