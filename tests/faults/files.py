@@ -24,11 +24,11 @@ EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0"
 SAMPLED = ("--episodes=2", "--episode-length=4", "--trials=1", "--evaluation-trials=4", "--shaper=good_shepherd")
 LEARNER = "ppo(hidden=[4], epochs=1, minibatches=1)"
 ATTACK = (
-    *("cartpole", "--num-updates=1", "--steps-per-update=8", "--num-envs=2", "--evaluation-episodes=2"),
+    *("--num-updates=1", "--steps-per-update=8", "--num-envs=2", "--evaluation-episodes=2"),
     *("--evaluation-steps=8", "--num-victims=2", "--warm-up-updates=1", "--message=mlp(hidden=[4])", *EVOLUTION),
     *("--warm-up.population-size=4", "--warm-up.generations=3", "--warm-up.checkpoint-seconds=0"),
-    *("--warm-up.sigma=0.05", "--warm-up.learning-rate=0.02", "--warm-up.chunk-size=16"),
-    *("--evolution.generations=6", f"--victim={LEARNER}"),
+    *("--warm-up.sigma=0.05", "--warm-up.learning-rate=0.02", "--warm-up.chunk-size=0"),
+    *("--evolution.generations=6", "--evolution.chunk-size=0", f"--victim={LEARNER}"),
 )
 # What is run, and after how many reports it is stopped.
 RUNS = {
@@ -41,9 +41,9 @@ RUNS = {
     "train": ("marl.train", ["CartPole-v1(max_steps_in_episode=20)", f"--learner={LEARNER}", "--num-envs=2",
                              "--steps-per-update=8", "--total-steps=128", "--evaluation-episodes=4",
                              "--checkpoint-seconds=0"], 2),
-    "act": ("attacks.act", [*ATTACK], 4),
-    "control": ("attacks.act", [*ATTACK, "--goal=control", "--oracle-updates=1", "--controller=mlp(hidden=[4])",
-                                "--message=mlp(hidden=[4])"], 6),
+    "act": ("attacks.act", ["cartpole", *ATTACK], 4),
+    "control": ("attacks.act", ["reacher", *ATTACK, "--goal=control", "--oracle-updates=1",
+                                "--controller=mlp(hidden=[4])"], 6),
     "crossplay": ("marl.crossplay", ["ipd", "--agents=naive,mfos", *EVOLUTION, "--evolution.generations=4",
                                      "--num-pairs=4", "--meta-steps=3", "--trials=1", "--hidden-units=2"], None),
 }  # fmt: skip
@@ -64,7 +64,8 @@ def make(name: str, folder: Path) -> list[Path]:
 
     _, arguments, reports = RUNS[name]
     done = [folder / "whole"]
-    assert go(main_of(name), *arguments, "--quiet", "--out", str(done[0])) == (0, "")
+    status, said = go(main_of(name), *arguments, "--quiet", "--out", str(done[0]))
+    assert (status, said) == (0, ""), said
     if reports:
         report, count = Progress.__call__, 0
 

@@ -150,7 +150,7 @@ def full_disk():
 
 def test_a_disk_that_fills_up_ends_in_one_line_and_keeps_what_was_saved(full_disk, within, tmp_path):
     with full_disk():
-        result = within("ipd", *LONG, "--evolution.generations=2000", "--out", "run", cwd=tmp_path)
+        result = within("ipd", *STEADY, "--evolution.generations=2000", "--out", "run", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr.strip().count("\n") == 0, result.stderr
     assert "--resume run" in result.stderr
