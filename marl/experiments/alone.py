@@ -35,6 +35,7 @@ from meta.runs.progress import Progress
 
 LEARNER_FILE = "learner.safetensors"
 POINTS = 200  # of a curve at most
+SEEDS_IN_CACHE = 4  # that a core trains together: more of them leave its second-level cache, fewer are all dispatch
 LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it ends
 
 
@@ -147,7 +148,7 @@ def train(config: TrainConfig, *, store: Store | None = None, report: Report | N
         carry, found = program.update(carry, jax.random.fold_in(key, number))
         return carry, {"training_return": found.returns[0], "reward": found.rewards[0], **found.metrics[0]}
 
-    update_all = spread(update, seeds)
+    update_all = spread(update, seeds, at_once=SEEDS_IN_CACHE)
 
     def step(keys: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
         carry, metrics = update_all(keys, jnp.broadcast_to(number, (seeds,)), carry)

@@ -12,6 +12,7 @@ import pytest
 
 from marl.experiments.alone import TrainConfig, train
 from meta.devices import spread, use_all_cores
+from meta.loop import compiler_options
 
 SETTINGS = {
     "game": "CartPole-v1(max_steps_in_episode=20)",
@@ -87,3 +88,26 @@ def test_any_number_of_members_can_be_spread():
     for size in (1, 3, 4):
         x = jnp.arange(2.0 * size).reshape(size, 2)
         np.testing.assert_array_equal(spread(jnp.cumsum, size)(x), np.cumsum(x, 1))
+
+
+def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_more():
+    sizes = []
+
+    @jax.custom_batching.custom_vmap
+    def double(x):
+        return 2 * x
+
+    @double.def_vmap
+    def _(axis_size, in_batched, x):
+        sizes.append(axis_size)
+        return 2 * x, in_batched[0]
+
+    cores = len(jax.devices())
+    for share, at_once, together in ((8, 4, 4), (6, 4, 3), (2, 4, 2), (8, None, 8)):
+        x, sizes[:] = jnp.arange(float(share * cores)), []
+        np.testing.assert_array_equal(spread(double, share * cores, at_once=at_once)(x), 2 * x)
+        assert set(sizes) == {together}
+
+
+def test_a_device_that_is_a_core_has_one_thread():
+    assert compiler_options()["xla_cpu_multi_thread_eigen"] == (len(jax.devices()) == 1)
