@@ -12,7 +12,6 @@ import pytest
 
 from marl.experiments.alone import TrainConfig, train
 from meta.devices import spread, use_all_cores
-from meta.loop import compiler_options
 
 SETTINGS = {
     "game": "CartPole-v1(max_steps_in_episode=20)",
@@ -107,7 +106,3 @@ def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_mo
         x, sizes[:] = jnp.arange(float(share * cores)), []
         np.testing.assert_array_equal(spread(double, share * cores, at_once=at_once)(x), 2 * x)
         assert set(sizes) == {together}
-
-
-def test_a_device_that_is_a_core_has_one_thread():
-    assert compiler_options()["xla_cpu_multi_thread_eigen"] == (len(jax.devices()) == 1)
