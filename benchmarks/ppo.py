@@ -188,7 +188,7 @@ def reference(num_updates: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
 def program_of(name: str, seeds: int, num_updates: int) -> tuple[Any, Any]:
     """(a compiled training, its keys)."""
     if name == "ours":
-        use_all_cores()
+        use_all_cores(seeds)
         keys = jax.random.split(jax.random.key(0), seeds)
         train = spread(ours(num_updates), seeds, at_once=SEEDS_IN_CACHE)
         return jax.jit(train).lower(keys).compile(compiler_options()), keys

@@ -26,7 +26,7 @@ from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.devices import spread
+from meta.devices import spread, use_all_cores
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.runs import command, machine, tensors
 from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
@@ -289,6 +289,9 @@ def checked(config: TrainConfig) -> TrainConfig:
     Raises:
       ValueError: if it does not, or if there is no such game of one player.
     """
+    use_all_cores(config.seeds)  # here, for the names of games make JAX begin
+    if config.game.split("(")[0].strip() not in names():
+        raise ValueError(f"game: got {config.game!r}; {configs.one_of(config.game, names())}")
     config.make_program()
     return config
 
@@ -337,6 +340,4 @@ def config_of(first: str) -> TrainConfig:
     presets = configs.presets("train")
     if first in presets or first.endswith((".yaml", ".yml")) or Path(first).is_file():
         return configs.load(TrainConfig, "train", first)
-    if first.split("(")[0].strip() not in names():
-        raise configs.ConfigError(f"game: got {first!r}; {configs.one_of(first, [*presets, *names()])}")
     return configs.build(TrainConfig, {"game": first}, "game")

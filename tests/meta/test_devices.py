@@ -106,3 +106,18 @@ def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_mo
         x, sizes[:] = jnp.arange(float(share * cores)), []
         np.testing.assert_array_equal(spread(double, share * cores, at_once=at_once)(x), 2 * x)
         assert set(sizes) == {together}
+
+
+def test_one_seed_has_one_device_and_xla_one_thread(environment):
+    code = f"""
+import os
+from marl.experiments.alone import TrainConfig, checked, train
+config = checked(TrainConfig(**{SETTINGS | {"seeds": 1}}))
+train(config)
+import jax
+names = [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]
+print(len(jax.devices()), sum("XLAEigen" in name for name in names))
+"""
+    variables = {name: value for name, value in environment.items() if name not in ("XLA_FLAGS", "NPROC")}
+    result = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
+    assert result.stdout.split() == ["1", "1"], result.stderr
