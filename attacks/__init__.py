@@ -1,28 +1,39 @@
 """Who whispers: messages to a learner, evolved over its whole training to harm, help or control it."""
 
-from attacks.control import (
-    Comparison,
-    Puppet,
-    control_trial,
-    controller_ppo,
-    goal_reward,
-    oracle,
-    speaker,
-    train_puppet,
-)
-from attacks.defences import (
-    DEFENCES,
-    Defence,
-    ensemble,
-    input_decay,
-    input_noise,
-    masking,
-    message_dropout,
-    seeing,
-    undefended,
-)
-from attacks.messages import Message, constant, echo, linear, make_message, mlp, table
-from attacks.trials import Life, Schedule, life_of, live, train_time_trial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from attacks.control import (
+        Comparison,
+        Puppet,
+        control_trial,
+        controller_ppo,
+        goal_reward,
+        oracle,
+        speaker,
+        train_puppet,
+    )
+    from attacks.defences import (
+        DEFENCES,
+        Defence,
+        disturbed,
+        ensemble,
+        input_decay,
+        input_noise,
+        masking,
+        message_dropout,
+        seeing,
+        undefended,
+    )
+    from attacks.messages import Message, constant, echo, linear, make_message, mlp, table
+    from attacks.trials import Life, Schedule, life_of, live, train_time_trial
+else:
+
+    def __getattr__(name):  # so that `import attacks` takes no time
+        from configs.lazy import find
+
+        return find(__name__, name)
+
 
 __all__ = [
     "DEFENCES",
@@ -35,6 +46,7 @@ __all__ = [
     "constant",
     "control_trial",
     "controller_ppo",
+    "disturbed",
     "echo",
     "ensemble",
     "goal_reward",
@@ -55,3 +67,7 @@ __all__ = [
     "train_time_trial",
     "undefended",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m attacks.act")  # before what takes seconds to import
+
 from attacks.config import AttackConfig, checked
 from attacks.experiment import attack_and_show
 from meta.runs import command
@@ -26,4 +31,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

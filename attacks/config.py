@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import configs
@@ -15,13 +16,15 @@ from attacks import messages
 from attacks.control import Puppet
 from attacks.messages import Message
 from attacks.trials import Schedule
+from configs.specs import first_line
 from games import Game, rollout
 from games.registry import make_game
 from games.wrappers.cheap_talk import CheapTalk, observation_shape
 from games.wrappers.goals import GoalConditioned
-from marl.core.learn import Learner
+from marl.core.learn import Learner, check_update
 from marl.learners.registry import make_learner
 from meta import Evolution
+from meta.memory import bytes_of, check_bytes
 
 Goal = Literal["harm", "help", "control"]
 
@@ -79,6 +82,8 @@ class AttackConfig:
         configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1, trials=1)
         configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1)
         configs.check_least(self, warm_up_updates=0)
+        configs.check_product(self, "num_envs", "steps_per_update")
+        configs.check_product(self, "evaluation_episodes", "evaluation_steps")
         if self.evaluation_episodes % self.num_envs:
             got = f"evaluation_episodes: got {self.evaluation_episodes}"
             raise ValueError(f"{got}; a multiple of num_envs, {self.num_envs}, is needed")
@@ -142,10 +147,26 @@ def checked(config: AttackConfig) -> AttackConfig:
     """The config, of which the victim and what is evolved are known to fit the game.
 
     Raises:
-      ValueError: if they do not.
+      ValueError: if they do not, or for what no memory can hold.
     """
-    game = config.make_game()
-    victim = config.make_victim(CheapTalk(game, None, config.make_message().speak, config.message_size))
+    game, size = config.make_game(), config.message_size
+    check_bytes("message_size", size, 4.0 * config.num_envs * size)
+    # Whatever is said: a message may need the units of play, which take seconds to find.
+    talk = CheapTalk(game, None, lambda words, obs: jnp.zeros(size), size)
+    victim = config.make_victim(talk)
+    try:
+        carry = check_update(talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs)
+    except ValueError as error:
+        raise ValueError(f"victim: {config.victim}: {first_line(error)}") from None
+    words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
+    check_bytes("message", config.message, words * max(one.population_size for one, _ in config.stages))
+    for evolution, _ in config.stages:
+        at_once = (evolution.chunk_size or evolution.population_size) * config.trials
+        check_bytes("victim", config.victim, at_once * bytes_of(carry.states))
+        check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
+        judged = 16 * config.evaluation_steps * config.evaluation_episodes  # the keys of all steps
+        check_bytes("evaluation_episodes", config.evaluation_episodes, at_once * judged)
+    check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.num_updates + 4))
     if config.goal == "control":
         Puppet(game, None, victim)
         config.make_controller()

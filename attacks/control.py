@@ -228,10 +228,10 @@ def control_trial(
 
 
 class Comparison(NamedTuple):
-    """What control is worth, on K victims."""
+    """What control is worth, on one victim, or on more in leading axes."""
 
-    goal_rewards: dict[str, jax.Array]  # `[K]` for each of ROWS
-    victim_returns: dict[str, jax.Array]  # `[K]` for each of SHAPERS: in the bare game, at the end of the life
+    goal_rewards: dict[str, jax.Array]  # `[]` for each of ROWS
+    victim_returns: dict[str, jax.Array]  # `[]` for each of SHAPERS: in the bare game, at the end of the life
 
 
 SHAPERS = ("evolved", "random", "silent")
@@ -247,18 +247,15 @@ def compare(
     make_victim: Callable[[Game], Learner],
     schedule: Schedule,
     *,
-    num_victims: int = 256,
-    batch_size: int = 16,
     num_updates: int = 64,
     size: int = 2,
 ) -> Comparison:
-    """Evolved control beside its baselines, on fresh victims; pure, to be compiled once.
+    """Evolved control beside its baselines, on a fresh victim; pure, to be batched over keys and compiled once.
 
     `evolved` is shaper and controller as evolved; `oracle` the evolved shaper and a controller that learned on the
     victim; `random_shaper_oracle` the same with a random shaper; `random` a random shaper and a random controller;
-    `silent` zeros during the life and a random controller after it. Entry k of all rows shares the keys of the
-    victim's weights, of the games, of the goals, of the random functions and of the oracle's learning, so their
-    differences are paired.
+    `silent` zeros during the life and a random controller after it. All rows share the keys of the victim's weights,
+    of the games, of the goals, of the random functions and of the oracle's learning, so their differences are paired.
 
     Args:
       key: of everything.
@@ -268,45 +265,39 @@ def compare(
       parameters: `{"shaper": ..., "controller": ...}` as evolved.
       make_victim: as of `control_trial`.
       schedule: as of `control_trial`; the oracle learns with its steps per update and its environments.
-      num_victims: K.
-      batch_size: victims at a time, five rows of each: the memory that is needed grows with it.
       num_updates: of the oracle.
       size: entries of a message.
     """
     victim = make_victim(CheapTalk(game, parameters["shaper"], shaper.speak, size))
     Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
 
-    def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        random_key, life_key, oracle_key, control_key = jax.random.split(key, 4)
-        drawn = first_parameters(shaper, controller)(random_key)
-        silence = jax.tree.map(jnp.zeros_like, drawn["shaper"])
-        shapers = _stacked(parameters["shaper"], drawn["shaper"], silence)
-        controllers = _stacked(parameters["controller"], drawn["controller"], drawn["controller"])
+    random_key, life_key, oracle_key, control_key = jax.random.split(key, 4)
+    drawn = first_parameters(shaper, controller)(random_key)
+    silence = jax.tree.map(jnp.zeros_like, drawn["shaper"])
+    shapers = _stacked(parameters["shaper"], drawn["shaper"], silence)
+    controllers = _stacked(parameters["controller"], drawn["controller"], drawn["controller"])
 
-        def lived(words: Any) -> Life:
-            return live(life_key, game, shaper, words, make_victim, schedule, size=size)
+    def lived(words: Any) -> Life:
+        return live(life_key, game, shaper, words, make_victim, schedule, size=size)
 
-        def judged(puppet: Puppet, player: Learner, state: Any) -> jax.Array:
-            episodes, steps = schedule.num_episodes, schedule.num_steps
-            return goal_reward(control_key, puppet, player, state, num_episodes=episodes, num_steps=steps)
+    def judged(puppet: Puppet, player: Learner, state: Any) -> jax.Array:
+        episodes, steps = schedule.num_episodes, schedule.num_steps
+        return goal_reward(control_key, puppet, player, state, num_episodes=episodes, num_steps=steps)
 
-        def told(victim_policy: Any, words: Any) -> jax.Array:
-            return judged(Puppet(game, victim_policy, victim, size), speaker(controller), words)
+    def told(victim_policy: Any, words: Any) -> jax.Array:
+        return judged(Puppet(game, victim_policy, victim, size), speaker(controller), words)
 
-        def learned(victim_policy: Any) -> jax.Array:
-            puppet = Puppet(game, victim_policy, victim, size)
-            settings = {"steps_per_update": schedule.steps_per_update, "num_envs": schedule.num_envs}
-            return judged(puppet, *oracle(oracle_key, puppet, num_updates=num_updates, **settings))
+    def learned(victim_policy: Any) -> jax.Array:
+        puppet = Puppet(game, victim_policy, victim, size)
+        settings = {"steps_per_update": schedule.steps_per_update, "num_envs": schedule.num_envs}
+        return judged(puppet, *oracle(oracle_key, puppet, num_updates=num_updates, **settings))
 
-        lives = jax.vmap(lived)(shapers)
-        policies = jax.vmap(victim.policy)(lives.state)
-        spoken = jax.vmap(told)(policies, controllers)
-        trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
-        return spoken, trained, lives.final_return
-
-    spoken, trained, returns = jax.lax.map(one, jax.random.split(key, num_victims), batch_size=batch_size)
-    rewards = spoken[:, 0], trained[:, 0], trained[:, 1], spoken[:, 1], spoken[:, 2]
-    return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, returns.T, strict=True)))
+    lives = jax.vmap(lived)(shapers)
+    policies = jax.vmap(victim.policy)(lives.state)
+    spoken = jax.vmap(told)(policies, controllers)
+    trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
+    rewards = spoken[0], trained[0], trained[1], spoken[1], spoken[2]
+    return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, lives.final_return, strict=True)))
 
 
 def _stacked(*trees: Any) -> Any:

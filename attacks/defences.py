@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from attacks.trials import Life, Schedule, final_return, life_of
 from games import Discrete, Game, rollout
+from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import Learner, Metrics, Trajectory
 
 MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
-Defence = Callable[[jax.Array, Game, MakeVictim, Schedule, int], Life]  # (key, game with talk, ..., message size)
+Defence = Callable[[jax.Array, CheapTalk, MakeVictim, Schedule, int], Life]  # (key, game with talk, ..., message size)
 Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N, entries]) -> the same
 
 
-def undefended(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+def undefended(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
     """The victim as it is."""
     del size
     return life_of(key, talk, make_victim(talk), schedule)
@@ -26,12 +28,12 @@ def undefended(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Sc
 def message_dropout(rate: float = 0.5) -> Defence:
     """While it learns, the victim hears every message with probability 1 - rate and zeros otherwise."""
 
-    def defend(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
         def drop(key: jax.Array, obs: jax.Array) -> jax.Array:
             heard = jax.random.bernoulli(key, 1 - rate, (len(obs), 1))
             return jnp.concatenate([obs[:, :-size], jnp.where(heard, obs[:, -size:], 0.0)], 1)
 
-        return life_of(key, talk, seeing(make_victim(talk), drop), schedule)
+        return life_of(key, talk, disturbed(make_victim(talk), drop), schedule)
 
     return defend
 
@@ -39,7 +41,7 @@ def message_dropout(rate: float = 0.5) -> Defence:
 def input_noise(scale: float = 0.3) -> Defence:
     """While it learns, the victim sees everything with normal noise, in standard deviations of random play."""
 
-    def defend(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
         del size
         key, play_key = jax.random.split(key)
         played = jax.vmap(lambda key: rollout(key, talk, 64))(jax.random.split(play_key, 16))
@@ -48,7 +50,7 @@ def input_noise(scale: float = 0.3) -> Defence:
         def blur(key: jax.Array, obs: jax.Array) -> jax.Array:
             return obs + deviation * jax.random.normal(key, obs.shape)
 
-        return life_of(key, talk, seeing(make_victim(talk), blur), schedule)
+        return life_of(key, talk, disturbed(make_victim(talk), blur), schedule)
 
     return defend
 
@@ -56,33 +58,39 @@ def input_noise(scale: float = 0.3) -> Defence:
 def input_decay(rate: float = 0.05) -> Defence:
     """After every learning step the weights that read the input shrink by `rate`, as decoupled weight decay does."""
 
-    def defend(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
-        del size
-        victim, entries = make_victim(talk), talk.observation_space("agent_0").shape[0]
-
-        def shrink(path: Any, x: jax.Array) -> jax.Array:
-            reads = path[-1].key == "kernel" and x.shape[0] == entries
-            return (1 - rate) * x if reads else x
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+        victim = make_victim(talk)
+        # What reads the input is what has other shapes where there is more to read; nobody plays that game.
+        wider = dataclasses.replace(talk, message_size=size + 1)
+        shapes = (jax.eval_shape(make_victim(game).init, key).params for game in (talk, wider))
+        keep = jax.tree.map(lambda x, y: 1.0 if x.shape == y.shape else 1.0 - rate, *shapes)
 
         def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
             state, metrics = victim.update(key, state, trajectory)
-            return state._replace(params=jax.tree_util.tree_map_with_path(shrink, state.params)), metrics
+            return state._replace(params=jax.tree.map(jnp.multiply, keep, state.params)), metrics
 
         return life_of(key, talk, victim._replace(update=update), schedule)
 
     return defend
 
 
-def ensemble(members: int = 5) -> Defence:
-    """Several victims learn apart, and then decide together: by vote, or by the mean of their actions."""
+def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
+    """Several victims learn apart, and then decide together: by vote, or by the mean of their actions.
 
-    def defend(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    Args:
+      members: how many.
+      experience: of all members together, in lives: by default they learn from as many steps as one victim alone,
+        each in as many updates as its share of a life has. A learning rate that falls over a life does not fall faster.
+    """
+
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
         del size
         victim, space = make_victim(talk), talk.action_space("agent_0")
         assert victim.exploit is not None
         best = victim.exploit
         life_key, evaluation_key = jax.random.split(key)
-        grown = jax.vmap(lambda key: life_of(key, talk, victim, schedule))(jax.random.split(life_key, members))
+        short = schedule._replace(num_updates=max(round(experience * schedule.num_updates / members), 1))
+        grown = jax.vmap(lambda key: life_of(key, talk, victim, short))(jax.random.split(life_key, members))
 
         def begin(policies: Any, num_envs: int | None) -> Any:
             return jax.vmap(lambda policy: victim.begin(policy, num_envs))(policies)
@@ -110,18 +118,14 @@ def masking(threshold: float = 0.05) -> Defence:
     Source: the permutation importance of Breiman, Random Forests (2001), section 10.
     """
 
-    def defend(key: jax.Array, talk: Game, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
         del size
         victim = make_victim(talk)
         first_key, importance_key, second_key = jax.random.split(key, 3)
         first = life_of(first_key, talk, victim, schedule)
         kept = important_inputs(importance_key, talk, victim, first, schedule, threshold)
 
-        def mask(key: jax.Array, obs: jax.Array) -> jax.Array:
-            del key
-            return jnp.where(kept, obs, 0.0)
-
-        return life_of(second_key, talk, seeing(victim, mask, always=True), schedule)
+        return life_of(second_key, talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
 
     return defend
 
@@ -133,11 +137,10 @@ def important_inputs(
     entries = talk.observation_space("agent_0").shape[0]
 
     def exchanged(entry: jax.Array) -> jax.Array:
-        def exchange(key: jax.Array, obs: jax.Array) -> jax.Array:
-            del key
+        def exchange(obs: jax.Array) -> jax.Array:
             return jnp.where(jnp.arange(entries) == entry, jnp.roll(obs, 1, 0), obs)
 
-        return final_return(key, talk, seeing(victim, exchange, always=True), life.state, schedule)
+        return final_return(key, talk, seeing(victim, exchange), life.state, schedule)
 
     loss = life.final_return - jax.lax.map(exchanged, jnp.arange(entries))
     return loss > threshold * jnp.abs(life.final_return)  # returns may be negative
@@ -149,30 +152,83 @@ DEFENCES: dict[str, Defence] = {
     "masking by permutation importance": masking(),
     "input noise": input_noise(),
     "weight decay on the inputs": input_decay(),
-    "ensemble of five": ensemble(),
+    "ensemble of five, a fifth of a life each": ensemble(),
+    "ensemble of five, a whole life each": ensemble(experience=5.0),
 }
 
 
-def seeing(learner: Learner, transform: Transform, *, always: bool = False) -> Learner:
-    """The learner with other eyes: `transform` changes what it sees while it learns, or `always`, in evaluation too."""
-
+def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Learner:
+    """The learner with other eyes, while it learns and after: `transform` changes observations `[N, entries]`."""
     assert learner.exploit is not None
     best = learner.exploit
 
     def act(key: jax.Array, policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
-        transform_key, act_key = jax.random.split(key)
-        seen = transform(transform_key, obs)
-        action, memory, extras = learner.act(act_key, policy, memory, seen)
-        return action, memory, (seen, extras)
+        return learner.act(key, policy, memory, transform(obs))
 
     def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
-        transform_key, update_key = jax.random.split(key)
-        seen, extras = trajectory.extras
-        keys = jax.random.split(transform_key, len(seen))
-        after = jax.vmap(transform)(keys, trajectory.next_obs)
-        return learner.update(update_key, state, trajectory._replace(obs=seen, next_obs=after, extras=extras))
+        obs, next_obs = (jax.vmap(transform)(x) for x in (trajectory.obs, trajectory.next_obs))
+        return learner.update(key, state, trajectory._replace(obs=obs, next_obs=next_obs))
 
     def exploit(policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
-        return best(policy, memory, transform(jax.random.key(0), obs) if always else obs)
+        return best(policy, memory, transform(obs))
 
     return learner._replace(act=act, update=update, exploit=exploit)
+
+
+class Disturbed(NamedTuple):
+    """A state, or a policy, of a learner that is disturbed."""
+
+    key: jax.Array  # of all disturbances
+    own: Any  # the learner's
+
+
+class DisturbedMemory(NamedTuple):
+    """What an actor remembers."""
+
+    key: jax.Array
+    step: jax.Array  # [], how many observations there were
+    own: Any  # the learner's
+
+
+def disturbed(learner: Learner, transform: Transform) -> Learner:
+    """While it learns, the learner sees what a `transform` makes of each observation, and afterwards what there is.
+
+    Every observation is disturbed once: what came after a step is what the next step sees.
+    """
+    assert learner.exploit is not None
+    best, forget_own = learner.exploit, learner.forget
+
+    def init(key: jax.Array) -> Disturbed:
+        key, own_key = jax.random.split(key)
+        return Disturbed(key, learner.init(own_key))
+
+    def policy(state: Disturbed) -> Disturbed:
+        return state._replace(own=learner.policy(state.own))
+
+    def begin(policy: Disturbed, num_envs: int | None) -> DisturbedMemory:
+        return DisturbedMemory(policy.key, jnp.int32(0), learner.begin(policy.own, num_envs))
+
+    def act(key: jax.Array, policy: Disturbed, memory: DisturbedMemory, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
+        seen = transform(jax.random.fold_in(memory.key, memory.step), obs)
+        action, own, extras = learner.act(key, policy.own, memory.own, seen)
+        return action, memory._replace(step=memory.step + 1, own=own), (seen, extras)
+
+    def update(key: jax.Array, state: Disturbed, trajectory: Trajectory) -> tuple[Disturbed, Metrics]:
+        seen, extras = trajectory.extras
+        first, last = trajectory.first_memory, trajectory.last_memory
+        following = last.step - len(seen) + 1 + jnp.arange(len(seen))
+        after = jax.vmap(lambda step, obs: transform(jax.random.fold_in(last.key, step), obs))(
+            following, trajectory.next_obs
+        )
+        own = trajectory._replace(obs=seen, next_obs=after, extras=extras, first_memory=first.own, last_memory=last.own)
+        learned, metrics = learner.update(key, state.own, own)
+        return state._replace(own=learned), metrics
+
+    def forget(memory: DisturbedMemory, done: jax.Array) -> DisturbedMemory:
+        return memory._replace(own=forget_own(memory.own, done) if forget_own else memory.own)
+
+    def exploit(policy: Disturbed, memory: DisturbedMemory, obs: jax.Array) -> tuple[jax.Array, DisturbedMemory]:
+        action, own = best(policy.own, memory.own, obs)
+        return action, memory._replace(own=own)
+
+    return Learner(init, act, update, policy, begin, forget if forget_own else None, exploit, learner.seat)

@@ -19,12 +19,14 @@ from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
 from attacks.evaluation import compare, make_lives, silence
 from attacks.experiment import load_adversary
+from configs import shown
 from configs.specs import change
 from games import Discrete, Game
 from marl.core.learn import Learner
 from marl.learners.registry import SAMPLED, make_learner, settings
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import with_error
+from meta.runs.words import many
 
 FILE = "examination.json"
 
@@ -100,7 +102,30 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
     load_adversary(Path(config.directory))
+    found_before(Path(config.directory))
     return config
+
+
+def found_before(path: Path) -> dict[str, Any]:
+    """What an earlier examination has written to the directory; nothing if there was none.
+
+    Raises:
+      ValueError: if the file is damaged; one line that names it.
+    """
+    if not (path / FILE).is_file():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads((path / FILE).read_text())
+        whole = {"num_victims", "seed"} <= found.keys()
+        for row in (*found["transfer"].values(), *found["defences"].values()):
+            each = [row[name] for name in ("evolved", "silent", "difference")]
+            whole = whole and all({"mean", "standard_error"} <= one.keys() for one in each)
+        if not whole:
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        needed = "one that python -m attacks.examine wrote, or none, is needed"
+        raise ValueError(f"directory: got {shown(str(path))}, whose {FILE} is damaged; {needed}") from None
+    return found
 
 
 def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
@@ -118,10 +143,9 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     config, message, parameters = load_adversary(path)
     game, key = config.make_game(), jax.random.key(options.seed)
     found: dict[str, Any] = {"num_victims": options.num_victims, "seed": options.seed, "transfer": {}, "defences": {}}
-    if (path / FILE).is_file():
-        before = json.loads((path / FILE).read_text())
-        if all(before[name] == found[name] for name in ("num_victims", "seed")):
-            found |= before
+    before = found_before(path)
+    if before and all(before[name] == found[name] for name in ("num_victims", "seed")):
+        found |= before
     victims = other_victims(config)
     kinds = [("transfer", name) for name in victims if options.transfer]
     kinds += [("defences", name) for name in DEFENCES if options.defences]
@@ -182,4 +206,4 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
             mean, error = row["difference"].values()
             table.add_row(name, silent, evolved, difference, f"{abs(mean) / error:.1f}" if error else "-")
         console.print(table)
-    say(console, f"{found['num_victims']} fresh victims of each kind; ± one standard error")
+    say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,7 @@ from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
-from meta.devices import spread
-from meta.loop import compiler_options
+from meta.fresh import compile_trials, play_trials
 from meta.runs import tensors
 from meta.runs.command import STARTED
 from meta.runs.jobs import say
@@ -32,13 +32,14 @@ from meta.runs.keys import ALLY, CHOICE, EVALUATION, LATER
 from meta.runs.machine import devices, versions
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import amount, many
 
 ADVERSARY_FILE = "adversary.safetensors"
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
-NUM_JUDGES = 256  # victims by which the parameters are chosen, about
+NUM_JUDGES = 256  # victims by which the parameters are chosen, at most
 
 
 def attack(
@@ -100,7 +101,7 @@ def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Co
     def warm_up(name: str, goal: Goal, init: Callable[[jax.Array], Any], key: jax.Array) -> Evolved:
         folder = run.path / name
         folder.mkdir(exist_ok=True)
-        say(console, f"warm-up: {goal} victims that learn for {short} updates")
+        say(console, f"warm-up: {goal} victims that learn for {many(short, 'update')}")
         store = RunDirectory(folder, lambda words: say(console, words))
         return _stage(config, goal, config.warm_up, short, init, key, store, console)
 
@@ -112,7 +113,7 @@ def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Co
     if short:
         stages = [warm_up("warm_up", config.goal, init, key)]
         found = jax.tree.map(np.asarray, stages[0].parameters)
-        say(console, f"victims that learn for {config.num_updates} updates")
+        say(console, f"victims that learn for {many(config.num_updates, 'update')}")
         key, init = jax.random.fold_in(key, LATER), lambda key: jax.tree.map(jnp.asarray, found)
     return [*stages, _stage(config, config.goal, config.evolution, config.num_updates, init, key, run, console)]
 
@@ -144,20 +145,11 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
 
     What whole lives add to a warm-up is small beside the noise of a short search, and may as well be a loss.
     """
-    number = len(jax.local_devices())
-    each = -(-min(NUM_JUDGES, config.num_victims) // number)
-    at_once, trial = min(AT_ONCE, each), make_trial(config)
-
-    def some(keys: jax.Array, parameters: Any) -> jax.Array:
-        return jax.lax.map(lambda key: trial(parameters, key).fitness, keys, batch_size=at_once)
-
-    program = jax.jit(spread(some, number), compiler_options=compiler_options())
-    keys, values = jax.random.split(key, (number, each)), []
-    for parameters in found:
-        words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
-        values.append(np.asarray(program(keys, words)).ravel())
+    trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
+    program = compile_trials(lambda key, words: trial(words, key).fitness, found[0], len(keys), AT_ONCE)
+    values = [play_trials(program, keys, parameters, AT_ONCE) for parameters in found]
     difference = mean_and_error(values[-1] - values[0])
-    say(console, f"{values[0].size} fresh victims to choose by: whole lives added {with_error(difference)}")
+    say(console, f"{many(values[0].size, 'fresh victim')} to choose by: whole lives added {with_error(difference)}")
     return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
 
 
@@ -202,10 +194,13 @@ def _evaluate_talk(
     run_lives = make_lives(game, message, config.make_victim, config.schedule, size=size, num_victims=number)
     groups: dict[str, Lives] = {}
     for name, words in (("evolved", parameters), ("silent", silence(parameters)), ("random", None)):
-        say(console, f"{config.num_victims} fresh victims under {name} messages")
+        say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
-    np.savez(folder.parent / VICTIMS_FILE, **arrays)  # for figures that join several runs
+    scratch = folder.parent / f".{VICTIMS_FILE}"
+    scratch.unlink(missing_ok=True)
+    np.savez(scratch, **arrays)  # for figures that join several runs
+    scratch.replace(folder.parent / VICTIMS_FILE)
     compared = compare(groups)
     files = [
         figures.draw_curves(folder, groups, config.steps_per_update * config.num_envs),
@@ -216,14 +211,12 @@ def _evaluate_talk(
     return result, [*files, *([drawn] if drawn else [])]
 
 
-def _evaluate_control(
-    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
-) -> tuple[dict[str, Any], list[Path]]:
+def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console: Console) -> control.Comparison:
+    """What control is worth on the victims of a config, `[num_victims]` each; who they are depends on the key alone."""
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
-    number = len(jax.local_devices())
-    at_once = min(AT_ONCE, -(-config.num_victims // number))
+    keys = jax.random.split(key, config.num_victims)
 
-    def some(key: jax.Array, words: Any) -> control.Comparison:
+    def compared(key: jax.Array, words: Any) -> control.Comparison:
         return control.compare(
             key,
             game,
@@ -232,22 +225,26 @@ def _evaluate_control(
             words,
             config.make_victim,
             config.schedule,
-            num_victims=at_once,
-            batch_size=at_once,
             num_updates=config.oracle_updates,
             size=config.message_size,
         )
 
-    program = jax.jit(spread(some, number), compiler_options=compiler_options())
-    words = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
-    rounds, parts = -(-config.num_victims // (number * at_once)), []
-    for i in range(rounds):
-        say(console, f"fresh victims, each under three shapers and with two oracles: part {i + 1} of {rounds}")
-        parts.append(jax.tree.map(np.asarray, program(jax.random.split(jax.random.fold_in(key, i), number), words)))
-    found = jax.tree.map(lambda *x: np.concatenate([one.reshape(-1) for one in x])[: config.num_victims], *parts)
+    def report(part: int, parts: int) -> None:
+        say(console, f"fresh victims, each under three shapers and with two oracles: part {part} of {parts}")
+
+    program = compile_trials(compared, parameters, config.num_victims, AT_ONCE)
+    found: control.Comparison = play_trials(program, keys, parameters, AT_ONCE, report)
+    return found
+
+
+def _evaluate_control(
+    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+) -> tuple[dict[str, Any], list[Path]]:
+    game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
+    found = fresh_victims(config, key, parameters, console)
     # In their order, for a compiled function gives dicts back sorted.
-    rewards = {name: found.goal_rewards[name] for name in control.ROWS}
-    returns = {name: found.victim_returns[name] for name in control.SHAPERS}
+    rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
+    returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}
     ratio = float(rewards["evolved"].mean() / rewards["random"].mean())
     result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
     result["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
@@ -284,7 +281,7 @@ def load_adversary(path: Path) -> tuple[AttackConfig, Message, Any]:
       ValueError: if there is none, or if its file is damaged; one line.
     """
     file = path / ADVERSARY_FILE
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ValueError(f"directory: got {str(path)!r}; that of a finished run of python -m attacks.act is needed")
     arrays, metadata = tensors.load(file)
     config = configs.build(AttackConfig, metadata.get("config"), str(file))
@@ -314,8 +311,9 @@ def print_header(console: Console, config: AttackConfig) -> None:
     for evolution, num_updates in config.stages:
         victims, steps = _trials(config, evolution), num_updates * config.steps_per_update * config.num_envs
         total += victims * steps
-        say(console, f"{evolution.generations} generations of {victims:,} victims in all, {steps:,} steps each")
-    say(console, f"{total / 1e6:,.0f} M environment steps, then {config.num_victims} fresh victims of each kind")
+        generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
+        say(console, f"{generations}, {many(steps, 'step')} each")
+    say(console, f"{amount(total)} environment steps, then {many(config.num_victims, 'fresh victim')} of each kind")
 
 
 def print_result(
@@ -339,7 +337,7 @@ def print_result(
             table.add_row(name.replace("_", " "), with_error(rewards[name]))
         console.print(table)
         say(console, f"evolved over random: {rewards['ratio']:.2f}")
-    say(console, f"{summary['num_victims']} fresh victims of each kind, the same ones; ± one standard error")
+    say(console, f"{many(summary['num_victims'], 'fresh victim')} of each kind, the same ones; ± one standard error")
     if speed := summary["environment_steps_per_second"]:
-        say(console, f"{speed:,.0f} environment steps a second; {summary['wall_seconds']:.0f} s in all")
+        say(console, f"{amount(speed)} environment steps a second; {summary['wall_seconds']:.0f} s in all")
     say(console, f"written to {path}: summary.json, {ADVERSARY_FILE}, {', '.join(file.name for file in files)}")

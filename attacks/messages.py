@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +20,8 @@ class Message(NamedTuple):
     """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message."""
 
     init: Callable[[jax.Array], Any]  # (key) -> parameters
-    speak: Callable[[Any, jax.Array], jax.Array]  # (parameters, observation [*obs_shape]) -> message [size]
+    # (parameters, observation [*obs_shape]) -> message [size]; an AssertionError for a batch, or another shape
+    speak: Callable[[Any, jax.Array], jax.Array]
 
 
 def mlp(
@@ -39,6 +41,7 @@ def mlp(
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, appendix.
     """
     checks.sizes("hidden", hidden, 1)
+    checks.number("scale", scale, 0, brackets="()")
     widths = [math.prod(obs_shape), *hidden, size]
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
@@ -49,6 +52,7 @@ def mlp(
         return parameters
 
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
         x = obs.reshape(-1).astype(jnp.float32)
         for i in range(len(widths) - 1):
             x = x @ parameters[f"w{i}"] + parameters[f"b{i}"]
@@ -80,6 +84,7 @@ def echo(
     Raises:
       ValueError: unless they are above 0, and as many as the entries.
     """
+    checks.number("scale", scale, 0, brackets="()")
     inputs = math.prod(obs_shape)
     try:
         divisors = np.broadcast_to(np.asarray(units, np.float32), (inputs,))
@@ -89,6 +94,7 @@ def echo(
         raise ValueError(f"units: got {divisors.tolist()}; numbers above 0 are needed")
 
     def speak(weights: jax.Array, obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
         word = weights @ (obs.reshape(-1).astype(jnp.float32) / divisors)
         return jnp.broadcast_to(jnp.clip(word, -scale, scale), (size,))
 
@@ -98,6 +104,7 @@ def echo(
 def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
     """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
     del obs_shape
+    checks.number("scale", scale, 0, brackets="()")
     return Message(lambda key: jax.random.normal(key, (size,)), lambda words, obs: scale * jnp.tanh(words))
 
 
@@ -124,7 +131,8 @@ def table(
       ValueError: for a grid that is infinite or has more than a million cells, or bins that are no whole number of at
         least 1.
     """
-    checks.size("bins", bins, 1)
+    checks.size("bins", bins, 1, 1_000_000)
+    checks.number("scale", scale, 0, brackets="()")
     lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (math.prod(obs_shape),)) for x in (low, high))
     if not (np.isfinite(lows).all() and np.isfinite(highs).all() and (highs > lows).all()):
         raise ValueError(f"got the bounds {lows.tolist()} and {highs.tolist()}; finite ones are needed")
@@ -134,6 +142,7 @@ def table(
     strides = bins ** np.arange(len(lows))
 
     def speak(words: jax.Array, obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
         cell = jnp.floor((obs.reshape(-1) - lows) / (highs - lows) * bins)
         return scale * jnp.tanh(words[(jnp.clip(cell, 0, bins - 1).astype(jnp.int32) * strides).sum()])
 

@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m attacks.reproduce")  # before what takes seconds to import
+
 from attacks.reproduction import ReproduceConfig, reproduce
 from meta.runs import command
 
@@ -27,4 +32,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -22,6 +22,7 @@ from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
 from meta.runs.jobs import Job, duration, open_run, run_jobs, say
+from meta.runs.words import amount
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to that of a random shaper and controller
@@ -165,8 +166,8 @@ def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
     seconds = {part.path.name: SECONDS_TO_COMPILE + part.steps / speeds[part.environment] for part in parts}
     say(console, f"this will take about {duration(sum(seconds.values()))} on this machine")
     for part in parts:
-        words = f"{part.path.name}: {duration(seconds[part.path.name])}, {part.steps / 1e6:,.0f} M environment steps"
-        say(console, f"  {words} at {speeds[part.environment]:,.0f}/s")
+        words = f"{part.path.name}: {duration(seconds[part.path.name])}, {amount(part.steps)} environment steps"
+        say(console, f"  {words} at {amount(speeds[part.environment])}/s")
     return seconds
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import io
-import itertools
+import math
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 Config = TypeVar("Config")
+MOST = 2**31 - 1  # what is counted on a device is counted in 32 bits
+LARGEST = 3.4028234663852886e38  # finite in single precision
+LONGEST = 200  # characters of a value that are shown
 
 
 class ConfigError(ValueError):
@@ -37,11 +41,13 @@ def load(cls: type[Config], command: str, source: str) -> Config:
     """
     if source in presets(command):
         return from_text(cls, (resources.files(__name__) / command / f"{source}.yaml").read_text(), f"preset {source}")
-    if not Path(source).is_file():
-        if (Path(source) / "config.yaml").is_file():
-            raise ConfigError(f"preset: got {source!r}, the directory of a run, which goes on with --resume {source}")
+    if not os.path.isfile(source):  # which says no of a path that there cannot be
+        if os.path.isfile(os.path.join(source, "config.yaml")):
+            raise ConfigError(
+                f"preset: got {shown(source)}, the directory of a run, which goes on with --resume {source}"
+            )
         file = f"no YAML file is at {source}" if source.endswith((".yaml", ".yml")) else "a YAML file's path serves too"
-        raise ConfigError(f"preset: got {source!r}; {one_of(source, presets(command))} ({file})")
+        raise ConfigError(f"preset: got {shown(source)}; {one_of(source, presets(command))} ({file})")
     return from_file(cls, Path(source))
 
 
@@ -56,9 +62,12 @@ def from_file(cls: type[Config], path: Path) -> Config:
 def from_text(cls: type[Config], text: str, where: str) -> Config:
     """A config from YAML; every key is checked."""
     try:
-        values = yaml.safe_load(text) or {}
+        values = yaml.load(text, _Loader) or {}
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
-        raise ConfigError(f"{where}: not valid YAML ({' '.join(str(error).split())})") from None
+        found = short(" ".join(str(error).split()))
+        raise ConfigError(f"{where}: not valid YAML ({found}); fields with values, as in seed: 3, are needed") from None
     return build(cls, values, where)
 
 
@@ -81,108 +90,144 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
       ConfigError: for an unknown key, a value of another type, or one that the class itself refuses.
     """
     if not isinstance(values, dict):
-        raise ConfigError(
-            f"{where}: {prefix.rstrip('.') or 'the file'} holds {values!r}; fields with values are needed"
-        )
+        what = prefix.rstrip(".") or "the file"
+        raise ConfigError(f"{where}: {what} holds {shown(values)}; fields with values are needed")
     hints, arguments = get_type_hints(cls), {}
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name, value in values.items():
         if name not in names:
-            raise ConfigError(f"{where}: unknown field {prefix}{name}; {one_of(str(name), names)}")
+            raise ConfigError(f"{where}: unknown field {prefix}{short(str(name))}; {one_of(str(name), names)}")
         kind = hints[name]
         if dataclasses.is_dataclass(kind):
             arguments[name] = build(kind, value, where, f"{prefix}{name}.")  # type: ignore[type-var, arg-type]
         else:
-            arguments[name] = _typed(kind, value, f"{where}: {prefix}{name}")
+            arguments[name] = typed(kind, value, f"{where}: {prefix}{name}")
     try:
         return cls(**arguments)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(of_part(prefix, error)) from None
+
+
+def of_part(prefix: str, error: ValueError) -> str:
+    """What a config in a config says of a field, which is `part.field`, whatever it is called where it is."""
+    return re.sub(r"^\w+\.(?=\w+: )", prefix, str(error)) if prefix else str(error)
 
 
 def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, prefix: str = "") -> None:
     """Raises ValueError for the first of these fields whose value does not fit; None stands for a later default."""
     for name in names:
         if (got := getattr(config, name)) is not None and not fits(got):
-            raise ValueError(f"{prefix}{name}: got {got}; {needed} is needed")
+            raise ValueError(f"{prefix}{name}: got {shown(got)}; {needed} is needed")
+
+
+def check_finite(config: Any, low: float, high: float, *names: str, prefix: str = "", above: bool = False) -> None:
+    """Raises ValueError for the first of these fields that is no finite number in [low, high], or (low, high]."""
+    limits = f"{'above' if above else 'of at least'} {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+    high = min(high, LARGEST)
+    check(config, f"a number {limits}", lambda x: low <= x <= high and not (above and x == low), *names, prefix=prefix)
+
+
+def has_defaults(config: Any, *names: str) -> bool:
+    """Whether these fields, or all if none is named, are as by default: nothing has to tell whether those fit."""
+    fields = {field.name: field.default for field in dataclasses.fields(config)}
+    return all(getattr(config, name) == fields[name] for name in names or fields)
 
 
 def check_least(config: Any, **least: int) -> None:
-    """Raises ValueError for the first of these fields that is below the least that it may be."""
+    """Raises ValueError for the first of these fields that is below the least that it may be, or cannot be counted."""
     for name, number in least.items():
-        if (got := getattr(config, name)) < number:
-            raise ValueError(f"{name}: got {got}; a whole number of at least {number} is needed")
+        got = getattr(config, name)
+        if not number <= got <= MOST:
+            limits = f"at least {number}" if got < number else f"at most {MOST}"
+            raise ValueError(f"{name}: got {shown(got)}; a whole number of {limits} is needed")
+
+
+def check_product(config: Any, *names: str) -> None:
+    """Raises ValueError where there are more of these fields in each other than can be counted."""
+    if math.prod(getattr(config, name) for name in names) > MOST:
+        got, others = shown(getattr(config, names[0])), " and ".join(names[1:])
+        raise ValueError(f"{names[0]}: got {got}; at most {MOST} together with {others} is needed")
 
 
 def check_seed(seed: int, bits: int = 32, *, seeds: int | None = None) -> None:
     """Raises ValueError for a seed of more bits, and for the first of so many in a row if the last has more."""
     if not 0 <= seed <= 2**bits - (seeds or 1):
         most = f"2**{bits} - {'1' if seeds is None else 'seeds'}"
-        raise ValueError(f"seed: got {seed}; a whole number from 0 to {most} is needed")
+        raise ValueError(f"seed: got {shown(seed)}; a whole number from 0 to {most} is needed")
 
 
-def one_of(got: str, names: Sequence[str]) -> str:
-    """'one of a, b, c is needed', the nearest names first where some are near."""
-    near = difflib.get_close_matches(got, names, 3)
-    return f"did you mean {' or '.join(near)}?" if near else f"one of {', '.join(names)} is needed"
+def one_of(got: str, names: Sequence[str], otherwise: str = "") -> str:
+    """'one of a, b, c is needed', or `otherwise`; the nearest names where some are near."""
+    near = difflib.get_close_matches(got[:LONGEST], names, 3)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise or f"one of {', '.join(names)} is needed"
 
 
-def _typed(kind: Any, value: Any, where: str) -> Any:
+def shown(value: Any) -> str:
+    """A value as messages show it: in `LONGEST` characters at most."""
+    try:
+        return short(repr(value))
+    except (ValueError, RecursionError):  # a whole number of thousands of digits
+        return f"a {type(value).__name__} that is too long to be shown"
+
+
+def short(text: str) -> str:
+    """A text in `LONGEST` characters at most, without what is in its middle."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 43]}... ({len(text)} characters) ...{text[-10:]}"
+
+
+def one_line(message: str) -> str:
+    """What is said of bad input: in one line, in which no value has more than `LONGEST` characters."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
+    for value in (r"(?<=got )('.*?'|\".*?\"|.+?)(?=; |, which |$)", r"\[[^\[\]]*\]", r"\S+"):
+        line = re.sub(value, lambda found: short(found[0]), line)
+    return line
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which also refuses a key that is there twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for number, key in enumerate(keys):
+            if key in keys[:number] and key != "<<":
+                raise ConfigError(f"{short(key)} is given twice; once is needed")
+        return super().construct_mapping(node, deep)
+
+
+def typed(kind: Any, value: Any, where: str) -> Any:
+    """A value with the type that a field declares; raises ConfigError, in words that begin with `where`."""
     from typeguard import TypeCheckError, check_type
 
     if isinstance(value, list) and get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
-        return tuple(_typed(get_args(kind)[0], x, where) for x in value)
+        return tuple(typed(get_args(kind)[0], x, where) for x in value)
     if isinstance(value, list):
-        parts = set(get_args(kind)) - {type(None)}
+        parts = set(get_args(kind)) - {NoneType}
         if len(parts) == 1 and get_origin(part := parts.pop()) is tuple and len(get_args(part)) == len(value):
-            return tuple(_typed(one, x, where) for one, x in zip(get_args(part), value, strict=True))
-    if kind is float and isinstance(value, int | str) and not isinstance(value, bool):
+            return tuple(typed(one, x, where) for one, x in zip(get_args(part), value, strict=True))
+    if kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+        number = math.nan
         with contextlib.suppress(ValueError, OverflowError):  # text too, for YAML 1.1 reads 1e-3 as that
-            return float(value)
+            number = float(value)
+        if not abs(number) <= LARGEST:
+            raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed")
+        return number
     try:
         if isinstance(value, bool) and kind is not bool:
             raise TypeCheckError("")
         return check_type(value, kind)
     except TypeCheckError:
-        raise ConfigError(f"{where}: got {value!r}; {_describe(kind)} is needed") from None
+        raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed") from None
 
 
-def _describe(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return names.get(kind) or re.sub(r"typing\.|Literal", "", str(kind))
-
-
-def parse(default: Config, arguments: Sequence[str], program: str, description: str) -> Config:
-    """A config from command-line flags over `default`. Prints the help and exits for --help.
-
-    Raises:
-      ConfigError: for flags or values that do not fit.
-    """
-    import tyro
-
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(type(default), default=default, args=list(arguments), prog=program, description=description)
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    # tyro prints a title and a box of several lines, whose first paragraph says what is wrong. Where the terminal is
-    # not UTF-8 the box is of hyphens, which an option's name has too.
-    lines = [re.sub("^-+$", "", line.strip("│╭╮╰╯─ \n")) for line in errors.getvalue().splitlines()][1:]
-    message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
-    if unknown := re.match(r"Unrecognized options: (\S+?)(,|$)", message):
-        flags = [f"--{name}" for name in _flags(type(default))]
-        kind = "option" if unknown[1].startswith("-") else "argument"
-        raise ConfigError(f"unknown {kind} {unknown[1]}; {one_of(unknown[1], flags)}")
-    raise ConfigError(re.sub(r"^(Error parsing )?(\w+: (?=[\w.]+: ))?", "", message))
-
-
-def _flags(cls: Any, prefix: str = "") -> list[str]:
-    flags = []
-    for name, kind in get_type_hints(cls).items():
-        flag = prefix + name.replace("_", "-")
-        flags += _flags(kind, f"{flag}.") if dataclasses.is_dataclass(kind) else [flag]
-    return flags
+def describe(kind: Any) -> str:
+    """What a field of this type hint takes, in words."""
+    names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", NoneType: "None"}
+    if kind in names:
+        return names[kind]
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    parts = get_args(kind)
+    if get_origin(kind) is tuple:
+        one = describe(parts[0]).removeprefix("a ")
+        return f"a list of {one}s".replace("texts", "text") if parts[1:] == (...,) else f"{len(parts)} {one}s"
+    return " or ".join(map(describe, parts))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-from configs import one_of
+from configs import LARGEST, one_of, short, shown
 
 Made = TypeVar("Made")
 
@@ -29,11 +29,19 @@ class Registry(Generic[Made]):
       example: a name, for messages.
       given: keywords that the caller of `make` gives to the factories that take them, and that are no settings.
       ranges: whether `[lowest, highest]` may stand for a number; the setting is a `Range` then.
+      more: a module that registers names here too when it is imported: one that stands on the registry's own.
     """
 
-    def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False) -> None:
-        self._example, self._given, self._ranges = example, given, ranges
-        self._entries: dict[str, _Entry] = {}
+    def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False, more: str = "") -> None:
+        self._example, self._given, self._ranges, self._more = example, given, ranges, more
+        self._own: dict[str, _Entry] = {}
+
+    @property
+    def _entries(self) -> dict[str, _Entry]:
+        """All of them, whatever was imported before somebody asks."""
+        if self._more:
+            importlib.import_module(self._more)
+        return self._own
 
     def register(
         self,
@@ -58,9 +66,9 @@ class Registry(Generic[Made]):
         """
         if not re.fullmatch(_NAME, name):
             raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first")
-        if name in self and not replace:
+        if name in self._own and not replace:
             raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
-        self._entries[name] = _Entry(factory, settings or (lambda: settings_of(factory)), fixed)
+        self._own[name] = _Entry(factory, settings or (lambda: settings_of(factory)), fixed)
 
     def unregister(self, name: str) -> None:
         """Forgets a name."""
@@ -90,11 +98,13 @@ class Registry(Generic[Made]):
         """
         name, given = read(field, spec, self._example)
         if name not in self:
-            raise ValueError(f"{field}: got {name!r}; {one_of(name, self.names())}")
+            raise ValueError(f"{field}: got {shown(name)}; {one_of(name, self.names())}")
         known = self.settings(name)
         for setting, value in given.items():
             if setting not in known:
-                raise ValueError(f"{field}: {name} has no setting {setting!r}; it takes {', '.join(known) or 'none'}")
+                raise ValueError(
+                    f"{field}: {name} has no setting {shown(setting)}; it takes {', '.join(known) or 'none'}"
+                )
             given[setting] = self._checked(f"{field}: {name}: {setting}", known[setting].hint, value)
         for setting, (hint, default) in known.items():
             if default is REQUIRED and setting not in given:
@@ -132,7 +142,8 @@ class Registry(Generic[Made]):
     def _checked(self, where: str, hint: Any, value: Any) -> Any:
         words, fits = self._kind(hint)
         if not fits(value):
-            raise ValueError(f"{where}: got {value!r}; {words} is needed")
+            order = ", the lowest first" if self._ranges and _numbers(value) else ""
+            raise ValueError(f"{where}: got {shown(value)}; {words} is needed{order}")
         if self._ranges and isinstance(value, list) and not _kind_of(hint).fits(value):  # type: ignore[union-attr]
             return Range(float(value[0]), float(value[1]))
         return value
@@ -181,13 +192,29 @@ def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:
         call = ast.parse(f"spec{found[2] or '()'}" if found else "", mode="eval").body
         if not (found and isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
             raise ValueError
-        settings = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        if len(settings) < len(call.keywords):
-            raise ValueError  # one of them twice
-    except (SyntaxError, ValueError):
-        message = f"{field}: got {spec!r}; a name such as {example}, or name(setting=value), is needed"
+        if any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError
+    except (SyntaxError, ValueError, MemoryError, RecursionError):  # the last two of thousands of brackets
+        message = f"{field}: got {shown(spec)}; a name such as {example}, or name(setting=value), is needed"
         raise ValueError(message) from None
+    settings: dict[str, Any] = {}
+    for setting, value in ((str(keyword.arg), keyword.value) for keyword in call.keywords):
+        where = f"{field}: {found[1]}: {short(setting)}"
+        if setting in settings:
+            raise ValueError(f"{where}: given twice; once is needed")
+        try:
+            settings[setting] = ast.literal_eval(_WithNumbers().visit(value))
+        except (ValueError, TypeError, MemoryError, RecursionError):
+            got = short(ast.get_source_segment(f"spec{found[2]}", value) or "")
+            raise ValueError(f"{where}: got {got}; a number, a list or text in quotes is needed") from None
     return found[1], settings
+
+
+class _WithNumbers(ast.NodeTransformer):
+    """Takes the words nan and inf for the numbers that they are, for whoever refuses them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Constant(float(node.id)) if node.id.lower() in ("nan", "inf") else node
 
 
 @contextlib.contextmanager
@@ -254,8 +281,12 @@ def _kind_of(hint: Any, *, ranges: bool = False) -> _Kind | None:
 
 
 def _numeric(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_numeric, value)) and value[0] < value[1]
+    return _numbers(value) and value[0] < value[1]
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_numeric, value))

@@ -11,9 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from meta import interrupt, process, streams
+from meta.runs.words import many
+
+if __name__ == "__main__":
+    process.begin("python -m games")  # before what takes seconds to import
+
 import jax
 import yaml
 
+from configs import one_line, shown
+from configs.flags import HELP
 from games import registry
 from games.core.game import Game
 from games.core.rollout import rollout
@@ -21,51 +29,90 @@ from games.core.spaces import Discrete, MultiDiscrete, Space
 from games.toolbox.drawing import animate, pictures, save_png
 
 PROGRAM = "python -m games"
+LONGEST_PLAY = 1_000_000  # steps, of which all pictures are kept
 
 
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{PROGRAM}: {message}\n")
+        self.exit(2, f"{PROGRAM}: {one_line(message.removeprefix('argument '))}; {HELP}\n")
 
 
+class Once(argparse.Action):
+    """Keeps the value of an option that is given once."""
+
+    def __call__(self, parser: Any, options: Any, values: Any, flag: str | None = None) -> None:
+        if self.dest in (given := vars(options).setdefault("given", set())):
+            parser.error(f"{flag}: given twice; once is needed")
+        given.add(self.dest)
+        setattr(options, self.dest, values)
+
+
+def whole(text: str) -> int:
+    """The number in a text."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {shown(text)}; a whole number is needed") from None
+
+
+@streams.forgiving()
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
-    parser = Parser(prog=PROGRAM, description=__doc__)
+    interrupt.stop_on_signals()
+    parser = Parser(prog=PROGRAM, description=__doc__, allow_abbrev=False)
+    for kind in (None, "store"):
+        parser.register("action", kind, Once)
     parser.add_argument("game", nargs="?", help="a name from the list; none prints the list")
     parser.add_argument("--gif", metavar="FILE", help="write an animation of random play")
     parser.add_argument("--png", metavar="FILE", help="write a picture of the last step")
-    parser.add_argument("--steps", type=int, default=32, help="how long to play (default 32)")
-    parser.add_argument("--seed", type=int, default=0, help="of random play (default 0)")
+    parser.add_argument("--steps", type=whole, default=32, help="how long to play (default 32)")
+    parser.add_argument("--seed", type=whole, default=0, help="of random play (default 0)")
     parser.add_argument("--params", nargs="+", default=[], metavar="NAME=VALUE", help="parameters of the game")
     parser.add_argument("--gallery", metavar="DIR", help="write DIR/games.md with a picture of every game of ours")
     options = parser.parse_args(arguments)
     try:
         if options.gallery:
+            _check_file("--gallery", options.gallery)
             return _gallery(Path(options.gallery))
         if options.game is None:
             if options.gif or options.png or options.params:
                 raise ValueError("game: none given; a name is needed with --gif, --png and --params")
             return _list()
-        if options.steps < 1:
-            raise ValueError(f"--steps: got {options.steps}; a whole number of at least 1 is needed")
+        if not 1 <= options.steps <= LONGEST_PLAY:
+            limits = "of at least 1" if options.steps < 1 else f"from 1 to {LONGEST_PLAY}"
+            raise ValueError(f"--steps: got {shown(options.steps)}; a whole number {limits} is needed")
         if not 0 <= options.seed < 2**32:
-            raise ValueError(f"--seed: got {options.seed}; a whole number from 0 to 2**32 - 1 is needed")
+            raise ValueError(f"--seed: got {shown(options.seed)}; a whole number from 0 to 2**32 - 1 is needed")
+        for flag in ("gif", "png"):
+            _check_file(f"--{flag}", getattr(options, flag))
         return _play(registry.make(options.game, **_params(options.params)), options)
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
-    except BrokenPipeError:  # whoever reads the list, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except KeyboardInterrupt:
+        interrupt.ignore_signals()
+        return _fail("stopped", interrupt.STOPPED)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", 1)
     except RuntimeError as error:  # data that cannot be had
         return _fail(str(error).splitlines()[0], 1)
 
 
+def _check_file(flag: str, path: str | None) -> None:
+    """Raises ValueError for a path at which nothing can be written, before anything is played."""
+    try:
+        fits = path is None or (bool(path) and Path(os.path.abspath(path)).parent.is_dir())
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path or ".")
+    except (OSError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"{flag}: got {shown(path)}; a path in a directory that exists is needed")
+
+
 def _fail(message: str, status: int) -> int:
-    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    print(f"{PROGRAM}: {one_line(message)}", file=sys.stderr)
     return status
 
 
@@ -74,13 +121,15 @@ def _params(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ValueError(f"--params: got {pair!r}; NAME=VALUE is needed, such as grid_size=5")
+            raise ValueError(f"--params: got {shown(pair)}; NAME=VALUE is needed, such as grid_size=5")
+        if name in params:
+            raise ValueError(f"--params: {name}: given twice; once is needed")
         try:
             params[name] = yaml.safe_load(value)
             with contextlib.suppress(ValueError, TypeError):
                 params[name] = float(value) if isinstance(params[name], str) else params[name]  # 1e-3 in YAML 1.1
-        except yaml.YAMLError:
-            raise ValueError(f"--params: {name}: got {value!r}; a number or a list is needed") from None
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise ValueError(f"--params: {name}: got {shown(value)}; a number or a list is needed") from None
     return params
 
 
@@ -99,8 +148,6 @@ def _print_columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def _facts(name: str) -> tuple[str, str, str]:
-    if name == "MNISTBandit-bsuite":  # would download its images to tell
-        return "1", "28 x 28", "10 discrete"
     game = registry.make(name)
     agent = game.agents[0]
     return str(game.num_agents), _words(game.observation_space(agent)), _words(game.action_space(agent))
@@ -121,7 +168,7 @@ def _play(game: Game, options: argparse.Namespace) -> int:
     if options.png:
         save_png(pictures(played)[-1], options.png)
     print(inspect.cleandoc(type(game).__doc__ or ""))
-    print(f"\n{options.steps} random steps, mean per step:")
+    print(f"\n{many(options.steps, 'random step')}, mean per step:")
     means = {"reward": [float(played.rewards[agent].mean()) for agent in game.agents]}
     means |= {name: values.mean(0).tolist() for name, values in played.infos.items()}
     _print_columns([("", *game.agents), *((name, *(f"{x:.3f}" for x in xs)) for name, xs in means.items())])
@@ -140,7 +187,8 @@ def _gallery(folder: Path) -> int:
         agents, observation, actions = _facts(name)
         lines += [
             f"## `{name}`\n",
-            f"{registry.describe(name).capitalize()}. {agents} agents; observation {observation}; {actions} actions.\n",
+            f"{registry.describe(name).capitalize()}. {many(int(agents), 'agent')}; observation {observation}; "
+            f"{actions} {'action' if actions == '1' else 'actions'}.\n",
             f"![{name}](games/{name}.png)\n",
         ]
     (folder / "games.md").write_text("\n".join(lines))
@@ -149,4 +197,4 @@ def _gallery(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

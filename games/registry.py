@@ -72,9 +72,21 @@ _ENTRIES: dict[str, Entry] = {
 }
 
 
+NAMESPACE = "marl-shaping/"  # of our games in other libraries' registries
+DOWNLOADED = ("MNISTBandit-bsuite",)  # whose data gymnax fetches from the network when it is made
+
+
 def names() -> list[str]:
-    """The names of all games, ours first, then gymnax's."""
-    return [*ours(), *foreign()]
+    """The names of all games, ours first, then gymnax's.
+
+    Left out are those of `DOWNLOADED`, which `make` makes where their data can be had.
+    """
+    return [*ours(), *(name for name in foreign() if name not in DOWNLOADED)]
+
+
+def ids() -> dict[str, str]:
+    """The names of our games by what they are called in other libraries' registries, `marl-shaping/ipd-v0`."""
+    return {f"{NAMESPACE}{name}-v0": name for name in ours()}
 
 
 def make(name: str, **params: Any) -> Game:
@@ -87,7 +99,7 @@ def make(name: str, **params: Any) -> Game:
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
         raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
     if name not in _ENTRIES:
-        from games.gymnax import from_gymnax
+        from games.suite.gymnax import from_gymnax
 
         return from_gymnax(name, **params)
     entry = _ENTRIES[name]
@@ -101,8 +113,24 @@ def make(name: str, **params: Any) -> Game:
     return factory(**entry.params | params)
 
 
-def register(name: str, factory: Callable[..., Game], description: str, **params: Any) -> None:
-    """Makes a game of your own known by a name; `params` are given to its factory, and `make` may override them."""
+def register(
+    name: str, factory: Callable[..., Game], description: str, *, replace: bool = False, **params: Any
+) -> None:
+    """Makes a game of your own known by a name.
+
+    Args:
+      name: by which `make` finds it.
+      factory: `(**params) -> Game`.
+      description: a few words, for lists.
+      replace: whether the name may be taken.
+      **params: given to the factory; `make` may override them.
+
+    Raises:
+      ValueError: for a name that is taken.
+    """
+    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to know
+    if taken and not replace:
+        raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _ENTRIES[name] = Entry(factory, params, description)
 
 
@@ -112,10 +140,10 @@ def ours() -> list[str]:
 
 
 def foreign() -> list[str]:
-    """The names of gymnax's environments."""
+    """The names of gymnax's environments, without ours if `games.gymnax` has registered them there."""
     import gymnax  # here, for it takes seconds
 
-    return list(gymnax.registered_envs)
+    return [name for name in gymnax.registered_envs if not name.startswith(NAMESPACE)]
 
 
 def describe(name: str) -> str:

@@ -4,26 +4,41 @@ Learners and networks are here; shapers in `marl.shapers`, objectives in `marl.o
 name: `make_learner("lola(learning_rate=0.5)", game, seat=1)`, `make_shaper("mfos", game)`.
 """
 
-from typing import Any as _Any
+from typing import TYPE_CHECKING
 
-from marl import shapers
-from marl.blocks import objectives
-from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
-from marl.core.evaluate import evaluate
-from marl.core.learn import History, Learner, Trajectory, learn
-from marl.learners.exact.fixed import memory_one
-from marl.learners.exact.model_free import best_response, q_learning
-from marl.learners.exact.naive import follow, naive, one_policy
-from marl.learners.exact.population import Member, population
-from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
-from marl.learners.registry import make_learner, register
-from marl.learners.sampled.dice import lola_dice, naive_dice, reinforce
-from marl.learners.sampled.dqn import dqn
-from marl.learners.sampled.fixed import play_memory_one
-from marl.learners.sampled.ppo import a2c, ppo
-from marl.shapers.exact import Shaper
-from marl.shapers.registry import make_shaper, register_shaper
-from marl.shapers.trial import Trials, play_trials, shaping_trial
+if TYPE_CHECKING:
+    from marl import shapers
+    from marl.blocks import objectives
+    from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
+    from marl.core.evaluate import evaluate
+    from marl.core.learn import History, Learner, Trajectory, learn
+    from marl.experiments.shaping.agents import load_agent
+    from marl.learners.exact.fixed import memory_one
+    from marl.learners.exact.model_free import best_response, q_learning
+    from marl.learners.exact.naive import follow, naive, one_policy
+    from marl.learners.exact.population import Member, population
+    from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
+    from marl.learners.registry import make_learner, register
+    from marl.learners.sampled.dice import lola_dice, naive_dice, reinforce
+    from marl.learners.sampled.dqn import dqn
+    from marl.learners.sampled.fixed import play_memory_one
+    from marl.learners.sampled.ppo import a2c, ppo
+    from marl.shapers.exact import Shaper
+    from marl.shapers.registry import make_shaper, register_shaper
+    from marl.shapers.trial import Trials, play_trials, shaping_trial
+
+    __version__: str
+else:
+
+    def __getattr__(name):  # so that `import marl` takes no time
+        if name == "__version__":  # of what was installed
+            from importlib import metadata
+
+            return metadata.version("marl-shaping")
+        from configs.lazy import find
+
+        return find(__name__, name)
+
 
 __all__ = [
     "History",
@@ -71,13 +86,5 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> _Any:
-    if name == "__version__":  # read when somebody asks, from what was installed
-        from importlib import metadata
-
-        return metadata.version("marl-shaping")
-    if name == "load_agent":  # experiments stand above everything that is exported here
-        from marl.experiments.shaping.agents import load_agent
-
-        return load_agent
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return __all__

@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.bound")  # before what takes seconds to import
+
 from marl.experiments.bound import BoundConfig, file_name, find_bound
+from marl.experiments.one_file import checked
 from meta.runs import command
 
 COMMAND = command.Command(
     program="python -m marl.bound",
     description=__doc__ or "",
     config=BoundConfig,
+    prepare=checked,
     run=find_bound,
     output=command.ToFile,
     name=lambda preset, config: file_name(config.game, config.opponent),
@@ -28,4 +35,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.cola")  # before what takes seconds to import
+
 from marl.experiments.consistency import ConsistencyConfig, make_consistent
+from marl.experiments.one_file import checked
 from meta.runs import command
 
 COMMAND = command.Command(
     program="python -m marl.cola",
     description=__doc__ or "",
     config=ConsistencyConfig,
+    prepare=checked,
     run=make_consistent,
     output=command.ToFile,
     name=lambda preset, config: f"cola-{config.game}.safetensors",
@@ -23,4 +30,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

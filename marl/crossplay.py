@@ -16,6 +16,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.crossplay")  # before what takes seconds to import
+
 from marl.experiments.crossplay import CrossplayConfig, line_up, play_table
 from meta.runs import command
 
@@ -33,4 +38,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -8,18 +8,27 @@ PRESET is one of the presets below or the path of a YAML file: a game that is a 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.mfos")  # before what takes seconds to import
 
 from rich.console import Console
 
-from marl.experiments.shaping import experiment, result
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.lens import Lens, make_lens
 from meta import RunDirectory
 from meta.devices import use_all_cores
 from meta.runs import command
 
+if TYPE_CHECKING:
+    from marl.experiments.shaping.lens import Lens
+
 
 def _prepare(config: ShapingConfig) -> Lens:
+    from marl.experiments.shaping.lens import make_lens  # here, for --help needs none of it
+
     if config.environment:
         use_all_cores()
     lens = make_lens(config)
@@ -28,6 +37,8 @@ def _prepare(config: ShapingConfig) -> Lens:
 
 
 def _train(lens: Lens, run: RunDirectory, console: Console) -> None:
+    from marl.experiments.shaping import experiment, result
+
     result.print_header(console, lens)
     result.say_how_long(console, lens)
     summary, files = experiment.train_and_evaluate(lens, run, console, started=command.STARTED)
@@ -46,4 +57,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.mmaml")  # before what takes seconds to import
+
 from marl.experiments.meta_learning import MetaLearningConfig, meta_learn
+from marl.experiments.one_file import checked
 from meta.runs import command
 
 COMMAND = command.Command(
     program="python -m marl.mmaml",
     description=__doc__ or "",
     config=MetaLearningConfig,
+    prepare=checked,
     run=meta_learn,
     output=command.ToFile,
     name=lambda preset, config: f"mmaml-{config.game}.safetensors",
@@ -23,4 +30,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -22,6 +22,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.play")  # before what takes seconds to import
+
 from marl.experiments.play import PRESETS, PlayConfig, load_match, make_match, play_match
 from meta.runs import command
 
@@ -40,4 +45,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

@@ -12,6 +12,11 @@ from __future__ import annotations
 
 import sys
 
+from meta import process
+
+if __name__ == "__main__":
+    process.begin("python -m marl.reproduce")  # before what takes seconds to import
+
 from marl.experiments.reproduce.papers import MfosConfig, ShaperConfig, ZdConfig, checked, reproduce
 from meta.runs import command
 
@@ -28,4 +33,4 @@ COMMAND = command.Command(
 main = COMMAND.main
 
 if __name__ == "__main__":
-    command.leave(main(sys.argv[1:]))
+    process.leave(main(sys.argv[1:]))

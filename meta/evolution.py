@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from configs import MOST
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
 from meta.scalars import scalarize
@@ -81,8 +82,12 @@ def evolve(
       are ranked last), and the mean of each of the trial's own metrics, with its `_deviation`.
 
     Raises:
+      ValueError: if the trial has a metric of a name that is among these, or `generation`; for a number of trials that
+        is no whole number of at least 1.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
     """
+    if isinstance(num_trials, bool) or not isinstance(num_trials, int) or not 1 <= num_trials <= MOST:
+        raise ValueError(f"num_trials: got {num_trials!r}; a whole number from 1 to {MOST} is needed")
     evolution = evolution or Evolution()
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
@@ -183,7 +188,10 @@ def _generation(
     report = {"fitness": mean(fitness), "fitness_deviation": deviation(fitness)}
     report |= {"fitness_best": jnp.max(ranked), "non_finite": jnp.sum(~finite)}
     for name, values in metrics.items():
-        report |= {name: mean(values), f"{name}_deviation": deviation(values)}
+        own = {name: mean(values), f"{name}_deviation": deviation(values)}
+        if taken := sorted(own.keys() & report.keys()):
+            raise ValueError(f"trial: got the metric {name!r}, and evolve itself reports {taken[0]}; another is needed")
+        report |= own
     return state, report
 
 

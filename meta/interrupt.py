@@ -1,18 +1,60 @@
-"""Being stopped by Ctrl-C or by a polite kill, neither of which is lost."""
+"""Being stopped by Ctrl-C or by a polite kill, neither of which is lost. For commands; a library leaves signals alone.
+
+A command's process goes through three times. Until it is known what to do, a signal ends it at once: an exception
+would be lost in the midst of an import, or show a traceback. While the first file is written, a signal waits. Then it
+is an exception, so that a run that is stopped keeps what it has.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+STOPPED = 130  # the exit status of whoever was stopped by a signal
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _asked = threading.Event()
 
 
+def leave_on_signals(program: str) -> None:
+    """From now on a signal ends this process at once, with one line."""
+
+    def stop(number: int, frame: Any) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.write(2, f"{program}: stopped; nothing was written\n".encode())
+        os._exit(STOPPED)
+
+    _handle(stop)
+
+
+def delay_signals() -> None:
+    """From now on a signal waits for `stop_on_signals`."""
+    _handle(lambda number, frame: _asked.set())
+
+
 def stop_on_signals() -> None:
-    """SIGTERM stops as Ctrl-C does. For commands; a library leaves signals alone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    """From now on a signal raises KeyboardInterrupt; at once, where one has waited."""
+
+    def stop(number: int, frame: Any) -> None:
+        _asked.set()
+        raise KeyboardInterrupt
+
+    _handle(stop)
+    check_stop()
+
+
+@contextlib.contextmanager
+def recognised() -> Iterator[None]:
+    """Inside, an interrupt is one again, whatever error a library has made of it."""
+    try:
+        yield
+    except Exception:
+        check_stop()
+        raise
 
 
 def check_stop() -> None:
@@ -25,7 +67,11 @@ def check_stop() -> None:
         raise KeyboardInterrupt
 
 
-def _stop(number: int, frame: Any) -> None:
-    del number, frame
-    _asked.set()
-    raise KeyboardInterrupt
+def ignore_signals() -> None:
+    """From now on a signal changes nothing: all is done."""
+    _handle(signal.SIG_IGN)
+
+
+def _handle(handler: Callable[[int, Any], None] | signal.Handlers) -> None:
+    for number in _SIGNALS:
+        signal.signal(number, handler)

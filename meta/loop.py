@@ -97,10 +97,11 @@ def iterate(
       `Iterated`: the last state and the metrics of every iteration, those before a resumption included.
 
     Raises:
+      ValueError: if a metric is called as an iteration is.
       TooLarge: if the compiled program needs more memory than its devices have; nothing has run then.
     """
     started = time.perf_counter()
-    program = jax.jit(partial(_steps, step), compiler_options=compiler_options())
+    program = jax.jit(partial(_steps, step, name), compiler_options=compiler_options())
     iteration, rows = 0, []
     if store and (found := store.restore(state)):
         iteration, state = found
@@ -145,7 +146,7 @@ def iterate(
     return Iterated(state, metrics, seconds_to_compile, seconds, first_iteration)
 
 
-def _steps(step: Callable[..., Any], state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:
+def _steps(step: Callable[..., Any], name: str, state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:
     """Takes `count` steps, which is traced: one compilation for every number of them."""
     step = jax.jit(step)  # so that it is traced once for the several places that need its shapes
 
@@ -155,5 +156,7 @@ def _steps(step: Callable[..., Any], state: Any, key: jax.Array, first: jax.Arra
         return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
 
     _, metrics = jax.eval_shape(step, key, first, state)
+    if name in metrics:
+        raise ValueError(f"metrics: got one named {name!r}, which is what an iteration is called; another is needed")
     buffers = jax.tree.map(lambda x: jnp.zeros((MAX_ITERATIONS_PER_CALL, *x.shape), x.dtype), metrics)
     return jax.lax.fori_loop(0, count, run, (state, buffers))

@@ -1,11 +1,14 @@
-"""Whether a compiled program fits the memory of its devices, known before it runs."""
+"""Whether a program fits the memory of its devices, known before it runs, and of its arrays before it is compiled."""
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 import jax
+
+import configs
 
 
 class TooLarge(ValueError):
@@ -32,13 +35,42 @@ def check_memory(compiled: Any, advice: str = "") -> None:
         + analysis.output_size_in_bytes
         - analysis.alias_size_in_bytes
     )
-    device = jax.local_devices()[0]
-    if device.platform == "cpu":  # all its devices share one memory, and so what each of them needs adds up
+    if jax.local_devices()[0].platform == "cpu":  # they share one memory, and so what each of them needs adds up
         needed *= len(compiled.runtime_executable().local_devices())
-        there = 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already
-    else:
-        there = (device.memory_stats() or {}).get("bytes_limit", 0)
+    there = _memory()
     if there and needed > there:
         raise TooLarge(
             f"memory: the program needs {needed / 2**30:.1f} GiB and there are {there / 2**30:.1f} GiB{advice}"
         )
+
+
+def check_bytes(field: str, value: Any, needed: float) -> None:
+    """Looks at what arrays will take whose size is known before anything is compiled, such as those of a result.
+
+    Args:
+      field: on which it depends most, for the message.
+      value: of the field.
+      needed: bytes, or fewer than will be needed.
+
+    Raises:
+      TooLarge: if that is more than there is, in one line with both numbers.
+    """
+    there = _memory()
+    if there and needed > there:
+        raise TooLarge(
+            f"{field}: got {configs.shown(value)}, which needs {needed / 2**30:,.1f} GiB of memory; "
+            f"one that needs less than the {there / 2**30:.1f} GiB that there are is needed"
+        )
+
+
+def bytes_of(tree: Any) -> int:
+    """What the arrays of a tree take, or those that will have its shapes."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _memory() -> float:
+    """Bytes of a device that may be used, of a CPU those of the machine; 0 where nobody knows."""
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already
+    return float((device.memory_stats() or {}).get("bytes_limit", 0))

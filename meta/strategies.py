@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 
 import configs
+from configs import LARGEST, MOST
+
+if TYPE_CHECKING:
+    import optax
 
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
@@ -48,10 +50,14 @@ class Evolution:
 
     def __post_init__(self) -> None:
         check = partial(configs.check, self, prefix="evolution.")
-        check("a whole number above 0", lambda x: x >= 1, "population_size", "generations")
-        check("a number above 0", lambda x: 0 < x < math.inf, "sigma", "learning_rate")
+        check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, "population_size", "generations")
+        check("a number above 0", lambda x: 0 < x <= LARGEST, "sigma", "learning_rate")
         check("a fraction from 0 to 1", lambda x: 0 <= x <= 1, "learning_rate_end", "sigma_end")
-        check("0 or more", lambda x: x >= 0, "chunk_size", "checkpoint_seconds", "weight_decay")
+        check("a number of at least 0", lambda x: 0 <= x <= LARGEST, "checkpoint_seconds", "weight_decay")
+        size = self.population_size
+        check(f"a whole number from 0 to population_size, {size},", lambda x: 0 <= x <= size, "chunk_size")
+        if configs.has_defaults(self):
+            return
         try:
             # Nothing is computed, so that whoever has a config may still choose the devices.
             jax.eval_shape(lambda: make_strategy(self, 10)[1])
@@ -68,6 +74,8 @@ def strategy_names() -> list[str]:
 
 def _falling(evolution: Evolution, first: float, end: float) -> optax.Schedule:
     """From `first` to the fraction `end` of it, along half a cosine over the generations."""
+    import optax
+
     return optax.cosine_decay_schedule(first, evolution.generations, alpha=end)
 
 
@@ -77,6 +85,7 @@ def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
     Raises:
       ValueError: for an unknown strategy, or a population size that it cannot take.
     """
+    import optax
     from evosax.algorithms import distribution_based_algorithms
     from evosax.core import fitness_shaping
 

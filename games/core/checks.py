@@ -11,44 +11,54 @@ from typing import Any
 
 import numpy as np
 
+from configs import LARGEST, MOST, shown
+
+MOST_LAYERS = 64
+MANY = 1_000_000  # a limit that need not be said of what is too small
+
 
 def whole(name: str, value: Any, least: int, most: float = math.inf) -> None:
     """Raises ValueError unless `value` is a whole number in [least, most]."""
     if known(value):
-        array = np.asarray(value)
-        if array.dtype.kind not in "iu" or (array < least).any() or (array > most).any():
-            limits = f"of at least {least}" if most == math.inf else f"from {least} to {most:.0f}"
-            raise ValueError(f"{name}: got {value!r}; a whole number {limits} is needed")
+        array, most = _array(value), min(most, MOST)
+        plain = array.dtype.kind in "iu"
+        if not plain or (array < least).any() or (array > most).any():
+            below = array.dtype.kind != "O" and not (plain and (array > most).any())
+            limits = f"of at least {least}" if most >= MANY and below else f"from {least} to {most:.0f}"
+            raise ValueError(f"{name}: got {shown(value)}; a whole number {limits} is needed")
 
 
-def size(name: str, value: Any, least: int, most: float = math.inf) -> None:
+def size(name: str, value: Any, least: int, most: float = MOST) -> None:
     """As `whole`, for what shapes depend on: a plain whole number, and nothing else."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ValueError(f"{name}: got {value!r}; a plain whole number is needed, for shapes depend on it")
+        raise ValueError(f"{name}: got {shown(value)}; a plain whole number is needed, for shapes depend on it")
     whole(name, value, least, most)
 
 
 def sizes(name: str, values: Any, least: int) -> None:
-    """As `size`, for a list of any length."""
-    plain = [isinstance(x, int | np.integer) and not isinstance(x, bool) and x >= least for x in values]
+    """As `size`, for a list of `MOST_LAYERS` entries at most."""
+    if len(values) > MOST_LAYERS:
+        raise ValueError(f"{name}: got {len(values)} numbers; {MOST_LAYERS} at most are needed")
+    plain = [isinstance(x, int | np.integer) and not isinstance(x, bool) and least <= x <= MOST for x in values]
     if not all(plain):
-        raise ValueError(f"{name}: got {list(values)}; a list of whole numbers of at least {least} is needed")
+        limits = f"of at least {least}" if all(x < MOST for x in values) else f"from {least} to {MOST}"
+        raise ValueError(f"{name}: got {shown(list(values))}; a list of whole numbers {limits} is needed")
 
 
 def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, brackets: str = "[]") -> None:
     """Raises ValueError unless `value` is a finite number between the limits, which `brackets` close or leave open."""
     if known(value):
-        array = np.asarray(value)
-        fits = array.dtype.kind in "iuf" and np.isfinite(array).all()
+        array = _array(value)
+        fits = array.dtype.kind in "iuf" and (np.abs(array) <= LARGEST).all()  # in single precision
         fits = fits and ((array > low) if brackets[0] == "(" else (array >= low)).all()
         if not (fits and ((array < high) if brackets[1] == ")" else (array <= high)).all()):
-            raise ValueError(f"{name}: got {value!r}; a number{_interval(low, high, brackets)} is needed")
+            raise ValueError(f"{name}: got {shown(value)}; a number{_interval(low, high, brackets)} is needed")
 
 
 def choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """Raises ValueError unless `value` is one of those allowed."""
     if not any(value is option or (type(value) is type(option) and value == option) for option in allowed):
-        raise ValueError(f"{name}: got {value!r}; one of {', '.join(map(str, allowed))} is needed")
+        raise ValueError(f"{name}: got {shown(value)}; one of {', '.join(map(str, allowed))} is needed")
 
 
 def known(*values: Any) -> bool:
@@ -60,6 +70,14 @@ def known(*values: Any) -> bool:
         or (isinstance(value, np.ndarray) and value.dtype.kind != "V")
         for value in values
     )
+
+
+def _array(value: Any) -> np.ndarray:
+    """An array of objects where it is one of no numbers: of lists of unequal length, or of whole numbers too large."""
+    try:
+        return np.asarray(value)
+    except (ValueError, OverflowError):
+        return np.asarray(None, object)
 
 
 def _interval(low: float, high: float, brackets: str) -> str:

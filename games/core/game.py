@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -10,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from games.core import bits
-from games.core.spaces import Discrete, Space
+from games.core.spaces import Discrete, Space, refuse_impossible
 
 Observations = dict[str, jax.Array]
 Actions = dict[str, jax.Array]
@@ -33,8 +35,10 @@ class Game:
     grid, the number of players) is static, every other number is a leaf. `jax.jit(lambda game, key: ...)` compiles
     once for all payoffs, and `jax.vmap` over a game plays many variants at once.
 
-    Actions are taken to lie in their spaces; what happens to others is not defined. (The faces to PettingZoo and
-    Gymnasium refuse them.)
+    An action that its space does not have is refused where it is known: a number of Python or NumPy, or an array of
+    JAX outside of `jit` and `vmap`. Inside of them nobody can look, and what happens is not defined: a repeated game
+    pays what some other joint action pays. Beyond the bounds of a `Box` actions are clipped, as each game says. (The
+    faces to PettingZoo and Gymnasium refuse them all.)
 
     Attributes:
       num_agents: the number of players.
@@ -42,6 +46,11 @@ class Game:
     """
 
     num_agents: int = 2
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "step_env" in vars(cls):
+            cls.step_env = _refusing(cls.step_env)  # type: ignore[method-assign]
 
     @property
     def agents(self) -> list[str]:
@@ -72,8 +81,11 @@ class Game:
         """One step; when the game ends, observation and state are those of a new one (of `reset_state`, if given).
 
         A learner that needs the last observation of the old one calls `step_env` and `auto_reset`, as `learn` does.
+        An action may have axes of length 1 more than its space: JaxMARL's own scripts hand over `[1]` for `[]`.
         """
+        _look_at(self, actions)
         key, reset_key = bits.split(key)
+        actions = {agent: jnp.reshape(action, self.action_space(agent).shape) for agent, action in actions.items()}
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
         return observations, state, rewards, dones, infos
@@ -93,6 +105,11 @@ class Game:
 
     def action_space(self, agent: str) -> Space:
         raise NotImplementedError(f"{type(self).__name__} does not define action_space")
+
+    @property
+    def time_limit(self) -> Scalar | None:
+        """Steps after which a game is truncated; None where there is no such limit."""
+        return getattr(self, "episode_length", None)
 
     def render(self, state: State) -> np.ndarray:
         """A picture of a state, RGB `[height, width, 3]` of uint8, drawn on the host."""
@@ -132,6 +149,24 @@ class Game:
         truncated = truncated & jnp.logical_not(terminated)
         dones = dict.fromkeys((*self.agents, "__all__"), terminated | truncated)
         return dones, {"truncated": jnp.broadcast_to(truncated, (self.num_agents,))}
+
+
+def _refusing(step_env: Callable[..., Step[Any]]) -> Callable[..., Step[Any]]:
+    """The step of a game, behind a look at the actions."""
+
+    @functools.wraps(step_env)
+    def step(self: Game, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
+        _look_at(self, actions)
+        return step_env(self, key, state, actions)
+
+    return step
+
+
+def _look_at(game: Game, actions: Actions) -> None:
+    """Raises ValueError for an action that there is not, of those that are known."""
+    for agent, action in actions.items():
+        if not isinstance(action, jax.core.Tracer):
+            refuse_impossible(f"actions: {agent}", action, game.action_space(agent))
 
 
 def static(default: Any) -> Any:

@@ -70,12 +70,21 @@ class MultiDiscrete:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Box:
-    """Arrays of one shape with every entry in [low, high]; the bounds are numbers or arrays, and may be infinite."""
+    """Arrays of one shape with every entry in [low, high]; the bounds are numbers or arrays, and may be infinite.
+
+    Where `image` is set they are `[height, width, channels]`, in this order: what may be convolved. All others are no
+    images, whatever their shape. Who wants channels first, as PyTorch has them, turns them: `numpy.moveaxis(x, -1, 0)`.
+    """
 
     low: Any
     high: Any
     shape: tuple[int, ...]
     dtype: Any = jnp.float32
+    image: bool = False
+
+    def __post_init__(self) -> None:
+        if self.image and len(self.shape) != 3:
+            raise ValueError(f"image: got the shape {self.shape}; [height, width, channels] is needed")
 
     def sample(self, key: jax.Array) -> jax.Array:
         """A uniform draw between finite bounds, a normal draw where both are infinite, else the bound +- Exp(1)."""
@@ -104,3 +113,36 @@ class Box:
 
 
 Space = Discrete | MultiDiscrete | Box
+
+
+def bounds(space: Space) -> tuple[Any, Any]:
+    """The least and the greatest value of every entry."""
+    if isinstance(space, Box):
+        return space.low, space.high
+    return 0, (space.n if isinstance(space, Discrete) else np.array(space.nvec)) - 1
+
+
+def described(space: Space) -> str:
+    """What is in a space, for messages."""
+    if isinstance(space, Discrete):
+        return f"a whole number from 0 to {space.n - 1}"
+    if isinstance(space, MultiDiscrete):
+        return f"whole numbers from 0 to {', '.join(str(n - 1) for n in space.nvec)}"
+    low, high = (np.unique(bound) for bound in (space.low, space.high))
+    limits = f"[{low[0]:g}, {high[0]:g}]" if len(low) == len(high) == 1 else "the space's bounds"
+    return f"an array in {limits}"
+
+
+def refuse_impossible(field: str, action: Any, space: Space) -> None:
+    """Raises ValueError for an action that no game can make sense of; it has to be known, and not traced by JAX.
+
+    These are numbers that a `Discrete` or `MultiDiscrete` does not have, and what is no number. Games clip what leaves
+    a `Box`.
+    """
+    array = np.asarray(action)
+    fits = array.dtype.kind in "biuf" and not np.isnan(array).any()
+    if fits and not isinstance(space, Box):
+        low, high = bounds(space)
+        fits = bool(((array >= low) & (array <= high) & (array == np.floor(array))).all())
+    if not fits:
+        raise ValueError(f"{field}: got {array.tolist()!r}; {described(space)} is needed")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from games.core import checks
 from games.core.game import Actions, Game, Observations, Step
 from games.core.spaces import Box
 
@@ -61,11 +62,20 @@ class Differentiable(Game):
       payoffs: `(x, y) -> (V1, V2)`, of the first and of the second player's parameters.
       num_parameters: length of each player's vector.
       init_scale: standard deviation of the normal choices before the first.
+
+    Raises:
+      ValueError: for payoffs that are no function, or numbers that are none or out of range.
     """
 
     payoffs: Payoffs
     num_parameters: int = 1
     init_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not callable(self.payoffs):
+            raise ValueError(f"payoffs: got {self.payoffs!r}; a function (x, y) -> (V1, V2) is needed")
+        checks.size("num_parameters", self.num_parameters, 1)
+        checks.number("init_scale", self.init_scale, 0)
 
     @property
     def num_logits(self) -> int:

@@ -10,7 +10,7 @@ from flax import struct
 
 from games.core.game import Actions, Dones, Game, Observations, Step
 from games.core.spaces import Box
-from games.exact.matrix import MatrixGame, discounted_payoffs
+from games.exact.matrix import MatrixGame, discounted_payoffs, matrix_games
 
 
 @struct.dataclass
@@ -35,7 +35,7 @@ class InfinitelyRepeated(Game):
       discount: the probability of a further round, in [0, 1); 0.96 in Lu et al. (2022).
 
     Raises:
-      ValueError: if the discount is outside [0, 1).
+      ValueError: if the discount is outside [0, 1), or the payoffs are no `MatrixGame`.
 
     Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, section 4.1.
     """
@@ -44,6 +44,9 @@ class InfinitelyRepeated(Game):
     discount: float = 0.96
 
     def __post_init__(self) -> None:
+        if not isinstance(self.payoffs, MatrixGame):
+            allowed = f"a MatrixGame is needed, such as games.matrix_games[...] of {', '.join(matrix_games)}"
+            raise ValueError(f"payoffs: got {self.payoffs!r}; {allowed}")
         if not 0 <= self.discount < 1:
             raise ValueError(f"discount: got {self.discount!r}; a number in [0, 1) is needed")
 

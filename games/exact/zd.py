@@ -11,7 +11,8 @@ doi:10.1016/j.geb.2015.05.005, for discounted games.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,11 +31,24 @@ class Fit(NamedTuple):
     chi: float  # extortion factor of the nearest one
     phi: float
     residual: float  # root mean square over the four states
+    least_chi: float  # that any strategy enforces in this game, as `least_chi` says
+
+    @property
+    def near(self) -> bool:
+        """Whether it is zero-determinant to within `MAX_RESIDUAL`; elsewhere `chi` says nothing of the policy."""
+        return bool(self.residual <= MAX_RESIDUAL and self.phi > 0)
 
     @property
     def extortionate(self) -> bool:
-        """Whether it takes more than its share, chi > 1, and is zero-determinant to within `MAX_RESIDUAL`."""
-        return bool(self.residual <= MAX_RESIDUAL and self.phi > 0 and self.chi > 1)
+        """Whether it is near a strategy that there is, and that takes more than its share: chi > 1 and feasible."""
+        return bool(self.near and self.chi > 1 and self.chi >= self.least_chi - 1e-6)
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """What reports say of it, of plain numbers; a chi where it is near, and None elsewhere."""
+        said = self._replace(chi=self.chi if self.near else np.nan)._asdict()
+        said = {name: float(value) if np.isfinite(value) else None for name, value in said.items()}
+        return said | {"extortionate": self.extortionate}
 
 
 def is_dilemma(game: MatrixGame) -> bool:
@@ -49,7 +63,7 @@ def zd_policy(
 
     Args:
       game: the game that is repeated.
-      chi: extortion factor, above 1; how near to 1 it can come depends on the discount.
+      chi: extortion factor, above 1; how near to 1 it can come depends on the discount, and `least_chi` tells.
       phi: scale; None takes the middle of what is feasible.
       discount: in (0, 1).
       player: 0 for the row player, 1 for the column player.
@@ -79,6 +93,33 @@ def zd_policy(
     return np.concatenate([[0.0], np.clip((REPEAT + phi * line) / discount, 0, 1)])
 
 
+def least_chi(game: MatrixGame, *, discount: float, player: int = 0) -> float:
+    """The least extortion factor, of at least 1, that any strategy enforces through (P, P); infinite if there is none.
+
+    A strategy exists if for some phi > 0 all of its probabilities lie in [0, 1]. Divided by phi, with t = 1 / phi and
+    g the payoffs less P, these are linear in chi and t:
+
+        0 <= t (1, 1, 0, 0) + g_X - chi g_Y <= t discount.
+
+    Args:
+      game: the game that is repeated.
+      discount: in (0, 1).
+      player: 0 for the row player, 1 for the column player.
+    """
+    own, other = _directions(game, player)
+    return _least_chi(tuple(own.tolist()), tuple(other.tolist()), float(discount))
+
+
+@functools.cache
+def _least_chi(own: tuple[float, ...], other: tuple[float, ...], discount: float) -> float:
+    from scipy.optimize import linprog  # here, for it takes a while
+
+    above, below = np.stack([other, -REPEAT], 1), np.stack([-np.array(other), REPEAT - discount], 1)
+    rows, limits = np.concatenate([above, below]), np.concatenate([own, -np.array(own)])
+    found = linprog([1.0, 0.0], A_ub=rows, b_ub=limits, bounds=[(1, None), (0, None)])
+    return float(found.fun) if found.success else np.inf
+
+
 def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, player: int = 0) -> Fit:
     """The zero-determinant strategy through (P, P) that is nearest to a policy, by least squares.
 
@@ -93,7 +134,8 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, player:
     columns = np.stack(_directions(game, player), axis=1)
     (a, b), *_ = np.linalg.lstsq(columns, left, rcond=None)
     residual = float(np.sqrt(np.mean((left - columns @ np.array([a, b])) ** 2)))
-    return Fit(float(-b / a) if a else float("nan"), float(a), residual)
+    least = least_chi(game, discount=discount, player=player)
+    return Fit(float(-b / a) if a else float("nan"), float(a), residual, least)
 
 
 def payoffs_against_random(

@@ -39,8 +39,8 @@ class CoinGame(Game):
     once, and showed both players the same picture, so that the second did not know which colour was its own.) With
     `num_coins=2` a coin of each colour lies there at all times, and falls anywhere, as in M-FOS and Shaper.
 
-    Actions: right, left, down, up, and stay with `stay=True`. The observation has four channels of
-    `[grid_size, grid_size]`: oneself, the other, one's own coin, the other's coin.
+    Actions: right, left, down, up, and stay with `stay=True`. The observation is an image
+    `[grid_size, grid_size, 4]`, whose channels are oneself, the other, one's own coin, the other's coin.
 
     Infos: `own_coin` and `other_coin`, whether the agent took a coin of that kind in this step.
 
@@ -138,12 +138,12 @@ class CoinGame(Game):
                 own, middle = state.players[agent], self.grid_size // 2
                 away = middle - own // self.grid_size, middle - own % self.grid_size
                 cells = [jnp.where(cell < 0, -1, self._shift(cell, *away)) for cell in cells]
-            planes = jnp.stack(cells)[:, None] == jnp.arange(self.num_cells)
-            views.append(planes.astype(jnp.float32).reshape(4, self.grid_size, self.grid_size))
+            planes = jnp.arange(self.num_cells)[:, None] == jnp.stack(cells)
+            views.append(planes.astype(jnp.float32).reshape(self.grid_size, self.grid_size, 4))
         return self._by_agent(views)
 
     def observation_space(self, agent: str) -> Box:
-        return Box(0.0, 1.0, (4, self.grid_size, self.grid_size))
+        return Box(0.0, 1.0, (self.grid_size, self.grid_size, 4), image=True)
 
     def action_space(self, agent: str) -> Discrete:
         return Discrete(5 if self.stay else 4)

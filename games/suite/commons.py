@@ -65,8 +65,8 @@ class Commons(Game):
         grid.check_layout(self.layout, self.letters)
         checks.size("num_agents", self.num_agents, 1, self.grid.count("P"))
         grid.check_view(self.view_size)
-        checks.size("beam_length", self.beam_length, 1)
-        checks.size("beam_radius", self.beam_radius, 0)
+        checks.size("beam_length", self.beam_length, 1, grid.LARGEST_VIEW)
+        checks.size("beam_radius", self.beam_radius, 0, grid.LARGEST_VIEW)
         checks.whole("zap_steps", self.zap_steps, 0)
         checks.number("zap_cost", self.zap_cost)
         checks.number("zap_penalty", self.zap_penalty)
@@ -158,7 +158,7 @@ class Commons(Game):
 
     def observation_space(self, agent: str) -> Box:
         state = jax.eval_shape(self.reset, jax.eval_shape(lambda: jax.random.key(0)))
-        return Box(0.0, 1.0, state[0][agent].shape)
+        return Box(0.0, 1.0, state[0][agent].shape, image=True)
 
     def action_space(self, agent: str) -> Discrete:
         return Discrete(8)

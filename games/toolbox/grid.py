@@ -226,9 +226,12 @@ def check_layout(layout: Any, letters: str) -> None:
         raise ValueError(f"layout: got {layout!r}; a tuple of equally long rows of the letters {letters!r} is needed")
 
 
+LARGEST_VIEW = 127  # and longest beam
+
+
 def check_view(size: Any) -> None:
     """Raises ValueError unless a square view of this size has a middle column and a row behind the player."""
-    checks.size("view_size", size, 3)
+    checks.size("view_size", size, 3, LARGEST_VIEW)
     if size % 2 == 0:
         raise ValueError(f"view_size: got {size}; an odd number is needed")
 

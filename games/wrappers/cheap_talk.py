@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 
 from games.core import checks
-from games.core.game import Actions, Dones, Game, Observations, Step, static
+from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Space
 
 Speak = Callable[[Any, jax.Array], jax.Array]  # (parameters, observation) -> message [message_size]
@@ -54,7 +54,7 @@ class CheapTalk(Game):
         if self.game.num_agents != 1:
             raise ValueError(f"game: got {self.game.name} of {self.game.num_agents} players; a game of one is needed")
         shape = observation_shape(self.game)
-        if self.planes and len(shape) != 3:
+        if self.planes and not getattr(self.game.observation_space("agent_0"), "image", False):
             raise ValueError(
                 f"planes: {self.game.name} has observations {shape}; images [height, width, channels] are needed"
             )
@@ -106,10 +106,14 @@ class CheapTalk(Game):
             low, high = np.concatenate([low, -endless], -1), np.concatenate([high, endless], -1)
         else:
             low, high = np.concatenate([low.reshape(-1), -endless]), np.concatenate([high.reshape(-1), endless])
-        return Box(low, high, low.shape)
+        return Box(low, high, low.shape, image=self.planes)
 
     def action_space(self, agent: str) -> Space:
         return self.game.action_space(agent)
+
+    @property
+    def time_limit(self) -> Scalar | None:
+        return self.game.time_limit
 
     @property
     def name(self) -> str:

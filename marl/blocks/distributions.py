@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -18,7 +19,10 @@ from games.core.spaces import Space
 
 
 class Distribution(NamedTuple):
-    """Functions of the numbers that a network puts out, `[..., num_outputs]`, and of actions, `[..., *space.shape]`."""
+    """Functions of the numbers that a network puts out, `[..., num_outputs]`, and of actions, `[..., *space.shape]`.
+
+    Actions with other leading axes than the outputs, which would be broadcast, are an `AssertionError` of `log_prob`.
+    """
 
     num_outputs: int  # of the network
     num_scales: int  # further outputs that depend on no observation, last: the logarithms of standard deviations
@@ -55,6 +59,7 @@ def categorical(num_actions: int) -> Distribution:
         return jnp.broadcast_to(action, logits.shape[:-1])
 
     def log_prob(logits: jax.Array, actions: jax.Array) -> jax.Array:
+        chex.assert_shape(actions, logits.shape[:-1])
         chosen = sum(jnp.where(actions == i, logits[..., i], 0.0) for i in range(num_actions))
         return chosen - jax.nn.logsumexp(logits, -1)
 
@@ -81,6 +86,7 @@ def diagonal_normal(shape: tuple[int, ...]) -> Distribution:
 
     def log_prob(outputs: jax.Array, actions: jax.Array) -> jax.Array:
         mean, log_scale = parts(outputs)
+        chex.assert_shape(actions, (*mean.shape[:-1], *shape))
         deviation = (actions.reshape(mean.shape) - mean) * jnp.exp(-log_scale)
         return (-0.5 * deviation**2 - log_scale - 0.5 * math.log(2 * math.pi)).sum(-1)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,8 @@ _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 class Network(NamedTuple):
     """A network as pure functions. One without memory has `()` for a carry.
 
-    `apply` takes observations with any leading axes, `[..., *obs_shape]`, and a carry with the same.
+    `apply` takes observations with any leading axes, `[..., *obs_shape]`, and a carry with the same; ours raise an
+    `AssertionError` for others.
     """
 
     init: Callable[[jax.Array], Any]  # (key) -> parameters
@@ -126,6 +128,9 @@ def _network(module: _FeedForward | _Recurrent) -> Network:
         return module.init(key, jnp.zeros((1, *module.obs_shape)), initial(1))["params"]
 
     def apply(params: Any, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        chex.assert_shape(obs, (..., *module.obs_shape))
+        leading = obs.shape[: obs.ndim - len(module.obs_shape)]
+        chex.assert_tree_shape_prefix(carry, leading)
         found: Any = module.apply({"params": params}, obs.astype(jnp.float32), carry)
         return found
 
@@ -222,5 +227,12 @@ def _flat(x: jax.Array, ndim: int) -> jax.Array:
 
 
 def where_done(done: jax.Array, new: Any, old: Any) -> Any:
-    """`new` where an episode ended, of pytrees with `[N, ...]`; `done` is `[N]`."""
+    """`new` where an episode ended, of pytrees with `[N, ...]`; `done` is `[N]`.
+
+    Raises:
+      AssertionError: for other shapes, which would be broadcast.
+    """
+    chex.assert_rank(done, 1)
+    chex.assert_trees_all_equal_shapes(new, old)
+    chex.assert_tree_shape_prefix(old, done.shape)
     return jax.tree.map(lambda x, y: jnp.where(done.reshape(-1, *[1] * (x.ndim - 1)), x, y), new, old)

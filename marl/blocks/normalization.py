@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -22,10 +23,11 @@ def first_statistics(shape: tuple[int, ...]) -> Statistics:
 
 
 def add(statistics: Statistics, obs: jax.Array) -> Statistics:
-    """The statistics with further observations `[N, *obs_shape]`.
+    """The statistics with further observations `[N, *obs_shape]`; an `AssertionError` for others.
 
     Source: Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979).
     """
+    chex.assert_shape(obs, (None, *statistics.mean.shape))
     total, delta = statistics.number + len(obs), obs.mean(0) - statistics.mean
     share = len(obs) / total
     both = (1 - share) * statistics.variance + share * obs.var(0) + delta**2 * share * (1 - share)
@@ -33,5 +35,6 @@ def add(statistics: Statistics, obs: jax.Array) -> Statistics:
 
 
 def normalize(statistics: Statistics, obs: jax.Array) -> jax.Array:
-    """Observations less their mean, in standard deviations."""
+    """Observations `[..., *obs_shape]` less their mean, in standard deviations; an `AssertionError` for others."""
+    chex.assert_shape(obs, (..., *statistics.mean.shape))
     return (obs - statistics.mean) * jax.lax.rsqrt(statistics.variance + 1e-8)

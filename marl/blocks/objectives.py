@@ -19,11 +19,11 @@ def clipped_surrogate(clip: Scalar = 0.2) -> Objective:
     """min(rho A, clip(rho, 1 - clip, 1 + clip) A), with rho the ratio of new and old probability.
 
     Raises:
-      ValueError: for a `clip` below 0.
+      ValueError: for a `clip` that is not above 0.
 
     Source: Schulman et al., Proximal Policy Optimization Algorithms (2017), arXiv:1707.06347, equation 7.
     """
-    checks.number("clip", clip, 0)
+    checks.number("clip", clip, 0, brackets="()")
 
     def objective(log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:
         chex.assert_equal_shape([jnp.asarray(x) for x in (log_ratio, advantage)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -50,6 +51,7 @@ def evaluate(
         observations, game_state, rewards, dones, _ = jax.vmap(game.step_env)(
             step_keys, game_state, {"agent_0": action}
         )
+        chex.assert_shape(rewards["agent_0"], (num_envs,))
         returns = returns + jnp.where(going, rewards["agent_0"], 0.0)
         return (observations, game_state, memory, returns, going & ~dones["__all__"]), None
 

@@ -66,6 +66,7 @@ class Learner(NamedTuple):
     # What few have; None where there is nothing of the kind.
     forget: Callable[..., Memory] | None = None  # (memory, done [N]) -> memory, where some of it ends with an episode
     exploit: Callable[..., tuple[jax.Array, Memory]] | None = None  # (parameters, memory, obs) -> best action, memory
+    seat: int | None = None  # the number of the player that it was made for; None fits all
 
 
 class History(NamedTuple):
@@ -104,7 +105,7 @@ def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_update
       The `History`.
 
     Raises:
-      ValueError: if there are not as many learners as players.
+      ValueError: if there are not as many learners as players, or if one was made for another seat.
     """
     begin, update = learning(game, learners, **settings)
     carry, run_key = begin(key)
@@ -148,6 +149,9 @@ def learning(
     """
     if len(learners) != len(game.agents):
         raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
+    for i, learner in enumerate(learners):
+        if learner.seat not in (None, i):
+            raise ValueError(f"learners: got one for seat {learner.seat} in seat {i}; one made for that seat is needed")
     see = observe or (lambda observations, states: observations)
     if num_envs is None:
         split, batch = (lambda key: key), (lambda function: function)
@@ -239,6 +243,27 @@ def learning(
         return Carry(see(observations, states), game_state, states, memories, episodes), run_key
 
     return begin, update
+
+
+def check_update(game: Game, learners: Sequence[Learner], *, steps_per_update: int, num_envs: int | None) -> Carry:
+    """Traces an update, so that what a learner cannot learn from is said before anything runs.
+
+    Args:
+      game: what is played.
+      learners: as of `learning`.
+      steps_per_update: as of `learning`.
+      num_envs: as of `learning`.
+
+    Returns:
+      The shapes of what goes on from update to update.
+
+    Raises:
+      ValueError: if a learner says so, such as one whose minibatches do not divide the steps.
+    """
+    begin, update = learning(game, learners, steps_per_update=steps_per_update, num_envs=num_envs)
+    carry, key = jax.eval_shape(begin, jax.random.key(0))
+    jax.eval_shape(update, carry, key)
+    return carry
 
 
 def _count(episodes: Episodes, step: Trajectory) -> Episodes:

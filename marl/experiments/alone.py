@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ from rich.table import Table
 import configs
 from configs.specs import first_line
 from games import Game
-from games.registry import make_game, names
+from games.registry import make_game
 from games.wrappers.cheap_talk import observation_shape
 from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
@@ -28,10 +29,13 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.devices import spread, use_all_cores
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
+from meta.runs.jobs import say
 from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
+from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
 POINTS = 200  # of a curve at most
@@ -63,12 +67,14 @@ class TrainConfig:
     """Save when the last checkpoint is this old; 0 saves as often as possible."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, total_steps=1, num_envs=1, steps_per_update=1, seeds=1, evaluation_episodes=1)
+        configs.check_least(self, num_envs=1, steps_per_update=1, seeds=1, evaluation_episodes=1)
+        configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_seed(self.seed, seeds=self.seeds)
-        configs.check(self, "a number of at least 0", lambda x: x >= 0, "checkpoint_seconds")
-        if not self.num_updates:
+        configs.check(self, "a number of at least 0", lambda x: 0 <= x <= configs.LARGEST, "checkpoint_seconds")
+        if not 1 <= self.num_updates <= configs.MOST:
+            most = "at least" if self.num_updates < 1 else f"at most {configs.MOST} times"
             raise ValueError(
-                f"total_steps: got {self.total_steps}; at least num_envs times steps_per_update, "
+                f"total_steps: got {configs.shown(self.total_steps)}; {most} num_envs times steps_per_update, "
                 f"{self.steps_of_an_update}, is needed"
             )
 
@@ -100,6 +106,7 @@ class Program(NamedTuple):
     begin: Callable[..., Any]  # as of `learning`
     update: Callable[..., Any]
     longest_episode: int  # in steps
+    carry: Any  # shapes of what goes on from update to update
 
 
 @functools.lru_cache(maxsize=2)  # of what was traced once as a check; a run uses it
@@ -120,7 +127,7 @@ def _program(game_spec: str, spec: str, num_envs: int, steps_per_update: int, nu
     except ValueError as error:
         raise ValueError(f"learner: {spec}: {first_line(error)}") from None
     limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
-    return Program(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit))
+    return Program(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit), carry)
 
 
 class Trained(NamedTuple):
@@ -222,6 +229,7 @@ def train_and_evaluate(
             progress(update, metrics, seconds)
 
         trained = train(config, store=run, report=show)
+        say(console, f"{many(config.evaluation_episodes, 'fresh episode')} of each seed")
         evaluation = compiling[0].result() if compiling else compile_evaluation()
         states = jax.device_put(trained.states, jax.local_devices()[0])
         returns = np.asarray(evaluation(keys, states), np.float64)
@@ -287,12 +295,15 @@ def checked(config: TrainConfig) -> TrainConfig:
     """The config, of which the learner is known to fit the game.
 
     Raises:
-      ValueError: if it does not, or if there is no such game of one player.
+      ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
     """
     use_all_cores(config.seeds)  # here, for the names of games make JAX begin
-    if config.game.split("(")[0].strip() not in names():
-        raise ValueError(f"game: got {config.game!r}; {configs.one_of(config.game, names())}")
-    config.make_program()
+    program, carry = config.make_program(), config.make_program().carry
+    check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
+    check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
+    # The evaluation has the keys of all its steps at once, and twice an observation and a state for each episode.
+    each = 16 * program.longest_episode + 2 * bytes_of((carry.observations, carry.game_state)) // config.num_envs
+    check_bytes("evaluation_episodes", config.evaluation_episodes, config.evaluation_episodes * config.seeds * each)
     return config
 
 
@@ -301,15 +312,16 @@ def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> Non
     steps = config.num_updates * config.steps_of_an_update
     several = f"each of {config.seeds} seeds, " if config.seeds > 1 else ""
     console.print(
-        f"{config.game}, {config.learner}: {steps:,} environment steps, {several}{config.num_updates} updates of "
-        f"{config.num_envs} environments x {config.steps_per_update} steps",
+        f"{config.game}, {config.learner}: {many(steps, 'environment step')}, {several}"
+        f"{many(config.num_updates, 'update')} of {many(config.num_envs, 'environment')} x "
+        f"{many(config.steps_per_update, 'step')}",
         markup=False,
         soft_wrap=True,
     )
     summary, files = train_and_evaluate(config, run, console, started=command.STARTED)
     table = Table("", "return")
     last = "last tenth of the training"
-    for words, name in ((f"{config.evaluation_episodes} fresh episodes", "returns"), (last, "training_return")):
+    for words, name in ((many(config.evaluation_episodes, "fresh episode"), "returns"), (last, "training_return")):
         found = summary[name]
         table.add_row(f"[bold]{words}", _with_error(found))
         if config.seeds > 1:
@@ -317,7 +329,7 @@ def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> Non
                 table.add_row(f"  seed {one['seed']}", _words(one["mean"]))
     console.print(table)
     speed = summary["steps_per_second"]
-    words = f"{speed:,.0f} environment steps/s; " if speed else ""
+    words = f"{amount(speed)} environment steps/s; " if speed else ""
     words += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
     console.print(words)
     written = f"summary.json, {LEARNER_FILE}, metrics.jsonl, config.yaml, checkpoints"
@@ -338,6 +350,6 @@ def _words(x: float | None) -> str:
 def config_of(first: str) -> TrainConfig:
     """The config from a preset, a file, or a game by its name; a preset comes before a game of its name."""
     presets = configs.presets("train")
-    if first in presets or first.endswith((".yaml", ".yml")) or Path(first).is_file():
+    if first in presets or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
         return configs.load(TrainConfig, "train", first)
     return configs.build(TrainConfig, {"game": first}, "game")

@@ -27,6 +27,7 @@ from meta.loop import Report, compiler_options, iterate
 from meta.runs.keys import NOISE
 from meta.runs.progress import Progress
 from meta.runs.tensors import Arrays, load
+from meta.runs.words import many
 
 # Sequences to start from, besides random ones: logits of policies that are played throughout.
 STARTS = {
@@ -202,6 +203,11 @@ class BoundConfig(TrainingConfig):
             raise ValueError(f"opponent: got {self.opponent!r}; no gradient comes through the learning of {blind[0]}")
         configs.check_least(self, num_states=2)
 
+    def needed(self) -> dict[str, float]:
+        of_logits = 20.0 * self.meta_steps
+        sequences = 4 * len(STARTS) * self.num_states * of_logits  # with their gradients and Adam's two moments
+        return {"num_states": sequences, "naive_trials": 8.0 * self.naive_trials * self.meta_steps}
+
     def positive(self) -> tuple[str, ...]:
         return "meta_steps", "iterations", "learning_rate", "naive_trials"
 
@@ -212,7 +218,8 @@ def find_bound(config: BoundConfig, path: Path, console: Console) -> None:
     opponent = make_learner(config.opponent, game, 1, field="opponent")
     steps = len(STARTS) * config.num_states * config.meta_steps
     console.print(
-        f"{config.iterations} ascents of {len(STARTS)} x {config.num_states} sequences of {config.meta_steps} policies",
+        f"{many(config.iterations, 'ascent')} of {len(STARTS)} x {config.num_states} sequences of {config.meta_steps} "
+        f"{'policy' if config.meta_steps == 1 else 'policies'}",
         highlight=False,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
+from games.core import checks
 from marl.core.learn import Learner, learn
 from marl.experiments.one_file import TrainingConfig, write
 from marl.learners.exact import white_box
@@ -45,12 +47,19 @@ class ConsistencyConfig(TrainingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError(f"hidden: got {self.hidden}; whole numbers of at least 1 are needed")
+        if not self.hidden:
+            raise ValueError("hidden: got none; whole numbers of at least 1 are needed")
+        checks.sizes("hidden", self.hidden, 1)
         if self.activation not in ACTIVATIONS:
             raise ValueError(
                 f"activation: got {self.activation!r}; {configs.one_of(self.activation, list(ACTIVATIONS))}"
             )
+
+    def needed(self) -> dict[str, float]:
+        weights = sum(inputs * outputs for inputs, outputs in itertools.pairwise((10, *self.hidden, 5)))
+        points = 8.0 * (sum(self.hidden) + 10)
+        trials = self.evaluation_trials * (points + 808)
+        return {"hidden": 32.0 * weights, "batch": self.batch * points, "evaluation_trials": trials}
 
     def positive(self) -> tuple[str, ...]:
         return "lookahead_rate", "region", "batch", "iterations", "learning_rate", "evaluation_trials"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -22,7 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
+from configs.specs import first_line
 from games import InfinitelyRepeated
+from marl.core.learn import check_update
 from marl.experiments.entrants import ALL, ALL_SAMPLED, Entrant, digest_of, enter, ready, split_agents
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
@@ -30,12 +31,15 @@ from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pai
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.pairs import Lengths, play_pair, sampled_shaping_config
+from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import check_stop
+from meta.memory import bytes_of, check_bytes
 from meta.runs import machine
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import many
 
 SAMPLERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b")
 SAMPLING_COST = 250  # of such a learner's trial, in those of two others; for guessing how long it will take
@@ -79,6 +83,7 @@ class CrossplayConfig(AnyGameConfig):
         super().__post_init__()
         lengths = dict.fromkeys(("meta_steps", "episodes", "episode_length", "num_envs", "trials", "hidden_units"), 1)
         configs.check_least(self, num_pairs=2, num_sampled_pairs=2, **lengths)
+        configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
         split_agents(self.agents)
 
@@ -119,6 +124,8 @@ def line_up(config: CrossplayConfig) -> Lineup:
     """
     if config.environment:
         use_all_cores()
+    for name in ("num_pairs", "num_sampled_pairs"):
+        check_bytes(name, getattr(config, name), 64.0 * getattr(config, name))
     game, training = config.make_game(), {name: getattr(config, name) for name in ("seed", "trials", "evolution")}
     if game.num_agents != 2:
         raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
@@ -128,7 +135,10 @@ def line_up(config: CrossplayConfig) -> Lineup:
         if how:
             make_lens(how).check()
             check_spaces(spec, how, game, seat)
-        return how or make_agent(spec, game, seat, num_updates=config.episodes)
+        if how:
+            return how
+        agent = make_agent(spec, game, seat, num_updates=config.episodes)
+        return agent if seat else _checked(agent, game, config.lengths)  # steps and environments are the same in both
 
     def exact(spec: str, seat: int) -> Agent | ShapingConfig:
         more = {"meta_steps": config.meta_steps, "hidden_units": config.hidden_units}
@@ -136,6 +146,18 @@ def line_up(config: CrossplayConfig) -> Lineup:
 
     everybody, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)
     return Lineup(config, game, *enter(config.agents, everybody, sit))
+
+
+def _checked(agent: Agent, game: Any, lengths: Lengths) -> Agent:
+    """The agent of the first seat; raises ValueError if it cannot learn from so many steps, or holds too much."""
+    players = [agent.learner(agent.parameters), random(game, 1)]
+    try:
+        carry = check_update(game, players, steps_per_update=lengths.episode_length, num_envs=lengths.num_envs)
+    except ValueError as error:
+        raise ValueError(f"{agent.name}: {first_line(error)}") from None
+    check_bytes("agent", agent.name, bytes_of(carry.states))
+    check_bytes("num_envs", lengths.num_envs, bytes_of(carry))
+    return agent
 
 
 def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict[str, Any]]:
@@ -162,7 +184,7 @@ def _play_all(
 ) -> list[dict[str, Any]]:
     """All cells of the table, row by row; those in the directory are not played again."""
     cells = _cells(config, entrants)
-    known = _read_known(run)
+    known = _read_known(run, console)
     to_play = sorted((cell for cell in cells if cell.digest not in known), key=lambda cell: cell.cost)
     if to_play:
         say(console, f"{len(to_play)} of {len(cells)} pairs to play")
@@ -236,15 +258,20 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant]) -> list[Cell]:
     return cells
 
 
-def _read_known(run: RunDirectory) -> dict[str, dict[str, Any]]:
-    """What has been played already, by digest; a last line cut short by a fault is left out and removed."""
+def _read_known(run: RunDirectory, console: Console) -> dict[str, dict[str, Any]]:
+    """What has been played already, by digest; lines damaged by a fault are left out, and their pairs played again."""
     known: dict[str, dict[str, Any]] = {}
-    file = run.path / PAIRS
-    for line in file.read_text().splitlines() if file.is_file() else []:
-        with contextlib.suppress(json.JSONDecodeError):
+    file, damaged = run.path / PAIRS, 0
+    for line in file.read_bytes().splitlines() if file.is_file() else []:
+        try:
             found = json.loads(line)
-            if isinstance(found, dict) and {"cell", *COLUMNS[2:6]} <= found.keys():
-                known[found.pop("cell")] = found
+            numbers = {name: found[name] if found[name] is None else float(found[name]) for name in COLUMNS[2:6]}
+            known[str(found["cell"])] = numbers
+        except (ValueError, KeyError, TypeError, RecursionError):
+            damaged += 1
+    if damaged:
+        lines = f"{damaged} damaged line{'s' * (damaged > 1)}"
+        say(console, f"{file}: {lines} left out; their pairs are played again")
     run.write(PAIRS, "".join(json.dumps({"cell": digest} | found) + "\n" for digest, found in known.items()))
     return known
 
@@ -273,7 +300,7 @@ class _Clock:
         left = (now - self._started) * (self._cost - self._done) / self._done
         if self._count == 1:
             slow = f", {self._sampling} of them with a learner that samples" if self._sampling else ""
-            say(self._console, f"{self._total} pairs will take about {duration(left)}{slow}")
+            say(self._console, f"{many(self._total, 'pair')} will take about {duration(left)}{slow}")
         elif now - self._shown > 5 or self._count == self._total:
             self._shown = now
             say(self._console, f"pair {self._count}/{self._total}  {words}  {duration(left)} left")

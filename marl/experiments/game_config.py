@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import configs
 from configs.specs import first_line
-from games import InfinitelyRepeated, MatrixGame, matrix_games
-from games.registry import make_game
+
+if TYPE_CHECKING:
+    from games import InfinitelyRepeated
 
 Payoffs = tuple[float, float, float, float]
 
@@ -31,12 +31,15 @@ class GameConfig:
     def __post_init__(self) -> None:
         for name in ("row_payoffs", "column_payoffs"):
             payoffs = getattr(self, name)
-            if payoffs and not all(map(math.isfinite, payoffs)):
-                raise ValueError(f"{name}: got {list(payoffs)}; four finite numbers are needed")
-        self.make_game()
+            if payoffs and not all(abs(x) <= configs.LARGEST for x in payoffs):
+                raise ValueError(f"{name}: got {configs.shown(list(payoffs))}; four finite numbers are needed")
+        if getattr(self, "environment", "") or not configs.has_defaults(self, *OF_FORMULA):
+            self.make_game()
 
     def make_game(self) -> InfinitelyRepeated:
         """The game that is played."""
+        from games import InfinitelyRepeated, MatrixGame, matrix_games
+
         if self.game not in matrix_games:
             raise ValueError(f"game: got {self.game!r}; {configs.one_of(self.game, list(matrix_games))}")
         payoffs = matrix_games[self.game]
@@ -59,6 +62,8 @@ class AnyGameConfig(GameConfig):
         """What is played: an `InfinitelyRepeated` or, with an environment, a `Game` that is sampled."""
         if not self.environment:
             return super().make_game()
+        from games.registry import make_game
+
         try:
             return make_game(self.environment)
         except ValueError as error:

@@ -43,6 +43,10 @@ class MetaLearningConfig(TrainingConfig):
     evaluation_trials: int = 1024
     """Fresh trials for the payoffs that are shown in the end."""
 
+    def needed(self) -> dict[str, float]:
+        learning = 80.0 * self.steps * self.initialisations * self.opponents  # of both logits, for the way back
+        return {"opponents": learning, "evaluation_trials": 8.0 * self.evaluation_trials * self.steps}
+
     def positive(self) -> tuple[str, ...]:
         fields = "initialisations opponents steps iterations learning_rate opponent_learning_rate evaluation_trials"
         return tuple(fields.split())

@@ -6,14 +6,17 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 
 import configs
 from marl.experiments.game_config import GameConfig
 from marl.learners.exact.trained import describe
+from meta.memory import check_bytes
 from meta.runs.tensors import Arrays, save
+
+Training = TypeVar("Training", bound="TrainingConfig")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +31,10 @@ class TrainingConfig(GameConfig):
         configs.check_seed(self.seed)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name in self.positive() and not 0 < value < float("inf"):
-                kind = "whole number of at least 1" if isinstance(value, int) else "number above 0"
-                raise ValueError(f"{field.name}: got {value}; a {kind} is needed")
+            whole = isinstance(value, int)
+            if field.name in self.positive() and not 0 < value <= (configs.MOST if whole else configs.LARGEST):
+                kind = f"whole number from 1 to {configs.MOST}" if whole else "number above 0"
+                raise ValueError(f"{field.name}: got {configs.shown(value)}; a {kind} is needed")
 
     def settings(self, train: Callable[..., Any]) -> dict[str, Any]:
         """The fields that are keywords of a function."""
@@ -38,9 +42,20 @@ class TrainingConfig(GameConfig):
         names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
+    def needed(self) -> dict[str, float]:
+        """Bytes of memory that come with fields, at least."""
+        return {}
+
     def positive(self) -> tuple[str, ...]:
         """Names of the fields that have to be above 0."""
         return ()
+
+
+def checked(config: Training) -> Training:
+    """The config; raises ValueError for a number that no memory can hold."""
+    for name, needed in config.needed().items():
+        check_bytes(name, getattr(config, name), needed)
+    return config
 
 
 def write(

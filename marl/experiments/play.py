@@ -14,12 +14,16 @@ from rich.console import Console
 from rich.text import Text
 
 import configs
+from configs.specs import first_line
 from games import Game, InfinitelyRepeated
-from marl.core.learn import Learner, Trajectory
+from marl.core.learn import Learner, Trajectory, check_update
 from marl.experiments import play_sampled
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping.agents import is_path, load_agent, make_agent
+from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
+from meta.memory import bytes_of, check_bytes
+from meta.runs.words import many
 
 PRESETS = "crossplay"
 STATES = ("start", "CC", "CD", "DC", "DD")
@@ -165,7 +169,15 @@ def make_match(config: PlayConfig) -> Match:
         )
     episodes = -(-config.rounds // config.episode_length) if config.environment else None
     agent = make_agent(name, game, 0, num_updates=episodes)
-    return Match(config, game, agent.learner(agent.parameters))
+    learner = agent.learner(agent.parameters)
+    if config.environment and config.rounds >= config.episode_length:  # so that it learns
+        try:
+            players = [learner, random(game, play_sampled.PERSON)]
+            carry = check_update(game, players, steps_per_update=config.episode_length, num_envs=1)
+        except ValueError as error:
+            raise ValueError(f"agent: {name}: {first_line(error)}") from None
+        check_bytes("agent", name, bytes_of(carry.states))
+    return Match(config, game, learner)
 
 
 def play_match(match: Match, target: None, console: Console) -> None:
@@ -177,7 +189,7 @@ def play_match(match: Match, target: None, console: Console) -> None:
     config, game, learner = match
     if not isinstance(game, InfinitelyRepeated):
         steps = {"rounds": config.rounds, "episode_length": config.episode_length, "seed": config.seed}
-        title = f"{config.environment}, {config.rounds} steps against {config.agent}"
+        title = f"{config.environment}, {many(config.rounds, 'step')} against {config.agent}"
         play_sampled.play_steps(game, learner, console, title=title, **steps)
         return
     begin, step = make_mind(game, learner)
@@ -211,7 +223,9 @@ def _other_view(state: int) -> int:
 
 def _introduce(console: Console, config: PlayConfig, game: InfinitelyRepeated) -> None:
     own, other = game.payoffs.seen_by(1)
-    console.print(f"{game.payoffs.name}, {config.rounds} rounds against {config.agent}", markup=False, soft_wrap=True)
+    console.print(
+        f"{game.payoffs.name}, {many(config.rounds, 'round')} against {config.agent}", markup=False, soft_wrap=True
+    )
     table = "   ".join(f"{s}: {a:g} / {b:g}" for s, a, b in zip(STATES[1:], own, other, strict=True))
     console.print(f"payoffs, you / the agent, your action first: {table}", soft_wrap=True)
     console.print(

@@ -18,6 +18,7 @@ import optax
 
 from configs.specs import Range, Registry, Setting, naming, settings_of
 from games import Game, InfinitelyRepeated
+from games.core import checks
 from games.core.game import Scalar
 from games.exact.zd import zd_policy
 from marl.blocks.distributions import distribution
@@ -39,8 +40,9 @@ Kind = Literal["formula", "sampled"]
 Make = Callable[..., Learner]  # (game, seat, **settings) -> learner
 
 _GIVEN = ("num_updates", "num_logits")  # what is known of a game and of `learn`, and is no setting
-FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True)
-SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN)
+_SHAPERS = "marl.shapers.registry"  # an untrained shaper is a learner too
+FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True, more=_SHAPERS)
+SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN, more=_SHAPERS)
 NETWORKS: Registry[Network] = Registry("feed_forward", given=("num_scales",))  # of `(obs_shape, num_outputs)`
 
 
@@ -76,6 +78,10 @@ def make_learner(
         the learner cannot play.
     """
     check_seat(field, game, seat)
+    return _make(field, spec, game, seat, num_updates)._replace(seat=seat)
+
+
+def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None) -> Learner:
     if not isinstance(game, InfinitelyRepeated):
         return SAMPLED.make(field, spec, game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in _terms(spec)]
@@ -199,6 +205,7 @@ def _fixed(*probabilities: float) -> Make:
 
 
 def _random(game: InfinitelyRepeated, seat: int, *, probability: float = 0.5) -> Learner:
+    checks.number("probability", probability, 0, 1)
     return _fixed(*[probability] * 5)(game, seat)
 
 
@@ -211,6 +218,7 @@ def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = Non
                 f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed"
             )
         generosity = min(1 - (t - r) / (r - s), (r - p) / (t - p))
+    checks.number("generosity", generosity, 0, 1)
     return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, seat)
 
 
@@ -292,6 +300,8 @@ def _network(spec: str, defaults: dict[str, Any], given: dict[str, Any], game: G
     for setting in given:
         if setting not in allowed:
             raise ValueError(f"{setting}: a {name} network has none; it has {', '.join(allowed)}")
+    if name == "convolutional" and not getattr(seen, "image", False):
+        raise ValueError(f"network: got observations {seen.shape}; images [height, width, channels] are needed")
     chosen = {setting: x for setting, x in defaults.items() if setting in allowed} | inside | given
     actions = distribution(game.action_space(game.agents[seat]))
     return NETWORKS.build(name, chosen, seen.shape, actions.num_outputs, num_scales=actions.num_scales)

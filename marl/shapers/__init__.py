@@ -4,13 +4,23 @@ Here stand the names that somebody who shapes needs; what they are made of is in
 game: `exact` for games that are formulas, `sampled` for those that are played step by step.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from games import Game as _Game
-from marl.shapers.exact import Shaper
-from marl.shapers.registry import build as _build
-from marl.shapers.registry import make_shaper, register_shaper
-from marl.shapers.sampled import Policy
+if TYPE_CHECKING:
+    from games import Game as _Game
+    from marl.shapers.exact import Shaper
+    from marl.shapers.registry import make_shaper, register_shaper
+    from marl.shapers.sampled import Policy
+else:
+
+    def __getattr__(name):  # so that whoever needs one room does not import all
+        from configs.lazy import find
+
+        return find(__name__, name)
+
 
 __all__ = ["Policy", "Shaper", "good_shepherd", "make_shaper", "mfos", "register_shaper", "shaper"]
 
@@ -42,3 +52,9 @@ def shaper(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
     Source: Khan et al. (2023), arXiv:2312.12568.
     """
     return _build("shaper", game, seat, settings)
+
+
+def _build(name: str, game: _Game, seat: int, settings: dict[str, _Any]) -> _Any:
+    from marl.shapers.registry import build
+
+    return build(name, game, seat, settings)

@@ -2,96 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-import configs
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, Metrics
 from marl.shapers.exact import Shaper, after_a_random_step
+from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.trial import play
 from meta import Evolved, NonFiniteFitness, scalarize
 from meta.loop import Report, Store, iterate
 
 Parameters = dict[str, dict[str, jax.Array]]
-
-
-OF_KIND: Any = None  # stands for a default that depends on the kind of game
-
-OF_FORMULA = ("hidden_units", "advantages", "evaluation")  # what PPO in sampled games does not read
-OF_SAMPLED = ("minibatches", "gae_lambda", "max_gradient_norm")  # and what PPO over formulas does not
-
-
-@dataclasses.dataclass(frozen=True)
-class MetaPPO:
-    """How a shaper is trained by reinforcement learning.
-
-    The defaults are the settings of Lu et al. (2022): those of its matrix games for games that are formulas, and those
-    of its coin game for sampled ones.
-    """
-
-    iterations: int = 1024
-    """How often to play a batch and learn from it."""
-    batch_size: int = OF_KIND
-    """Trials in a batch, each with opponents of its own: 4096 by default, and 512 in sampled games."""
-    minibatches: int = 1
-    """In sampled games, parts of the batch, of whole trials, for a gradient step each."""
-    hidden_units: int = 256
-    """Of a formula, width of the actor and of the critic."""
-    learning_rate: float = OF_KIND
-    """Step size of Adam: 0.002 by default (0.0002 in the paper's self-play), and 0.0002 in sampled games."""
-    discount: float = OF_KIND
-    """Of rewards: 0.99 by default, from meta-step to meta-step; and 0.995 in sampled games, from step to step and
-    across the ends of episodes."""
-    gae_lambda: float = 0.95
-    """In sampled games, 0 trusts the value, 1 the return."""
-    epochs: int = OF_KIND
-    """Over each batch: 4 by default, and 16 in sampled games."""
-    clip: float = 0.2
-    """How far from 1 a ratio of probabilities counts."""
-    entropy: float = 0.01
-    """Weight of the entropy bonus."""
-    value_coefficient: float = 0.5
-    """Weight of the critic's squared error, in sampled games of half of it."""
-    max_gradient_norm: float = 0.5
-    """In sampled games, longer gradients are cut to it."""
-    advantages: Literal["critic", "coala"] = "critic"
-    """Of a formula: critic, which is normalised discounted returns less the critic's value, as in M-FOS; or coala,
-    which is undiscounted returns, normalised at each meta-step over the batch, as COALA-PG comes out in this game."""
-    evaluation: Literal["sample", "mean"] = "sample"
-    """Of a formula, what plays in the end: samples of the Gaussian, as in all figures of the paper, or its mean."""
-    checkpoint_seconds: float = 15.0
-    """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
-
-    def __post_init__(self) -> None:
-        check = partial(configs.check, self, prefix="meta_ppo.")
-        sizes = "iterations", "minibatches", "hidden_units", "epochs"
-        check("a whole number of at least 1", lambda x: x >= 1, *sizes)
-        check("a whole number of at least 2", lambda x: x >= 2, "batch_size")
-        check("a number above 0", lambda x: 0 < x < math.inf, "learning_rate", "clip", "max_gradient_norm")
-        check("0 or more", lambda x: 0 <= x < math.inf, "entropy", "value_coefficient", "checkpoint_seconds")
-        check("a number from 0 to 1", lambda x: 0 <= x <= 1, "discount", "gae_lambda")
-        if (self.batch_size or 0) % self.minibatches:
-            raise ValueError(
-                f"meta_ppo.minibatches: got {self.minibatches}; a divisor of the {self.batch_size} trials is needed"
-            )
-
-    def of(self, *, sampled: bool) -> MetaPPO:
-        """The same, with the defaults of a kind of game where nothing is set."""
-        defaults = {"batch_size": 4096, "learning_rate": 0.002, "discount": 0.99, "epochs": 4}
-        if sampled:
-            defaults = {"batch_size": 512, "learning_rate": 0.0002, "discount": 0.995, "epochs": 16}
-        unset = {name: value for name, value in defaults.items() if getattr(self, name) is None}
-        return dataclasses.replace(self, **unset)  # type: ignore[arg-type]
 
 
 class Rollout(NamedTuple):
@@ -332,6 +262,7 @@ def _improve(
         log_ratio = _log_prob(rollout.action, mean, variance, 0) - rollout.log_prob
         ratio = jnp.exp(log_ratio)
         value = _network(parameters["critic"], rollout.obs)[0] if with_critic else jnp.zeros_like(target)
+        chex.assert_equal_shape((ratio, target, value))
         advantage = target - jax.lax.stop_gradient(value)
         clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
         policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()

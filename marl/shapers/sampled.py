@@ -7,16 +7,17 @@ whole trial (context), of the episode (history), or none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from games import Game
 from games.core import checks
+from games.core.spaces import Space
 from marl.blocks.distributions import Distribution, distribution
 from marl.blocks.networks import where_done
 from marl.core.learn import Learner, Trajectory
@@ -103,7 +104,7 @@ def shaper(
       hidden_units: size of x and of h.
       memory: trial; or episode, where h is 0 at the beginning of each: the ablation.
       averaging: whether h is averaged over the environments.
-      channels: of a convolution of 3 x 3 over images, before x; 0 for none.
+      channels: of a convolution of 3 x 3 over images, before x; 0 for none. Other observations have none.
 
     Raises:
       ValueError: for units or channels that are no such whole numbers, or a game that has no such observations or
@@ -112,8 +113,8 @@ def shaper(
     Source: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023), arXiv:2312.12568; the weights of the
     average are those of its public code.
     """
-    obs_shape, actions = _spaces(game, seat)
-    see, layers = _encoder("see", obs_shape, hidden_units, channels)
+    seen, actions = _spaces(game, seat)
+    see, layers = _encoder("see", seen, hidden_units, channels)
     layers |= _unit("unit", hidden_units) | _heads(hidden_units, actions)
 
     def begin(num_envs: int) -> Memory:
@@ -177,9 +178,9 @@ def mfos(
     Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, section 4.3 (there c is drawn from a
     distribution, where PPO trains it); evolved, and with averaging, in Khan et al. (2023), arXiv:2312.12568.
     """
-    obs_shape, actions = _spaces(game, seat)
-    see, layers = _encoder("see", obs_shape, hidden_units, channels)
-    survey, more = _encoder("survey", obs_shape, hidden_units, channels)
+    seen, actions = _spaces(game, seat)
+    see, layers = _encoder("see", seen, hidden_units, channels)
+    survey, more = _encoder("survey", seen, hidden_units, channels)
     layers |= more | _unit("unit", hidden_units) | _unit("meta", hidden_units)
     layers |= _heads(hidden_units, actions) | {"condition": (hidden_units, hidden_units)}
 
@@ -211,34 +212,38 @@ OPEN = 2.0  # where a gate begins, before the sigmoid
 _Layers = dict[str, tuple[int, int]]  # inputs and units, by name
 
 
-def _spaces(game: Game, seat: int) -> tuple[tuple[int, ...], Distribution]:
+def _spaces(game: Game, seat: int) -> tuple[Space, Distribution]:
     seen = game.observation_space(game.agents[seat])
     if not hasattr(seen, "shape"):
         raise ValueError(f"observations: got {seen}; an array is needed")
-    return seen.shape, distribution(game.action_space(game.agents[seat]))
+    return seen, distribution(game.action_space(game.agents[seat]))
 
 
 def _encoder(
-    name: str, obs_shape: Sequence[int], units: int, channels: int
+    name: str, seen: Space, units: int, channels: int
 ) -> tuple[Callable[[Parameters, jax.Array], jax.Array], _Layers]:
     """(parameters, obs [N, ...]) -> [N, units]: a layer, of images behind a convolution; and what it needs."""
     checks.size("hidden_units", units, 1)
     checks.size("channels", channels, 0)
-    inputs = math.prod(obs_shape)
-    if not channels or len(obs_shape) != 3:
-        return lambda p, obs: jax.nn.relu(_dense(p, name, obs.reshape(len(obs), inputs))), {name: (inputs, units)}
-    first = obs_shape[1] == obs_shape[2]  # channels come first, as in the coin game
-    height, width, depth = np.roll(obs_shape, -1) if first else obs_shape
+    inputs = math.prod(seen.shape)
+
+    def flat(p: Parameters, obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, (None, *seen.shape))
+        return jax.nn.relu(_dense(p, name, obs.reshape(len(obs), inputs)))
+
+    if not channels or not getattr(seen, "image", False):
+        return flat, {name: (inputs, units)}
+    height, width, depth = seen.shape
 
     def see(p: Parameters, obs: jax.Array) -> jax.Array:
-        image = jnp.moveaxis(obs, 1, -1) if first else obs
-        padded = jnp.pad(image.astype(jnp.float32), ((0, 0), (1, 1), (1, 1), (0, 0)))
+        chex.assert_shape(obs, (None, *seen.shape))
+        padded = jnp.pad(obs.astype(jnp.float32), ((0, 0), (1, 1), (1, 1), (0, 0)))
         # Patches and one product: a convolution with other weights for every member of a population is slow on CPUs.
         patches = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
         x = jax.nn.relu(_dense(p, f"{name}_convolution", jnp.concatenate(patches, -1)))
         return jax.nn.relu(_dense(p, name, x.reshape(len(obs), -1)))
 
-    return see, {f"{name}_convolution": (9 * int(depth), channels), name: (int(height * width) * channels, units)}
+    return see, {f"{name}_convolution": (9 * depth, channels), name: (height * width * channels, units)}
 
 
 def _unit(name: str, units: int) -> _Layers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -12,7 +13,8 @@ import optax
 from marl.blocks.advantages import generalized_advantages
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History, Metrics, Trajectory
-from marl.shapers.ppo import MetaPPO, PPOState, batch_metrics, train
+from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.ppo import PPOState, batch_metrics, train
 from marl.shapers.sampled import Memory, Parameters, Policy
 from meta import Evolved
 from meta.loop import Report, Store
@@ -102,6 +104,7 @@ def sampled_ppo(
         outputs, value = jax.vmap(again, (None, 0))(parameters, trials)
         advantage = (trials.advantage - trials.advantage.mean()) / (trials.advantage.std() + 1e-8)
         log_ratio = policy.actions.log_prob(outputs, trials.action) - trials.log_prob
+        chex.assert_equal_shape((log_ratio, advantage, value, trials.target))
         value_loss = 0.5 * ((value - trials.target) ** 2).mean()
         entropy = policy.actions.entropy(outputs).mean()
         total = settings.value_coefficient * value_loss - settings.entropy * entropy

@@ -12,15 +12,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
-from meta import NonFiniteFitness, RunDirectory
+from configs import flags
+from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
-from meta.interrupt import stop_on_signals
 from meta.runs.machine import versions
 
 NOTHING = "nothing was written"
@@ -130,17 +130,17 @@ class Command(NamedTuple):
         """The config with what the command line says instead, and what it says beside that."""
         bases = (self.output, type(config)) if self.output else (type(config),)
         options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
-        return configs.parse(options(**_fields(config)), arguments, named, description)
+        return flags.parse(options(**_fields(config)), arguments, named, description)
 
+    @streams.forgiving()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
-        stop_on_signals()
         if self.all_cores:
             use_all_cores()
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
-            print(f"{self.program}: {' '.join(message.split())}", file=sys.stderr)
+            print(f"{self.program}: {configs.one_line(message)}", file=sys.stderr)
             return status
 
         if "--version" in arguments:
@@ -155,9 +155,12 @@ class Command(NamedTuple):
             except OSError as error:
                 return say(f"out: cannot be written to: {_plain(error)}", 2)
             kept = task.kept
-            self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
+            interrupt.stop_on_signals()
+            with interrupt.recognised():
+                self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
-            return say(f"stopped; {kept}", 130)
+            interrupt.ignore_signals()  # who is impatient sees no traceback
+            return say(f"stopped; {kept}", interrupt.STOPPED)
         except (NonFiniteFitness, ValueError) as error:
             return say(str(error), 1)
         except JaxRuntimeError as error:  # such as a device whose memory does not suffice
@@ -191,6 +194,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
+    for argument in arguments:
+        if "\0" in argument:  # which no file, no process and no YAML can have
+            name, equals, _ = argument.partition("=")
+            got = configs.shown(argument)
+            raise configs.ConfigError(f"{name if equals else 'argument'}: got {got}; a text without NUL is needed")
     if command.first and rest and not rest[0].startswith("-"):
         first = rest.pop(0)
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
@@ -212,15 +220,17 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
             if one == field or one.startswith(f"{field}."):
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
+    interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
         text = f"# {' '.join(named.split())}\n{configs.to_text(config)}"
-        run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
+        run = _open(command, options.out, _file_name(name), type(config), text, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is ToFile:
         path = Path(options.out or name)
-        if path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)  # raises OSError for a path that there cannot be
             raise configs.ConfigError(f"out: {path} already exists; another name is needed")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")
         return _Task(prepared, path, options.quiet, NOTHING)
     if command.output is Quiet:
@@ -228,12 +238,21 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     return _Task(prepared, None, False, NOTHING)
 
 
+def _file_name(words: str) -> str:
+    """Words and specs in characters that need no quotes: of `naive(learning_rate=0.5) + lola` it is
+    `naive,learning_rate=0.5+lola`."""
+    rules = [(r" *([+,(]) *", r"\1"), (r"['\"[\])]", ""), (r"\(", ","), (r"[^\w.=+,-]+", "-"), (",(?=-|$)", "")]
+    for pattern, by in rules:
+        words = re.sub(pattern, by, words)
+    return words.strip("-")
+
+
 def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     program, named = command.program, f"{command.program} {first}".strip()
-    options = configs.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
+    options = flags.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
     path, got = Path(options.resume), f"--resume: got {options.resume!r}"
-    if not (path / "config.yaml").is_file():
+    if not os.path.isfile(path / "config.yaml"):
         raise configs.ConfigError(f"{got}; the directory of a run (with config.yaml) is needed")
     began = _began(path)
     if began and not f"{began} ".startswith(f"{program} "):
@@ -244,6 +263,7 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
         raise configs.ConfigError(f"{command.first}: got {first!r}; {needed}")
     config: Any = configs.from_file(command.kind(began.removeprefix(program).strip() or first), path / "config.yaml")
     prepared = command.prepare(config)
+    interrupt.delay_signals()
     return _Task(prepared, RunDirectory(path, say), options.quiet, f"go on with {program} --resume {path}")
 
 
@@ -257,7 +277,7 @@ def _began(path: Path) -> str:
 
 def _open(command: Command, out: str, name: str, cls: type, text: str, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
-    if out and command.output is ToTable and (Path(out) / "config.yaml").is_file():
+    if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
         configs.from_file(cls, Path(out) / "config.yaml")  # of another command it would not fit
         run = RunDirectory(Path(out), say)
         run.write("config.yaml", text)
@@ -269,17 +289,3 @@ def _open(command: Command, out: str, name: str, cls: type, text: str, say: Call
         with contextlib.suppress(FileExistsError):
             return RunDirectory.create(path, text, say)
     raise AssertionError("there is always a free name")
-
-
-def leave(status: int) -> NoReturn:
-    """Ends this process with a status.
-
-    An interrupt that passes through the execution of a string, as where a dataclass is made, has Python kill itself by
-    SIGINT in the end, even though it was handled: so a process that was stopped leaves at once.
-    """
-    if status == 130:
-        with contextlib.suppress(OSError):  # a stream that nobody reads any more
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from meta.runs.words import amount
+
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -49,13 +51,17 @@ class Progress:
         )
 
     def __enter__(self) -> Progress:
-        if not self._console.quiet and self._console.is_terminal:
+        self._entered = time.perf_counter()
+        if self._console.is_terminal and not self._console.quiet:
             self._task = self._bar.add_task("", total=self._generations, words="compiling")
             self._bar.start()
+        else:
+            self._say("compiling")
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._bar.stop()
+        if self._console.is_terminal:  # elsewhere it prints an empty line
+            self._bar.stop()
 
     def __call__(self, generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
         """One report of `evolve`: generations so far, their last metrics, seconds of running."""
@@ -63,19 +69,21 @@ class Progress:
             return
         if self._first is None:  # a resumed run begins in the middle: its first call gives no speed
             self._first, self._from = generation, seconds
+            self._say(f"compiling took {time.perf_counter() - self._entered - seconds:.1f} s")
         done, elapsed = generation - self._first, seconds - self._from
         speed = done / elapsed if elapsed else 0.0
         words = self._describe(metrics)
         if speed:
             left = (self._generations - generation) / speed
-            words += f"  {speed * self._steps / 1e6:.2f} M {self._unit}/s  {_clock(left)} left"
+            words += f"  {amount(speed * self._steps)} {self._unit}/s  {_clock(left)} left"
         if self._console.is_terminal:
             self._bar.update(self._task, completed=generation, words=words)
         elif generation == self._generations or time.perf_counter() - self._shown_at > SECONDS_BETWEEN_LINES:
             self._shown_at = time.perf_counter()
-            self._console.print(
-                f"{self._name} {generation}/{self._generations}  {words}", highlight=False, soft_wrap=True
-            )
+            self._say(f"{self._name} {generation}/{self._generations}  {words}")
+
+    def _say(self, words: str) -> None:
+        self._console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:

@@ -13,7 +13,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Writes arrays, and metadata of anything that JSON can hold.
+    """Writes arrays, and metadata of anything that JSON can hold; the same ones give the same bytes.
 
     Raises:
       FileExistsError: if there is a file already.
@@ -21,11 +21,23 @@ def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     from safetensors.numpy import save as to_bytes
 
     contents = to_bytes(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
         {name: json.dumps(value) for name, value in metadata.items()},
     )
     with path.open("xb") as file:
-        file.write(contents)
+        file.write(_in_order(contents))
+
+
+def _in_order(contents: bytes) -> bytes:
+    """A file of safetensors with its header sorted; the library writes metadata in an order of chance.
+
+    The format: 8 bytes, little-endian, with the length of a header in JSON, which spaces fill up to a multiple of 8.
+    Where an array is counts from the end of the header.
+    """
+    end = 8 + int.from_bytes(contents[:8], "little")
+    header = json.dumps(json.loads(contents[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + contents[end:]
 
 
 def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:

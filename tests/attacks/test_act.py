@@ -8,17 +8,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
+import configs
 import games
 from attacks import experiment
 from attacks.config import AttackConfig
 from attacks.experiment import load_adversary
 from games import Game, registry
+from meta.runs import tensors
+from meta.runs.keys import EVALUATION
 
 TINY = (
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "2", "--evaluation-episodes", "2"),
     *("--evaluation-steps", "8", "--num-victims", "2", "--warm-up-updates", "1", "--message", "mlp(hidden=[4])"),
-    *("--warm-up.population-size", "2", "--warm-up.generations", "2", "--evolution.population-size", "2"),
+    *(
+        "--warm-up.population-size",
+        "2",
+        "--warm-up.chunk-size",
+        "0",
+        "--evolution.chunk-size",
+        "0",
+        "--warm-up.generations",
+        "2",
+        "--evolution.population-size",
+        "2",
+    ),
     *("--evolution.generations", "2", "--victim", "ppo(hidden=[4], epochs=1, minibatches=1)"),
     *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # the warm-up's, so that its program serves twice
 )
@@ -73,6 +88,17 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert 100 < picture.n_frames <= 201
+    # Who is played at once, on how many devices, draws nobody else.
+    arrays, metadata = tensors.load(tmp_path / "run/adversary.safetensors")
+    config = configs.build(AttackConfig, metadata["config"], "")
+    monkeypatch.setattr(experiment, "AT_ONCE", 1)
+    like = jax.eval_shape(experiment.make_init(config), jax.random.key(0))
+    words = tensors.as_tree(arrays, like, "")
+    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
+    one_by_one = experiment.fresh_victims(config, key, words, Console(quiet=True)).goal_rewards
+    for name, found in one_by_one.items():
+        assert rewards[name]["mean"] == pytest.approx(found.mean(), rel=1e-4)
+        assert rewards[name]["standard_error"] == pytest.approx(found.std(ddof=1) / 2**0.5, rel=1e-3, abs=1e-6)
 
 
 def test_what_auto_stands_for():

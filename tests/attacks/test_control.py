@@ -185,12 +185,12 @@ def test_the_trial_runs_under_evolution():
 
 def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
     def run(key, parameters):
-        settings = {"num_victims": 4, "batch_size": 2, "num_updates": 1}
-        return compare(key, GAME, SHAPER, CONTROLLER, parameters, make_victim, SCHEDULE, **settings)
+        return compare(key, GAME, SHAPER, CONTROLLER, parameters, make_victim, SCHEDULE, num_updates=1)
 
     # What is called evolved is here what the second victim's random functions are.
     random_key = jax.random.split(jax.random.split(KEY, 4)[1], 4)[0]
-    rewards, returns = jax.jit(run)(KEY, first_parameters(SHAPER, CONTROLLER)(random_key))
+    words = first_parameters(SHAPER, CONTROLLER)(random_key)
+    rewards, returns = jax.jit(jax.vmap(run, (0, None)))(jax.random.split(KEY, 4), words)
     assert (rewards.keys(), returns.keys()) == ({*ROWS}, {*SHAPERS})
     for values in (*rewards.values(), *returns.values()):
         assert values.shape == (4,)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import configs
 import games
 from attacks.config import AttackConfig
-from attacks.defences import DEFENCES, important_inputs, seeing
+from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
 from attacks.evaluation import Lives, compare, make_lives, over_training, silence
 from attacks.examination import other_victims
 from attacks.messages import make_message
@@ -19,11 +19,12 @@ from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
-from marl.core.learn import learn
+from marl.core.learn import Learner, learn
 from marl.learners.registry import SAMPLED, settings
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
+KEY = jax.random.key(0)
 SCHEDULE = Schedule(num_updates=2, steps_per_update=16, num_envs=2, num_episodes=2, num_steps=20)
 VICTIM = "ppo(hidden=[4], epochs=1, minibatches=1, shared=True)"
 
@@ -83,24 +84,97 @@ def test_differences_are_paired(triples):
     np.testing.assert_allclose(over_training(groups["silent"]), returns[0])  # updates without an end do not count
 
 
-@pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
-def test_every_defence_is_a_life_of_its_own(name, words):
+def lived(name, words):
+    """(final return, curve, parameters) of a victim that defends itself."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
 
-    def both(key):
-        defended = DEFENCES[name](key, talk, make_victim, SCHEDULE, 2)
-        return defended.final_return, defended.curve
+    def life(key):
+        found = DEFENCES[name](key, talk, make_victim, SCHEDULE, 2)
+        return found.final_return, found.curve, getattr(found.state, "own", found.state).params
 
-    returned, curve = jax.jit(both)(jax.random.key(0))
-    assert 0 < returned <= 20
-    assert curve.shape == (2,)
+    return jax.jit(life)(KEY)
+
+
+@pytest.fixture(scope="module")
+def undefended(words):
+    return lived("none", words)
+
+
+@pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
+def test_every_defence_is_a_life_of_its_own(name, words, undefended):
+    returned, curve, params = lived(name, words)
+    assert 8 <= returned <= 20  # no pole falls sooner
+    assert not np.allclose(params["Dense_0"]["kernel"], undefended[2]["Dense_0"]["kernel"], atol=1e-6)
+    assert curve.shape == (1 if name == "ensemble of five, a fifth of a life each" else 2,)
     assert np.isfinite(curve).any()
+
+
+def test_an_ensemble_learns_from_as_many_steps_as_one_victim_unless_it_is_said(words):
+    talk, schedule = CheapTalk(GAME, words, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
+    for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
+        defend = ensemble(5, experience)
+        life = jax.eval_shape(lambda key, defend=defend: defend(key, talk, make_victim, schedule, 2), jax.random.key(0))
+        assert life.curve.shape == (updates,)
+        assert {x.shape[0] for x in jax.tree.leaves(life.state)} == {5}
+
+
+def test_an_observation_is_disturbed_once(words):
+    """What came after a step is what the next step sees, also where one update ends and the next begins."""
+    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+
+    def act(key, parameters, memory, obs):
+        return jnp.zeros(len(obs), jnp.int32), memory, obs
+
+    def update(key, state, trajectory):
+        told = {"seen": trajectory.extras, "obs": trajectory.obs, "next": trajectory.next_obs, "done": trajectory.done}
+        return state, told
+
+    plain = Learner(lambda key: (), act, update, exploit=lambda *arguments: act(None, *arguments)[:2])
+    noisy = disturbed(plain, lambda key, obs: obs + jax.random.normal(key, obs.shape))
+
+    @jax.jit
+    def run(key):
+        return [
+            learn(key, talk, [one], num_updates=3, steps_per_update=4, num_envs=2).metrics[0] for one in (noisy, plain)
+        ]
+
+    (found, bare) = ({name: np.asarray(x).reshape(12, 2, -1) for name, x in one.items()} for one in run(KEY))
+    np.testing.assert_array_equal(found["seen"], found["obs"])
+    noise = found["obs"] - bare["obs"]
+    goes_on = ~found["done"][:-1, :, 0].astype(bool)
+    assert 0 < (~goes_on).sum() < 6  # a pole that is pushed to one side falls
+    np.testing.assert_allclose(found["next"][:-1][goes_on], found["obs"][1:][goes_on], atol=1e-5)
+    assert np.unique(noise.round(4)).size > 0.99 * noise.size  # and every other one anew
+    assert abs(noise.mean()) < 5 / noise.size**0.5
+    first = run(jax.random.key(9))[0]["obs"][0, 0] - run(jax.random.key(9))[1]["obs"][0, 0]
+    assert np.abs(first - noise[0]).max() > 0.1  # of another life
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_input_decay_shrinks_what_reads_the_input_and_nothing_else(words, shared):
+    """Of layers as wide as the input is, those kernels alone that read it."""
+    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    spec = f"ppo(hidden=[6, 6], learning_rate=0.0, epochs=1, minibatches=1, shared={shared})"
+
+    @jax.jit
+    def both(key):
+        made = make_learner(spec, talk)
+        life = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
+        return made.init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, life.state.params
+
+    before, after = both(KEY)
+    shrunk = {"Dense_0"} if shared else {"Dense_0", "Dense_2"}
+    assert before["Dense_0"]["kernel"].shape == before["Dense_1"]["kernel"].shape == (6, 6)
+    for name, layer in before.items():
+        factor = 0.9**2 if name in shrunk else 1.0
+        expected = {part: factor * x if part == "kernel" else x for part, x in layer.items()}
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), after[name], expected)
 
 
 def test_a_learner_with_other_eyes_learns_from_what_it_saw(words):
     """What a transform hides, as zeros, the weights that read it never learn from."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    hide = seeing(make_victim(talk), lambda key, obs: obs.at[:, -2:].set(0.0), always=True)
+    hide = seeing(make_victim(talk), lambda obs: obs.at[:, -2:].set(0.0))
     run = jax.jit(lambda key: learn(key, talk, [hide], num_updates=2, steps_per_update=16, num_envs=2).states[0])
     before, after = hide.init(jax.random.key(0)).params, None
     init_key = jax.random.split(jax.random.key(5), 3)[2]  # the one of the only learner

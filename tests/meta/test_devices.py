@@ -31,6 +31,13 @@ use_all_cores()
 import jax
 from marl.experiments.alone import TrainConfig, train
 from meta import RunDirectory
+from meta.fresh import compile_trials, play_trials
+
+def draw(key, scale):
+    return scale * jax.random.uniform(key)
+
+keys, scale = jax.random.split(jax.random.key(3), 7), jax.numpy.float32(2)
+fresh = play_trials(compile_trials(draw, scale, 7, 3), keys, scale, 3).tolist()  # of 12 places
 
 def stop(update, metrics, seconds):
     raise KeyboardInterrupt
@@ -44,6 +51,7 @@ except KeyboardInterrupt:
 resumed, whole = train(config, store=run), train(config)
 print(json.dumps({{
     "devices": len(jax.devices()),
+    "fresh": fresh,
     "used": len(jax.tree.leaves(whole.states)[0].sharding.device_set),
     "done": resumed.loop.first_iteration,
     "params": [x.tolist() for x in jax.tree.leaves(whole.states.params)],
@@ -60,6 +68,9 @@ def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment,
     found = json.loads(result.stdout)
     assert (found["devices"], found["used"]) == (2, 2)
     assert 0 < found["done"] < 8
+    # Fresh trials are as many as there are keys, and each is of its key, whoever is played beside it.
+    alone = [2.0 * float(jax.random.uniform(key)) for key in jax.random.split(jax.random.key(3), 7)]
+    assert found["fresh"] == pytest.approx(alone)
     assert found["resumed"] == found["params"]
     here = train(TrainConfig(**SETTINGS))
     for two, one in zip(found["params"], jax.tree.leaves(here.states.params), strict=True):

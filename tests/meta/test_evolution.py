@@ -88,15 +88,13 @@ STRATEGIES = [
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_of_evosax_improves_or_keeps_its_distance(strategy):
+def test_every_strategy_of_evosax_improves(strategy):
     generations = 25
     evolution = settings(strategy=strategy, generations=generations, learning_rate=0.05)
     found = evolve(trial, init, jax.random.key(1), evolution, num_trials=1)
     assert found.parameters["x"].shape == (3,)
     distance = float(jnp.linalg.norm(found.parameters["x"] - TARGET))
-    assert distance < 2.4, distance  # where it began: 2.29
-    if strategy in ("open_es", "pgpe", "snes", "xnes", "cma_es", "sep_cma_es", "ma_es", "simplees", "cr_fm_nes"):
-        assert distance < 1.9
+    assert distance < 1.9, distance  # where it began: 2.29
 
 
 @pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])
@@ -115,6 +113,24 @@ def test_candidates_without_a_finite_fitness_come_last_and_are_counted():
     assert found.metrics["non_finite"][0] > 8  # half of the first generation
     assert np.isfinite(found.metrics["fitness"]).all()
     np.testing.assert_allclose(found.parameters["x"], TARGET, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fitness", "trial: got the metric 'fitness', and evolve itself reports fitness; another is needed"),
+        ("fitness_best", "trial: got the metric 'fitness_best', and evolve itself reports fitness_best"),
+        ("distance_deviation", "trial: got the metric 'distance_deviation', and evolve itself reports"),
+        ("generation", "metrics: got one named 'generation', which is what an iteration is called"),
+    ],
+)
+def test_a_metric_that_would_be_lost_is_refused(name, message):
+    def named(parameters, key):
+        outcome = trial(parameters, key)
+        return outcome._replace(metrics=outcome.metrics | {name: outcome.fitness})
+
+    with pytest.raises(ValueError, match=message):
+        evolve(named, init, jax.random.key(0), settings(), num_trials=1)
 
 
 def test_a_generation_without_any_finite_fitness_stops_with_its_number():

@@ -18,8 +18,8 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
     Args:
       folder: where to.
       game: a repeated prisoner's dilemma.
-      panels: of each policy `title`, `chi`, `residual` and `played` (payoffs `own` and `other`, the `slope` of the
-        line through (P, P) that fits them).
+      panels: of each policy `title`, `chi` (None where no such strategy is near), `residual` and `played` (payoffs
+        `own` and `other`, the `slope` of the line through (P, P) that fits them).
 
     Returns:
       The file.
@@ -39,14 +39,13 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
         axes.plot(diagonal, diagonal, ":", color=GREY, linewidth=1, zorder=1)
         axes.plot(played.other, played.own, ".", color=SKY, markersize=4, alpha=0.4, markeredgewidth=0, zorder=2)
         for slope, color, style in ((played.slope, OPPONENT, "-"), (panel["chi"], SHAPER, "--")):
-            if np.isfinite(slope):
+            if slope is not None and np.isfinite(slope):
                 ends = floor + np.array([[-1.0], [1.0]]) * np.ptp(corners) * np.array([1.0, slope])
                 (line,) = axes.plot(*ends.T, style, color=color, linewidth=1.2, zorder=3)
                 line.set_clip_path(polygon)
         axes.plot(*floor, "o", color="black", markersize=3.5, zorder=5)
         axes.set_title(
-            f"{panel['title']}\n$\\chi$ = {panel['chi']:.2f}, residual {panel['residual']:.3f}, "
-            f"slope {played.slope:.2f}",
+            f"{panel['title']}\n{_chi(panel['chi'])}, residual {panel['residual']:.3f}, slope {played.slope:.2f}",
             fontsize=8,
         )
         axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
@@ -66,12 +65,16 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
     return save_figure(figure, folder / "scatter.png")
 
 
+def _chi(chi: float | None) -> str:
+    return "no $\\chi$" if chi is None else f"$\\chi$ = {chi:.2f}"
+
+
 def draw_enforced_slopes(folder: Path, steps: list[dict[str, Any]], max_residual: float) -> Path:
     """Draws over the meta-steps what slope a shaper enforces, and how far it is from any zero-determinant strategy.
 
     Args:
       folder: where to.
-      steps: of each meta-step `chi`, `slope`, `distance`, `residual` and `residual_quartiles`.
+      steps: of each meta-step `chi` (None as above), `slope`, `distance`, `residual` and `residual_quartiles`.
       max_residual: up to which a policy is called zero-determinant.
 
     Returns:

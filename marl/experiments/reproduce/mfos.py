@@ -26,7 +26,8 @@ SELF_PLAY = {"self-play": "self_play", "self-play-without-annealing": "self_play
 LONGER, LONGER_SEEDS = 4, 5  # times as many generations, and how many runs
 
 # Row's and column's average payoff per round in the prisoner's dilemma, by the public implementation of the paper
-# over 4096 pairs. Its M-MAML starts from other initialisations than ours.
+# over so many pairs. Its M-MAML starts from other initialisations than ours.
+PUBLIC_PAIRS = 4096
 PUBLIC = {
     ("naive", "naive"): (-1.983, -1.983),
     ("naive", "lola"): (-1.516, -1.299),
@@ -38,7 +39,6 @@ PUBLIC = {
     ("mmaml", "lola"): (-1.152, -1.041),
     ("mmaml", "mmaml"): (-1.175, -1.174),
 }
-PUBLIC_ERROR = 0.005
 PROTOTYPE = {"ipd-naive": -0.40, "ipd-mmaml": -0.41, "ipd-lola": -1.018}  # of the same evolution, one run each
 TARGETS = {"ipd-naive": -0.42, "ipd-mmaml": -0.45, "ipd-lola": -1.02, "imp-naive": 0.75, "chicken-naive": 0.95}
 BELOW_LONGER = 0.03  # how far below the best of the longer runs the default ones may be
@@ -119,7 +119,10 @@ def sections(
 
 
 def head_to_head_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
-    """Both players' payoffs of every pair in the prisoner's dilemma against those of the public implementation."""
+    """Both players' payoffs of every pair in the prisoner's dilemma against those of the public implementation.
+
+    The standard error of a reference is what the deviation between our own pairs gives over as many as it was of.
+    """
     claims = []
     for cell in cells:
         pair = cell["row"], cell["column"]
@@ -127,7 +130,8 @@ def head_to_head_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
             comment = "M-MAML starts from our own initialisations" if "mmaml" in pair else ""
             name = f"{pair[0]} against {pair[1]}, {side}'s payoff"
             ours, error = cell[f"{side}_return"], cell[f"{side}_standard_error"]
-            claims.append(Claim(name, ours, error, reference, PUBLIC_ERROR, comment=comment))
+            reference_error = (error or 0.0) * (cell["num_pairs"] / PUBLIC_PAIRS) ** 0.5
+            claims.append(Claim(name, ours, error, reference, reference_error, comment=comment))
     return claims
 
 
@@ -167,7 +171,9 @@ def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, An
         written.append(table(columns, rows))
     text = (
         f"Average payoff per round over {steps} steps of simultaneous learning, against the public implementation of "
-        "the paper (4,096 pairs each). Initialisations of M-MAML are the outcome of a training: ours were trained by "
+        f"the paper ({PUBLIC_PAIRS:,} pairs each). No errors are published with it: the standard error of a reference "
+        "is what the deviation between our own pairs gives over as many. Initialisations of M-MAML are the outcome of "
+        "a training: ours were trained by "
         "following gradients that are normalised for each opponent, the public ones otherwise, so that pairs with "
         "M-MAML are not expected to agree; they are held to the same test all the same."
     )
@@ -271,7 +277,8 @@ def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
             continue
         for one in results[part]["runs"]:
             zd = one["zd"]
-            cells = [str(zd["meta_step"]), number(zd["chi"], 2), number(zd["phi"]), number(zd["residual"])]
+            cells = [str(zd["meta_step"]), number(zd["chi"], 2), number(zd["least_chi"], 2)]
+            cells += [number(zd["phi"]), number(zd["residual"])]
             name = f"against {config.opponent}, seed {one['seed']}"
             rows.append([name, *cells, "yes" if zd["extortionate"] else "no"])
         pictures += [
@@ -279,9 +286,10 @@ def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
             _picture(run, part, "policy", "the policy over a trial"),
             _picture(run, part, "trial_payoffs", "payoffs over a trial"),
         ]
-    columns = ["", "meta-step", "chi", "phi", "residual", "extortionate"]
+    columns = ["", "meta-step", "chi", "least feasible", "phi", "residual", "extortionate"]
     text = (
         "The policy over the trial that comes nearest to a zero-determinant strategy through (P, P), for each seed. "
+        "It is extortion if its chi is at least the least feasible one, below which no strategy enforces anything. "
         "`python -m marl.reproduce zd` goes through every meta-step."
     )
     return Section("Zero-determinant extortion", text, (), [table(columns, rows)], pictures)

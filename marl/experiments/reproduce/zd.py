@@ -87,7 +87,7 @@ def analyse(agent: Agent, *, seed: int, num_trials: int) -> dict[str, Any]:
         found = enforced(game.payoffs, policy, co_players, discount=game.discount)
         residuals = [fit(game.payoffs, one[i], discount=game.discount).residual for one in every[:256]]
         steps.append(
-            {"meta_step": i + 1, "policy": policy.tolist(), **fits[i]._asdict(), "extortionate": fits[i].extortionate}
+            {"meta_step": i + 1, "policy": policy.tolist(), **fits[i].verdict}
             | {name: getattr(found, name) for name in ("slope", "distance", "below", "above")}
             | {"residual_quartiles": np.quantile(residuals, [0.25, 0.75]).tolist()}
         )
@@ -137,7 +137,9 @@ def sections(found: dict[str, Any], config: ShapingConfig, folder: RunDirectory,
         Claim(f"residual of the nearest policy, meta-step {nearest['meta_step']}", nearest["residual"], None)._replace(
             most=MAX_RESIDUAL, comment="root mean square over CC, CD, DC, DD, in probability"
         ),
-        Claim("its extortion factor chi", nearest["chi"], None, least=1.0, comment="1 takes no more than its share"),
+        Claim("its extortion factor chi", nearest["chi"], None)._replace(
+            least=nearest["least_chi"] or np.inf, comment="the least that any strategy enforces at this discount"
+        ),
         Claim("its scale phi", nearest["phi"], None, least=0.0),
         Claim(
             f"share of {CO_PLAYERS:,} random co-players above the diagonal",
@@ -155,8 +157,10 @@ def sections(found: dict[str, Any], config: ShapingConfig, folder: RunDirectory,
         f"{found['shaper_return']:.3f} a round in {found['num_trials']:,} fresh trials, its opponent "
         f"{found['opponent_return']:.3f}. Its policy at each meta-step is the mean over the trials. The "
         "zero-determinant strategy through (P, P) that is nearest to it, by least squares, has the extortion factor "
-        "chi and the scale phi; what is left over is the residual. Below the diagonal are co-players who get more "
-        "than the policy, above it those who get less."
+        "chi and the scale phi; what is left over is the residual. A chi is given where the residual is at most "
+        f"{MAX_RESIDUAL:g}, and it is extortion where chi is at least {steps[0]['least_chi'] or np.inf:.3f}, the least "
+        "that any strategy enforces in this game. Below the diagonal are co-players who get more than the policy, "
+        "above it those who get less."
     )
     return [
         Section(

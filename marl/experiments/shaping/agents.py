@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 import configs
+from configs import shown
 from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learn import Learner
 from marl.experiments.shaping.config import ShapingConfig
@@ -86,7 +87,7 @@ def is_path(spec: str) -> bool:
     """Whether a spec means a file or a directory, and no name: a directory of an agent's name has to be `./name`."""
     if spec in FORMULA or spec in SAMPLED:
         return False
-    return os.sep in spec or spec.endswith(".safetensors") or Path(spec).exists()
+    return os.sep in spec or spec.endswith(".safetensors") or os.path.exists(spec)
 
 
 def as_row(game: InfinitelyRepeated, player: int) -> InfinitelyRepeated:
@@ -123,9 +124,11 @@ def load_agent(path: Path | str) -> Agent:
     Raises:
       ValueError: if the file is missing, damaged or none of an agent; one line that names it.
     """
-    file = Path(path) / AGENT_FILE if Path(path).is_dir() else Path(path)
-    if not file.is_file():
-        raise ValueError(f"agent: got {str(path)!r}; a name, an agent's file or the directory of its run is needed")
+    file = Path(path) / AGENT_FILE if os.path.isdir(path) else Path(path)
+    if not os.path.isfile(file):
+        raise ValueError(
+            f"agent: got {shown(str(path))}; a name, an agent's file or the directory of its run is needed"
+        )
     arrays, metadata = tensors.load(file)
     if metadata.get("method") != "agent":
         raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")

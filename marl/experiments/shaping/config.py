@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import configs
-from marl.core.learn import Learner
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
-from marl.learners.registry import make_learner
-from marl.shapers import ppo
-from marl.shapers.registry import make_shaper
-from marl.shapers.self_play import annealing
+from marl.shapers import meta_ppo as of_ppo
 from meta import Evolution
+
+if TYPE_CHECKING:
+    from marl.core.learn import Learner
 
 OF_KIND: Any = None  # stands for a default that depends on the kind of game, until the config is made
 
@@ -72,7 +71,7 @@ class ShapingConfig(AnyGameConfig):
     meta_learner: Literal["evolution", "ppo"] = "evolution"
     """How the shaper is trained: evolution, with the settings under evolution, or ppo, with those under meta_ppo."""
     evolution: Evolution = field(default_factory=Evolution)
-    meta_ppo: ppo.MetaPPO = field(default_factory=ppo.MetaPPO)
+    meta_ppo: of_ppo.MetaPPO = field(default_factory=of_ppo.MetaPPO)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,6 +86,7 @@ class ShapingConfig(AnyGameConfig):
         of_trials = ("meta_steps", "episodes", "episode_length", "num_envs", "trials")
         counts = dict.fromkeys(("num_shapers", *of_trials, "hidden_units", "seeds"), 1)
         configs.check_least(self, **counts, evaluation_trials=2)
+        configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed, seeds=self.seeds)
 
     @property
@@ -97,7 +97,11 @@ class ShapingConfig(AnyGameConfig):
     @property
     def annealing(self) -> float | None:
         """Of self-play; None where the opponent is a learner."""
-        return None if self.environment else annealing(self.opponent)
+        if self.environment or "self_play" not in self.opponent:
+            return None
+        from marl.shapers.self_play import annealing
+
+        return annealing(self.opponent)
 
     @property
     def generations(self) -> int:
@@ -111,6 +115,9 @@ class ShapingConfig(AnyGameConfig):
 
     def make_shaper(self) -> Any:
         """What is trained: a `Shaper`, or the `Policy` of one in a sampled game."""
+        from marl.shapers.ppo import gaussian_mfos
+        from marl.shapers.registry import make_shaper
+
         game = self.make_game()
         if self.environment:
             return make_shaper(self.shaper, game)
@@ -118,11 +125,13 @@ class ShapingConfig(AnyGameConfig):
             if self.shaper != "mfos":
                 raise ValueError(f"shaper: got {self.shaper!r}; meta_learner ppo trains mfos")
             sample, units = self.meta_ppo.evaluation == "sample", self.meta_ppo.hidden_units
-            return ppo.gaussian_mfos(game.num_logits, hidden_units=units, sample=sample)
+            return gaussian_mfos(game.num_logits, hidden_units=units, sample=sample)
         return make_shaper(self.shaper, game, hidden_units=self.hidden_units)
 
     def make_opponent(self, spec: str | None = None, seat: int = 1) -> Learner:
         """A learner from its spec, that of `opponent` if none is given, for any seat."""
+        from marl.learners.registry import make_learner
+
         updates = self.episodes if self.environment else None
         spec = self.opponent if spec is None else spec
         return make_learner(spec, self.make_game(), seat, num_updates=updates, field="opponent")
@@ -138,9 +147,9 @@ class ShapingConfig(AnyGameConfig):
 
     def of_other_kind(self) -> tuple[str, ...]:
         if self.environment:
-            return (*OF_FORMULA, "meta_steps", "hidden_units", *(f"meta_ppo.{name}" for name in ppo.OF_FORMULA))
+            return (*OF_FORMULA, "meta_steps", "hidden_units", *(f"meta_ppo.{name}" for name in of_ppo.OF_FORMULA))
         of_sampled = ("num_shapers", "episodes", "episode_length", "num_envs")
-        return (*of_sampled, *(f"meta_ppo.{name}" for name in ppo.OF_SAMPLED))
+        return (*of_sampled, *(f"meta_ppo.{name}" for name in of_ppo.OF_SAMPLED))
 
 
 def small(config: ShapingConfig) -> ShapingConfig:
@@ -151,10 +160,10 @@ def small(config: ShapingConfig) -> ShapingConfig:
     )
     meta_ppo = dataclasses.replace(config.meta_ppo, **(settings if by_ppo else {}))
     if config.environment:
-        evolution = dataclasses.replace(config.evolution, population_size=4, generations=1)
+        evolution = dataclasses.replace(config.evolution, population_size=4, generations=1, chunk_size=0)
         sizes: dict[str, Any] = {"unseen": (), "episodes": 2, "episode_length": 4, "num_envs": 2}
         sizes |= {"trials": 1, "evaluation_trials": 2}
     else:
-        evolution = dataclasses.replace(config.evolution, population_size=8, generations=4)
+        evolution = dataclasses.replace(config.evolution, population_size=8, generations=4, chunk_size=0)
         sizes = {"meta_steps": 5, "hidden_units": 4, "trials": 2, "evaluation_trials": 16}
     return dataclasses.replace(config, **sizes, evolution=evolution, meta_ppo=meta_ppo)

@@ -14,11 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from games import InfinitelyRepeated
-from games.exact.zd import fit, is_dilemma, payoffs_against_random
+from games.exact.zd import Fit, fit, is_dilemma, payoffs_against_random
 from marl.core.learn import Learner
 from marl.experiments.bound import known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.memory import check_results, check_training
 from marl.experiments.shaping.played import Played
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers import self_play
@@ -26,11 +27,13 @@ from marl.shapers.ppo import meta_ppo
 from marl.shapers.trial import play_trial, shaping_trial
 from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store
+from meta.runs.words import many
 
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.
 COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3))
 PLAYED_ONCE = 0.25
+AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0
 
 # The settings of Lu et al. (2022).
@@ -52,7 +55,7 @@ class ExactLens:
     def __init__(self, config: ShapingConfig):
         self.config, self.pairs = config, config.is_self_play
         self.steps = config.meta_steps * (2 if self.pairs else 1)
-        self.at_once = config.evaluation_trials
+        self.at_once = min(config.evaluation_trials, AT_ONCE)
         cost, compiling = next((costs for name, *costs in COSTS if name in config.opponent), (1.0, 1.0))
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
@@ -71,6 +74,9 @@ class ExactLens:
         assert self.shaper
         for spec in (*([] if self.pairs else [self.config.opponent]), *self.config.unseen):
             self.config.make_opponent(spec)
+        config, steps = self.config, self.config.meta_steps
+        check_training(config, self.shaper.init, 4 * steps)
+        check_results(config, 1 + len(config.unseen), 4 * steps * (2 + self.game.num_logits))
 
     def train(self, keys: jax.Array, *, store: Store | None = None, report: Report | None = None) -> Evolved:
         config, game, shaper, num_runs = self.config, self.game, self.shaper, len(keys)
@@ -176,7 +182,10 @@ class ExactLens:
     def header(self) -> dict[str, str]:
         config = self.config
         rounds = f"repeated with discount {config.discount}" if config.discount else "played once"
-        return {"game": f"{config.game}, {rounds}", "trial": f"{config.meta_steps} learning steps of the opponent"}
+        return {
+            "game": f"{config.game}, {rounds}",
+            "trial": f"{many(config.meta_steps, 'learning step')} of the opponent",
+        }
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         config = self.config
@@ -198,7 +207,8 @@ class ExactLens:
         table = Table("", "start", "CC", "CD", "DC", "DD", "zero-determinant fit", title=title, title_justify="left")
         for moment, policy in summary["policy"].items():
             found = summary["zd"]["moments"].get(moment)
-            words = f"chi {_number(found['chi'])}, residual {found['residual']:.3f}" if found else ""
+            words = f"residual {found['residual']:.3f}" if found else ""
+            words = f"chi {found['chi']:.2f}, {words}" if found and found["chi"] is not None else words
             table.add_row(moment, *(f"{p:.3f}" for p in policy), words)
         console.print(table)
         console.print(_verdict(summary["zd"]), highlight=False)
@@ -222,13 +232,13 @@ def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, moments: di
     None everywhere but in a repeated prisoner's dilemma, where alone extortion is defined.
     """
     if not (game.discount and is_dilemma(game.payoffs)):
-        return {"chi": None, "phi": None, "residual": None, "extortionate": False, "meta_step": None, "moments": {}}
+        none = dict.fromkeys((*Fit._fields, "meta_step"))
+        return none | {"extortionate": False, "moments": {}}
     fits = [fit(game.payoffs, policy, discount=game.discount) for policy in policies]
     step = min(range(len(fits)), key=lambda i: (fits[i].phi <= 0, fits[i].residual))
 
     def verdict(i: int) -> dict[str, Any]:
-        found = {name: value if np.isfinite(value) else None for name, value in fits[i]._asdict().items()}
-        return found | {"extortionate": fits[i].extortionate, "meta_step": i + 1}
+        return fits[i].verdict | {"meta_step": i + 1}
 
     return verdict(step) | {"moments": {name: verdict(i) for name, i in moments.items()}}
 
@@ -264,16 +274,16 @@ def scatter(game: InfinitelyRepeated, policies: np.ndarray, zd: dict[str, Any]) 
 def _print_settings(console: Console, config: ShapingConfig) -> None:
     with_ppo, trials = config.meta_learner == "ppo", config.trials_per_generation
     ways = (
-        f"PPO, {config.generations} iterations"
+        f"PPO, {many(config.generations, 'iteration')}"
         if with_ppo
-        else f"{config.evolution.strategy}, {config.generations} generations"
+        else f"{config.evolution.strategy}, {many(config.generations, 'generation')}"
     )
     here = {
         "meta-steps": f"{config.meta_steps}",
         "discount": f"{config.discount}",
         "opponent": "gradient ascent, step size 1",
-        "policy": f"{config.meta_ppo.hidden_units if with_ppo else config.hidden_units} tanh units",
-        "meta-learner": f"{ways} of {trials} trials",
+        "policy": many(config.meta_ppo.hidden_units if with_ppo else config.hidden_units, "tanh unit"),
+        "meta-learner": f"{ways} of {many(trials, 'trial')}",
     }
     table = Table("setting", "here", "paper (Lu et al., 2022)")
     for name, text in PAPER.items():
@@ -284,11 +294,10 @@ def _print_settings(console: Console, config: ShapingConfig) -> None:
 def _verdict(zd: dict[str, Any]) -> str:
     if zd["residual"] is None:
         return "zero-determinant extortion is defined for prisoner's dilemmas only"
-    words = f"meta-step {zd['meta_step']} is nearest: chi = {_number(zd['chi'])}, residual {zd['residual']:.3f}"
+    words = f"meta-step {zd['meta_step']} is nearest, residual {zd['residual']:.3f}"
+    if zd["chi"] is not None:
+        least = "no chi is feasible" if zd["least_chi"] is None else f"{zd['least_chi']:.2f} is the least feasible"
+        words += f", chi = {zd['chi']:.2f} ({least})"
     if zd["extortionate"]:
         return f"[bold]zero-determinant extortion[/bold]: {words}"
     return f"no zero-determinant extortion: {words}"
-
-
-def _number(x: float | None) -> str:
-    return "undefined" if x is None else f"{x:.2f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,17 @@ from rich.console import Console
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import AGENT_FILE, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.fresh import compile_trials, play_trials
+from marl.experiments.shaping.kept import Kept
 from marl.experiments.shaping.lens import Lens
 from marl.experiments.shaping.played import ALONE, Played, analyse, pool
 from meta import RunDirectory
+from meta.fresh import compile_trials, play_trials
+from meta.interrupt import check_stop
 from meta.runs import machine
 from meta.runs.jobs import say
 from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
+from meta.runs.words import many
 
 
 def train_and_evaluate(
@@ -46,15 +49,15 @@ def train_and_evaluate(
     started = time.perf_counter() if started is None else started
     config = lens.config
     keys, sides = of_seeds(config.seed, config.seeds), side_names(config)
-    progress, programs = make_progress(lens, console), dict[str, Future[Any]]()
+    progress, trials, programs = make_progress(lens, console), lens.groups(), dict[str, Future[Any]]()
     pool_of_one = ThreadPoolExecutor(1)
 
-    def compile_all() -> None:
-        if not programs:
-            programs.update({name: pool_of_one.submit(_compile, lens, trial) for name, trial in lens.groups().items()})
+    def compile_for(names: Iterable[str]) -> None:
+        for name in names:
+            programs[name] = programs.get(name) or pool_of_one.submit(_compile, lens, trials[name])
 
     def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
-        compile_all()
+        compile_for(trials)
         progress(generation, metrics, seconds)
 
     # What plays the fresh trials is compiled while the training runs, so that nobody waits for it.
@@ -66,11 +69,12 @@ def train_and_evaluate(
         for name, (how, theirs) in lens.agents(parameters).items():
             kept = theirs if config.seeds > 1 else jax.tree.map(lambda x: x[0], theirs)
             save_agent(run.path / f"{name}{AGENT_FILE}", how, kept)
-        compile_all()
-        groups = {}
-        for name, program in programs.items():
-            say(console, f"{config.evaluation_trials} fresh trials: {name}")
-            groups[name] = _play(lens, program.result(), keys, parameters)
+        each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in range(config.seeds)]
+        before, groups = Kept(run.path, lens, each), {}
+        compile_for(name for name in trials if not before.has(name))
+        for name in trials:
+            say(console, f"{many(config.evaluation_trials, 'fresh trial')}: {name}")
+            groups[name] = _play(lens, programs.get(name), name, keys, each, before)
     finally:
         pool_of_one.shutdown(cancel_futures=True)
     runs = [_summarize(lens, {name: found[i] for name, found in groups.items()}, i) for i in range(config.seeds)]
@@ -104,6 +108,7 @@ def train_and_evaluate(
         "runs": runs,
     }
     run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    before.clear()
     return summary, files
 
 
@@ -145,11 +150,17 @@ def _compile(lens: Lens, trial: Callable[[jax.Array, Any], Played]) -> Any:
     return compile_trials(trial, shapes, lens.config.evaluation_trials, lens.at_once)
 
 
-def _play(lens: Lens, program: Any, keys: jax.Array, parameters: Any) -> list[Played]:
-    """Fresh trials of each training `[K]`."""
+def _play(
+    lens: Lens, program: Future[Any] | None, name: str, keys: jax.Array, parameters: list[Any], before: Kept
+) -> list[Played]:
+    """Fresh trials of each training `[K]` against an opponent; what has been played before is not played again."""
     found = []
     for i, key in enumerate(keys):
-        # A key that no generation drew from: `evolve` splits its own.
-        fresh = jax.random.split(jax.random.fold_in(key, EVALUATION), lens.config.evaluation_trials)
-        found.append(play_trials(program, fresh, jax.tree.map(lambda x, i=i: x[i], parameters), lens.at_once))
+        check_stop()
+        if (played := before.get(name, i)) is None:
+            assert program
+            # A key that no generation drew from: `evolve` splits its own.
+            fresh = jax.random.split(jax.random.fold_in(key, EVALUATION), lens.config.evaluation_trials)
+            played = before.keep(name, i, play_trials(program.result(), fresh, parameters[i], lens.at_once))
+        found.append(played)
     return found

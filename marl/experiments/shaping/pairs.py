@@ -11,8 +11,8 @@ from games import Game
 from marl.core.learn import learn
 from marl.experiments.shaping.agents import Agent, is_path
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.fresh import compile_trials, play_trials
 from marl.shapers.registry import SAMPLED
+from meta.fresh import compile_trials, play_trials
 
 AT_ONCE = 32  # trials that are played together on a device
 

@@ -18,6 +18,7 @@ from marl.experiments.shaping.speed import measure
 from meta.runs.jobs import duration, say
 from meta.runs.machine import devices
 from meta.runs.statistics import with_error
+from meta.runs.words import amount, many
 
 LONG = 2e9  # environment steps of a run that is measured beforehand, for its first generation may take an hour
 
@@ -30,24 +31,25 @@ def print_header(console: Console, lens: Lens) -> None:
     seeds = "" if config.seeds == 1 else f" x {config.seeds} seeds"
     pairs = " x 2 seats" if config.is_self_play else ""
     if config.meta_learner == "ppo":
-        trained = f"ppo, {config.generations} iterations of {config.trials_per_generation} trials{seeds}{pairs}"
+        trained = f"ppo, {many(config.generations, 'iteration')} of "
+        trained += f"{many(config.trials_per_generation, 'trial')}{seeds}{pairs}"
     else:
         evolution = config.evolution
-        trained = f"{evolution.strategy}, {evolution.generations} generations of {evolution.population_size} candidates"
-        trained += f" x {config.trials} trials{seeds}{pairs}"
+        trained = f"{evolution.strategy}, {many(evolution.generations, 'generation')} of "
+        trained += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{seeds}{pairs}"
     fresh = config.evaluation_trials * (1 + len(config.unseen) + bool(config.environment))
     counts = [
         trials * lens.steps * config.seeds for trials in (config.generations * config.trials_per_generation, fresh)
     ]
-    amount, evaluation = (f"{count / 1e6:,.1f} M" for count in counts)
+    training, evaluation = map(amount, counts)
     several = f", {config.num_shapers} of them" if config.num_shapers > 1 else ""
     table = Table.grid(padding=(0, 2))
     for name, text in {
         **lens.header(),
-        "shaper": f"{config.shaper}, {num_parameters} parameters{several}",
+        "shaper": f"{config.shaper}, {many(num_parameters, 'parameter')}{several}",
         "opponent": config.opponent,
         "training": trained,
-        "in all": f"{amount} {lens.unit}, then {evaluation} in fresh trials",
+        "in all": f"{training} {lens.unit}, then {evaluation} in fresh trials",
         "devices": ", ".join(devices()),
     }.items():
         table.add_row(f"[bold]{name}", text)
@@ -61,7 +63,7 @@ def say_how_long(console: Console, lens: Lens) -> None:
     if config.environment and steps > LONG and not console.quiet:
         say(console, "measuring the speed of this machine")
         speed = measure(config)
-        pace = f"{speed.steps_per_second / 1e6:.2f} M steps/s"
+        pace = f"{amount(speed.steps_per_second)} steps/s"
         say(console, f"{pace}: the whole run takes about {duration(speed.seconds(config))} on this machine")
 
 
@@ -90,7 +92,7 @@ def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Pa
     lens.print_result(console, summary)
     unit = "meta_steps" if lens.unit == "meta-steps" else "environment_steps"
     speed = summary[f"{unit}_per_second"]
-    pace = f"{speed / 1e6:.2f} M {lens.unit}/s; " if speed else ""
+    pace = f"{amount(speed)} {lens.unit}/s; " if speed else ""
     pace += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
     say(console, pace)
     say(console, f"written to {path}: summary.json, {AGENT_FILE}, metrics.jsonl, config.yaml, checkpoints")

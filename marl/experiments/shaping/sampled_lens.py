@@ -19,17 +19,20 @@ from rich.table import Table
 from configs.specs import first_line
 from games import Game
 from games.toolbox.drawing import save_gif
-from marl.core.learn import History, Learner, learning
+from marl.core.learn import History, Learner, check_update
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.memory import check_results, check_training
 from marl.experiments.shaping.played import ALONE, Played
 from marl.shapers.sampled import Policy
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolved, evolve
 from meta.loop import Report, Store
+from meta.memory import bytes_of, check_bytes
 from meta.runs.keys import FILM
 from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import many
 
 MEASURED_STEPS = 2.5e6  # of a generation, or a little more
 MOMENTS = ("early", "middle", "late")  # episodes in the film
@@ -87,13 +90,16 @@ class SampledLens:
     def _check_opponent(self, spec: str) -> None:
         """Raises ValueError for one that cannot learn from so many steps, such as one with minibatches."""
         random = [self.config.make_opponent("random", seat) for seat in range(self.config.num_shapers)]
-        steps, envs = self.config.episode_length, self.config.num_envs
-        players = [*random, *self.learners(spec)]
-        begin, update = learning(self.game, players, steps_per_update=steps, num_envs=envs)
+        config, players = self.config, [*random, *self.learners(spec)]
         try:
-            jax.eval_shape(update, *jax.eval_shape(begin, jax.random.key(0)))
+            carry = check_update(self.game, players, steps_per_update=config.episode_length, num_envs=config.num_envs)
         except ValueError as error:
             raise ValueError(f"opponent: {spec}: {first_line(error)}") from None
+        check_bytes("opponent", spec, bytes_of(carry.states))
+        check_bytes("num_envs", config.num_envs, bytes_of(carry))
+        check_training(config, self.policy.init, bytes_of(carry))
+        counted = self.game.num_agents * config.episodes  # what is kept of a trial, in numbers: rewards, and counts
+        check_results(config, 2 + len(config.unseen), 4 * counted)
 
     def train(self, keys: jax.Array, *, store: Store | None = None, report: Report | None = None) -> Evolved:
         config, policy, opponents = self.config, self.policy, self.learners()
@@ -194,8 +200,9 @@ class SampledLens:
 
     def header(self) -> dict[str, str]:
         config = self.config
-        trial = f"{config.episodes} episodes of {config.episode_length} steps in {config.num_envs} environments"
-        return {"game": config.environment, "trial": f"{trial}: {self.steps:,} steps"}
+        trial = f"{many(config.episodes, 'episode')} of {many(config.episode_length, 'step')} in "
+        trial += f"{many(config.num_envs, 'environment')}: {many(self.steps, 'step')}"
+        return {"game": config.environment, "trial": trial}
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         gain = summary["gain_over_naive"]

@@ -14,6 +14,7 @@ from marl.experiments.shaping.experiment import steps_per_generation, train_and_
 from marl.experiments.shaping.lens import make_lens
 from meta.runs.jobs import Job, duration, open_run, say
 from meta.runs.keys import of_seeds
+from meta.runs.words import amount
 
 MEASURED_GENERATIONS = {"meta-steps": 12, "steps": 3}
 
@@ -60,7 +61,7 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
         if configs[path].environment not in speeds:
             say(console, f"measuring the speed of this machine in {configs[path].environment or configs[path].game}")
             speeds[configs[path].environment] = speed = measure(configs[path])
-            rate, compiling = f"{speed.steps_per_second / 1e6:.2g} M steps/s", f"{speed.seconds_to_compile:.0f} s"
+            rate, compiling = f"{amount(speed.steps_per_second)} steps/s", f"{speed.seconds_to_compile:.0f} s"
             say(console, f"{rate}, {compiling} to compile")
 
     def job(path: Path, config: ShapingConfig) -> Job:

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from games import InfinitelyRepeated, MatrixGame
+from games.core import checks
 from games.exact.matrix import discounted_payoffs
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, naive, one_policy
@@ -180,6 +181,7 @@ def mmaml(
     Raises:
       ValueError: if there is no file for this game, or if it is damaged or belongs to another.
     """
+    checks.number("learning_rate", learning_rate, 0)
     arrays, _ = load_trained("mmaml", game, file)
     shape = (2, num_seats(game), *arrays.get("learning_rate", np.zeros(1)).shape[-1:])
     same_shapes(arrays, {"logits": (*shape, game.num_logits), "learning_rate": shape}, file)

@@ -28,6 +28,8 @@ from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.learners.exact.naive import PolicyState, normal_logits, one_policy
 
+MOST_EPISODES = 1_000_000  # and most rounds of one
+
 
 def reinforce(
     game: InfinitelyRepeated,
@@ -55,12 +57,13 @@ def reinforce(
       init_scale: standard deviation of the normal initial logits.
 
     Raises:
-      ValueError: for `episodes` or `rounds` that are no such whole numbers.
+      ValueError: for a learning rate below 0, or `episodes` or `rounds` that are no such whole numbers.
 
     Source: Williams, Simple Statistical Gradient-Following Algorithms (1992); the baseline: Kool, van Hoof and Welling,
     Buy 4 REINFORCE Samples, Get a Baseline for Free! (2019).
     """
-    checks.size("episodes", episodes, 2)
+    checks.number("learning_rate", learning_rate, 0)
+    checks.size("episodes", episodes, 2, MOST_EPISODES)
     sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds))
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
@@ -102,14 +105,15 @@ def tabular_ppo(
       init_scale: standard deviation of the normal initial logits.
 
     Raises:
-      ValueError: for `clip` outside (0, 1), or whole numbers that are too small or none.
+      ValueError: for `clip` outside (0, 1), a learning rate below 0, or whole numbers that are too small or none.
 
     Source: Schulman et al., Proximal Policy Optimization Algorithms (2017), arXiv:1707.06347, equation 7. There the
     steps are Adam's, and a learned value takes the place of the other episodes' mean.
     """
     checks.number("clip", clip, 0, 1, brackets="()")
     checks.size("epochs", epochs, 1)
-    checks.size("episodes", episodes, 2)
+    checks.number("learning_rate", learning_rate, 0)
+    checks.size("episodes", episodes, 2, MOST_EPISODES)
     sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds))
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
@@ -162,23 +166,27 @@ def q_learning(
     Args:
       game: what is played.
       player: 0 row, 1 column.
-      learning_rate: alpha.
+      learning_rate: alpha, from 0 to 1.
       temperature: of the Boltzmann policy, in payoffs of one round.
       episodes: played side by side.
       rounds: in an episode.
       init_scale: standard deviation of the normal initial logits.
 
     Raises:
-      ValueError: for a temperature that is not above 0, or `episodes` or `rounds` that are no whole numbers above 0.
+      ValueError: for a learning rate outside [0, 1], a temperature that is not above 0, or `episodes` or `rounds` that
+        are no whole numbers above 0.
 
     Source: Watkins and Dayan, Q-learning (1992).
     """
+    checks.number("learning_rate", learning_rate, 0, 1)
     checks.number("temperature", temperature, 0, brackets="()")
-    checks.size("episodes", episodes, 1)
+    checks.size("episodes", episodes, 1, MOST_EPISODES)
     sample = partial(_episodes, game, player, episodes=episodes, rounds=_rounds(game, rounds))
 
+    draw = normal_logits(init_scale, game.num_logits)
+
     def init(key: jax.Array) -> QState:
-        logits = normal_logits(init_scale, game.num_logits)(key)
+        logits = draw(key)
         level = sum(game.payoffs.seen_by(player)[0]) / 4 / (1 - game.discount)
         half = temperature * logits / 2
         return QState(logits, jnp.stack([level + half, level - half], 1))
@@ -337,5 +345,5 @@ def _policy(game: InfinitelyRepeated, init_scale: Scalar) -> Callable[[jax.Array
 
 
 def _rounds(game: InfinitelyRepeated, rounds: int) -> int:
-    checks.size("rounds", rounds, 1)
+    checks.size("rounds", rounds, 1, MOST_EPISODES)
     return rounds if game.discount else 1

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from games.core import checks
 from marl.core.learn import Learner, Metrics, Trajectory
 
 
@@ -54,7 +55,11 @@ def follow(
       direction: `(own, other) -> [logits]`; averaged over environments where the co-player plays several policies.
       init: `(key) -> logits`.
       learning_rate: step size.
+
+    Raises:
+      ValueError: for a learning rate below 0.
     """
+    checks.number("learning_rate", learning_rate, 0)
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
         del key
@@ -67,7 +72,8 @@ def follow(
 
 
 def normal_logits(scale: float, num_logits: int) -> Callable[[jax.Array], jax.Array]:
-    """Initial logits from N(0, scale^2), as a function of a key."""
+    """Initial logits from N(0, scale^2), as a function of a key; raises ValueError for a scale below 0."""
+    checks.number("init_scale", scale, 0)
     return partial(_normal, scale=scale, num_logits=num_logits)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple
     """
     path = Path(file) if file else SHIPPED / f"{method}-{game.payoffs.name}.safetensors"
     train_one = f"python -m marl.{method} trains one, to be named by file='...'"
-    if not file and not path.is_file():
+    if not file and not os.path.isfile(path):
         raise ValueError(f"file: none comes with the library for {game.payoffs.name}; {train_one}")
     arrays, metadata = load(path)
     if metadata.get("method") != method:

@@ -21,6 +21,7 @@ from marl.learners.exact.naive import follow, normal_logits
 
 Payoffs = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 Direction = Callable[[jax.Array, jax.Array], jax.Array]
+HIGHEST_ORDER = 3  # of HOLA: programs grow by a factor with each, and this one takes minutes to compile
 
 
 def lookahead(
@@ -38,7 +39,7 @@ def lookahead(
     Source: Zhang and Lesser, Multi-Agent Learning with Policy Prediction (2010).
     """
     mine, theirs = _mine(payoffs), _theirs(payoffs)
-    eta = learning_rate if lookahead_rate is None else lookahead_rate
+    eta = _lookahead_rate(learning_rate, lookahead_rate)
 
     def direction(own: jax.Array, other: jax.Array) -> jax.Array:
         return jax.grad(mine)(own, other + eta * jax.grad(theirs, 1)(own, other))
@@ -64,7 +65,7 @@ def lola(
     LOLA of Lu et al. (2022), arXiv:2205.01447, with step sizes of 1.
     """
     mine, theirs = _mine(payoffs), _theirs(payoffs)
-    eta = learning_rate if lookahead_rate is None else lookahead_rate
+    eta = _lookahead_rate(learning_rate, lookahead_rate)
 
     def anticipated(own: jax.Array, other: jax.Array) -> jax.Array:
         value, pull = jax.value_and_grad(mine, 1)(own, other)
@@ -87,23 +88,23 @@ def hola(
         h1_n(x, y) = eta d/dx V1(x, y + h2_{n-1}(x, y)),        h2_n(x, y) = eta d/dy V2(x + h1_{n-1}(x, y), y),
         x <- x + alpha / eta h1_n(x, y)
 
-    with h_{-1} = 0, so that order 0 is the naive learner and order 1 is exact LOLA.
+    with h_{-1} = 0, so that order 1 is exact LOLA; order 0 would be the naive learner.
 
     Args:
       payoffs: `(own, other) -> (own payoff, other's)`.
-      order: of the lookahead, 0 or more; each costs a further derivative.
+      order: of the lookahead, from 1 to 3; each has a program several times as large.
       learning_rate: alpha.
       lookahead_rate: eta; None for alpha.
       init_scale: standard deviation of the normal initial parameters.
       num_logits: how many parameters.
 
     Raises:
-      ValueError: for an order that is no whole number of at least 0.
+      ValueError: for an order that is no such whole number, or rates or a scale below 0.
 
     Source: Willi, Letcher, Treutlein and Foerster, COLA (2022), arXiv:2203.04098, definition 3.
     """
-    checks.size("order", order, 0)
-    eta = learning_rate if lookahead_rate is None else lookahead_rate
+    checks.size("order", order, 1, HIGHEST_ORDER)
+    eta = _lookahead_rate(learning_rate, lookahead_rate)
     direction = _hola_gradients(payoffs, order, eta)[0]
     return follow(direction, normal_logits(init_scale, num_logits), learning_rate=learning_rate)
 
@@ -154,8 +155,13 @@ def sos(
       init_scale: standard deviation of the normal initial parameters.
       num_logits: how many parameters.
 
+    Raises:
+      ValueError: for numbers out of these ranges.
+
     Source: Letcher et al., Stable Opponent Shaping in Differentiable Games (2019), arXiv:1811.08469, algorithm 1.
     """
+    checks.number("a", a, 0, 1, brackets="()")
+    checks.number("b", b, 0, 1, brackets="()")
     mine, theirs = _mine(payoffs), _theirs(payoffs)
 
     def direction(own: jax.Array, other: jax.Array) -> jax.Array:
@@ -242,12 +248,16 @@ def sga(
     Args:
       payoffs: `(own, other) -> (own payoff, other's)`.
       learning_rate: alpha.
-      adjustment: size of lambda; 1 in the paper.
+      adjustment: size of lambda, 0 or more; 1 in the paper.
       init_scale: standard deviation of the normal initial parameters.
       num_logits: how many parameters.
 
+    Raises:
+      ValueError: for a rate, an adjustment or a scale below 0.
+
     Source: Balduzzi et al., The Mechanics of n-Player Differentiable Games (2018), arXiv:1802.05642, algorithm 2.
     """
+    checks.number("adjustment", adjustment, 0)
     mine, theirs = _mine(payoffs), _theirs(payoffs)
 
     def losses_gradient(own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -319,6 +329,12 @@ def pola(
         return climb(shaped, own, outer_beta, outer_steps) - own
 
     return follow(direction, normal_logits(init_scale, num_logits))
+
+
+def _lookahead_rate(learning_rate: float, lookahead_rate: float | None) -> float:
+    """Size of the other's imagined step, 0 or more: one's own unless it is given."""
+    checks.number("lookahead_rate", 0 if lookahead_rate is None else lookahead_rate, 0)
+    return learning_rate if lookahead_rate is None else lookahead_rate
 
 
 def _mine(payoffs: Payoffs) -> Callable[[jax.Array, jax.Array], jax.Array]:

@@ -219,9 +219,9 @@ def lola_dice(
     if game.num_agents != 2:
         raise ValueError(f"lola_dice: got a game of {game.num_agents} players; one of two is needed")
     _check(learning_rate, discount, init_scale)
-    checks.number("lookahead_rate", lookahead_rate)
-    checks.size("lookaheads", lookaheads, 1)
-    checks.size("episodes", episodes, 2)
+    checks.number("lookahead_rate", lookahead_rate, 0)
+    checks.size("lookaheads", lookaheads, 1, 16)
+    checks.size("episodes", episodes, 2, 1_000_000)
     checks.number("model_memory", model_memory, 0, brackets="(]")
     checks.number("model_smoothing", model_smoothing, 0, 1, brackets="()")
     obs_shape = _observations(game, player)
@@ -328,7 +328,7 @@ def _table(obs_shape: tuple[int, ...], num_actions: int, init_scale: Scalar) -> 
 
 
 def _check(learning_rate: Scalar, discount: Scalar, init_scale: Scalar) -> None:
-    checks.number("learning_rate", learning_rate)
+    checks.number("learning_rate", learning_rate, 0)
     checks.number("discount", discount, 0, 1)
     checks.number("init_scale", init_scale, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -99,15 +100,15 @@ def dqn(
         checks.size(name, size, 1)
     for name, share in {
         "discount": discount,
-        "tau": tau,
         "epsilon_start": epsilon_start,
         "epsilon_end": epsilon_end,
     }.items():
         checks.number(name, share, 0, 1)
+    checks.number("tau", tau, 0, 1, brackets="(]")
     checks.whole("learning_starts", learning_starts, 1)
     checks.whole("epsilon_steps", epsilon_steps, 1)
     checks.number("learning_rate", learning_rate, 0)
-    checks.number("max_gradient_norm", max_gradient_norm, 0)
+    checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
     agent = game.agents[player]
     seen, actions = game.observation_space(agent), game.action_space(agent)
     if not isinstance(actions, Discrete):
@@ -154,6 +155,7 @@ def dqn(
         best = jnp.argmax(values(params, statistics, batch.next_obs) if double else after, -1)
         goal = batch.reward + jnp.where(batch.terminated, 0.0, discount * _pick(after, best))
         value = _pick(values(params, statistics, batch.obs), batch.action)
+        chex.assert_equal_shape((value, goal))
         error = 0.5 * jnp.mean((value - jax.lax.stop_gradient(goal)) ** 2)
         return error, {"value_loss": error, "value": value.mean()}
 
@@ -201,8 +203,9 @@ def dqn(
 
         return jax.tree.map(put, buffer, new)
 
-    return Learner(init, act, update, policy, begin, None, exploit)
+    return Learner(init, act, update, policy, begin, None, exploit, player)
 
 
 def _pick(values: jax.Array, action: jax.Array) -> jax.Array:
+    chex.assert_shape(action, values.shape[:-1])
     return jnp.take_along_axis(values, action[..., None], -1)[..., 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -48,6 +49,7 @@ class PPOExtras(NamedTuple):
     value: jax.Array
     obs: jax.Array | None  # as the network saw it, where that is normalised
     carry: Any  # after the step
+    statistics: Statistics | None = None  # by which it was normalised, of all environments alike
 
 
 def ppo(
@@ -101,7 +103,8 @@ def ppo(
       max_gradient_norm: of the gradient of all parameters together.
       adam_epsilon: of Adam.
       normalize_observations: by their running mean and standard deviation, which move with every step: they are the
-        actor's, and reach the learner with the trajectory. The first observations are normalised too.
+        actor's, and reach the learner with the trajectory. The first observations are normalised too. The value of
+        the observation after a step is of that observation as the next step sees it, by the statistics of then.
       normalize_advantages: in each minibatch.
 
     Raises:
@@ -115,15 +118,12 @@ def ppo(
     checks.size("minibatches", minibatches, 1)
     checks.number("discount", discount, 0, 1)
     checks.number("gae_lambda", gae_lambda, 0, 1)
-    for name, value in {
-        "learning_rate": learning_rate,
-        "value_clip": 0 if value_clip is None else value_clip,
-        "value_coefficient": value_coefficient,
-        "entropy_coefficient": entropy_coefficient,
-        "max_gradient_norm": max_gradient_norm,
-        "adam_epsilon": adam_epsilon,
-    }.items():
-        checks.number(name, value, 0)
+    checks.number("learning_rate", learning_rate, 0)
+    checks.number("value_coefficient", value_coefficient, 0)
+    checks.number("entropy_coefficient", entropy_coefficient, 0)
+    checks.number("value_clip", 1 if value_clip is None else value_clip, 0, brackets="()")
+    checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
+    checks.number("adam_epsilon", adam_epsilon, 0, brackets="()")
     agent = game.agents[player]
     obs_shape, actions = game.observation_space(agent).shape, distribution(game.action_space(agent))
     network = network or feed_forward(obs_shape, actions.num_outputs, num_scales=actions.num_scales)
@@ -154,7 +154,7 @@ def ppo(
             obs = seen = normalize(statistics, obs)
         outputs, value, carry = network.apply(parameters.params, obs, memory.carry)
         action = actions.sample(key, outputs)
-        extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry)
+        extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry, statistics)
         return action, PPOMemory(statistics, carry), extras
 
     def exploit(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
@@ -173,6 +173,7 @@ def ppo(
         if normalize_advantages:
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         gain = objective(log_ratio, advantage).mean()
+        chex.assert_equal_shape((value, batch.value, batch.advantage))
         target = batch.value + batch.advantage
         error = (value - target) ** 2
         if value_clip is not None:
@@ -197,7 +198,10 @@ def ppo(
         extras: PPOExtras = trajectory.extras
         obs, next_obs, statistics = trajectory.obs, trajectory.next_obs, trajectory.last_memory.statistics
         if statistics and extras.obs is not None:
-            obs, next_obs = extras.obs, normalize(statistics, next_obs)
+            # By the statistics of the step that follows, as that step saw it; of the last step by what they will be.
+            coming = add(statistics, next_obs[-1])
+            following = jax.tree.map(lambda x, last: jnp.append(x[1:], last[None], 0), extras.statistics, coming)
+            obs, next_obs = extras.obs, jax.vmap(normalize)(following, next_obs)
         next_value = network.apply(state.params, next_obs, extras.carry)[1]
         advantage = generalized_advantages(
             trajectory.reward, extras.value, next_value, trajectory.done, trajectory.truncated, discount, gae_lambda
@@ -232,7 +236,7 @@ def ppo(
         (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
         return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit)
+    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, player)
 
 
 class _Batch(NamedTuple):

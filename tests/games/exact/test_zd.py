@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from games import InfinitelyRepeated, prisoners_dilemma, stag_hunt
-from games.exact.zd import fit, payoffs_against_random, zd_policy
+from games import InfinitelyRepeated, MatrixGame, prisoners_dilemma, stag_hunt
+from games.exact.zd import fit, least_chi, payoffs_against_random, zd_policy
 from marl import make_learner
 
 DISCOUNT = 0.96
@@ -48,6 +48,68 @@ def test_a_fit_finds_what_was_constructed(chi):
     assert found.chi == pytest.approx(chi)
     assert found.residual < 1e-12
     assert found.extortionate
+
+
+def shared(*payoffs):
+    return MatrixGame.of("one", payoffs, [payoffs[i] for i in (0, 2, 1, 3)])
+
+
+@pytest.mark.parametrize("discount", [0.7, 0.9, 0.96, 0.999])
+@pytest.mark.parametrize("payoffs", [(-1, -3, 0, -2), (3, 0, 5, 1), (3, -4, 3.5, 0)])
+def test_the_least_chi_is_the_one_of_its_inequalities(payoffs, discount):
+    """Worked out by hand for R, S, T, P: after CC, CD and DC a probability in [0, 1] needs
+
+    phi (chi - 1) (R - P) >= 1 - d,   phi (P - S + chi (T - P)) <= 1,   phi (T - P + chi (P - S)) <= d.
+    """
+    r, s, t, p = payoffs
+    over_phi = [((r - p) - (1 - discount) * (t - p), (r - p) + (1 - discount) * (p - s))]
+    over_phi += [
+        (discount * (r - p) - (1 - discount) * (p - s), discount * (r - p) + (1 - discount) * (t - p)),
+    ]
+    expected = max(high / low if low > 0 else np.inf for low, high in over_phi)
+    game = shared(*payoffs)
+    assert least_chi(game, discount=discount) == pytest.approx(expected, rel=1e-7)
+    if not np.isfinite(expected):
+        return
+    assert np.isfinite(zd_policy(game, expected + 1e-6, discount=discount)).all()
+    with pytest.raises(ValueError, match="enforces it"):
+        zd_policy(game, expected - 1e-6, discount=discount)
+
+
+def test_the_least_chi_of_players_with_different_payoffs_is_found_by_a_search_too():
+    game = MatrixGame("apart", ((3.0, -1.0), (5.0, 0.0)), ((3.0, 4.0), (-2.0, 0.5)))
+    phis, chis = np.geomspace(1e-3, 1, 4000)[:, None], np.linspace(1, 2, 1001)
+    found = []
+    for player in (0, 1):
+        own, other = (np.array(x) - x[3] for x in game.seen_by(player))
+        policies = (([1, 1, 0, 0] + phis * (own - chi * other)) / 0.9 for chi in chis)
+        found.append(chis[np.argmax([((p >= 0) & (p <= 1)).all(1).any() for p in policies])])
+    assert found == pytest.approx([1.6, 1.1], abs=5e-3)
+    assert [least_chi(game, discount=0.9, player=player) for player in (0, 1)] == pytest.approx(found, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "chi", "extortionate"),
+    [
+        ([0.5, 1, 0, 1, 0], 1.04167, False),
+        ([0.0, 1, 0.03, 1, 0], 1.09913, False),
+        ([0.0, 1, 0, 1, 0], 1.13043, True),  # the least of all: 1.04 / 0.92
+        (zd_policy(prisoners_dilemma, 2.0, discount=DISCOUNT), 2.0, True),
+    ],
+)
+def test_what_no_strategy_enforces_is_no_extortion(policy, chi, extortionate):
+    found = fit(prisoners_dilemma, policy, discount=DISCOUNT)
+    assert found.near
+    assert found.chi == pytest.approx(chi, abs=1e-5)
+    assert found.least_chi == pytest.approx(1.04 / 0.92)
+    assert found.extortionate == found.verdict["extortionate"] == extortionate
+
+
+def test_a_policy_far_from_every_line_has_no_chi():
+    found = fit(prisoners_dilemma, [0.4, 0.1, 0.9, 0.2, 0.8], discount=DISCOUNT)
+    assert found.residual > 0.3
+    assert found.verdict["chi"] is None
+    assert not found.verdict["extortionate"]
 
 
 def test_the_column_player_constructs_the_same_strategy_in_a_symmetric_game():

@@ -104,10 +104,10 @@ def test_a_reset_leaves_the_coin_free_and_every_plane_has_at_most_one_entry(seed
     lying = [int(cell) for cell in begun.coins if cell >= 0]
     assert len(lying) == 1
     assert lying[0] not in [int(cell) for cell in begun.players]
-    planes = np.asarray(obs["agent_0"]).reshape(4, 9)
+    planes = np.asarray(obs["agent_0"]).reshape(9, 4).T
     assert planes[:2].sum() == 2
     assert planes[2:].sum() == 1
-    np.testing.assert_array_equal(planes[[1, 0, 3, 2]], np.asarray(obs["agent_1"]).reshape(4, 9))
+    np.testing.assert_array_equal(planes[[1, 0, 3, 2]], np.asarray(obs["agent_1"]).reshape(9, 4).T)
     assert planes[0].argmax() == int(begun.players[0])
 
 
@@ -130,14 +130,22 @@ def test_both_players_see_the_same_picture_unless_it_is_their_own():
     game = CoinGame(egocentric=False)
     obs = game.get_obs(state((0, 4), (-1, 8)))
     np.testing.assert_array_equal(obs["agent_0"], obs["agent_1"])
-    assert [int(plane.argmax()) if plane.any() else None for plane in obs["agent_1"].reshape(4, 9)] == [0, 4, None, 8]
+    assert [int(plane.argmax()) if plane.any() else None for plane in obs["agent_1"].reshape(9, 4).T] == [0, 4, None, 8]
 
 
 def test_the_centered_view_turns_the_torus():
     obs = CoinGame(centered=True).get_obs(state((0, 4), (-1, 8)))
     # From 0 everything moves one down and one to the right: 4 -> 8, and 8 comes round to 0.
-    assert [int(plane.argmax()) if plane.any() else None for plane in obs["agent_0"].reshape(4, 9)] == [4, 8, None, 0]
-    assert [int(plane.argmax()) if plane.any() else None for plane in obs["agent_1"].reshape(4, 9)] == [4, 0, 8, None]
+    assert [int(plane.argmax()) if plane.any() else None for plane in obs["agent_0"].reshape(9, 4).T] == [4, 8, None, 0]
+    assert [int(plane.argmax()) if plane.any() else None for plane in obs["agent_1"].reshape(9, 4).T] == [4, 0, 8, None]
+
+
+def test_the_observation_is_an_image_by_row_and_column_with_its_channels_last():
+    game = CoinGame(grid_size=4)
+    seen = np.asarray(game.get_obs(state((1, 14), (-1, 7)))["agent_0"])
+    assert seen.shape == game.observation_space("agent_0").shape == (4, 4, 4)
+    assert game.observation_space("agent_0").image
+    assert np.argwhere(seen).tolist() == [[0, 1, 0], [1, 3, 3], [3, 2, 1]]
 
 
 def test_the_time_limit_truncates():

@@ -1,5 +1,6 @@
 """What every game of the suite promises, whichever it is; one compilation each."""
 
+import socket
 from functools import partial
 
 import jax
@@ -111,10 +112,83 @@ def test_an_animation_is_a_gif_that_repeats(tmp_path):
         assert gif.n_frames > 1
 
 
+@pytest.mark.parametrize("action", [2, -1, 0.5, np.int64(7), jax.numpy.array(3), "C", float("nan")])
+def test_an_action_that_there_is_not_is_refused_where_it_is_known(action):
+    game = games.make("ipd")
+    state = game.reset(KEYS[0])[1]
+    for step in (game.step, game.step_env):
+        with pytest.raises(ValueError, match=r"^actions: agent_1: got .*; a whole number from 0 to 1 is needed$"):
+            step(KEYS[0], state, {"agent_0": 0, "agent_1": action})
+        for possible in (1, 1.0, np.int8(1), jax.numpy.array([1])[0], True):
+            assert float(step(KEYS[0], state, {"agent_0": 0, "agent_1": possible})[2]["agent_0"]) == -3
+
+
+def test_exact_games_refuse_what_is_no_game_and_no_number():
+    with pytest.raises(ValueError, match="payoffs: got 'ipd'; a MatrixGame is needed"):
+        games.InfinitelyRepeated("ipd")
+    with pytest.raises(ValueError, match="payoffs: got 'tandem'; a function"):
+        games.Differentiable("tandem")
+    game = games.InfinitelyRepeated(games.prisoners_dilemma)
+    state = game.reset(KEYS[0])[1]
+    logits = jax.numpy.zeros(5)
+    with pytest.raises(ValueError, match=r"actions: agent_0: got \[0.0, nan, 0.0, 0.0, 0.0\]; an array in"):
+        game.step(KEYS[0], state, {"agent_0": logits.at[1].set(np.nan), "agent_1": logits})
+    # Continuous actions beyond their bounds are clipped, as the game says.
+    pendulum = games.make("pendulum")
+    state = pendulum.reset(KEYS[0])[1]
+    beyond, most = (pendulum.step(KEYS[0], state, {"agent_0": np.array([x])})[0] for x in (9.0, 2.0))
+    np.testing.assert_array_equal(beyond["agent_0"], most["agent_0"])
+
+
+def test_whatever_has_three_axes_says_that_it_is_an_image():
+    spaces = {name: make(name, 100).observation_space("agent_0") for name in NAMES}
+    images = {name: space.shape for name, space in spaces.items() if getattr(space, "image", False)}
+    assert images == {name: space.shape for name, space in spaces.items() if len(space.shape) == 3}
+    assert images["coin_game"] == (3, 3, 4)
+    assert images["ipd_in_the_matrix"] == (5, 5, 12)
+    assert games.make("Seaquest-MinAtar").observation_space("agent_0").image
+    assert not games.make("CartPole-v1").observation_space("agent_0").image
+    with pytest.raises(ValueError, match=r"image: got the shape \(3, 4\); \[height, width, channels\] is needed"):
+        games.Box(0, 1, (3, 4), image=True)
+
+
 def test_names_are_ours_and_those_of_gymnax():
     names = games.names()
     assert len(set(names)) == len(names)
     assert {"ipd", "coin_game", "harvest", "CartPole-v1", "Breakout-MinAtar"} <= {*names}
+
+
+def test_games_that_differ_in_payoffs_alone_differ_in_their_pictures():
+    """Each shows its payoffs with what its actions are called; without them all two by two games look the same."""
+    drawn = {}
+    for name in registry.ours():
+        game = games.make(name)
+        if hasattr(game, "payoffs") and name != "matrix_game":  # whose own are those of the prisoner's dilemma
+            state = jax.eval_shape(game.reset, KEYS[0])[1]
+            drawn[name] = game.render(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state))
+    assert len(drawn) > 15
+    assert len({picture.tobytes() for picture in drawn.values()}) == len(drawn)
+    game = games.make("ipd")
+    state = game.reset(KEYS[0])[1]
+    played = [game.render(game.step_env(KEYS[0], state, {"agent_0": 1, "agent_1": other})[1]) for other in (0, 1)]
+    table = slice(-72, None), slice(None)  # of three rows, in which the joint action is marked
+    assert not np.array_equal(played[0][table], played[1][table])
+    many = games.make("matrix_game", payoffs=np.zeros((2, 10, 2)))  # more than fit
+    assert many.render(many.reset(KEYS[0])[1]).shape[0] == 64
+
+
+def test_every_name_is_a_game_without_a_network(monkeypatch):
+    """What gymnax would download when it is made is left out, and yet known."""
+
+    def unreachable(*arguments, **named):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    assert "MNISTBandit-bsuite" not in games.names()
+    assert "MNISTBandit-bsuite" in registry.foreign()
+    for name in games.names():
+        games.make(name)
 
 
 @pytest.mark.parametrize(
@@ -163,5 +237,11 @@ def test_a_game_of_your_own_is_known_by_its_name():
         assert games.make("tiny_coin_game").grid_size == 2
         assert games.make("tiny_coin_game", grid_size=4).grid_size == 4
         assert "tiny_coin_game" in games.names()
+        for name in ("tiny_coin_game", "ipd", "CartPole-v1"):
+            with pytest.raises(ValueError, match=f"name: got '{name}', which is taken; another name, or replace=True"):
+                games.register(name, games.CoinGame, "three by three", grid_size=3)
+        assert games.make("tiny_coin_game").grid_size == 2
+        games.register("tiny_coin_game", games.CoinGame, "three by three", replace=True, grid_size=3)
+        assert games.make("tiny_coin_game").grid_size == 3
     finally:
         del registry._ENTRIES["tiny_coin_game"]

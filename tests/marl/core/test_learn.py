@@ -35,6 +35,18 @@ def test_two_naive_learners_follow_their_exact_gradients():
         first, second = first + 0.7 * up, second + 0.7 * down
 
 
+def test_a_learner_in_another_seat_than_it_was_made_for_is_refused():
+    shaper, opponent, ipd = mfos(), make_learner("naive", GAME), make("ipd", episode_length=2)
+    with pytest.raises(ValueError, match="learners: got one for seat 0 in seat 1; one made for that seat is needed"):
+        shaping_trial(GAME, shaper, opponent, meta_steps=3)(shaper.init(jax.random.key(0)), jax.random.key(1))
+    for spec in ("ppo", "dqn", "reinforce", "ppo(network='recurrent')"):
+        pair = [make_learner(spec, ipd, seat) for seat in (0, 1)]
+        learning(ipd, pair)
+        with pytest.raises(ValueError, match="learners: got one for seat 1 in seat 0"):
+            learning(ipd, pair[::-1])
+    learning(GAME, [memory_one([0.5] * 5)] * 2)  # who was made for none fits all
+
+
 def test_two_naive_learners_defect_on_average_as_the_paper_measured():
     learners = [naive(partial(GAME.value, player)) for player in (0, 1)]
     batch = jax.vmap(lambda key: learn(key, GAME, learners, num_updates=100).rewards)

@@ -155,7 +155,10 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(finished, within, t
         (["ipd", "--agents", "./missing.safetensors"], "agents: got './missing.safetensors'"),
         (["ipd", "--agents", "naive(,tft"], "agents: got 'naive(,tft'"),
         (["ipd", "--agents", "tft,mfos:self_play"], "self_play trains two at once"),
-        (["ipd", "--agents", "naive(learning_rate=1,learning_rate=2),tft"], "name(setting=value), is needed"),
+        (
+            ["ipd", "--agents", "naive(learning_rate=1,learning_rate=2),tft"],
+            "naive: learning_rate: given twice; once is needed",
+        ),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, within, arguments, words):

@@ -26,7 +26,9 @@ SMALL = [
     "--evaluation-trials=16",
 ]
 # Where no step size falls, the number of generations decides nothing but the end, so that it may change.
-ENDLESS = [*SMALL, "--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--evolution.generations=20000"]
+STEADY = [one for one in SMALL if "generations" not in one]
+STEADY += ["--evolution.learning-rate-end=1", "--evolution.sigma-end=1"]
+ENDLESS = [*STEADY, "--evolution.generations=20000"]
 TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second")
 
 
@@ -96,7 +98,7 @@ def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(environment, within
         assert not (path / "summary.json").exists()
         assert errors.strip().splitlines()[-1].endswith("--resume run")
         arguments = ["--resume", "run"]
-    whole = within("ipd", *ENDLESS, f"--evolution.generations={reached(path) + 30}", "--out", "whole", cwd=tmp_path)
+    whole = within("ipd", *STEADY, f"--evolution.generations={reached(path) + 30}", "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     shutil.copy(tmp_path / "whole" / "config.yaml", path / "config.yaml")
     resumed = within("--resume", "run", "--quiet", cwd=tmp_path)

@@ -75,7 +75,7 @@ def test_the_fraction_of_the_way_to_the_bound():
 
 
 def cell(row, column, returns, errors=(0.001, 0.001)):
-    found = {"row": row, "column": column}
+    found = {"row": row, "column": column, "num_pairs": 1024}
     for side, value, error in zip(("row", "column"), returns, errors, strict=True):
         found |= {f"{side}_return": value, f"{side}_standard_error": error}
     return found
@@ -88,7 +88,11 @@ def test_public_figures_pass_against_themselves_and_fail_in_exchanged_seats():
     assert summary(same) == (18, 18)
     swapped = head_to_head_claims([cell("naive", "lola", public["lola", "naive"])])
     assert [passes(claim) for claim in swapped] == [False, False]  # -1.309 for -1.516, and -1.527 for -1.299
-    assert difference(swapped[0]) == pytest.approx(0.207 / math.hypot(0.001, 0.005))
+    # Each figure has an error of its own: of a quarter of the pairs ours is twice as large as the reference's.
+    assert [claim.reference_error for claim in swapped] == pytest.approx([0.0005, 0.0005])
+    assert difference(swapped[0]) == pytest.approx(0.207 / math.hypot(0.001, 0.0005))
+    (first, second) = head_to_head_claims([cell("naive", "lola", public["naive", "lola"], (0.006, 0.004))])
+    assert (first.reference_error, second.reference_error) == pytest.approx((0.003, 0.002))
 
 
 def test_antisymmetry_is_of_a_pair_in_both_seats():

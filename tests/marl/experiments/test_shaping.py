@@ -19,10 +19,12 @@ from PIL import Image
 
 from marl import load_agent
 from marl.core.learn import learn
+from marl.experiments.shaping import experiment
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.sampled_lens import SampledLens
 from marl.mfos import main
 from marl.shapers.trial import play
+from meta.fresh import play_trials
 from meta.runs import tensors
 
 KINDS = {
@@ -221,7 +223,7 @@ WORDS = {
     ),
     "sampled": (
         "ipd(episode_length=4)",
-        "4 candidates x 1 trials",
+        "4 candidates x 1 trial",
         "steps/s",
         "gain over learners alone",
         "states.png",
@@ -265,6 +267,38 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(kind, environment, within,
     kept, resumed = (tensors.load(one / "agent.safetensors")[0] for one in (finished[kind][0], path))
     for name, array in resumed.items():
         np.testing.assert_array_equal(kept[name], array)
+
+
+@both
+def test_what_was_played_before_a_stop_is_not_played_again(kind, within, finished, tmp_path, monkeypatch):
+    path = shutil.copytree(finished[kind][0], tmp_path / "run")
+    assert not (path / "evaluation").exists()  # the summary says what came of it
+    (path / "summary.json").unlink()
+    monkeypatch.setattr(SampledLens, "at_once", 2)
+    calls = []
+
+    def resume(stop_at=0):
+        """The exit status, and how many opponents were played."""
+
+        def play(*arguments):
+            calls.append(arguments)
+            if len(calls) == stop_at:
+                raise KeyboardInterrupt
+            return play_trials(*arguments)
+
+        calls.clear()
+        monkeypatch.setattr(experiment, "play_trials", play)
+        return within("--resume=run", "--quiet", cwd=tmp_path).returncode, len(calls)
+
+    assert resume(stop_at=2) == (130, 2)
+    (first,) = path.glob("evaluation/*.safetensors")
+    assert resume(stop_at=1) == (130, 1)  # the first opponent is behind it
+    os.truncate(first, first.stat().st_size // 2)
+    assert resume(stop_at=2) == (130, 2)  # a damaged file counts for nothing
+    opponents = len(summary(finished[kind][0])["against"]) + (kind == "sampled")  # and learners alone
+    assert resume() == (0, opponents - 1)
+    assert summary(path) == summary(finished[kind][0])
+    assert not (path / "evaluation").exists()
 
 
 @both

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.specs import REQUIRED
-from games import Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
+from games import Box, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
 from marl import Learner, learn, make_learner, make_shaper, naive, register
 from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.core.learn import learning
@@ -87,6 +87,31 @@ def test_annealing_ends_with_the_last_update():
     np.testing.assert_array_equal(third, fourth)
 
 
+class Cube(Game):
+    """Sees an array of three axes that is no image."""
+
+    num_agents = 1
+
+    def observation_space(self, agent):
+        return Box(0.0, 1.0, (5, 5, 5))
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+
+def test_images_are_convolved_over_height_and_width_and_nothing_else_is():
+    spec, depths = "ppo(network='convolutional', channels=2, hidden=[4])", {"coin_game": 4, "Seaquest-MinAtar": 10}
+    for name, depth in depths.items():
+        params = jax.eval_shape(make_learner(spec, make(name)).init, jax.random.key(0)).params
+        assert params["Conv_0"]["kernel"].shape == (3, 3, depth, 2)
+    with pytest.raises(ValueError, match=r"network: got observations \(5, 5, 5\); images \[height, width, channels\]"):
+        make_learner(spec, Cube())
+    encoder = jax.eval_shape(shapers.SAMPLED.build("shaper", {"channels": 2}, Cube(), 0).init, jax.random.key(0))
+    assert "see_convolution_w" not in encoder
+    seaquest = shapers.SAMPLED.build("shaper", {"channels": 2}, make("Seaquest-MinAtar"), 0)
+    assert jax.eval_shape(seaquest.init, jax.random.key(0))["see_w"].shape[0] == 10 * 10 * 2
+
+
 def test_a_learner_plays_the_player_that_it_is_made_for():
     learner = make_learner("ppo", ROUNDS, 1)
     assert learner.init(jax.random.key(0)).params["Dense_0"]["kernel"].shape == (5, 64)
@@ -159,14 +184,14 @@ REFUSED = {
     "ppo(epochs=True)": "learner: ppo: epochs: got True; a whole number is needed",
     "ppo(minibatches=0)": "learner: ppo: minibatches: got 0; a whole number of at least 1 is needed",
     "ppo(gae_lambda=1.1)": "learner: ppo: gae_lambda: got 1.1; a number in [0, 1] is needed",
-    "ppo(clip=-0.1)": "learner: ppo: clip: got -0.1; a number of at least 0 is needed",
+    "ppo(clip=-0.1)": "learner: ppo: clip: got -0.1; a number above 0 is needed",
     "ppo(anneal=1)": "learner: ppo: anneal: got 1; True or False is needed",
     "ppo(learning_rate='fast')": "learner: ppo: learning_rate: got 'fast'; a number is needed",
     "a2c(learning_rate=-1)": "learner: a2c: learning_rate: got -1; a number of at least 0 is needed",
-    "dqn(tau=2)": "learner: dqn: tau: got 2; a number in [0, 1] is needed",
+    "dqn(tau=2)": "learner: dqn: tau: got 2; a number in (0, 1] is needed",
     "dqn(batch_size=0)": "learner: dqn: batch_size: got 0; a whole number of at least 1 is needed",
     "dqn(learning_starts=0)": "learner: dqn: learning_starts: got 0; a whole number of at least 1 is needed",
-    "ppo(value_clip=-1)": "learner: ppo: value_clip: got -1; a number of at least 0 is needed",
+    "ppo(value_clip=-1)": "learner: ppo: value_clip: got -1; a number above 0 is needed",
     "ppo(value_clip='no')": "learner: ppo: value_clip: got 'no'; a number or None is needed",
     "ppo(hidden=[8, 0])": "learner: ppo: hidden: got [8, 0]; a list of whole numbers of at least 1 is needed",
     "ppo(hidden=8)": "learner: ppo: hidden: got 8; a list of whole numbers is needed",

@@ -14,7 +14,8 @@ from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.registry import make_learner
-from marl.shapers.ppo import MetaPPO, PPOState, Rollout, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
+from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.ppo import PPOState, Rollout, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
 from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
 

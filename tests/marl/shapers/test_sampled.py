@@ -134,7 +134,7 @@ def test_images_are_convolved(name):
     parameters = parameters_of(policy)
     obs = np.random.default_rng(1).normal(size=(2, *shape)).astype(np.float32)
     outputs, _, memory = policy.act(parameters, policy.begin(2), obs)
-    images = obs.transpose(0, 2, 3, 1) if shape[0] == 4 else obs  # the coin game's planes come first
+    images = obs
     _, height, width, depth = images.shape
     reference = InNumPy("shaper", parameters)
     kernel = reference.p["see_convolution_w"].reshape(3, 3, depth, 2)
@@ -151,12 +151,12 @@ def test_images_are_convolved(name):
     np.testing.assert_allclose(outputs, reference.layer("policy", h), atol=1e-5)
 
 
-def test_planes_that_come_first_are_known_in_a_square_of_as_many_rows():
+def test_the_axes_of_an_image_are_those_that_its_space_names_whatever_the_shape():
     game = make("coin_game", grid_size=4)  # observations are [4, 4, 4]
     layers = shaper(game, hidden_units=UNITS, channels=1).init(jax.random.key(0))
     policy = shaper(game, hidden_units=UNITS, channels=1)
     corner = np.zeros((1, 4, 4, 4), np.float32)
-    corner[0, :, 0, 0] = 1.0  # all four planes, in one corner: four of the sixteen patches see it
+    corner[0, 0, 0] = 1.0  # all four planes, in one corner: four of the sixteen patches see it
     ones = {name: x * 0 + 1 if name.startswith("see") and name.endswith("w") else x * 0 for name, x in layers.items()}
     ones["unit_new_w"] = 0.01 * np.eye(UNITS, dtype=np.float32)
     h = policy.act(ones, policy.begin(1), corner)[2]["h"]

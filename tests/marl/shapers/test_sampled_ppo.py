@@ -11,7 +11,7 @@ from marl.core.learn import History, Trajectory
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.registry import make_learner
-from marl.shapers.ppo import MetaPPO
+from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.sampled import Extras, Policy, mfos
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled

@@ -233,6 +233,29 @@ def test_what_is_replayed_in_an_update_is_what_was_played(resting):
     np.testing.assert_allclose(resting[2].metrics[0]["kl"], 0, atol=1e-10)
 
 
+def test_a_next_observation_is_worth_what_the_next_step_says_of_it(resting):
+    """However the statistics move. With a learning rate of 0, V is V_old and its loss half the mean square of A."""
+    network, params, history, steps = resting
+    last = history.trajectories[0].last_memory
+    next_value = np.zeros((12, 2))
+    next_value[:-1] = steps.extras.value[1:]  # but where an episode ended with the step
+    seen = np.concatenate([steps.obs, steps.next_obs[-1:]]).astype(np.float64)
+    for step in (4, 9, 11):  # what came after a time limit, which no step saw, and after the end
+        of_then = seen[: step + 2]
+        normal = (steps.next_obs[step] - of_then.mean((0, 1))) / np.sqrt(of_then.var((0, 1)) + 1e-8)
+        next_value[step] = network.apply(params, jnp.float32(normal), jnp.asarray(steps.extras.carry[step]))[1]
+    assert steps.truncated[[4, 9]].all()
+    assert not steps.done[[0, 1, 2, 3, 5, 6, 7, 8, 10, 11]].any()
+    assert last.statistics.number.tolist() == [8, 16, 24]
+    delta = steps.reward + 0.99 * next_value - steps.extras.value
+    for update, metrics in enumerate(np.asarray(history.metrics[0]["value_loss"])):
+        advantage = np.zeros((5, 2))
+        for now in reversed(range(4)):
+            goes_on = ~steps.done[4 * update + now]
+            advantage[now] = delta[4 * update + now] + 0.99 * 0.95 * goes_on * advantage[now + 1]
+        assert metrics == pytest.approx(0.5 * (advantage[:4] ** 2).mean(), rel=1e-5)
+
+
 def test_a_policy_that_is_some_updates_old_acts_anywhere_as_it_did(resting):
     """With its parameters and the memory of then; what has been learned since makes a difference."""
     learner = ppo(SHORT, network=resting[0], learning_rate=0.1, minibatches=1, normalize_observations=True)

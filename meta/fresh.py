@@ -33,21 +33,33 @@ def compile_trials(trial: Callable[[jax.Array, Any], Any], parameters: Any, coun
     return jax.jit(spread(some, number), compiler_options=compiler_options()).lower(keys, shapes).compile()
 
 
-def play_trials(program: Any, keys: jax.Array, parameters: Any, at_once: int) -> Any:
+def play_trials(
+    program: Any,
+    keys: jax.Array,
+    parameters: Any,
+    at_once: int,
+    report: Callable[[int, int], Any] = lambda group, groups: None,
+) -> Any:
     """The results of a trial for each key, `[count, ...]`, on the host.
+
+    The result of a key is that of this key, but for rounding, however many devices there are and trials at once.
 
     Args:
       program: of `compile_trials`, with the same `at_once` and as many trials as there are keys.
       keys: `[count]`.
       parameters: of the trial.
       at_once: as of `compile_trials`.
+      report: called as `report(group, groups)`, before each group of those that are played together, from 1 on.
     """
     count = len(keys)
     number, width = _size(count, at_once)
     groups = math.ceil(count / (number * width))
     padded = keys[jnp.arange(groups * number * width) % count].reshape(groups, number, width)
     everywhere = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *x.shape)), parameters)
-    parts = [jax.tree.map(np.asarray, program(some, everywhere)) for some in padded]
+    parts = []
+    for i, some in enumerate(padded):
+        report(i + 1, groups)
+        parts.append(jax.tree.map(np.asarray, program(some, everywhere)))
     return jax.tree.map(lambda *x: np.concatenate([one.reshape(-1, *one.shape[2:]) for one in x])[:count], *parts)
 
 

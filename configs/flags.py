@@ -1,0 +1,142 @@
+"""How a config comes from the flags of a command line."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from configs import Config, ConfigError, describe, of_part, one_of, short, shown, typed
+
+HELP = "--help shows what there is"
+
+
+def parse(default: Config, arguments: Sequence[str], program: str, description: str) -> Config:
+    """A config from command-line flags over `default`. Prints the help and exits for --help.
+
+    tyro writes the help. What it says of values that do not fit are boxes of several lines in the words of Python's
+    exceptions, so that the flags themselves, `--field value` and `--field=value`, `--field` and `--no-field` of what is
+    true or false, and `--part.field` of a config in a config, are read here, by the rules of files.
+
+    Raises:
+      ConfigError: for flags or values that do not fit, or that are given twice.
+    """
+    if {"-h", "--help"} & set(arguments):
+        import tyro  # here, for it takes a third of a second
+
+        tyro.cli(type(default), default=default, args=["--help"], prog=program, description=description)
+    return _replaced(default, _given(type(default), arguments))
+
+
+def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
+    """A config with other values of some fields, those of configs in it as `part.field`."""
+    parts: dict[str, dict[str, Any]] = {}
+    own = {name: value for name, value in changes.items() if "." not in name}
+    for name, value in changes.items():
+        part, dot, field = name.partition(".")
+        if dot:
+            parts.setdefault(part, {})[field] = value
+    inner = {name: _replaced(getattr(config, name), theirs, f"{prefix}{name}.") for name, theirs in parts.items()}
+    try:
+        return dataclasses.replace(config, **own, **inner)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(of_part(prefix, error)) from None
+
+
+def _given(cls: type, arguments: Sequence[str]) -> dict[str, Any]:
+    """The fields that are given, by name, with values of their types."""
+    spellings, positional = _spellings(cls)
+    given: dict[str, Any] = {}
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        name, equals, text = word.partition("=")
+        if not _is_flag(word):
+            if not positional:
+                raise ConfigError(f"unknown argument {short(word) or repr(word)}; {_near(word, spellings)}")
+            given[positional.pop(0)] = word
+            continue
+        if (flag := name.replace("_", "-")) not in spellings:
+            raise ConfigError(f"unknown option {short(word)}; {_near(name, spellings)}")
+        field, kind = spellings[flag]
+        if field in given:
+            raise ConfigError(f"{flag}: given twice; once is needed")
+        values = [text] if equals else []
+        while len(values) < _most(kind, values) and words and not _is_flag(words[0]):
+            values.append(words.pop(0))
+        if kind is bool and not values:
+            values = [not flag.rpartition(".")[2].removeprefix("--").startswith("no-")]  # type: ignore[list-item]
+        given[field] = _value(flag, kind, values)
+    return given
+
+
+def _value(flag: str, kind: Any, values: Sequence[Any]) -> Any:
+    """What these words say of a field; raises ConfigError where that is not of its type."""
+    if kind is bool:
+        if isinstance(values[0], bool):
+            return values[0]
+        raise ConfigError(f"{flag}: got {shown(values[0])}; {flag} alone is needed")
+    may_be_none = NoneType in get_args(kind)
+    inner = next(one for one in get_args(kind) if one is not NoneType) if may_be_none else kind
+    if may_be_none and list(values) == ["None"]:
+        return None
+    if get_origin(inner) is not tuple:
+        if not values:
+            raise ConfigError(f"{flag}: no value is given; {describe(kind)} is needed")
+        return _one(flag, inner, values[0])
+    parts = get_args(inner)
+    each = parts[:1] * len(values) if parts[1:] == (...,) else parts
+    if len(each) != len(values):
+        raise ConfigError(f"{flag}: got {shown(' '.join(values))}; {describe(kind)} is needed")
+    return tuple(_one(flag, one, value) for one, value in zip(each, values, strict=True))
+
+
+def _one(flag: str, kind: Any, text: str) -> Any:
+    value: Any = text
+    if kind is int:
+        with contextlib.suppress(ValueError):
+            value = int(text)
+    return typed(kind, value, flag)
+
+
+def _is_flag(word: str) -> bool:
+    """Whether a word is no value: it begins with a hyphen, and is no number."""
+    with contextlib.suppress(ValueError):
+        float(word)
+        return False
+    return word.startswith("-")
+
+
+def _most(kind: Any, values: Sequence[str]) -> float:
+    """How many words a flag of a kind may take, where these are the first of them."""
+    if kind is bool or list(values) == ["None"]:
+        return 0
+    tuples = [get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is tuple]
+    return max((math.inf if parts[1:] == (...,) else len(parts) for parts in tuples), default=1)
+
+
+def _near(word: str, spellings: Mapping[str, Any]) -> str:
+    return one_of(word, list(spellings), HELP)
+
+
+def _spellings(cls: type, prefix: str = "") -> tuple[dict[str, tuple[str, Any]], list[str]]:
+    """The field and the type of every flag that there is, and the fields that have none, in their order."""
+    flags: dict[str, tuple[str, Any]] = {}
+    positional = []
+    hints = get_type_hints(cls, include_extras=True)
+    for name, kind in get_type_hints(cls).items():
+        flag = f"--{prefix}{name}".replace("_", "-")
+        if dataclasses.is_dataclass(kind):
+            flags |= _spellings(kind, f"{prefix}{name}.")[0]  # type: ignore[arg-type]
+        elif hasattr(hints[name], "__metadata__"):  # tyro.conf.Positional
+            positional.append(prefix + name)
+        else:
+            flags[flag] = prefix + name, kind
+            if kind is bool:
+                flags[f"--{prefix}no_{name}".replace("_", "-")] = prefix + name, kind
+    return flags, positional

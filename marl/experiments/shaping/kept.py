@@ -1,0 +1,71 @@
+"""Fresh trials that were played, kept until a run has its summary: one that is stopped goes on behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import configs
+from marl.experiments.shaping.lens import Lens
+from marl.experiments.shaping.played import Played
+from meta.runs import machine, tensors
+
+
+class Kept:
+    """What was played against each opponent by the shaper of each training, in a folder of the run.
+
+    It counts for the config, the parameters, the versions and the devices with which it was played, and for no others.
+    """
+
+    def __init__(self, run: Path, lens: Lens, parameters: list[Any]):
+        """Reads what is there.
+
+        Args:
+          run: the directory of the run.
+          lens: of its config.
+          parameters: of the shaper of each training, on the host.
+        """
+        self._folder, self._found = run / "evaluation", dict[tuple[str, int], Played]()
+        about = {"config": configs.plain(lens.config), "versions": machine.versions(), "devices": machine.devices()}
+        self._about = [about | {"parameters": _digest(one)} for one in parameters]
+        self._files = {
+            (name, i): self._folder / f"{number}-{i}.safetensors"
+            for number, name in enumerate(lens.groups())
+            for i in range(len(parameters))
+        }
+        for (name, i), file in self._files.items():
+            if file.is_file():
+                like = jax.eval_shape(lens.groups()[name], jax.random.key(0), parameters[i])
+                with contextlib.suppress(ValueError):  # a damaged one is played again
+                    arrays, metadata = tensors.load(file)
+                    if metadata == self._about[i] | {"opponent": name}:
+                        count = (lens.config.evaluation_trials,)
+                        self._found[name, i] = tensors.as_tree(arrays, like, str(file), count)
+
+    def has(self, name: str) -> bool:
+        """Whether all trainings have met an opponent."""
+        return all((name, i) in self._found for i in range(len(self._about)))
+
+    def get(self, name: str, i: int) -> Played | None:
+        """What was played by training i, if it was."""
+        return self._found.get((name, i))
+
+    def keep(self, name: str, i: int, played: Played) -> Played:
+        """Keeps what was played by training i, and returns it."""
+        self._folder.mkdir(exist_ok=True)
+        tensors.replace(self._files[name, i], played, self._about[i] | {"opponent": name})
+        return played
+
+    def clear(self) -> None:
+        """Removes the folder: the summary is there."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _digest(parameters: Any) -> str:
+    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(parameters))).hexdigest()

@@ -1,0 +1,259 @@
+"""Command lines that are bad by construction, drawn from a seeded generator: for `tests.faults.commands`.
+
+Who draws one knows what is wrong with it: which word its message has to name, and which value it has to shorten. Here
+are those that are wrong in a flag; those with a wrong text are in `texts`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from meta.runs.command import Command
+
+FIRST = {  # a first argument that fits
+    "marl.mfos": ("ipd", "imp", "ipd_sampled"),
+    "marl.train": ("cartpole", "CartPole-v1"),
+    "marl.crossplay": ("ipd", "imp"),
+    "marl.reproduce": ("zd", "mfos", "shaper"),
+    "marl.bound": ("ipd", "chicken"),
+    "marl.cola": ("ipd", "chicken"),
+    "marl.mmaml": ("ipd", "chicken"),
+    "marl.play": ("ipd", "chicken"),
+    "attacks.act": ("cartpole", "pendulum"),
+    "attacks.reproduce": ("act",),
+    "attacks.examine": ("",),
+}
+NO_WHOLE = (
+    "many",
+    "",
+    "1.5",
+    "1e3",
+    "0x10",
+    "nan",
+    "inf",
+    "[1]",
+    "1,2",
+    "🙂",
+    "\0",
+    "NaN",
+    "--",
+    "9" * 5000,
+    "true",
+    "1 2",
+)
+NO_NUMBER = (
+    "much",
+    "",
+    "nan",
+    "inf",
+    "-inf",
+    "NaN",
+    "1e400",
+    "1e39",
+    "[1]",
+    "1,5",
+    "ⅷ",
+    "\0",
+    "x" * 5000,
+    "0.5.5",
+    "1e",
+)
+TOO_MANY = ("99999999999999999999", "1000000000000", "4294967296", "9" * 300)
+JUNK = ("", "x" * 5000, "ünïcödé", "\0", "💥", "((((", "]", "'", "a b", "../..", "[" * 2000, "None", "-1", "nan")
+BAD_YAML = ("a: [1, 2", "{", "- 1\n- 2", "just words", "\t: x", "seed: !!python/object:os.system x", "a: b: c", "3")
+
+
+class Line(NamedTuple):
+    """A bad command line."""
+
+    module: str
+    arguments: tuple[str, ...]
+    kind: str  # of what is wrong, for the table
+    names: tuple[str, ...]  # one of these words has to be in the message
+    value: str = ""  # what may be shown in `configs.LONGEST` characters only
+    files: Mapping[str, bytes] = MappingProxyType({})  # in the directory in which it is called
+
+
+Make = Callable[[Random, str], Line | None]  # (random, module) -> a line, or None where there is none of the kind
+
+
+class Field(NamedTuple):
+    """A field of a config, as `part.field`, and its type."""
+
+    name: str
+    kind: Any
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+def command(module: str) -> Command:
+    found: Command = importlib.import_module(module).COMMAND
+    return found
+
+
+def fields(cls: type, prefix: str = "") -> Iterator[Field]:
+    """All fields that have a flag, those of configs in a config too."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    for name, kind in typing.get_type_hints(cls).items():
+        if dataclasses.is_dataclass(kind):
+            yield from fields(kind, f"{prefix}{name}.")  # type: ignore[arg-type]
+        elif not hasattr(hints[name], "__metadata__"):
+            yield Field(prefix + name, kind)
+
+
+def _some(random: Random, module: str, *kinds: Any) -> tuple[str, Field] | None:
+    """A first argument, and a field of one of these types."""
+    first = random.choice(FIRST[module])
+    found = [field for field in fields(command(module).kind(first)) if field.kind in kinds]
+    return (first, random.choice(found)) if found else None
+
+
+def _line(random: Random, module: str, first: str, field: Field, value: str) -> Line:
+    apart = random.random() < 0.3 and value and not value.startswith("-")
+    words = (field.flag, value) if apart else (f"{field.flag}={value}",)
+    given = (first,) if first else ()
+    return Line(module, (*given, *words), "", (field.name, field.flag), value)
+
+
+def _type(random: Random, module: str) -> Line | None:
+    found = _some(random, module, int, float)
+    if not found:
+        return None
+    return _line(random, module, *found, random.choice(NO_WHOLE if found[1].kind is int else NO_NUMBER))
+
+
+def _range(random: Random, module: str) -> Line | None:
+    found = _some(random, module, int, float)
+    if not found:
+        return None
+    values = ("-1", "-9999999999", *TOO_MANY) if found[1].kind is int else ("-1", "-1e-3", "-3e38")
+    return _line(random, module, *found, random.choice(values))
+
+
+MEMORY = {  # counts of what no memory holds
+    "marl.mfos": ("evaluation_trials", "trials", "evolution.population_size"),
+    "marl.train": ("num_envs", "evaluation_episodes", "seeds"),
+    "marl.crossplay": ("num_pairs",),
+    "marl.bound": ("num_states", "naive_trials"),
+    "marl.cola": ("evaluation_trials", "batch"),
+    "marl.mmaml": ("opponents", "evaluation_trials"),
+    "attacks.act": ("num_envs", "num_victims", "message_size"),
+}
+
+
+def _memory(random: Random, module: str) -> Line | None:
+    if module not in MEMORY:
+        return None
+    field = Field(random.choice(MEMORY[module]), int)
+    line = _line(random, module, FIRST[module][0], field, "2147483640")
+    more = ("--total-steps=999999999999999",) if field.name == "num_envs" and module == "marl.train" else ()
+    # What is a multiple of another field may be said to be none.
+    return line._replace(arguments=line.arguments + more, names=(*line.names, "evaluation_episodes", "memory"))
+
+
+def _choice(random: Random, module: str) -> Line | None:
+    first = random.choice(FIRST[module])
+    found = [one for one in fields(command(module).kind(first)) if typing.get_origin(one.kind) is typing.Literal]
+    return _line(random, module, first, random.choice(found), random.choice(JUNK)) if found else None
+
+
+def _several(random: Random, module: str) -> Line | None:
+    first = random.choice(FIRST[module])
+    found = [one for one in fields(command(module).kind(first)) if _is_numbers(one.kind)]
+    if not found:
+        return None
+    field, values = (
+        random.choice(found),
+        random.choice((("1", "2", "3"), ("1,2,3,4",), ("a",), ("nan",) * 4, ("",), ("-1",))),
+    )
+    return Line(module, (first, field.flag, *values), "", (field.name, field.flag))
+
+
+def _is_numbers(kind: Any) -> bool:
+    inner = [one for one in (kind, *typing.get_args(kind)) if typing.get_origin(one) is tuple]
+    return bool(inner) and typing.get_args(inner[0])[0] in (int, float)
+
+
+def _unknown(random: Random, module: str) -> Line | None:
+    first = random.choice(FIRST[module])
+    known = [one.flag for one in fields(command(module).kind(first))]
+    flag = list(random.choice(known))
+    place = random.randrange(2, len(flag))
+    flag[place] = random.choice("qzx7")
+    spelled = random.choice(
+        ("".join(flag), "--" + "n" * 5000, "-s", "--ünï", "--seed.seed", "--0", "--=3", "-", "--SEED")
+    )
+    value = random.choice(("", "=3", "=" + "y" * 5000))
+    if spelled in known:
+        return None
+    given = (first,) if first else ()
+    return Line(module, (*given, spelled + value), "", (spelled[:50],), spelled + value)
+
+
+def _stray(random: Random, module: str) -> Line | None:
+    first = random.choice(FIRST[module])
+    if module in ("marl.play", "attacks.examine"):  # the word would be the agent, or the directory
+        return None
+    word = random.choice(("stray", "z" * 5000, "7", "ünï", "💥", "seed=3", "a b"))
+    return Line(module, (first, *random.choice((("--seed", "3"), ())), word), "", (word[:50],), word)
+
+
+def _twice(random: Random, module: str) -> Line | None:
+    first = random.choice(FIRST[module])
+    cls = command(module)
+    field = random.choice([*fields(cls.kind(first)), *(fields(cls.output) if cls.output else ())])
+    if field.kind is bool:
+        words = [random.choice((field.flag, f"--no-{field.flag[2:]}")) for _ in range(2)]
+    elif field.kind in (int, float, str):
+        words = [f"{field.flag}={random.choice('123')}" for _ in range(2)]
+    else:
+        return None
+    given = (first,) if first else ()
+    return Line(module, (*given, *words), "", (field.name, field.flag))
+
+
+def _missing(random: Random, module: str) -> Line | None:
+    found = _some(random, module, int, float, str)
+    if not found:
+        return None
+    first, field = found
+    given = (first,) if first else ()
+    after = random.choice(((), ("--seed=3",))) if field.name != "seed" else ()
+    return Line(module, (*given, field.flag, *after), "", (field.name, field.flag))
+
+
+def _without_effect(random: Random, module: str) -> Line | None:
+    first = random.choice(FIRST[module])
+    config = command(module).default(first) if first else command(module).config()  # type: ignore[operator]
+    idle = [
+        field
+        for field in fields(type(config))
+        if field.kind in (int, float)
+        and any(field.name == one or field.name.startswith(f"{one}.") for one in getattr(config, "without_effect", {}))
+    ]
+    if not idle:
+        return None
+    field = random.choice(idle)
+    return Line(module, (first, f"{field.flag}=0.5" if field.kind is float else f"{field.flag}=2"), "", (field.name,))
+
+
+KINDS: dict[str, Make] = {
+    "type of a flag": _type,
+    "range of a flag": _range,
+    "more than memory": _memory,
+    "one of several": _choice,
+    "list": _several,
+    "unknown option": _unknown,
+    "stray word": _stray,
+    "given twice": _twice,
+    "no value": _missing,
+    "without effect": _without_effect,
+}

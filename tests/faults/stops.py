@@ -1,0 +1,206 @@
+"""Runs that are stopped again and again, at random moments, end as if they never were.
+
+    python -m tests.faults.stops [--stops 100] [--seed 0] [--only "mfos, exact"]
+
+Every command that keeps a run is run once to its end, and then again with stops: by Ctrl-C, by a polite kill or by one
+that nobody can catch, while it imports, compiles, trains or evaluates, several times in a row, and each time gone on
+with as a user would. What it leaves must be equal to the last bit, but for times. Prints a table; status 1 if anything
+differs, if a stop was not one line with status 130, or if what was stopped could not be gone on with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from meta.runs import tensors
+
+TINY_ACT = (
+    "attacks.act cartpole --num-updates 2 --steps-per-update 8 --num-envs 2 --evaluation-episodes 2"
+    " --evaluation-steps 8 --num-victims 4 --message 'mlp(hidden=[4])' --victim 'ppo(hidden=[4], minibatches=1)'"
+    " --warm-up-updates 1 --warm-up.population-size 2 --warm-up.generations 8 --warm-up.checkpoint-seconds 0"
+    " --evolution.population-size 2 --evolution.generations 20 --evolution.checkpoint-seconds 0"
+)
+TINY_EXACT = "marl.mfos ipd --meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --unseen tft"
+TINY_SAMPLED = (
+    "marl.mfos ipd_sampled --environment 'ipd(episode_length=4)' --episodes 3 --episode-length 4 --num-envs 12"
+    " --opponent reinforce --unseen random --shaper 'shaper(hidden_units=3)' --trials 1 --evaluation-trials 5"
+)
+SEARCH = "--evolution.population-size 4 --evolution.generations 60 --evolution.checkpoint-seconds 0"
+COMMANDS = {  # each as it is typed after `python -m`; --out is added
+    "mfos, exact": f"{TINY_EXACT} {SEARCH}",
+    "mfos, two seeds": f"{TINY_EXACT} {SEARCH} --seeds 2",
+    "mfos, ppo": f"{TINY_EXACT.replace('--trials 2 --hidden-units 4', '')} --meta-learner ppo --meta-ppo.iterations 60"
+    " --meta-ppo.batch-size 8 --meta-ppo.hidden-units 4 --meta-ppo.checkpoint-seconds 0",
+    "mfos, sampled": f"{TINY_SAMPLED} {SEARCH}",
+    "train": "marl.train CartPole-v1 --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2 --steps-per-update 8"
+    " --total-steps 8000 --evaluation-episodes 4 --seeds 2 --checkpoint-seconds 0",
+    "act": TINY_ACT,
+    "act, control": f"{TINY_ACT} --goal control --oracle-updates 1 --controller 'mlp(hidden=[4])'",
+    "crossplay": "marl.crossplay ipd --agents naive,tft,mfos --num-pairs 32 --num-sampled-pairs 4 --meta-steps 5"
+    " --trials 2 --hidden-units 4 --evolution.population-size 4 --evolution.generations 20"
+    " --evolution.checkpoint-seconds 0",
+    "bound": "marl.bound ipd --meta-steps 5 --num-states 4 --iterations 60 --checkpoint-seconds 0",
+    "cola": "marl.cola ipd --iterations 60 --hidden 4 --evaluation-trials 8 --checkpoint-seconds 0",
+    "mmaml": "marl.mmaml ipd --steps 3 --iterations 60 --initialisations 4 --opponents 2 --evaluation-trials 8"
+    " --checkpoint-seconds 0",
+}
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+MOST_IN_A_ROW = 4
+TIMES = ("wall_seconds", "seconds_to_compile", "seconds")  # and whatever ends in _per_second
+
+
+def main() -> int:
+    """Runs the script; returns its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.stops", description=__doc__)
+    parser.add_argument("--stops", type=int, default=100, help="how many, over all commands")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments and the signals")
+    parser.add_argument(
+        "--only", action="append", choices=COMMANDS, help="this command, and no other that is not named"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        faults = try_all(Path(folder), options.only or list(COMMANDS), options.stops, random.Random(options.seed))
+    return 1 if faults else 0
+
+
+def try_all(folder: Path, names: list[str], stops: int, draw: random.Random) -> list[str]:
+    """Stops every command in turn until there were so many stops; what went wrong, in lines."""
+    wholes = {name: Stopped(name, folder / f"whole {i}") for i, name in enumerate(names)}
+    for whole in wholes.values():
+        whole.run(draw, may_stop=False)
+        print(f"{whole.name}: {whole.seconds:.1f} s unbroken", flush=True)
+    tried, faults, counts = defaultdict(list), [x for one in wholes.values() for x in one.faults], Counter[str]()
+    while sum(counts.values()) < stops and not any(whole.faults for whole in wholes.values()):
+        name = min(names, key=lambda name: (counts[name], len(tried[name])))
+        one = Stopped(name, folder / f"{name} {len(tried[name])}")
+        one.stop_and_go_on(draw, wholes[name])
+        tried[name].append(one)
+        counts[name] += len(one.stops)
+        faults += one.faults
+        print(f"{name}: {', '.join(one.stops) or 'ended before it was stopped'}: {one.faults or 'equal'}", flush=True)
+    print(f"\n{'command':<16} runs  stops  before the first file  equal")
+    for name, runs in tried.items():
+        early, equal = sum(run.early for run in runs), sum(not run.faults for run in runs)
+        print(f"{name:<16} {len(runs):>4}  {counts[name]:>5}  {early:>21}  {equal:>2} of {len(runs)}")
+    print("\n".join([f"{sum(counts.values())} stops, {len(faults)} faults", *faults]))
+    return faults
+
+
+class Stopped:
+    """A run of one command in a folder of its own."""
+
+    def __init__(self, name: str, folder: Path):
+        self.name, self.folder, self.line = name, folder, shlex.split(COMMANDS[name])
+        self.stops, self.faults, self.early, self.seconds = list[str](), list[str](), 0, 0.0
+        folder.mkdir()
+
+    def stop_and_go_on(self, draw: random.Random, whole: Stopped) -> None:
+        """Stops the run several times in a row, lets it go on to its end, and compares what it leaves."""
+        for _ in range(draw.randint(1, MOST_IN_A_ROW)):
+            self.seconds = whole.seconds
+            if self.run(draw, may_stop=True):
+                if not self.stops:  # nothing had to be compiled any more
+                    whole.seconds = min(whole.seconds, self.seconds)
+                break
+        else:
+            self.run(draw, may_stop=False)
+        mine, theirs = contents(self.folder), contents(whole.folder)
+        self.faults += [f"{self.name}: {x} differs" for x in {*mine, *theirs} if mine.get(x) != theirs.get(x)]
+
+    def run(self, draw: random.Random, *, may_stop: bool) -> bool:
+        """Begins or goes on; whether it came to its end."""
+        begun = next(self.folder.glob("run*/config.yaml"), None)
+        line = [self.line[0], "--resume", begun.parent.name] if begun else [*self.line, "--out", "run"]
+        cache = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(self.folder.parent / "compiled")
+        environment = os.environ | {
+            "JAX_COMPILATION_CACHE_DIR": cache,  # so that a stop is not always in a compilation
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0",  # sooner compiled
+            "PYTHONPATH": os.pathsep.join(["", *sys.path]).strip(os.pathsep),
+        }
+        with (self.folder.parent / "stderr").open("w+") as said, (self.folder.parent / "stdout").open("w") as nowhere:
+            started = time.perf_counter()
+            process = subprocess.Popen(
+                [sys.executable, "-m", *line], cwd=self.folder, env=environment, stdout=nowhere, stderr=said
+            )
+            how = draw.choice(SIGNALS) if may_stop else None
+            if how:
+                moment = draw.random() ** 1.5 * self.seconds  # what goes on has less to do
+                while not listens(process.pid) and process.poll() is None:
+                    time.sleep(0.002)  # Python itself, which nobody can help
+                try:
+                    process.wait(moment)
+                except subprocess.TimeoutExpired:
+                    process.send_signal(how)
+            try:
+                status, self.seconds = process.wait(), time.perf_counter() - started
+            finally:  # whoever stops this script leaves nothing behind
+                process.kill()
+            said.seek(0)
+            errors = said.read()
+        if status == 0:
+            return True
+        expected = -signal.SIGKILL if how == signal.SIGKILL else 130
+        one_line = errors.count("\n") == 1 and errors.startswith(f"python -m {self.line[0]}: stopped; ")
+        if not how or status != expected or (expected == 130 and not one_line):
+            self.faults.append(f"{self.name}: {' '.join(line)}: {how and how.name}: status {status}: {errors[-500:]!r}")
+        if how:
+            self.stops.append(f"{how.name} after {moment:.1f} s")
+            self.early += not any(self.folder.glob("run*/config.yaml"))
+        return not how
+
+
+def listens(pid: int) -> bool:
+    """Whether a process handles SIGTERM itself already."""
+    try:
+        masks = dict(
+            line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
+        )
+        return bool(int(masks["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1)
+    except (OSError, KeyError, ValueError):  # it has ended
+        return False
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """What a run leaves, by file, without times: results, metrics and parameters."""
+    found = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+    return {name: _read(file) for name, file in found.items() if not {"checkpoints", "figures"} & {*Path(name).parts}}
+
+
+def _read(file: Path) -> Any:
+    if file.suffix == ".json":
+        return _timeless(json.loads(file.read_text()))
+    if file.suffix == ".jsonl":
+        return [_timeless(json.loads(line)) for line in file.read_text().splitlines()]
+    if file.suffix == ".npz":
+        with np.load(file) as arrays:
+            return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+    if file.suffix == ".safetensors":
+        arrays, metadata = tensors.load(file)
+        return metadata, {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
+    return file.read_bytes()
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _timeless(x) for k, x in value.items() if k not in TIMES and not k.endswith("_per_second")}
+    return [_timeless(x) for x in value] if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Processes that are stopped while they start, and that nobody reads: one line, a status, and no traceback."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+STOPS = {  # when each command is stopped: as soon as this has been imported, by that
+    "marl.mfos": ("numpy", signal.SIGINT),
+    "marl.train": ("jax._src.core", signal.SIGINT),
+    "marl.play": ("jax", signal.SIGTERM),
+    "marl.crossplay": ("jax._src.config", signal.SIGINT),
+    "marl.bound": ("numpy", signal.SIGTERM),
+    "marl.reproduce": ("jax._src.config", signal.SIGINT),
+    "marl.cola": ("numpy", signal.SIGTERM),
+    "marl.mmaml": ("numpy", signal.SIGINT),
+    "attacks.act": ("jax", signal.SIGINT),
+    "attacks.examine": ("jax._src.config", signal.SIGTERM),
+    "attacks.reproduce": ("numpy", signal.SIGINT),
+    "games": ("jax._src.core", signal.SIGTERM),
+}
+
+
+@pytest.mark.parametrize("module", STOPS)
+def test_a_stop_while_it_is_imported_is_one_line(module):
+    moment, how = STOPS[module]
+    line = [sys.executable, "-X", "importtime", "-m", module, "--help"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for imported in process.stderr:
+            if imported.split("|")[-1].strip() == moment:
+                break
+        process.send_signal(how)
+        said = [line for line in process.stderr if not line.startswith("import time:")]
+        assert process.stdout.read() == ""
+    assert (process.returncode, said) == (130, [f"python -m {module}: stopped; nothing was written\n"])
+
+
+INTERRUPTED = """
+import os, signal, sys
+from meta import interrupt, process
+process.begin("toy")
+interrupt.stop_on_signals()
+try:
+    exec("os.kill(os.getpid(), signal.SIGINT)")
+except KeyboardInterrupt:
+    print("handled")
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("sys.exit(130)", -signal.SIGINT), ("process.leave(130)", 130)])
+def test_an_interrupt_that_passed_through_a_string_does_not_kill_whoever_leaves(end, status, tmp_path):
+    """Python remembers it, though it was handled, and kills itself in the end."""
+    (tmp_path / "toy.py").write_text(INTERRUPTED + end)
+    line = [sys.executable, "-m", "toy"]
+    found = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (status, "handled\n", "")
+
+
+TIMES = """
+import os, signal, sys
+from meta import interrupt, process
+process.begin("toy")
+interrupt.delay_signals()
+os.kill(os.getpid(), signal.SIGTERM)
+print("still here")
+try:
+    interrupt.stop_on_signals()
+except KeyboardInterrupt:
+    print("raised")
+try:
+    with interrupt.recognised():
+        raise OSError("what a library makes of an interrupt")
+except KeyboardInterrupt:
+    print("recognised")
+sys.stdout.flush()
+interrupt.leave_on_signals("toy")
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_signal_waits_while_the_first_file_is_written():
+    found = subprocess.run([sys.executable, "-c", TIMES], capture_output=True, text=True)
+    said = "still here\nraised\nrecognised\n"
+    assert (found.returncode, found.stdout) == (130, said)
+    assert found.stderr == "toy: stopped; nothing was written\n"
+
+
+@pytest.fixture
+def shell(tmp_path, environment):
+    def run(line, **variables):
+        """A line of bash, where $python is ours: (statuses of what its pipes join, stdout, stderr)."""
+        line += "; echo ${PIPESTATUS[@]} >statuses"
+        environ = environment | {"python": sys.executable} | variables
+        found = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environ, capture_output=True, text=True)
+        return (tmp_path / "statuses").read_text().split(), found.stdout, found.stderr
+
+    return run
+
+
+def test_help_and_version_are_for_whoever_reads_them(shell):
+    assert shell("$python -m marl.cola --help >&-") == (["0"], "", "")
+    assert shell("$python -m games --bad 2>&-") == (["2"], "", "")
+    assert shell("$python -m marl.bound --version >&- 2>&-") == (["0"], "", "")
+    statuses, out, error = shell("$python -m marl.cola --help | head -1")
+    assert (statuses, error) == (["0", "0"], "")
+    assert re.fullmatch("usage: python -m marl.cola .*\n", out)
+
+
+HELP = """
+import contextlib, sys
+from marl.mfos import main
+with contextlib.suppress(SystemExit):
+    main(["--help"])
+found = {"evosax", "flax", "optax", "gymnax", "matplotlib", "orbax"} & sys.modules.keys()
+assert not found, found
+"""
+
+
+def test_help_does_not_wait_for_what_it_does_not_show():
+    found = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "--evolution.population-size" in found.stdout
+
+
+TOY = """
+import dataclasses, sys
+from meta import process
+process.begin("toy")
+from meta.runs.command import Command
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    words: str = "done"
+
+def run(config, directory, console):
+    for _ in range(1000):  # until whoever reads has gone
+        console.print(config.words)
+    print(config.words, "flush", flush=True)
+    directory.write("summary.json", config.words)
+
+toy = Command(program="toy", description="Plays.", config={"ball": Config}, run=run, first="toy")
+process.leave(toy.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("end", ["| head -1", ">/dev/full 2>&1", ">&- 2>&-"])
+def test_a_run_that_nobody_reads_goes_on_to_its_end(shell, tmp_path, end):
+    (tmp_path / "toy.py").write_text(TOY)
+    statuses, out, error = shell(f"$python toy.py ball --out run {end}")
+    assert (set(statuses), out, error) == ({"0"}, "done\n" * ("head" in end), "")
+    assert (tmp_path / "run" / "config.yaml").read_text() == "# toy ball\nwords: done\n"
+    assert (tmp_path / "run" / "summary.json").read_text() == "done"
+
+
+STREAM = """
+import sys
+from rich.console import Console
+from meta import streams
+with streams.forgiving():
+    Console(width=20).print("[bold]mean ± error")
+    print("plain ±")
+"""
+
+
+def test_what_a_terminal_cannot_write_is_a_question_mark(environment):
+    ascii = environment | {"PYTHONIOENCODING": "ascii"}
+    found = subprocess.run([sys.executable, "-c", STREAM], env=ascii, capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "mean ? error\nplain ?\n", "")
