@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from marl.core.learn import Learner, learn
 from marl.experiments.one_file import TrainingConfig, write
 from marl.learners.exact.mmaml import MetaLearned, begin_from, num_seats, train_mmaml
 from marl.learners.exact.naive import naive
+from meta import RunDirectory
 from meta.runs.progress import Progress
 
 SEATS = ("row", "column")
@@ -48,7 +48,7 @@ class MetaLearningConfig(TrainingConfig):
         return tuple(fields.split())
 
 
-def meta_learn(config: MetaLearningConfig, path: Path, console: Console) -> None:
+def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) -> None:
     """Learns beginnings and step sizes, says what they get against naive learners, and writes them to a file."""
     game = config.make_game()
     train_key, play_key = jax.random.split(jax.random.key(config.seed))
@@ -58,7 +58,7 @@ def meta_learn(config: MetaLearningConfig, path: Path, console: Console) -> None
         return f"payoff {metrics['payoff'][0].mean():.3f}, {metrics['payoff'][1].mean():.3f} at learned rates"
 
     with Progress(console, config.iterations, steps, "meta-steps", describe) as progress:
-        learned = train_mmaml(train_key, game, **config.settings(train_mmaml), report=progress)
+        learned = train_mmaml(train_key, game, **config.settings(train_mmaml), store=run, report=progress)
     results = _play(play_key, game, learned, config)
     table = Table(
         "seat", "step size", "M-MAML", "naive", title=f"{config.game}: payoffs over {config.steps} learning steps"
@@ -70,7 +70,7 @@ def meta_learn(config: MetaLearningConfig, path: Path, console: Console) -> None
     for seat, found in zip(SEATS, rates, strict=False):
         console.print(f"step sizes learned as {seat}: {' '.join(f'{x:.2f}' for x in found)}", highlight=False)
     arrays = {name: np.asarray(x) for name, x in learned._asdict().items()}
-    write(path, console, "mmaml", config, arrays, {"payoffs": results})
+    write(run, console, "mmaml", config, arrays, {"payoffs": results})
 
 
 def _play(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +12,9 @@ from rich.console import Console
 import configs
 from marl.experiments.game_config import GameConfig
 from marl.learners.exact.trained import describe
-from meta.runs.tensors import Arrays, save
+from meta import RunDirectory
+from meta.runs.command import file_of
+from meta.runs.tensors import Arrays, replace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +23,13 @@ class TrainingConfig(GameConfig):
 
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
+    checkpoint_seconds: float = 15.0
+    """Save when the last checkpoint is this old; 0 saves as often as possible."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         configs.check_seed(self.seed)
+        configs.check(self, "a number of at least 0", lambda x: x >= 0, "checkpoint_seconds")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in self.positive() and not 0 < value < float("inf"):
@@ -44,9 +48,10 @@ class TrainingConfig(GameConfig):
 
 
 def write(
-    path: Path, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
+    run: RunDirectory, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
 ) -> None:
     """Writes what the command `method` has found, with the game and the config that it belongs to, and says where."""
     about = {"method": method, "game": describe(config.make_game()), "config": configs.plain(config)}
-    save(path, arrays, about | metadata)
+    path = file_of(run.path)
+    replace(path, arrays, about | metadata)
     console.print(f"written to {path}", soft_wrap=True)

@@ -22,8 +22,10 @@ from meta import NonFiniteFitness, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import stop_on_signals
 from meta.runs.machine import versions
+from meta.runs.tensors import load
 
 NOTHING = "nothing was written"
+RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
 STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
 
 
@@ -53,10 +55,10 @@ class ToTable(ToDirectory):
 
 @dataclasses.dataclass(frozen=True)
 class ToFile(Quiet):
-    """What can be said to a command that writes one file."""
+    """What can be said to a command that writes one file, FILE, and keeps its run beside it, in FILE.run."""
 
     out: str = ""
-    """File to write; one in the current directory, named after the game, if empty."""
+    """File to write; one in the current directory, named after the game, if empty. Its run is kept in FILE.run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Command(NamedTuple):
     program: str  # as it is called
     description: str
     config: type | Mapping[str, type]  # a dataclass, or one for each first argument that there is
-    run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or Path or None, console)
+    run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or None, console)
     output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
     name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
     prepare: Callable[[Any], Any] = lambda config: config  # raises ValueError before anything has been written
@@ -91,7 +93,7 @@ class Command(NamedTuple):
     @property
     def keeps_a_run(self) -> bool:
         """Whether there is a run directory, and with it --resume."""
-        return issubclass(self.output or object, ToDirectory)
+        return issubclass(self.output or object, ToDirectory | ToFile)
 
     @property
     def names(self) -> list[str]:
@@ -214,15 +216,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     if command.keeps_a_run:
         text = f"# {' '.join(named.split())}\n{configs.to_text(config)}"
-        run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
+        if command.output is ToFile:
+            run = _beside(Path(options.out or name), text, say)
+        else:
+            run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
-    if command.output is ToFile:
-        path = Path(options.out or name)
-        if path.exists():
-            raise configs.ConfigError(f"out: {path} already exists; another name is needed")
-        if not path.parent.is_dir():
-            raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")
-        return _Task(prepared, path, options.quiet, NOTHING)
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
     return _Task(prepared, None, False, NOTHING)
@@ -243,6 +241,8 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
         needed = f"{path} was begun as {began}" if began else "none is needed with --resume, the directory has it"
         raise configs.ConfigError(f"{command.first}: got {first!r}; {needed}")
     config: Any = configs.from_file(command.kind(began.removeprefix(program).strip() or first), path / "config.yaml")
+    if command.output is ToFile:
+        _check_file(file_of(path), config)
     prepared = command.prepare(config)
     return _Task(prepared, RunDirectory(path, say), options.quiet, f"go on with {program} --resume {path}")
 
@@ -269,6 +269,32 @@ def _open(command: Command, out: str, name: str, cls: type, text: str, say: Call
         with contextlib.suppress(FileExistsError):
             return RunDirectory.create(path, text, say)
     raise AssertionError("there is always a free name")
+
+
+def _beside(file: Path, text: str, say: Callable[[str], int]) -> RunDirectory:
+    """The directory of the run that will make a file. It is beside it: where this can be written, so can the file."""
+    if file.exists():
+        raise configs.ConfigError(f"out: {file} already exists; another name is needed")
+    if not file.parent.is_dir():
+        raise configs.ConfigError(f"out: got {str(file)!r}; a file in a directory that exists is needed")
+    return RunDirectory.create(file.with_name(f"{file.name}{RUN}"), text, say)
+
+
+def file_of(run: Path) -> Path:
+    """The file that the run in a directory makes: beside it, for a run writes nowhere that its own files name.
+
+    Raises:
+      ConfigError: if the directory has another name than such runs have.
+    """
+    if not run.name.removesuffix(RUN) or not run.name.endswith(RUN):
+        raise configs.ConfigError(f"--resume: got {str(run)!r}; a directory FILE{RUN} beside the file is needed")
+    return run.with_name(run.name.removesuffix(RUN))
+
+
+def _check_file(file: Path, config: Any) -> None:
+    """A run that goes on may replace what it has written itself, and nothing else."""
+    if file.exists() and not (file.is_file() and load(file)[1].get("config") == configs.plain(config)):
+        raise configs.ConfigError(f"out: {file} already exists, and is not of this run; it has to be moved away")
 
 
 def leave(status: int) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     )
     with path.open("xb") as file:
         file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())  # before it may be renamed
 
 
 def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
