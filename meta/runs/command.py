@@ -74,7 +74,7 @@ class Command(NamedTuple):
 
     A config says by ValueError what does not fit. It may have a property `without_effect`, a dict from the names of
     fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
-    hold.
+    hold. Where a command adds to a table, it may have a method `check_adds_to(config before)` that says so as well.
     """
 
     program: str  # as it is called
@@ -219,7 +219,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         if command.output is ToFile:
             run = _beside(Path(options.out or name), text, say)
         else:
-            run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), type(config), text, say)
+            run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), config, text, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
@@ -255,10 +255,12 @@ def _began(path: Path) -> str:
     return ""
 
 
-def _open(command: Command, out: str, name: str, cls: type, text: str, say: Callable[[str], int]) -> RunDirectory:
+def _open(command: Command, out: str, name: str, config: Any, text: str, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
     if out and command.output is ToTable and (Path(out) / "config.yaml").is_file():
-        configs.from_file(cls, Path(out) / "config.yaml")  # of another command it would not fit
+        before = configs.from_file(type(config), Path(out) / "config.yaml")  # of another command it would not fit
+        if hasattr(config, "check_adds_to"):
+            config.check_adds_to(before)
         run = RunDirectory(Path(out), say)
         run.write("config.yaml", text)
         return run
