@@ -36,7 +36,6 @@ from meta.runs.statistics import mean_and_error, with_error
 ADVERSARY_FILE = "adversary.safetensors"
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
-ROLES = {"harm": "adversary", "help": "ally"}
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
 NUM_JUDGES = 256  # victims by which the parameters are chosen, about
@@ -208,10 +207,9 @@ def _evaluate_talk(
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
     np.savez(folder.parent / VICTIMS_FILE, **arrays)  # for figures that join several runs
     compared = compare(groups)
-    named = {ROLES[config.goal] if name == "evolved" else name: group for name, group in groups.items()}
     files = [
-        figures.draw_curves(folder, named, config.steps_per_update * config.num_envs),
-        figures.draw_final_returns(folder, named),
+        figures.draw_curves(folder, groups, config.steps_per_update * config.num_envs),
+        figures.draw_final_returns(folder, groups),
     ]
     drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), _names(game))
     result = {**compared, "difference_from_silent": compared["evolved"]["difference_from_silent"]}

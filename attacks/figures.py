@@ -11,10 +11,23 @@ import numpy as np
 
 from attacks.evaluation import Lives
 from attacks.messages import Message
-from meta.runs.charts import BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
+from meta.runs.charts import (
+    BELOW,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    draw_line,
+    draw_scale,
+    new_axes,
+    new_panels,
+    save_figure,
+)
 
-COLORS = {"adversary": ORANGE, "ally": GREEN, "silent": GREY, "random": BLUE}
-STYLES = {"adversary": "-", "ally": "-", "silent": "--", "random": ":"}
+COLORS = {"evolved": ORANGE, "evolved to harm": ORANGE, "evolved to help": GREEN, "silent": GREY, "random": BLUE}
+STYLES = {"silent": "--", "random": ":"}
 MAP_ENTRIES = 6  # observations of more have no map
 
 
@@ -38,9 +51,9 @@ def draw_curves(folder: Path, groups: dict[str, Lives], steps_per_update: int) -
         error = np.sqrt(np.where(known, (curves - mean) ** 2, 0.0).sum(0) / np.maximum(number - 1, 1) / number)
         x = steps_per_update * np.arange(1, curves.shape[1] + 1)
         shown = known.any(0)
-        draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS.get(name, PINK), name, STYLES.get(name, "-."))
+        draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS.get(name, PINK), name, STYLES.get(name, "-"))
     axes.set_title(f"{len(curves)} fresh victims each; band: two standard errors", fontsize=8, color=GREY)
-    axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    axes.legend(**BELOW | {"ncols": len(groups)})
     return save_figure(figure, folder / "training_curves.png")
 
 
@@ -60,7 +73,7 @@ def draw_final_returns(folder: Path, groups: dict[str, Lives]) -> Path:
         axes.plot(
             returns,
             (np.arange(len(returns)) + 1) / len(returns),
-            STYLES.get(name, "-."),
+            STYLES.get(name, "-"),
             color=COLORS.get(name, PINK),
             label=f"{name}: {returns.mean():.4g}",
             linewidth=1.6,
@@ -90,7 +103,7 @@ def draw_evolution(folder: Path, stages: list[dict[str, np.ndarray]], value: str
         draw_line(axes, np.arange(first, first + len(mean)), mean, deviation, color, name)
         first += len(mean)
     if len(stages) > 1:
-        axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+        axes.legend(**BELOW)
     axes.set_title("mean of the candidates; band: one standard deviation", fontsize=8, color=GREY)
     return save_figure(figure, folder / "evolution.png")
 
@@ -121,7 +134,7 @@ def draw_message(
 ) -> Path | None:
     """Draws what is said about which state: a map for every pair of an observation's entries.
 
-    The other entries are at their median.
+    The other entries are at their median. Each row is of an entry of the message, or of several that are the same.
 
     Args:
       folder: where to.
@@ -136,8 +149,6 @@ def draw_message(
     entries = observations.shape[1]
     if not 2 <= entries <= MAP_ENTRIES:
         return None
-    from matplotlib.figure import Figure
-
     low, middle, high = np.percentile(observations, [1, 50, 99], axis=0)
     pairs = list(itertools.combinations(range(entries), 2))
     names = names or [f"o{i}" for i in range(entries)]
@@ -148,22 +159,31 @@ def draw_message(
         points = np.tile(middle, (x.size, 1))
         points[:, i], points[:, j] = x.reshape(-1), y.reshape(-1)
         grids.append(np.asarray(speak(points.astype(np.float32))))
-    size = grids[0].shape[1]
-    most = max(float(np.abs(grid).max()) for grid in grids) or 1.0
-    figure = Figure(figsize=(1.9 * len(pairs) + 0.8, 1.9 * size + 0.2), layout="constrained")
-    panels = figure.subplots(size, len(pairs), squeeze=False)
-    for (column, (i, j)), row in itertools.product(enumerate(pairs), range(size)):
-        axes = panels[row][column]
+    maps = np.stack(grids)  # [pairs, points, entries of the message]
+    most = float(np.abs(maps).max()) or 1.0
+    rows: list[list[int]] = []  # the entries of the message in each
+    for entry in range(maps.shape[-1]):
+        same = [row for row in rows if np.allclose(maps[..., entry], maps[..., row[0]], atol=0.01 * most)]
+        same[0].append(entry) if same else rows.append([entry])
+    figure, panels = new_panels((1.9 * len(pairs) + 1.0, 1.9 * len(rows) + 0.2), len(rows), len(pairs))
+    for (column, (i, j)), (line, row) in itertools.product(enumerate(pairs), enumerate(rows)):
+        axes = panels[line][column]
         extent = (low[i], high[i], low[j], high[j])
         image = axes.imshow(
-            grids[column][:, row].reshape(61, 61), origin="lower", extent=extent, aspect="auto", cmap="PuOr",
+            maps[column, :, row[0]].reshape(61, 61), origin="lower", extent=extent, aspect="auto", cmap="PuOr",
             vmin=-most, vmax=most,
         )  # fmt: skip
-        axes.set_xlabel(names[i], fontsize=7)
-        axes.set_ylabel(names[j], fontsize=7)
-        axes.tick_params(labelsize=6)
+        axes.set(xlabel=names[i], ylabel=names[j])
+        axes.grid(visible=False)
         axes.locator_params(nbins=3)
-    figure.colorbar(image, ax=panels.ravel().tolist(), label="message", shrink=0.8)
+    for line, row in enumerate(rows):
+        entries = ", ".join(str(entry + 1) for entry in row)
+        words = f"{'entries' if len(row) > 1 else 'entry'} {entries}\nof the message"
+        panels[line][0].annotate(
+            words, (0, 0.5), (-48, 0), xycoords="axes fraction", textcoords="offset points", rotation=90, ha="center",
+            va="center", fontsize=9,
+        )  # fmt: skip
+    draw_scale(figure, image, panels.ravel().tolist(), "what is said")
     return save_figure(figure, folder / "message.png")
 
 

@@ -217,13 +217,13 @@ def _pictures(path: Path) -> list[Path]:
 
 
 def _all_four(run: RunDirectory, part: Part) -> str:
-    """One figure of the victims under an adversary, an ally, silence and random messages; its name."""
+    """One figure of the victims under messages evolved to harm, to help, silent and random; its name."""
     groups = {}
-    for goal, role in (("harm", "adversary"), ("help", "ally")):
+    for goal in ("harm", "help"):
         with np.load(part.path.with_name(f"{part.environment}-{goal}") / VICTIMS_FILE) as arrays:
             for name in ("evolved", "silent", "random"):
                 lives = Lives(*(arrays[f"{name}_{field}"] for field in Lives._fields))
-                groups[role if name == "evolved" else name] = lives
+                groups[f"evolved to {goal}" if name == "evolved" else name] = lives
     figures.draw_curves(run.figures, groups, part.config.steps_per_update * part.config.num_envs)
     file = run.figures / "training_curves.png"
     return file.replace(file.with_name(f"{part.environment}.png")).name

@@ -112,7 +112,7 @@ def shaper(num_logits: int = 5, *, hidden_units: int = 32) -> Shaper:
     Raises:
       ValueError: for units that are no whole number of at least 1.
 
-    Source: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023), arXiv:2312.12568, whose Shaper is
+    Source: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023), arXiv:2312.12568, whose SHAPER is
     one recurrent policy that keeps its memory between episodes; an episode is here one exact repeated game. The unit:
     Cho et al. (2014), arXiv:1406.1078.
     """

@@ -19,23 +19,52 @@ BELOW: dict[str, Any] = {  # a legend that stands below the axes
 }
 
 
-def new_axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.5)) -> tuple[Any, Any]:
-    """(figure, axes) of one panel; the size is in inches."""
+def new_panels(size: tuple[float, float], rows: int = 1, columns: int = 1, **shared: Any) -> tuple[Any, np.ndarray]:
+    """(figure, axes `[rows, columns]`): panels in the one style of all pictures; the size is in inches.
+
+    `shared` is of matplotlib's `Figure.subplots`. Labels are larger than ticks.
+    """
     from matplotlib.figure import Figure  # here, for it costs half a second; and no global state, so no pyplot
 
     figure = Figure(figsize=size, layout="constrained")
-    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
+    panels = figure.subplots(rows, columns, squeeze=False, **shared)
+    for axes in panels.flat:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.tick_params(labelsize=8)
+        axes.xaxis.label.set_size(9)
+        axes.yaxis.label.set_size(9)
+    return figure, panels
+
+
+def new_axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.5)) -> tuple[Any, Any]:
+    """(figure, axes) of one panel."""
+    figure, ((axes,),) = new_panels(size)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     return figure, axes
 
 
 def draw_line(
-    axes: Any, x: np.ndarray, y: np.ndarray, spread: np.ndarray, color: str, label: str, style: str = "-"
+    axes: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    spread: np.ndarray,
+    color: str,
+    label: str,
+    style: str = "-",
+    within: tuple[float, float] = (-np.inf, np.inf),
 ) -> None:
-    """A line with a band of `spread` on either side; all are `[points]`."""
+    """A line with a band of `spread` on either side, but not beyond what `y` can be; all are `[points]`."""
     axes.plot(x, y, style, color=color, label=label, linewidth=1.6)
-    axes.fill_between(x, y - spread, y + spread, color=color, alpha=0.2, linewidth=0)
+    low, high = np.clip(y - spread, *within), np.clip(y + spread, *within)
+    axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+
+
+def draw_scale(figure: Any, image: Any, axes: Any, label: str) -> None:
+    """What the colors of an image mean, beside its axes."""
+    scale = figure.colorbar(image, ax=axes, shrink=0.8)
+    scale.set_label(label, fontsize=9)
+    scale.ax.tick_params(labelsize=8)
 
 
 def save_figure(figure: Any, path: Path) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.experiments.shaping.figures import LABELS, OPPONENT, PAYOFF, SHAPER, STATES, convex_hull
-from meta.runs.charts import GREY, SKY, save_figure
+from meta.runs.charts import GREY, SKY, new_panels, save_figure
 
 
 def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, Any]]) -> Path:
@@ -24,14 +24,12 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
     Returns:
       The file.
     """
-    from matplotlib.figure import Figure
-
     corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
     hull, (low, high) = np.array(convex_hull(corners.tolist())), (corners.min(0), corners.max(0))
     margin, columns = 0.08 * (high - low).max(), 3
     rows = -(-(len(panels) + 1) // columns)
-    figure = Figure(figsize=(3.1 * columns, 3.3 * rows), layout="constrained")
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    figure, panels_of = new_panels((3.1 * columns, 3.3 * rows), rows, columns)
+    grid = list(panels_of.flat)
     for axes, panel in zip(grid, panels, strict=False):
         played, floor = panel["played"], corners[3]
         (polygon,) = axes.fill(*hull.T, facecolor="#F2F2F2", edgecolor=GREY, linewidth=0.8, zorder=0)
@@ -52,10 +50,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
             fontsize=8,
         )
         axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=7)
-        axes.set_xlabel(f"co-player's {PAYOFF}", fontsize=7)
-        axes.set_ylabel(f"policy's {PAYOFF}", fontsize=7)
+        axes.set(xlabel=f"co-player's {PAYOFF}", ylabel=f"policy's {PAYOFF}")
     for axes in grid[len(panels) :]:
         axes.axis("off")
     key = grid[len(panels)]  # the first one that is left over tells what the lines mean
@@ -82,10 +77,7 @@ def draw_enforced_slopes(folder: Path, steps: list[dict[str, Any]], max_residual
     Returns:
       The file.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2, 5.0), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
+    figure, ((above,), (below,)) = new_panels((5.2, 5.0), 2, 1, sharex=True)
     x = np.arange(1, len(steps) + 1)
     chi, slope, distance, residual = (
         np.array([step[name] for step in steps], float) for name in ("chi", "slope", "distance", "residual")
@@ -109,9 +101,6 @@ def draw_enforced_slopes(folder: Path, steps: list[dict[str, Any]], max_residual
     below.set(xlabel="meta-step (learning steps of the opponent)", ylabel="root mean square")
     below.set_ylim(0, 1.4 * max(distance.max(), high.max(), residual.max(), max_residual))  # room for the legend
     for axes in (above, below):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
-        axes.tick_params(labelsize=8)
         axes.legend(frameon=False, fontsize=7, loc="lower right" if axes is above else "upper right")
     return save_figure(figure, folder / "enforced_slope.png")
 
@@ -132,11 +121,9 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
     Returns:
       The file.
     """
-    from matplotlib.figure import Figure
-
     most = max(map(len, games.values()))
-    figure = Figure(figsize=(3.0 * len(games) + 0.6, 1.6 + 0.42 * most), layout="constrained")
-    for axes, (game, settings) in zip(figure.subplots(1, len(games), squeeze=False)[0], games.items(), strict=True):
+    figure, panels = new_panels((3.0 * len(games) + 0.6, 1.6 + 0.42 * most), 1, len(games))
+    for axes, (game, settings) in zip(panels[0], games.items(), strict=True):
         for y, one in enumerate(settings):
             if one["naive"] is not None and one["bound"] is not None:
                 axes.plot([one["naive"], one["bound"]], [y, y], color="#BBBBBB", linewidth=4, solid_capstyle="butt")
@@ -148,10 +135,8 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
         axes.set_yticks(range(len(settings)), [f"against\n{one['opponent']}" for one in settings], fontsize=7)
         axes.set(ylim=(len(settings) - 0.5, -0.5), xlabel=PAYOFF)
         axes.set_title(game.replace("_", " "), fontsize=9, color=GREY)
-        axes.tick_params(axis="x", labelsize=7)
         axes.locator_params(axis="x", nbins=6)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6, axis="x")
+        axes.grid(visible=False, axis="y")
     handles = [
         figure.axes[0].plot([], [], marker, color=color, linestyle="", label=words)[0]
         for marker, color, words in (

@@ -10,7 +10,7 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.experiments.shaping.played import ALONE, Played
-from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, save_figure
+from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"
 SHAPER, OPPONENT = ORANGE, BLUE
@@ -98,7 +98,10 @@ def short_name(opponent: str) -> str:
 
 
 def draw_crossplay(folder: Path, game: str, names: list[str], payoffs: np.ndarray) -> Path:
-    """Draws the table of everybody against everybody as a heat map, every number in its cell.
+    """Draws the table of everybody against everybody as a heat map as wide as a page, a number in each cell.
+
+    Of more than a dozen agents the numbers have one decimal and the columns are numbered as the rows are; of more than
+    two dozen the color alone tells.
 
     Args:
       folder: where to.
@@ -109,17 +112,26 @@ def draw_crossplay(folder: Path, game: str, names: list[str], payoffs: np.ndarra
     Returns:
       The file.
     """
-    side = 1.8 + 0.55 * len(names)
-    figure, axes = new_axes("column", "row", (side + 1.0, side))
+    number, side = len(names), min(0.55 * len(names), 5.2)  # inches of the cells
+    words = 0.065 * min(max(map(len, names)), 30)  # of their names
+    below = 0.7 * words if number <= 12 else 0.0
+    figure, axes = new_axes("column", "row", (side + 1.1 + words, side + 0.8 + below))
     axes.grid(visible=False)
     image = axes.imshow(payoffs, cmap="cividis")
-    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
+    rows = [textwrap.shorten(name, 30, placeholder="…") for name in names]
+    if number > 12:
+        rows = [f"{name}  {i}" for i, name in enumerate(rows, 1)]
+        axes.set_xticks(range(number), range(1, number + 1), fontsize=6)
+    else:
+        axes.set_xticks(range(number), rows, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
+    axes.set_yticks(range(number), rows, fontsize=6 if number > 12 else 8)
+    digits = 1 if number > 12 else 2
     for (i, j), payoff in np.ndenumerate(payoffs):
-        if np.isfinite(payoff):
+        if np.isfinite(payoff) and number <= 24:
             color = "white" if image.norm(payoff) < 0.55 else "black"
-            axes.text(j, i, f"{payoff:.2f}", ha="center", va="center", color=color, fontsize=7)
-    figure.colorbar(image, ax=axes, label=f"row's {PAYOFF}", shrink=0.8)
+            text = f"{round(payoff, digits) + 0.0:.{digits}f}"  # no minus before a zero
+            axes.text(j, i, text, ha="center", va="center", color=color, fontsize=6 if number > 12 else 7)
+    draw_scale(figure, image, axes, f"row's {PAYOFF}")
     axes.set_title(game.replace("_", " "), fontsize=9, color=GREY)
     return save_figure(figure, folder / "crossplay.png")
 
@@ -146,11 +158,11 @@ def draw_polygon(folder: Path, game: InfinitelyRepeated, scatter: list[dict[str,
         axes.plot(policy["other"], policy["own"], marker, color=color, markersize=1.6, alpha=0.2, markeredgewidth=0)
         axes.plot([], [], marker, color=color, markersize=6, label=policy["label"])
     if zd["chi"] is not None and zd["extortionate"]:
-        # Drawn from (P, P) on, and clipped where no pair of players can get.
+        # Drawn from (P, P) on, over the points, and clipped where no pair of players can get.
         start = np.array([corners[3][0], corners[3][1]])
         far = start + np.ptp(corners[:, 0]) * np.array([1.0, zd["chi"]])
         line = f"zero-determinant line, $\\chi$ = {zd['chi']:.2f}"
-        (drawn,) = axes.plot(*np.stack([start, far]).T, color="black", linewidth=1.2, label=line, zorder=1)
+        (drawn,) = axes.plot(*np.stack([start, far]).T, "--", color="black", linewidth=1, label=line, zorder=3)
         drawn.set_clip_path(polygon)
     low, high = corners.min(0), corners.max(0)
     margin = 0.1 * (high - low).max()
@@ -169,7 +181,8 @@ def draw_policy(folder: Path, policies: np.ndarray) -> Path:
     colors, styles = (GREY, SHAPER, OPPONENT, GREEN, PINK), ("-", "-", "--", "-.", ":")
     for i in range(policies.shape[-1]):
         name = "at the start" if i == 0 else f"after {STATES[i]}"
-        draw_line(axes, steps, policies[..., i].mean(0), policies[..., i].std(0), colors[i], name, styles[i])
+        mean, deviation = policies[..., i].mean(0), policies[..., i].std(0)
+        draw_line(axes, steps, mean, deviation, colors[i], name, styles[i], within=(0, 1))
     axes.set_ylim(-0.03, 1.03)
     axes.set_title("the shaper's policy, its own action first; band: one standard deviation", fontsize=8, color=GREY)
     axes.legend(frameon=False, fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2))
@@ -230,9 +243,11 @@ def draw_counts(folder: Path, groups: dict[str, Played], opponent: str, num_shap
         for i, state in enumerate(states):
             style = ("-", "--", ":")[i // len(STATE_COLORS) % 3]
             color = STATE_COLORS[i % len(STATE_COLORS)]
-            _line(axes, shaped.more[state][..., :num_shapers].mean(-1), color, state, style)
+            shares = shaped.more[state][..., :num_shapers].mean(-1)  # [trials, episodes]
+            episodes = np.arange(1, shares.shape[1] + 1)
+            draw_line(axes, episodes, shares.mean(0), shares.std(0), color, state, style, within=(0, 1))
         axes.set_ylim(-0.02, 1.02)
-        axes.set_title("the shaper's action first; band: two standard errors", fontsize=8, color=GREY)
+        axes.set_title("the shaper's action first; band: one standard deviation", fontsize=8, color=GREY)
         axes.legend(**BELOW | {"ncols": 4})
         files.append(save_figure(figure, folder / "states.png"))
     return files
@@ -252,9 +267,3 @@ def share_of_occasions(counted: str, counts: dict[str, np.ndarray]) -> np.ndarra
     whole = part + counts["other_coin"] if counted == "own_coin" else counts.get("interactions", np.ones_like(part))
     part, whole = part.mean((0, -1)), whole.mean((0, -1))
     return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
-
-
-def _line(axes: Any, values: np.ndarray, color: str, label: str, style: str) -> None:
-    """The mean over trials `[trials, episodes]`."""
-    error = values.std(0, ddof=1) / len(values) ** 0.5
-    draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), 2 * error, color, label, style)

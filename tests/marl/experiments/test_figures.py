@@ -1,0 +1,68 @@
+"""What pictures show: nothing that cannot be, nothing hidden, nothing too small to read on a page."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks import figures as of_attacks
+from attacks.messages import Message
+from games import InfinitelyRepeated, prisoners_dilemma
+from marl.experiments.shaping import figures
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that would have been written."""
+    kept = []
+    for module in (figures, of_attacks):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: kept.append(figure) or path)
+    return kept
+
+
+def test_a_band_of_probabilities_stays_between_zero_and_one(drawn, tmp_path):
+    policies = np.random.default_rng(0).choice([0.02, 0.98], (50, 10, 5))  # their deviation reaches beyond both
+    figures.draw_policy(tmp_path, policies)
+    bands = [band.get_paths()[0].vertices[:, 1] for band in drawn[0].axes[0].collections]
+    assert len(bands) == 5
+    assert all(band.min() >= 0 and band.max() <= 1 for band in bands)
+    assert max(band.max() - band.min() for band in bands) > 0.5
+
+
+def test_the_zero_determinant_line_lies_over_the_points(drawn, tmp_path):
+    points = {"label": "policy", "own": np.full(9, -1.5), "other": np.full(9, -1.5)}
+    game = InfinitelyRepeated(prisoners_dilemma, 0.96)
+    figures.draw_polygon(tmp_path, game, [points], {"chi": 3.0, "extortionate": True})
+    lines = {line.get_label(): line for line in drawn[0].axes[0].get_lines()}
+    (straight,) = (line for label, line in lines.items() if "zero-determinant" in label)
+    assert all(straight.zorder > line.zorder for line in lines.values() if line is not straight)
+
+
+@pytest.mark.parametrize("number", [3, 12, 23, 40])
+def test_a_table_of_many_agents_fits_a_page_in_letters_that_can_be_read(drawn, tmp_path, number):
+    names = [f"ppo(learning_rate=0.{i:02}, hidden=[64, 64], epochs=4)" for i in range(number)]
+    figures.draw_crossplay(tmp_path, "ipd", names, -3 * np.random.default_rng(0).random((number, number)))
+    (axes, _), figure = drawn[0].axes, drawn[0]
+    figure.draw_without_rendering()
+    assert figure.get_figwidth() <= 8.3  # inches: a page of A4
+    words = [*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels()]
+    assert min(word.get_fontsize() for word in words) >= 6
+    cell = axes.get_window_extent().width / number
+    assert all(text.get_window_extent().width < cell for text in axes.texts)
+    assert len(axes.texts) == (number**2 if number < 25 else 0)
+    assert len({word.get_text() for word in axes.get_yticklabels()}) == number
+
+
+@pytest.mark.parametrize(("scales", "rows"), [((1, 1), ["entries 1, 2"]), ((1, -1), ["entry 1", "entry 2"])])
+def test_a_map_of_messages_has_a_named_row_for_each_entry_that_differs(drawn, tmp_path, scales, rows):
+    message = Message(None, lambda parameters, obs: obs.sum() * jnp.array(scales, float))
+    observations = np.random.default_rng(0).normal(size=(100, 3))
+    of_attacks.draw_message(tmp_path, message, None, observations)
+    words = [text.get_text() for axes in drawn[0].axes for text in axes.texts]
+    assert [word.split("\n")[0] for word in words] == rows
+    assert len(drawn[0].axes) == 3 * len(rows) + 1  # three pairs of entries, and the scale
+
+
+def test_labels_are_larger_than_ticks(drawn, tmp_path):
+    figures.draw_policy(tmp_path, np.full((3, 4, 5), 0.5))
+    (axes,) = drawn[0].axes
+    assert axes.xaxis.label.get_size() > axes.get_xticklabels()[0].get_size()
