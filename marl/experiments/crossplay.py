@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import hashlib
 import io
 import itertools
 import json
@@ -33,7 +32,7 @@ from marl.experiments.shaping.pairs import Lengths, play_pair, sampled_shaping_c
 from meta import Evolution, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import check_stop
-from meta.runs import machine
+from meta.runs import machine, tensors
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import mean_and_error, with_error
 
@@ -247,16 +246,10 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
         played = [config.environment, *config.lengths] if config.environment else []
         names = [row.identity, column.identity]
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
-        learned = [_digest_of_parameters(agent) for agent in (seats[0][i], seats[1][j])]
-        known_by = digest_of([digest, *learned]) if any(learned) else digest
+        learned = [seats[0][i].parameters, seats[1][j].parameters]
+        known_by = digest_of([digest, *map(tensors.digest, learned)]) if jax.tree.leaves(learned) else digest
         cells.append(Cell(i, j, digest, known_by, count, 1.0 + SAMPLING_COST * sampling))
     return cells
-
-
-def _digest_of_parameters(agent: Agent) -> str:
-    """Of what was trained; empty for who is all in the name."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(agent.parameters)]
-    return hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves)).hexdigest() if leaves else ""
 
 
 def _line(known_by: str, found: dict[str, Any]) -> str:

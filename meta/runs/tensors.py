@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -43,6 +44,15 @@ def named(tree: Any) -> dict[str, Any]:
     """The leaves by their paths, such as `w1`; `parameters` where there is one array and nothing around it."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator=".") or "parameters": leaf for path, leaf in leaves}
+
+
+def digest(tree: Any) -> str:
+    """Hexadecimal digits that change with the leaves of a tree, their names and their shapes."""
+    found = hashlib.sha256()
+    for name, leaf in named(tree).items():
+        array = np.asarray(leaf)
+        found.update(f"{name} {array.shape} {array.dtype}".encode() + array.tobytes())
+    return found.hexdigest()
 
 
 def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
