@@ -18,7 +18,7 @@ import configs
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, Trajectory
 from marl.experiments.one_file import TrainingConfig, write
-from marl.learners.exact.trained import SHIPPED, describe
+from marl.learners.exact.trained import SHIPPED, describe, read_by
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from meta import RunDirectory, scalarize
@@ -171,7 +171,7 @@ def known_bound(game: InfinitelyRepeated, opponent: str, meta_steps: int) -> Kno
     arrays, metadata = load(file)
     settings = metadata["config"]
     same = settings["opponent"] == opponent and settings["meta_steps"] == meta_steps
-    if not same or metadata["game"] != describe(game):
+    if not same or metadata["game"] != describe(game) or metadata.get("opponent_files", []) != read_by(opponent, game):
         return None
     return _known(arrays)
 
@@ -248,7 +248,8 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
     table.add_row("[bold]bound: the best of each state", f"{known.bound:.3f} ± {known.bound_standard_error:.3f}", "")
     table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
     console.print(table)
-    write(run, console, "bound", config, arrays, {"jax": jax.__version__})
+    about = {"jax": jax.__version__, "opponent_files": read_by(config.opponent, game)}
+    write(run, console, "bound", config, arrays, about)
 
 
 def _naive_payoffs(key: jax.Array, game: InfinitelyRepeated, opponent: Learner, config: BoundConfig) -> np.ndarray:
