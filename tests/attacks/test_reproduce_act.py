@@ -4,6 +4,7 @@ import io
 import json
 
 import jax
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -14,7 +15,7 @@ from attacks.defences import undefended
 from attacks.evaluation import make_lives
 from attacks.examination import FILE, _read_known
 from attacks.experiment import ADVERSARY_FILE
-from attacks.reproduction import Part, ReproduceConfig, make_parts
+from attacks.reproduction import Part, ReproduceConfig, _read_lives, make_parts
 from meta import Evolution, RunDirectory
 from meta.runs import tensors
 
@@ -130,6 +131,22 @@ def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_pat
     assert result.stderr.count("\n") == 1
     assert "run: another run is writing there" in result.stderr
     del run
+
+
+def test_victims_that_are_damaged_are_one_line(tmp_path):
+    file, arrays = tmp_path / "victims.npz", {}
+    for name in ("evolved", "silent", "random"):
+        arrays |= {f"{name}_final_returns": np.arange(3.0), f"{name}_curves": np.zeros((3, 2))}
+    with pytest.raises(ValueError, match=r"victims.npz: cannot be read \(.*\); its part is made anew"):
+        _read_lives(file)
+    np.savez(file, **arrays)
+    assert _read_lives(file)["silent"].final_returns.tolist() == [0, 1, 2]
+    whole = file.read_bytes()
+    at = whole.index(np.arange(3.0).tobytes())
+    for damaged in (b"", whole[:100], whole[:at] + b"\xff" + whole[at + 1 :], b"x" * 300):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"^\S+victims.npz: cannot be read \([^\n]+$"):
+            _read_lives(file)
 
 
 @pytest.mark.slow
