@@ -95,6 +95,16 @@ class AttackConfig:
         return idle
 
     @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the search is, and what falls over it."""
+        return {"evolution.generations": self.evolution.falling}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("num_victims",)
+
+    @property
     def schedule(self) -> Schedule:
         """How long a victim lives, and how it is judged."""
         return Schedule(

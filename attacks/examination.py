@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from marl.core.learn import Learner
 from marl.learners.registry import SAMPLED, make_learner, settings
 from meta import RunDirectory
 from meta.runs import tensors
+from meta.runs.files import check_folder
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import with_error
 
@@ -104,6 +106,8 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     """
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
+    if os.path.isdir(config.directory):
+        check_folder(Path(config.directory))
     load_adversary(Path(config.directory))
     return config
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +87,7 @@ def attack(
         "versions": versions(),
         "devices": devices(),
     }
-    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    run.write_summary(summary)
     value = ("fitness", "goal reward") if config.goal == "control" else ("victim_return", "victim's return")
     return summary, [figures.draw_evolution(run.figures, [stage.metrics for stage in stages], *value), *files]
 
@@ -98,10 +97,8 @@ def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Co
     init, short, stages = make_init(config), config.warm_up_updates, []
 
     def warm_up(name: str, goal: Goal, init: Callable[[jax.Array], Any], key: jax.Array) -> Evolved:
-        folder = run.path / name
-        folder.mkdir(exist_ok=True)
         say(console, f"warm-up: {goal} victims that learn for {short} updates")
-        store = RunDirectory(folder, lambda words: say(console, words))
+        store = run.part(name, lambda words: say(console, words))
         return _stage(config, goal, config.warm_up, short, init, key, store, console)
 
     if short and config.goal == "control":

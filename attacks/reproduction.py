@@ -23,7 +23,7 @@ from attacks.experiment import NUM_JUDGES, VICTIMS_FILE, attack, make_init, make
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
-from meta.runs.jobs import Job, duration, open_run, run_jobs, say
+from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to that of a random shaper and controller
@@ -63,7 +63,7 @@ class Part(NamedTuple):
     @property
     def is_done(self) -> bool:
         """Whether it has its summary."""
-        return (self.path / "summary.json").is_file()
+        return bool(finished(self.path, self.config))
 
     @property
     def steps(self) -> int:
@@ -93,6 +93,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     def job(part: Part) -> Job:
         return Job(
             part.path,
+            part.config,
             seconds.get(part.path.name, 0.0),
             lambda: attack(part.config, open_run(part.path, part.config, console), console),
         )

@@ -7,13 +7,16 @@ import dataclasses
 import difflib
 import io
 import itertools
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
+
+from configs import files
 
 Config = TypeVar("Config")
 
@@ -37,28 +40,45 @@ def load(cls: type[Config], command: str, source: str) -> Config:
     """
     if source in presets(command):
         return from_text(cls, (resources.files(__name__) / command / f"{source}.yaml").read_text(), f"preset {source}")
-    if not Path(source).is_file():
-        if (Path(source) / "config.yaml").is_file():
-            raise ConfigError(f"preset: got {source!r}, the directory of a run, which goes on with --resume {source}")
-        file = f"no YAML file is at {source}" if source.endswith((".yaml", ".yml")) else "a YAML file's path serves too"
-        raise ConfigError(f"preset: got {source!r}; {one_of(source, presets(command))} ({file})")
+    if not os.path.exists(source) or os.path.isdir(source):
+        got = f"preset: got {short(source)!r}"
+        if os.path.exists(os.path.join(source, "config.yaml")):
+            raise ConfigError(f"{got}, the directory of a run, which goes on with --resume {short(source)}")
+        named = source.endswith((".yaml", ".yml"))
+        file = f"no YAML file is at {short(source)}" if named else "a YAML file's path serves too"
+        raise ConfigError(f"{got}; {one_of(source, presets(command))} ({file})")
     return from_file(cls, Path(source))
+
+
+def short(path: Path | str) -> str:
+    """A path as a message shows it."""
+    return str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
 
 
 def from_file(cls: type[Config], path: Path) -> Config:
     """A config from a YAML file; every key is checked."""
+    return from_text(cls, read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+      ConfigError: if it cannot be read, or is too long for a config.
+    """
     try:
-        return from_text(cls, path.read_text(), str(path))
+        return files.read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text ({error})") from None
+        why = error.strerror or error if isinstance(error, OSError) else error
+        raise ConfigError(f"{short(path)}: cannot be read as text ({why})") from None
 
 
 def from_text(cls: type[Config], text: str, where: str) -> Config:
     """A config from YAML; every key is checked."""
     try:
-        values = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
-        raise ConfigError(f"{where}: not valid YAML ({' '.join(str(error).split())})") from None
+        values = files.parse(text) or {}
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
     return build(cls, values, where)
 
 
@@ -72,6 +92,53 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return list(value) if isinstance(value, tuple) else value
+
+
+def named(value: Any, prefix: str = "") -> dict[str, Any]:
+    """The fields of nested dicts by their names in full, such as `evolution.sigma`."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {name: x for key, one in value.items() for name, x in named(one, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+def part(config: Any, words: Mapping[str, str]) -> Any:
+    """Some fields of a config as one of its own, with the values that they have.
+
+    Args:
+      config: a dataclass.
+      words: by the fields' names in full, what the help says of each.
+    """
+    import tyro
+
+    fields: list[tuple[str, Any, Any]] = []
+    for name in dict.fromkeys(name.partition(".")[0] for name in words):
+        value, kind = getattr(config, name), get_type_hints(type(config))[name]
+        if dataclasses.is_dataclass(value):
+            value = part(
+                value, {one.partition(".")[2]: text for one, text in words.items() if one.startswith(f"{name}.")}
+            )
+            kind = type(value)
+        else:
+            kind = Annotated[kind, tyro.conf.arg(help=words[name])]
+        fields.append((name, kind, dataclasses.field(default=value)))
+    return dataclasses.make_dataclass(type(config).__name__, fields, frozen=True)()
+
+
+def replaced(config: Config, given: Any) -> Config:
+    """A config with the values of what `part` made of it.
+
+    Raises:
+      ConfigError: for one that it refuses.
+    """
+    values = {}
+    for field in dataclasses.fields(config):  # type: ignore[arg-type]
+        if hasattr(given, field.name):
+            value, old = getattr(given, field.name), getattr(config, field.name)
+            values[field.name] = replaced(old, value) if dataclasses.is_dataclass(old) else value
+    try:
+        return dataclasses.replace(config, **values)  # type: ignore[type-var]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Config:

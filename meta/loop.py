@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -37,20 +37,23 @@ class Iterated(NamedTuple):
 class Store(Protocol):
     """Where a run is kept: `meta.runs.directory.RunDirectory` is one."""
 
-    def restore(self, like: Any) -> tuple[int, Any] | None:
-        """The newest whole checkpoint, as (generation, state like `like`); None if there is none."""
+    def restore(self, like: Any, last: int) -> tuple[int, Any, dict[str, np.ndarray]] | None:
+        """The newest whole checkpoint, as (generation, state like `like`, metrics `[generation, ...]`); None if none.
+
+        A generation after `last` is a ValueError.
+        """
         ...
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The metrics of every generation before the restored one."""
+    def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Takes these for all metrics so far."""
         ...
 
-    def append(self, rows: list[dict[str, Any]]) -> None:
+    def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Adds the metrics of further generations."""
         ...
 
-    def save(self, generation: int, state: Any) -> None:
-        """Saves a checkpoint."""
+    def save(self, generation: int, state: Any, metrics: dict[str, np.ndarray]) -> None:
+        """Saves a checkpoint, with the metrics up to it."""
         ...
 
 
@@ -101,10 +104,12 @@ def iterate(
     """
     started = time.perf_counter()
     program = jax.jit(partial(_steps, step), compiler_options=compiler_options())
-    iteration, rows = 0, []
-    if store and (found := store.restore(state)):
-        iteration, state = found
-        rows = store.metrics()
+    done, parts = (0, state), list[dict[str, np.ndarray]]()  # of how many iterations, and what came of them
+    if store:
+        if found := store.restore(state, num_iterations):
+            done, parts = found[:2], [found[2]]
+        store.rewrite(_rows(name, 0, *parts))
+    iteration, state = done
     if iteration < num_iterations:
         call = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
         check_memory(call, advice)
@@ -121,28 +126,41 @@ def iterate(
             elapsed = time.perf_counter() - started
             if check:
                 check(buffers, iteration)
-            new = [
-                {name: iteration + i + 1} | {metric: buffer[i].tolist() for metric, buffer in buffers.items()}
-                for i in range(count)
-            ]
+            if parts and parts[0].keys() != buffers.keys():
+                raise ValueError(f"the checkpoint has the metrics {', '.join(parts[0])}, and not {', '.join(buffers)}")
             if store:
-                store.append(new)  # before the state moves on: a checkpoint never lacks the metrics up to it
-            state, iteration, seconds = new_state, iteration + count, seconds + elapsed
-            rows += new
+                store.append(_rows(name, iteration, buffers))
+            parts.append(buffers)  # before the state moves on: a checkpoint never lacks the metrics up to it
+            done = iteration, state = iteration + count, new_state  # first as one, between whose parts no signal comes
+            seconds += elapsed
             per_call = int(np.clip(SECONDS_PER_CALL / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
             if store and time.perf_counter() - saved_at >= checkpoint_seconds:
-                store.save(iteration, state)
+                store.save(iteration, state, _joined(parts, iteration))
                 saved_at = time.perf_counter()
             if report:
                 report(iteration, {metric: buffer[-1] for metric, buffer in buffers.items()}, seconds)
     except KeyboardInterrupt:
-        if store and iteration:
-            store.save(iteration, state)
+        if store and done[0]:
+            store.save(*done, _joined(parts, done[0]))
         raise
+    metrics = _joined(parts, iteration)
     if store:
-        store.save(iteration, state)
-    metrics = {metric: np.array([row[metric] for row in rows]) for metric in rows[0] if metric != name}
+        store.save(iteration, state, metrics)
+    # In double precision, as the numbers in `metrics.jsonl` are read.
+    metrics = {metric: np.array(values.tolist()) for metric, values in metrics.items()}
     return Iterated(state, metrics, seconds_to_compile, seconds, first_iteration)
+
+
+def _joined(parts: list[dict[str, np.ndarray]], number: int) -> dict[str, np.ndarray]:
+    """The metrics `[number, ...]` of the first iterations."""
+    return {metric: np.concatenate([part[metric] for part in parts])[:number] for metric in parts[0]}
+
+
+def _rows(name: str, first: int, *parts: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+    """One dict for each of the iterations `[iterations, ...]` after the first ones."""
+    for part in parts:
+        for i in range(len(next(iter(part.values())))):
+            yield {name: first + i + 1} | {metric: values[i].tolist() for metric, values in part.items()}
 
 
 def _steps(step: Callable[..., Any], state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:

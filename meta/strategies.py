@@ -58,6 +58,13 @@ class Evolution:
         except (TypeError, ValueError):  # it does not fit, or it is one of the two that cannot be traced
             make_strategy(self, 10)
 
+    @property
+    def falling(self) -> list[str]:
+        """Settings that fall over the generations, so that the number of these decides what happens in each."""
+        arguments = inspect.signature(_class(self.strategy).__init__).parameters
+        ends = (("optimizer", "learning_rate"), ("std_schedule", "sigma"))
+        return [f"evolution.{name}" for by, name in ends if by in arguments and getattr(self, f"{name}_end") != 1]
+
 
 def strategy_names() -> list[str]:
     """Every name that `Evolution.strategy` takes."""
@@ -71,21 +78,24 @@ def _falling(evolution: Evolution, first: float, end: float) -> optax.Schedule:
     return optax.cosine_decay_schedule(first, evolution.generations, alpha=end)
 
 
+def _class(strategy: str) -> Any:
+    from evosax.algorithms import distribution_based_algorithms
+
+    classes = {name.lower(): cls for name, cls in distribution_based_algorithms.items()}
+    if strategy.lower() not in classes:
+        raise ValueError(f"evolution.strategy: got {strategy!r}; {configs.one_of(strategy, sorted(classes))}")
+    return classes[strategy.lower()]
+
+
 def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
     """The evosax strategy over vectors `[num_dims]`, and its parameters.
 
     Raises:
       ValueError: for an unknown strategy, or a population size that it cannot take.
     """
-    from evosax.algorithms import distribution_based_algorithms
     from evosax.core import fitness_shaping
 
-    classes = {name.lower(): cls for name, cls in distribution_based_algorithms.items()}
-    if evolution.strategy.lower() not in classes:
-        raise ValueError(
-            f"evolution.strategy: got {evolution.strategy!r}; {configs.one_of(evolution.strategy, sorted(classes))}"
-        )
-    cls = classes[evolution.strategy.lower()]
+    cls = _class(evolution.strategy)
     arguments = inspect.signature(cls.__init__).parameters
     options: dict[str, Any] = {}
     population_size = evolution.population_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -85,6 +84,20 @@ class TrainConfig:
     def num_updates(self) -> int:
         """How often it learns."""
         return self.total_steps // self.steps_of_an_update
+
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        try:
+            make_learner(self.learner, make_game(self.game))
+        except ValueError:  # it has to know how often it will learn
+            return {"total_steps": ["learner"]}
+        return {"total_steps": []}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("evaluation_episodes",)
 
     def make_program(self) -> Program:
         """What is played and how it is learned."""
@@ -242,7 +255,7 @@ def train_and_evaluate(
     }
     files = [_draw_training(run.figures, config, trained.returns)]
     tensors.replace(run.path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
-    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    run.write_summary(summary)
     return summary, files
 
 

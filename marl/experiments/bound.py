@@ -213,6 +213,16 @@ class BoundConfig(TrainingConfig):
             raise ValueError(f"opponent: got {self.opponent!r}; no gradient comes through the learning of {blind[0]}")
         configs.check_least(self, num_states=2)
 
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the ascent is, and what falls over it."""
+        return {"iterations": ["learning_rate"]}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("naive_trials",)
+
     def positive(self) -> tuple[str, ...]:
         return "meta_steps", "iterations", "learning_rate", "naive_trials"
 

@@ -52,6 +52,16 @@ class ConsistencyConfig(TrainingConfig):
                 f"activation: got {self.activation!r}; {configs.one_of(self.activation, list(ACTIVATIONS))}"
             )
 
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        return {"iterations": ["learning_rate"]}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("evaluation_trials",)
+
     def positive(self) -> tuple[str, ...]:
         return "lookahead_rate", "region", "batch", "iterations", "learning_rate", "evaluation_trials"
 

@@ -34,6 +34,7 @@ from meta.devices import use_all_cores
 from meta.interrupt import check_stop
 from meta.runs import machine, tensors
 from meta.runs.jobs import duration, say
+from meta.runs.record import differences
 from meta.runs.statistics import mean_and_error, with_error
 
 SAMPLERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b")
@@ -92,12 +93,16 @@ class CrossplayConfig(AnyGameConfig):
         if missing := [name for name in there if name not in split_agents(self.agents, everybody)]:
             has = f"the table there has {', '.join(there)}"
             raise ValueError(f"agents: got {self.agents!r}, without {', '.join(missing)}; {has}, and keeps all of them")
-        for name, value in configs.plain(self).items():
-            was = configs.plain(before)[name]
-            rises = name in ("num_pairs", "num_sampled_pairs")
-            if name != "agents" and value != was and not (rises and value > was):
+        for name, (was, value) in differences(configs.plain(before), configs.plain(self)).items():
+            rises = name in self.may_rise
+            if name != "agents" and not (rises and value > was):
                 needed = f"{'at least ' if rises else ''}{was!r}, as in the table that is there,"
                 raise ValueError(f"{name}: got {value!r}; {needed} is needed, or another directory")
+
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How many pairs are played; on none of them anything else depends."""
+        return {name: [] for name in ("num_pairs", "num_sampled_pairs") if name not in self.of_other_kind()}
 
     @property
     def lengths(self) -> Lengths:
@@ -316,7 +321,7 @@ def _write(
     run.write("crossplay.csv", text.getvalue())
     found = {"config": configs.plain(config), "agents": names, "versions": machine.versions()}
     found |= {"devices": machine.devices(), "pairs": cells}
-    run.write("crossplay.json", json.dumps(found, indent=2, allow_nan=False) + "\n")
+    run.write_summary(found, "crossplay.json")
     payoffs = np.array([np.nan if c["row_return"] is None else c["row_return"] for c in cells])
     figures.draw_crossplay(run.figures, game, names, payoffs.reshape(len(names), -1))
 

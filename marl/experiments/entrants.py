@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,7 +111,7 @@ def digest_of(value: Any) -> str:
 def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) -> Agent:
     """The agent of a seat: as it is, or trained, or found in the directory by what its training depends on.
 
-    A training has a run directory of its own in `trainings`, from which it goes on.
+    A training has a run directory of its own in `trainings`, from which it goes on, until its agent is kept.
     """
     config = entrant.seats[player]
     if isinstance(config, Agent):
@@ -118,7 +119,7 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) ->
     (run.path / "agents").mkdir(exist_ok=True)
     name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-"), configs.plain(config)
     name = f"{name}-{digest_of([depends, entrant.files] if entrant.files else depends)}"
-    path = run.path / "agents" / f"{name}.safetensors"
+    path, folder = run.path / "agents" / f"{name}.safetensors", run.path / "trainings" / name
     words = f"{entrant.name}, {('row', 'column')[player]}"
     if path.is_file():
         try:
@@ -126,12 +127,14 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) ->
             if agent.config != config:
                 raise ValueError(f"agents: {path} holds an agent of another config")
             say(console, f"{words}: trained, cached in {path}")
+            shutil.rmtree(folder, ignore_errors=True)  # of who was stopped between the file and here
             return agent
         except ValueError as error:
             say(console, f"{words}: {error}; made anew")
     say(console, f"{words}: training against {config.opponent}")
-    lens, store = make_lens(config), open_run(run.path / "trainings" / name, config, console)
+    lens, store = make_lens(config), open_run(folder, config, console)
     with make_progress(lens, console) as progress:
         trained = lens.train(of_seeds(config.seed, config.seeds), store=store, report=progress)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
+    shutil.rmtree(folder, ignore_errors=True)
     return load_agent(path)

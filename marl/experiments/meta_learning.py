@@ -43,6 +43,16 @@ class MetaLearningConfig(TrainingConfig):
     evaluation_trials: int = 1024
     """Fresh trials for the payoffs that are shown in the end."""
 
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        return {"iterations": []}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("evaluation_trials",)
+
     def positive(self) -> tuple[str, ...]:
         fields = "initialisations opponents steps iterations learning_rate opponent_learning_rate evaluation_trials"
         return tuple(fields.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -145,7 +144,7 @@ def write_report(
     ]
     everything = {"title": title, "passed": passed, "claimed": total, "claims": found, "fast": fast, **data}
     everything |= {"versions": machine.versions(), "devices": machine.devices()}
-    run.write("report.json", json.dumps(finite(everything), indent=2, allow_nan=False) + "\n")
+    run.write_summary(finite(everything), "report.json")
     return f"{line} (a smoke run: no verdict to be trusted)" if fast else line
 
 

@@ -21,6 +21,7 @@ import configs
 from meta import NonFiniteFitness, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import stop_on_signals
+from meta.runs import resume
 from meta.runs.machine import versions
 from meta.runs.tensors import load
 
@@ -43,6 +44,8 @@ class ToDirectory(Quiet):
 
     out: str = ""
     """Directory to write to; a new one under runs/ if empty."""
+    resume: str = ""
+    """Directory of a run to go on with, in place of all else; --resume DIR --help tells what may then be changed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +62,13 @@ class ToFile(Quiet):
 
     out: str = ""
     """File to write; one in the current directory, named after the game, if empty. Its run is kept in FILE.run."""
+    resume: str = ""
+    """Directory FILE.run to go on with, in place of all else; --resume FILE.run --help tells what may be changed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Resume(Quiet):
-    """What can be said about a run that goes on; its config is in its directory."""
+    """What can be said about a run that goes on beside what may change; its config is in its directory."""
 
     resume: str = ""
     """Directory of the run."""
@@ -74,7 +79,10 @@ class Command(NamedTuple):
 
     A config says by ValueError what does not fit. It may have a property `without_effect`, a dict from the names of
     fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
-    hold. Where a command adds to a table, it may have a method `check_adds_to(config before)` that says so as well.
+    hold. A run that goes on takes no other config, but for what two further properties name: `may_rise`, a dict from
+    fields that say how long it is to the settings that fall over this length, and `may_change`, those of its
+    evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError as well what
+    does not fit.
     """
 
     program: str  # as it is called
@@ -182,7 +190,7 @@ def _plain(error: OSError) -> str:
     """An OSError as words, with the file if it is known."""
     if not error.strerror:
         return str(error)
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{configs.short(error.filename)}: {error.strerror}" if error.filename else error.strerror
 
 
 def _fields(config: Any, cls: type | None = None) -> dict[str, Any]:
@@ -215,11 +223,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     if command.keeps_a_run:
-        text = f"# {' '.join(named.split())}\n{configs.to_text(config)}"
+        began = " ".join(named.split())
         if command.output is ToFile:
-            run = _beside(Path(options.out or name), text, say)
+            run = _beside(Path(options.out or name), config, began, say)
         else:
-            run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), config, text, say)
+            run = _open(command, options.out, re.sub(r"[^\w.=-]+", "-", name).strip("-"), began, config, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
@@ -229,57 +237,66 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
 def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     program, named = command.program, f"{command.program} {first}".strip()
-    options = configs.parse(Resume(), arguments, named, "Goes on with a run that was stopped.")
-    path, got = Path(options.resume), f"--resume: got {options.resume!r}"
-    if not (path / "config.yaml").is_file():
-        raise configs.ConfigError(f"{got}; the directory of a run (with config.yaml) is needed")
-    began = _began(path)
-    if began and not f"{began} ".startswith(f"{program} "):
-        raise configs.ConfigError(f"{got}, a run of {began}; one of {program} is needed")
-    several = isinstance(command.config, Mapping)
-    if first and began != " ".join(named.split()) and (began or not several):
-        needed = f"{path} was begun as {began}" if began else "none is needed with --resume, the directory has it"
-        raise configs.ConfigError(f"{command.first}: got {first!r}; {needed}")
-    config: Any = configs.from_file(command.kind(began.removeprefix(program).strip() or first), path / "config.yaml")
+    at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
+    folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
+    about = "Goes on with a run that was stopped, or makes it longer."
+    if not os.path.isdir(folder):
+        if not {"-h", "--help"}.isdisjoint(arguments):
+            _with(resume.options(command.kind(first or command.names[0])()), ["--help"], f"{named} --resume DIR", about)
+        configs.parse(Resume(), arguments, named, about)
+        raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
+    path = Path(folder)
+    was, now = resume.read(path, program, first, command.first, command.kind)
+    options = _with(resume.options(now), arguments, named, about)
+    now = configs.replaced(now, options)
+    words = resume.check(was, now)
     if command.output is ToFile:
-        _check_file(file_of(path), config)
-    prepared = command.prepare(config)
-    return _Task(prepared, RunDirectory(path, say), options.quiet, f"go on with {program} --resume {path}")
+        _check_file(file_of(path), now)
+    prepared = command.prepare(now)
+    try:
+        run = RunDirectory(path, say)
+        run.go_on(now)
+    except FileExistsError:  # another process has it
+        raise
+    except OSError as error:
+        raise configs.ConfigError(f"--resume: cannot go on there: {_plain(error)}") from None
+    for one in words if any((path / "checkpoints").glob("*")) else ():
+        say(one)
+    return _Task(prepared, run, options.quiet, f"go on with {program} --resume {path}")
 
 
-def _began(path: Path) -> str:
-    """The command and the first argument with which a run was begun; empty where its config does not say."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        line = (path / "config.yaml").read_text().partition("\n")[0]
-        return line.removeprefix("# ") if line.startswith("# python -m ") else ""
-    return ""
+def _with(given: Any, arguments: Sequence[str], named: str, about: str) -> Any:
+    """What the command line says of a run that goes on."""
+    kind = dataclasses.make_dataclass("Options", (), bases=(Resume, type(given)), frozen=True)
+    return configs.parse(kind(**_fields(given)), arguments, named, about)
 
 
-def _open(command: Command, out: str, name: str, config: Any, text: str, say: Callable[[str], int]) -> RunDirectory:
+def _open(command: Command, out: str, name: str, named: str, config: Any, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
     if out and command.output is ToTable and (Path(out) / "config.yaml").is_file():
-        before = configs.from_file(type(config), Path(out) / "config.yaml")  # of another command it would not fit
+        was, before = resume.read(Path(out), command.program, "", command.first, command.kind)
+        resume.check(was, before)  # it may have been damaged or edited
         if hasattr(config, "check_adds_to"):
             config.check_adds_to(before)
         run = RunDirectory(Path(out), say)
-        run.write("config.yaml", text)
+        run.begin(named, config)
         return run
     if out:
-        return RunDirectory.create(Path(out), text, say)
+        return RunDirectory.create(Path(out), config, named, say)
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         with contextlib.suppress(FileExistsError):
-            return RunDirectory.create(path, text, say)
+            return RunDirectory.create(path, config, named, say)
     raise AssertionError("there is always a free name")
 
 
-def _beside(file: Path, text: str, say: Callable[[str], int]) -> RunDirectory:
+def _beside(file: Path, config: Any, began: str, say: Callable[[str], int]) -> RunDirectory:
     """The directory of the run that will make a file. It is beside it: where this can be written, so can the file."""
     if file.exists():
         raise configs.ConfigError(f"out: {file} already exists; another name is needed")
     if not file.parent.is_dir():
         raise configs.ConfigError(f"out: got {str(file)!r}; a file in a directory that exists is needed")
-    return RunDirectory.create(file.with_name(f"{file.name}{RUN}"), text, say)
+    return RunDirectory.create(file.with_name(f"{file.name}{RUN}"), config, began, say)
 
 
 def file_of(run: Path) -> Path:
@@ -295,8 +312,14 @@ def file_of(run: Path) -> Path:
 
 def _check_file(file: Path, config: Any) -> None:
     """A run that goes on may replace what it has written itself, and nothing else."""
-    if file.exists() and not (file.is_file() and load(file)[1].get("config") == configs.plain(config)):
-        raise configs.ConfigError(f"out: {file} already exists, and is not of this run; it has to be moved away")
+    if not file.exists():
+        return
+    try:
+        if not file.is_file():
+            raise ValueError
+        resume.check(configs.build(type(config), load(file)[1].get("config"), str(file)), config)
+    except ValueError:
+        raise configs.ConfigError(f"out: {file} already exists, and is not of this run; move it away") from None
 
 
 def leave(status: int) -> NoReturn:

@@ -4,67 +4,127 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
-import logging
-import shutil
-import signal
-import threading
-from collections.abc import Callable, Iterator
+import os
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
+import configs
+from configs import files
+from meta.runs import checkpoints, machine
+from meta.runs import record as records
+from meta.runs.files import check_folder, write_whole
+from meta.runs.record import Record
 
 KEPT_CHECKPOINTS = 3
+CONFIG = "config.yaml"
+FILES = (".lock", CONFIG, records.FILE, "metrics.jsonl", "summary.json")
+FOLDERS = ("checkpoints", "figures")
+NOTHING_BEGUN = {".lock", f".{records.FILE}", records.FILE, f".{CONFIG}"}  # what a run leaves that ends as it begins
+
+Warn = Callable[[str], Any]
 
 
 class RunDirectory:
-    """`config.yaml`, `metrics.jsonl` (one object per generation), `checkpoints/`, `summary.json`, `figures/`.
+    """`config.yaml`, `run.json`, `metrics.jsonl`, `checkpoints/`, `summary.json`, `figures/`.
 
-    A directory belongs to one process at a time. Checkpoints are written beside their final name and then renamed,
-    and carry a digest of their contents, so that a half-written or damaged one is noticed and the one before it used.
+    Metrics are one object for each generation. A directory belongs to one process at a time. Its files are written
+    whole: beside their final name, flushed to the disk and renamed. Checkpoints carry the config, the metrics up to
+    them and a digest of all, so that a damaged one is noticed and the one before it used, and a damaged `metrics.jsonl`
+    is written anew.
 
     Attributes:
       path: the directory.
+      record: what the run is; None where nothing says it.
     """
 
-    def __init__(self, path: Path, warn: Callable[[str], Any] = lambda message: None):
+    def __init__(self, path: Path, warn: Warn = lambda message: None, record: Record | None = None):
+        """Opens a directory that is there.
+
+        Args:
+          path: the directory.
+          warn: is told of what is damaged, in one line.
+          record: what the run is; as the directory says if None.
+
+        Raises:
+          ValueError: if anything in it is a link, or no file.
+          FileExistsError: if another process has it.
+        """
         self.path, self._warn = path, warn
-        self._absolute = path.resolve()  # Orbax takes nothing else
-        self._lock = (path / ".lock").open("w")
+        check_folder(path)
+        for name in (*FILES, *FOLDERS):
+            if (path / name).exists() and (path / name).is_dir() != (name in FOLDERS):
+                raise ValueError(f"{path / name}: a {'folder' if name in FOLDERS else 'file'} is needed there")
+        self.record = record or read_record(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._lock = open(os.open(path / ".lock", flags, 0o666), "wb")  # noqa: SIM115 (for as long as this lives)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FileExistsError(f"{path}: another run is writing there") from None
-        for unfinished in (self._absolute / "checkpoints").glob("*.orbax-checkpoint-tmp*"):
-            shutil.rmtree(unfinished, ignore_errors=True)
+        for unfinished in (path / "checkpoints").glob(".*"):
+            unfinished.unlink()
 
     @classmethod
-    def create(cls, path: Path, config: str, warn: Callable[[str], Any] = lambda message: None) -> RunDirectory:
-        """Begins a run in a new or empty directory.
+    def create(cls, path: Path, config: Any, command: str = "", warn: Warn = lambda message: None) -> RunDirectory:
+        """Begins a run in a new directory, or in one that holds nothing.
+
+        Args:
+          path: the directory.
+          config: a dataclass, or nested dicts.
+          command: by which the run is begun, with its first argument.
+          warn: is told of what is damaged, in one line.
 
         Raises:
           FileExistsError: if there is something in it already.
           OSError: if it cannot be written to; what was made is removed again.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise FileExistsError(f"{path}: already holds something; name another, or go on with --resume {path}")
+        if os.path.lexists(path) and (not path.is_dir() or {one.name for one in path.iterdir()} - NOTHING_BEGUN):
+            go_on = f", or go on with --resume {path}" if os.path.lexists(path / CONFIG) else ""
+            raise FileExistsError(f"{path}: already holds something; name another{go_on}")
         new = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
-        run = cls(path, warn)
-        if (path / "config.yaml").exists():  # somebody else's, between the look and the lock
-            raise FileExistsError(f"{path}: another run has just begun there")
         try:
-            run.write("config.yaml", config)
-        except OSError:
-            for name in (".lock", ".config.yaml"):
-                (path / name).unlink(missing_ok=True)
-            if new:
-                path.rmdir()
+            run = cls(path, warn)
+            if (path / CONFIG).exists():  # somebody else's, between the look and the lock
+                raise FileExistsError(f"{path}: another run has just begun there")
+            run.begin(command, config)
+        except OSError as error:
+            if not isinstance(error, FileExistsError):
+                for name in NOTHING_BEGUN:
+                    (path / name).unlink(missing_ok=True)
+                if new:
+                    path.rmdir()
             raise
         return run
+
+    def begin(self, command: str, config: Any) -> None:
+        """Says what is run here from now on."""
+        self._keep(Record.begin(command, config, machine.place()))
+
+    def go_on(self, config: Any) -> None:
+        """Takes over the config with which the run goes on, and says if this is another machine than before."""
+        assert self.record is not None
+        place, before = machine.place(), self.record.place
+        if place != before:
+            self._warn(f"so far on {before}, now on {place}: numbers agree but for rounding, and bit for bit no longer")
+        kept = Record.begin("", config, "").config
+        self._keep(self.record.changed(kept, place))
+
+    def part(self, name: str, warn: Warn) -> RunDirectory:
+        """A folder of this run for metrics and checkpoints of their own."""
+        folder = self.path / name
+        folder.mkdir(exist_ok=True)
+        return RunDirectory(folder, warn, self.record)
+
+    def _keep(self, record: Record) -> None:
+        self.record = record
+        texts = {records.FILE: record.to_json() + "\n", CONFIG: config_text(record)}
+        # Who is killed between the two leaves a run that goes on: one that has just begun, or one to be made longer.
+        for name in sorted(texts) if (self.path / CONFIG).exists() else texts:
+            self.write(name, texts[name])
 
     @property
     def figures(self) -> Path:
@@ -74,67 +134,98 @@ class RunDirectory:
 
     def write(self, name: str, text: str) -> None:
         """Writes a file whole: a reader finds the old text or the new, never half of one."""
-        scratch = self.path / f".{name}"
-        scratch.write_text(text)
-        scratch.replace(self.path / name)
+        write_whole(self.path / name, text.encode())
 
-    def append(self, rows: list[dict[str, Any]]) -> None:
+    def write_summary(self, summary: dict[str, Any], name: str = "summary.json") -> None:
+        """Writes what came of the run as JSON, with what was changed on the way, and digests of config and summary."""
+        if self.record:
+            summary = summary | {"config_digest": self.record.digest}
+        if self.record and self.record.changes:
+            summary = summary | {"changes": list(self.record.changes)}
+        kept = json.loads(json.dumps(summary, allow_nan=False))
+        self.write(name, json.dumps(kept | {"digest": records.digest_of(kept)}, indent=2) + "\n")
+
+    def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Adds a line of metrics for each generation."""
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.writelines(_line(row) for row in rows)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(self.path / "metrics.jsonl", flags, 0o666), "w") as file:
+            file.writelines(map(_line, rows))
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The metrics of every generation so far; a last line cut short by a fault is left out."""
-        rows: list[dict[str, Any]] = []
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError), (self.path / "metrics.jsonl").open() as file:
-            for line in file:
-                row = json.loads(line)  # one by one: those before a bad line are kept
-                rows.append({name: _each(lambda x: np.nan if x is None else x, value) for name, value in row.items()})
-        return rows
+    def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Makes these all the metrics, those of a checkpoint; what was there of later generations comes again."""
+        lines = [_line(row).encode() for row in rows]
+        path = self.path / "metrics.jsonl"
+        with open(path, "rb") if lines and path.exists() else contextlib.nullcontext() as file:
+            for i, line in enumerate(lines):
+                # As long as it should be, however long it is.
+                if not file or file.readline(len(line)) != line:
+                    self._warn(f"metrics.jsonl: damaged from line {i + 1} on; written anew from the checkpoint")
+                    break
+        write_whole(path, b"".join(lines))
 
-    def save(self, generation: int, state: Any) -> None:
-        """Saves the state after a generation; the newest three checkpoints are kept."""
-        target = self._absolute / "checkpoints" / f"{generation:08d}"
-        if target.exists():
+    def save(self, generation: int, state: Any, metrics: checkpoints.Metrics) -> None:
+        """Saves the state after a generation and the metrics up to it; the newest three checkpoints are kept."""
+        folder = self.path / "checkpoints"
+        folder.mkdir(exist_ok=True)
+        if (target := folder / f"{generation:08d}").exists():
             return
-        leaves = _to_numpy(state)
-        contents = {"state": {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}, "digest": _digest(leaves)}
-        with _uninterrupted(), _plain_errors(self.path / "checkpoints" / target.name):
-            _checkpointer().save(target, contents)
-        for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
-            shutil.rmtree(old, ignore_errors=True)
+        checkpoints.write(target, state, metrics, self.record)
+        for old in _checkpoints(self.path)[:-KEPT_CHECKPOINTS]:
+            old.unlink()
 
-    def restore(self, like: Any) -> tuple[int, Any] | None:
-        """The newest whole checkpoint as (generation, state of the structure of `like`); None if there is none.
+    def restore(self, like: Any, last: int) -> tuple[int, Any, checkpoints.Metrics] | None:
+        """The newest whole checkpoint as (generation, state of the structure of `like`, metrics); None without one.
 
-        Damaged ones are reported and renamed. Metrics of later generations are dropped: they come again.
+        Damaged ones are reported and renamed.
 
         Raises:
-          ValueError: if a checkpoint belongs to other settings.
+          ValueError: if a checkpoint belongs to another run or to other settings, or to a generation after the last.
         """
-        found = None
-        for path in reversed(self._checkpoints()):
+        for path in reversed(_checkpoints(self.path)):
+            generation = int(path.name)
             try:
-                with _plain_errors(path):
-                    contents = _checkpointer().restore(path)
-                leaves = [contents["state"][name] for name in sorted(contents["state"])]
-                if not np.array_equal(contents["digest"], _digest(leaves)):
-                    raise OSError("its contents do not match their digest")
-                if len(self.metrics()) < int(path.name):
-                    raise OSError("metrics.jsonl is shorter than it was")
-            except (OSError, KeyError, ValueError) as error:
+                state, metrics, record = checkpoints.read(path, like, last)
+            except checkpoints.Damaged as error:
                 self._warn(f"checkpoint {path.name} is damaged and left out ({' '.join(str(error).split())[:120]})")
                 path.rename(path.with_name(f"{path.name}.damaged"))
                 continue
-            found = int(path.name), _from_numpy(leaves, like)
+            if self.record and record:
+                self._check_origin(path, record)
+                if len(record.changes) < len(self.record.changes):
+                    self.record = self.record.since(generation, len(record.changes))
             break
-        generation = found[0] if found else 0
-        kept = self.metrics()[:generation]
-        self.write("metrics.jsonl", "".join(map(_line, kept)))
-        return found
+        else:
+            generation, state, metrics = 0, None, {}
+            if self.record:  # it is as if what was changed had been so from the beginning
+                self.record = self.record.since(0)
+        if self.record and (self.path / records.FILE).exists():
+            self.write(records.FILE, self.record.to_json() + "\n")
+        return (generation, state, metrics) if generation else None
 
-    def _checkpoints(self) -> list[Path]:
-        return sorted(path for path in (self._absolute / "checkpoints").glob("*") if path.name.isdigit())
+    def _check_origin(self, path: Path, record: Record) -> None:
+        assert self.record is not None
+        if not self.record.came_from(record):
+            found = records.differences(record.config, self.record.config)
+            field, (before, now) = next(iter(found.items()), ("begun", (record.begun[:12], self.record.begun[:12])))
+            raise ValueError(f"{path}: is of another run: {field} is {before!r} there and {now!r} here"[:400])
+
+
+def read_record(path: Path) -> Record | None:
+    """What a run is: as `run.json` says or, where that is damaged, the newest checkpoint; None where neither does."""
+    with contextlib.suppress(OSError):
+        if found := Record.from_json(files.read(path / records.FILE, most=checkpoints.MAX_RECORD)):
+            return found
+    return next(filter(None, map(checkpoints.record_in, reversed(_checkpoints(path)))), None)
+
+
+def config_text(record: Record) -> str:
+    """What `config.yaml` holds: the command, and every field."""
+    return (f"# {record.command}\n" if record.command else "") + configs.to_text(record.config)
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    found = [one for one in (path / "checkpoints").glob("*") if re.fullmatch("[0-9]{8,12}", one.name)]
+    return sorted(found, key=lambda one: int(one.name))
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -145,73 +236,3 @@ def _line(row: dict[str, Any]) -> str:
 def _each(function: Callable[[Any], Any], value: Any) -> Any:
     """A function of every entry of nested lists."""
     return [_each(function, x) for x in value] if isinstance(value, list) else function(value)
-
-
-def _checkpointer() -> Any:
-    import orbax.checkpoint as ocp  # here, for it costs half a second
-
-    return ocp.PyTreeCheckpointer()
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Puts Ctrl-C and SIGTERM off until the end: a checkpoint is whole or not there."""
-    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
-        yield
-        return
-    received: list[tuple[int, Any]] = []
-    handlers = {
-        number: signal.signal(number, lambda *arguments: received.append(arguments))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for arguments in received[:1]:
-        if callable(handler := handlers[signal.Signals(arguments[0])]):
-            handler(*arguments)
-
-
-@contextlib.contextmanager
-def _plain_errors(path: Path) -> Iterator[None]:
-    """A failure of Orbax as one OSError, without what its threads print of it."""
-    logger, hook = logging.getLogger("absl"), threading.excepthook
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    threading.excepthook = lambda arguments: None
-    try:
-        yield
-    except Exception as error:
-        raise OSError(f"{path}: {' '.join(str(error).split())[:200]}") from error
-    finally:
-        threading.excepthook = hook
-        logger.setLevel(level)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _to_numpy(state: Any) -> list[np.ndarray]:
-    leaves = map(jax.numpy.asarray, jax.tree.leaves(state))
-    return [np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf) for leaf in leaves]
-
-
-def _from_numpy(leaves: list[np.ndarray], like: Any) -> Any:
-    old, structure = jax.tree.flatten(like)
-    if [(x.shape, x.dtype) for x in leaves] != [(x.shape, x.dtype) for x in _to_numpy(like)]:
-        raise ValueError("it belongs to a run with other settings")
-    keys = [
-        jax.random.wrap_key_data(jax.numpy.asarray(x)) if _is_key(y) else jax.numpy.asarray(x)
-        for x, y in zip(leaves, old, strict=True)
-    ]
-    return jax.tree.unflatten(structure, keys)
-
-
-def _digest(leaves: list[np.ndarray]) -> np.ndarray:
-    digest = hashlib.sha256()
-    for leaf in leaves:
-        digest.update(f"{leaf.shape}{leaf.dtype}".encode() + np.ascontiguousarray(leaf).tobytes())
-    return np.frombuffer(digest.digest(), np.uint8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib import metadata
 
@@ -24,3 +25,9 @@ def devices() -> list[str]:
     """The devices of this process, such as `2 x cpu`."""
     kinds = [device.device_kind for device in jax.local_devices()]
     return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
+
+
+def place() -> str:
+    """Where this process computes: other devices, cores or versions of JAX round differently."""
+    cores = f", {len(os.sched_getaffinity(0))} core(s)" if jax.default_backend() == "cpu" else ""
+    return f"{', '.join(devices())}{cores}, jax {jax.__version__}"

@@ -11,7 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from meta.runs.files import write_whole
+
 Arrays = dict[str, np.ndarray]
+DIGEST = "digest"  # in a file's metadata
 
 
 def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
@@ -20,12 +23,7 @@ def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     Raises:
       FileExistsError: if there is a file already.
     """
-    from safetensors.numpy import save as to_bytes
-
-    contents = to_bytes(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
-        {name: json.dumps(value) for name, value in metadata.items()},
-    )
+    contents = _to_bytes(arrays, metadata)
     with path.open("xb") as file:
         file.write(contents)
         file.flush()
@@ -34,10 +32,20 @@ def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
 
 def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
     """Writes the leaves of a tree by their names; the file appears whole or not at all, in place of an older one."""
-    scratch = path.with_name(f".{path.name}")
-    scratch.unlink(missing_ok=True)
-    save(scratch, {name: np.asarray(leaf) for name, leaf in named(tree).items()}, metadata)
-    scratch.replace(path)
+    write_whole(path, _to_bytes(named(tree), metadata))
+
+
+def _to_bytes(arrays: dict[str, Any], metadata: dict[str, Any]) -> bytes:
+    from safetensors.numpy import save
+
+    kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    about = json.loads(json.dumps(metadata))
+    about[DIGEST] = _digest_of_file(kept, about)
+    return save(kept, {name: json.dumps(value) for name, value in about.items()})
+
+
+def _digest_of_file(arrays: Arrays, metadata: dict[str, Any]) -> str:
+    return digest(arrays | {"metadata": np.frombuffer(json.dumps(metadata, sort_keys=True).encode(), np.uint8)})
 
 
 def named(tree: Any) -> dict[str, Any]:
@@ -56,7 +64,7 @@ def digest(tree: Any) -> str:
 
 
 def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the metadata of a file that `save` wrote.
+    """The arrays and the metadata of a file that `save` wrote, which carries a digest of both.
 
     Raises:
       ValueError: if there is no such file, or if it is damaged or none of ours; one line that names it.
@@ -64,11 +72,15 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError("there is no such file")
         with safe_open(path, framework="numpy") as file:
             metadata = {name: json.loads(value) for name, value in (file.metadata() or {}).items()}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
-    except (OSError, SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"file: got {str(path)!r}; it cannot be read ({' '.join(str(error).split())})") from None
+    if metadata.pop(DIGEST, None) not in (None, _digest_of_file(arrays, metadata)):
+        raise ValueError(f"file: got {str(path)!r}; its contents do not match their digest")
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"file: got {str(path)!r}; {name} holds numbers that are not finite")

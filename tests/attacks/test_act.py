@@ -123,6 +123,15 @@ class Pair(Game):
         return {"agent_0": {"left": jnp.zeros(2), "right": jnp.zeros(3)}}, jnp.zeros(())
 
 
+def test_an_examination_writes_nothing_through_a_link(within, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "letter").write_text("dear friend")
+    (tmp_path / "run" / "examination.json").symlink_to(tmp_path / "letter")
+    result = within("run", cwd=tmp_path, module="attacks.examine")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "run: 'examination.json' is no file of its own" in result.stderr
+
+
 def test_a_dictionary_observation_is_refused(act, tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
     games.register("pair", Pair, "sees a dictionary")

@@ -128,6 +128,19 @@ class ShapingConfig(AnyGameConfig):
         return make_learner(spec, self.make_game(), seat, num_updates=updates, field="opponent")
 
     @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        falling = ["opponent"] if self.annealing else []
+        if self.meta_learner == "ppo":
+            return {"meta_ppo.iterations": falling}
+        return {"evolution.generations": self.evolution.falling + falling}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("evaluation_trials",)
+
+    @property
     def without_effect(self) -> dict[str, str]:
         found = super().without_effect
         of_other = ("trials", "hidden_units", "evolution") if self.meta_learner == "ppo" else ("meta_ppo",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -103,7 +102,7 @@ def train_and_evaluate(
         "devices": machine.devices(),
         "runs": runs,
     }
-    run.write("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    run.write_summary(summary)
     return summary, files
 
 

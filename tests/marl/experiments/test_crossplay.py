@@ -226,6 +226,7 @@ def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypa
         again = within("--resume=run", cwd=tmp_path, module="marl.crossplay")
     assert again.returncode == 0, again.stderr
     assert saved == [found[0][0]] == [1]
+    assert not list((path / "trainings").iterdir())
     assert rows(path) == rows(finished[0])
     (file,) = (path / "agents").iterdir()
     assert_same(load(file), load(finished[0] / "agents" / file.name))
@@ -237,6 +238,7 @@ def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypa
         (["--agents=naive,mfos:tft,tft"], "agents: got 'naive,mfos:tft,tft', without all_d; the table there has"),
         (["--agents=all_d,naive,mfos:tft", "--seed=1"], "seed: got 1; 0, as in the table that is there, is needed"),
         (["--agents=all_d,naive,mfos:tft", "--num-pairs=63"], "num_pairs: got 63; at least 64, as in the table"),
+        (["--agents=all_d,naive,mfos:tft", "--evolution.sigma=0.3"], "evolution.sigma: got 0.3; 0.2, as in the table"),
     ],
 )
 def test_a_table_loses_no_rows_and_mixes_none(finished, within, tmp_path, arguments, words):

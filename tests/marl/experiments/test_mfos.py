@@ -14,7 +14,6 @@ import time
 
 import jax
 import pytest
-import yaml
 
 SMALL = [
     "--evolution.population-size=8",
@@ -25,8 +24,7 @@ SMALL = [
     "--hidden-units=4",
     "--evaluation-trials=16",
 ]
-# Where no step size falls, the number of generations decides nothing but the end, so that it may change.
-ENDLESS = [*SMALL, "--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--evolution.generations=20000"]
+LONG = [*SMALL, "--evolution.generations=10000"]  # seconds, in which there is time to stop
 TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second")
 
 
@@ -84,7 +82,7 @@ def reached(path):
 
 def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(environment, within, tmp_path):
     path = tmp_path / "run"
-    arguments = ["ipd", *ENDLESS, "--out", "run"]
+    arguments = ["ipd", *LONG, "--out", "run"]
     variables = environment | {"JAX_NUM_CPU_DEVICES": "1"}  # as many as this process has, which compiles for them too
     for how in (signal.SIGTERM, signal.SIGINT):  # what is killed outright is in test_shaping.py
         line = [sys.executable, "-m", "marl.mfos", *arguments]
@@ -96,9 +94,8 @@ def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(environment, within
         assert not (path / "summary.json").exists()
         assert errors.strip().splitlines()[-1].endswith("--resume run")
         arguments = ["--resume", "run"]
-    whole = within("ipd", *ENDLESS, f"--evolution.generations={reached(path) + 30}", "--out", "whole", cwd=tmp_path)
+    whole = within("ipd", *LONG, "--out", "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    shutil.copy(tmp_path / "whole" / "config.yaml", path / "config.yaml")
     resumed = within("--resume", "run", "--quiet", cwd=tmp_path)
     assert (resumed.returncode, resumed.stdout, resumed.stderr) == (0, "", "")
     assert summary(path) == summary(tmp_path / "whole")
@@ -109,9 +106,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(finished, w
     path = shutil.copytree(finished[0], tmp_path / "run")
     newest = max(checkpoints(path))
     assert len(checkpoints(path)) >= 2
-    for file in newest.rglob("*"):
-        if file.is_file():
-            os.truncate(file, file.stat().st_size // 2)
+    os.truncate(newest, newest.stat().st_size // 2)
     (path / "summary.json").unlink()
     result = within("--resume", "run", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -122,11 +117,10 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_it_used(finished, w
 
 def test_changed_bytes_in_a_checkpoint_are_noticed(finished, within, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / "run")
-    for file in max(checkpoints(path)).rglob("*"):
-        if file.is_file():
-            contents = bytearray(file.read_bytes())
-            contents[len(contents) // 2] ^= 0xFF
-            file.write_bytes(contents)
+    newest = max(checkpoints(path))
+    contents = bytearray(newest.read_bytes())
+    contents[-1] ^= 0xFF
+    newest.write_bytes(contents)
     result = within("--resume", "run", "--quiet", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "is damaged" in result.stderr
@@ -153,15 +147,12 @@ def full_disk():
 
 def test_a_disk_that_fills_up_ends_in_one_line_and_keeps_what_was_saved(full_disk, within, tmp_path):
     with full_disk():
-        result = within("ipd", *ENDLESS, "--out", "run", cwd=tmp_path)
+        result = within("ipd", *LONG, "--evolution.generations=2000", "--out", "run", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stderr.strip().count("\n") == 0, result.stderr
     assert "--resume run" in result.stderr
     assert "File too large" in result.stderr or "could not be written" in result.stderr
     assert checkpoints(tmp_path / "run")
-    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
-    config["evolution"]["generations"] = int(max(checkpoints(tmp_path / "run")).name) + 5
-    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
     assert within("--resume", "run", cwd=tmp_path).returncode == 0
 
 

@@ -11,16 +11,16 @@ from meta.runs.tensors import load
 
 SMALL = {
     "marl.cola": ["--iterations=300", "--hidden", "4", "--evaluation-trials=8"],
-    "marl.mmaml": ["--iterations=6", "--initialisations=2", "--steps=3", "--evaluation-trials=8"],
-    "marl.bound": ["--iterations=6", "--meta-steps=3", "--num-states=2", "--naive-trials=8"],
+    "marl.mmaml": ["--initialisations=2", "--steps=3", "--evaluation-trials=8"],
+    "marl.bound": ["--meta-steps=3", "--num-states=2", "--naive-trials=8"],
 }
 # A process that dies as by `kill -9` as soon as it has saved for the second time.
 DIES = """
 import os, signal, sys
 from meta import RunDirectory
 save = RunDirectory.save
-def save_and_die(run, generation, state):
-    save(run, generation, state)
+def save_and_die(run, generation, *rest):
+    save(run, generation, *rest)
     if generation > 1:
         os.kill(os.getpid(), signal.SIGKILL)
 RunDirectory.save = save_and_die
@@ -42,10 +42,11 @@ def trained(within, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("module", ["marl.mmaml", "marl.bound"])
-def test_stopped_by_ctrl_c_it_goes_on(module, trained, within, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("module", "shorter", "longer"), [("marl.mmaml", 3, 6), ("marl.bound", 6, 6)])
+def test_stopped_by_ctrl_c_it_goes_on(module, shorter, longer, trained, within, tmp_path, monkeypatch):
+    """And where nothing falls over its iterations, with more of them."""
     options = ["chicken", *SMALL[module]]
-    whole = trained(module, *options, "--out=whole")
+    whole = trained(module, *options, f"--iterations={longer}", "--out=whole")
     append, calls = RunDirectory.append, []
 
     def stop(run, rows):
@@ -55,12 +56,12 @@ def test_stopped_by_ctrl_c_it_goes_on(module, trained, within, tmp_path, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(RunDirectory, "append", stop)
-        stopped = within(*options, "--out=part", cwd=tmp_path, module=module)
+        stopped = within(*options, f"--iterations={shorter}", "--out=part", cwd=tmp_path, module=module)
     assert stopped.returncode == 130
     assert stopped.stderr == f"python -m {module}: stopped; go on with python -m {module} --resume part.run\n"
     assert [path.name for path in (tmp_path / "part.run" / "checkpoints").iterdir()] == ["00000001"]
     assert not (tmp_path / "part").exists()
-    assert trained(module, "--resume=part.run") == whole
+    assert trained(module, "--resume=part.run", f"--iterations={longer}") == whole
     assert trained(module, "chicken", "--resume=part.run") == whole  # nothing is left to do
     assert not list(tmp_path.glob(".*"))
 

@@ -147,6 +147,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
         "wall_seconds",
         "versions",
         "devices",
+        "config_digest",
     ]
     expected += {
         "formula": """game shaper_standard_error opponent_standard_error zd policy bound num_meta_steps

@@ -14,6 +14,7 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import configs
+from meta import RunDirectory
 from meta.runs import command
 from meta.runs.tensors import save
 
@@ -158,10 +159,11 @@ def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
     (tmp_path / "empty").mkdir()
     for missing in ("nowhere", "empty"):
         assert f"--resume: got '{missing}'; the directory of a run" in refused(module, "--resume", missing)
-    (tmp_path / run).mkdir()
+    default = importlib.import_module(module).COMMAND.kind(first)()
+    RunDirectory.create(tmp_path / run, default, f"python -m {module} {first}")
     config = tmp_path / run / "config.yaml"
-    text = configs.to_text(importlib.import_module(module).COMMAND.kind(first)())
-    config.write_text(f"# python -m {module} {first}\n{text}")
+    text = configs.to_text(default)
+    assert config.read_text() == f"# python -m {module} {first}\n{text}"
     assert f"got '{other}'; {run} was begun as python -m {module} {first}" in refused(module, other, "--resume", run)
     assert "unknown option --seed" in refused(module, "--resume", run, "--seed=3")
     config.write_text(f"# python -m marl.other {first}\n{text}")
@@ -175,16 +177,16 @@ def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
 
 @every_file
 def test_a_run_of_a_file_writes_over_nothing_but_its_own(module, refused, tmp_path):
-    text = configs.to_text(importlib.import_module(module).COMMAND.kind("ipd")())
+    config = importlib.import_module(module).COMMAND.kind("ipd")()
     for folder in ("file.run", "elsewhere"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "config.yaml").write_text(f"# python -m {module} ipd\n{text}")
+        RunDirectory.create(tmp_path / folder, config, f"python -m {module} ipd")
     assert "--resume: got 'elsewhere'; a directory FILE.run" in refused(module, "--resume=elsewhere")
+    told = "out: file already exists, and is not of this run"
     (tmp_path / "file").write_text("mine")
-    assert "file: got 'file'; it cannot be read" in refused(module, "--resume=file.run")
+    assert told in refused(module, "--resume=file.run")
     (tmp_path / "file").unlink()
-    save(tmp_path / "file", {}, {"config": {"seed": 3}})
-    assert "out: file already exists, and is not of this run" in refused(module, "--resume=file.run")
+    save(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
+    assert told in refused(module, "--resume=file.run")
 
 
 @dataclasses.dataclass(frozen=True)

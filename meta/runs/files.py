@@ -1,0 +1,46 @@
+"""Files of a run directory, which a stranger may have made: nothing leads out of it, and each is written whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+MAX_LEVELS = 16  # of folders within each other
+
+
+def check_folder(path: Path) -> None:
+    """Raises ValueError if anything in a directory is neither a folder nor a file of its own; one line.
+
+    Whoever writes to a link, symbolic or hard, changes what is elsewhere; a pipe never ends.
+    """
+    left = [path]
+    while left:
+        for entry in os.scandir(left.pop()):
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # the scratch file of who is writing there
+                continue
+            inside = Path(entry.path)
+            if stat.S_ISDIR(found.st_mode) and len(inside.relative_to(path).parts) < MAX_LEVELS:
+                left.append(inside)
+            elif not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                name = str(inside.relative_to(path))[:100]
+                raise ValueError(f"{path}: {name!r} is no file of its own; a run holds neither links nor pipes")
+
+
+def write_whole(path: Path, contents: bytes) -> None:
+    """Writes a file: a reader finds the old contents or the new, never half of them, even after a power cut."""
+    scratch = path.with_name(f".{path.name}")
+    scratch.unlink(missing_ok=True)
+    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    with open(handle, "wb") as file:
+        file.write(contents)
+        file.flush()
+        os.fsync(handle)
+    scratch.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

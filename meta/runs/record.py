@@ -1,0 +1,94 @@
+"""What a run is: by which command it was begun, with which config and where. What goes on is held against that."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import configs
+
+FILE = "run.json"
+_MISSING = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A run's own, kept in `run.json` and in every checkpoint."""
+
+    command: str
+    """As it was called, with its first argument: `python -m marl.mfos ipd`."""
+    config: dict[str, Any]
+    """Every field, as JSON holds it."""
+    place: str
+    """The devices of the process that runs it, as of `machine.place`."""
+    begun: str
+    """The digest that the run began with."""
+    changes: tuple[dict[str, Any], ...] = ()
+    """What was changed since: each time the field, its value before and now, and from which generation on."""
+
+    @classmethod
+    def begin(cls, command: str, config: Any, place: str) -> Record:
+        """That of a new run."""
+        kept = json.loads(json.dumps(configs.plain(config)))
+        return cls(command, kept, place, digest_of([command, kept]))
+
+    @property
+    def digest(self) -> str:
+        """Of the command and the config."""
+        return digest_of([self.command, self.config])
+
+    def changed(self, config: dict[str, Any], place: str) -> Record:
+        """The record of the run as it goes on with a config, whose differences are among its changes, and somewhere."""
+        found = differences(self.config, config)
+        if place != self.place:
+            found["devices"] = (self.place, place)
+        changes = [{"field": name, "before": before, "now": now} for name, (before, now) in found.items()]
+        return dataclasses.replace(self, config=config, place=place, changes=(*self.changes, *changes))
+
+    def came_from(self, other: Record) -> bool:
+        """Whether this is the other run, perhaps later."""
+        theirs = [_without_time(change) for change in other.changes]
+        return self.begun == other.begun and [_without_time(x) for x in self.changes][: len(theirs)] == theirs
+
+    def since(self, generation: int, done: int = 0) -> Record:
+        """This record, where the changes after the first `done` come into force at a generation."""
+        later = tuple(change | {"generation": generation} for change in self.changes[done:])
+        return dataclasses.replace(self, changes=self.changes[:done] + later)
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """All fields, and the digest of all."""
+        found = dataclasses.asdict(self) | {"config_digest": self.digest}
+        return json.dumps(found | {"digest": digest_of(found)}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Record | None:
+        """What `to_json` made; None if it is not as it was."""
+        try:
+            found = json.loads(text)
+            if found.pop("digest") != digest_of(found):
+                return None
+            del found["config_digest"]
+            return cls(**found | {"changes": tuple(found["changes"])})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+
+def digest_of(value: Any) -> str:
+    """Hexadecimal digits that change with what JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """The fields that differ, by their names in full, with both values as JSON holds them; None for one that is not."""
+    old, new = configs.named(before), configs.named(now)
+    return {
+        name: (old.get(name), new.get(name))
+        for name in (old | new)
+        if old.get(name, _MISSING) != new.get(name, _MISSING)
+    }
+
+
+def _without_time(change: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in change.items() if name != "generation"}

@@ -1,0 +1,158 @@
+"""`python -m tests.faults.files [COMMAND ...] [--workers N]`: every file of a run directory, damaged in every way.
+
+A small run of each command that keeps one, to its end and stopped in the midst. Then each of its files is removed,
+emptied, cut, flipped in one bit, replaced by noise and by a folder, one at a time, and the run goes on: it has to end
+equal to the one that nothing happened to, or to be refused in one line. The same with links and pipes in the files'
+place, after which nothing outside may have changed. Some minutes for each command.
+"""
+
+import argparse
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.faults.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
+
+EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0")
+SAMPLED = ("--episodes=2", "--episode-length=4", "--trials=1", "--evaluation-trials=4", "--shaper=good_shepherd")
+LEARNER = "ppo(hidden=[4], epochs=1, minibatches=1)"
+ATTACK = (
+    *("cartpole", "--num-updates=1", "--steps-per-update=8", "--num-envs=2", "--evaluation-episodes=2"),
+    *("--evaluation-steps=8", "--num-victims=2", "--warm-up-updates=1", "--message=mlp(hidden=[4])", *EVOLUTION),
+    *("--warm-up.population-size=4", "--warm-up.generations=3", "--warm-up.checkpoint-seconds=0"),
+    *("--warm-up.sigma=0.05", "--warm-up.learning-rate=0.02", "--warm-up.chunk-size=16"),
+    *("--evolution.generations=6", f"--victim={LEARNER}"),
+)
+# What is run, and after how many reports it is stopped.
+RUNS = {
+    "exact": ("marl.mfos", ["ipd", *EVOLUTION, "--evolution.generations=8", "--meta-steps=3", "--trials=1",
+                            "--hidden-units=2", "--evaluation-trials=4"], 2),
+    "ppo": ("marl.mfos", ["ipd", "--meta-learner=ppo", "--meta-ppo.iterations=8", "--meta-ppo.batch-size=4",
+                          "--meta-ppo.hidden-units=2", "--meta-ppo.checkpoint-seconds=0", "--meta-steps=3",
+                          "--evaluation-trials=4"], 2),
+    "sampled": ("marl.mfos", ["ipd_sampled", *EVOLUTION, "--evolution.generations=8", *SAMPLED], 2),
+    "train": ("marl.train", ["CartPole-v1(max_steps_in_episode=20)", f"--learner={LEARNER}", "--num-envs=2",
+                             "--steps-per-update=8", "--total-steps=128", "--evaluation-episodes=4",
+                             "--checkpoint-seconds=0"], 2),
+    "act": ("attacks.act", [*ATTACK], 4),
+    "control": ("attacks.act", [*ATTACK, "--goal=control", "--oracle-updates=1", "--controller=mlp(hidden=[4])",
+                                "--message=mlp(hidden=[4])"], 6),
+    "crossplay": ("marl.crossplay", ["ipd", "--agents=naive,mfos", *EVOLUTION, "--evolution.generations=4",
+                                     "--num-pairs=4", "--meta-steps=3", "--trials=1", "--hidden-units=2"], None),
+}  # fmt: skip
+
+
+def main_of(name: str):
+    return importlib.import_module(RUNS[name][0]).main
+
+
+def draw_fast(self, file, **_) -> None:
+    """In the place of matplotlib's drawing, which is half of the time and none of the matter."""
+    file.write(b"\x89PNG")
+
+
+def make(name: str, folder: Path) -> list[Path]:
+    """The run to its end, and stopped in the midst."""
+    from meta.runs.progress import Progress
+
+    _, arguments, reports = RUNS[name]
+    done = [folder / "whole"]
+    assert go(main_of(name), *arguments, "--quiet", "--out", str(done[0])) == (0, "")
+    if reports:
+        report, count = Progress.__call__, 0
+
+        def stop(self, *given):
+            nonlocal count
+            count += 1
+            if count == reports:
+                raise KeyboardInterrupt
+            report(self, *given)
+
+        Progress.__call__ = stop
+        try:
+            status, said = go(main_of(name), *arguments, "--quiet", "--out", str(folder / "stopped"))
+        finally:
+            Progress.__call__ = report
+        assert status == 130, said
+        done.append(folder / "stopped")
+    return done
+
+
+def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
+    """(run, file, what happened to it, what came of that), for every so many of them."""
+    found, count = [], itertools.count()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        os.chdir(folder)
+        bases = make(name, folder)
+        expected, main = results(bases[0]), main_of(name)
+        assert verdict(main, copy(bases[-1], folder / "run"), expected) == "equal"
+        outside = make_outside(folder / "outside")
+        before = contents(outside)
+        for base in bases:
+            for file in files(base):
+                for damage in DAMAGES:
+                    if next(count) % every:
+                        continue
+                    run = copy(base, folder / "run")
+                    damage(run / file)
+                    found.append((base.name, str(file), damage.__name__, verdict(main, run, expected)))
+                    say(name, found[-1])
+                for attack in ATTACKS:
+                    run = copy(base, folder / "run")
+                    attack(run / file, outside)
+                    came = verdict(main, run, expected)
+                    came = came if contents(outside) == before else "wrote outside"
+                    found.append((base.name, str(file), attack.__name__, came))
+                    say(name, found[-1])
+    return found
+
+
+def say(name: str, case: tuple[str, str, str, str]) -> None:
+    if case[-1] not in ("equal", "refused"):
+        print(f"{name}: {' '.join(case)}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commands", nargs="*", default=list(RUNS), help=", ".join(RUNS))
+    parser.add_argument("--workers", type=int, default=2, help="processes at once")
+    parser.add_argument("--every", type=int, default=1, help="only every so many damages, where time is short")
+    given = parser.parse_args()
+    if len(given.commands) > 1:  # each in a process of its own, so that what one does to JAX is not the others'
+        lines = [
+            [sys.executable, "-m", "tests.faults.files", name, f"--every={given.every}"] for name in given.commands
+        ]
+        with ThreadPoolExecutor(given.workers) as pool:
+            return max(pool.map(subprocess.call, lines))
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+    import jax
+
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())
+    from matplotlib.figure import Figure
+
+    Figure.savefig = draw_fast
+    (name,), started = given.commands, time.perf_counter()
+    found = examine(name, given.every)
+    bad = 0
+    print(f"{name}: {len(found)} cases, {time.perf_counter() - started:.0f} s", flush=True)
+    for damage in dict.fromkeys(case[2] for case in found):
+        counts = Counter(case[3] for case in found if case[2] == damage)
+        others = sum(n for came, n in counts.items() if came not in ("equal", "refused"))
+        bad += others
+        print(f"  {damage:12} {counts['equal']:4} equal {counts['refused']:4} refused {others:4} failed", flush=True)
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
