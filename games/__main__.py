@@ -99,8 +99,6 @@ def _print_columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def _facts(name: str) -> tuple[str, str, str]:
-    if name == "MNISTBandit-bsuite":  # would download its images to tell
-        return "1", "28 x 28", "10 discrete"
     game = registry.make(name)
     agent = game.agents[0]
     return str(game.num_agents), _words(game.observation_space(agent)), _words(game.action_space(agent))

@@ -1,31 +1,27 @@
 """One seat of a game as a gymnasium environment, against opponents that do not learn.
 
-The library is imported as `gymnasium`; this module is `games.gymnasium`.
+The library is imported as `gymnasium`; this module is `games.gymnasium`. Its import makes all our games known to
+`gymnasium.make` and `gymnasium.make_vec`, as `marl-shaping/ipd-v0`; so does their name with the module in front,
+`gymnasium.make("games.gymnasium:marl-shaping/ipd-v0", opponents=...)`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from games import host
+from games import host, registry
 from games.core import checks
 from games.core.game import Game
-from games.core.rollout import random_actions
-
-# A function `(key, observation) -> action`, or an object with `init(key) -> state` and
-# `act(key, state, observation) -> (action, state, anything)`, as the learners of `marl` have them.
-Opponent = Any
+from games.seat import Opponent, Seat
 
 
 def env(
@@ -42,16 +38,16 @@ def env(
       game: its name, or the game itself.
       seat: the number of the agent that the caller plays.
       opponents: who plays the other seats: one for all, or one for each in their order, in JAX. A function
-        `(key, observation) -> action`, or an object with `init(key) -> state` and
-        `act(key, state, observation) -> (action, state, anything)`, whose state is made anew in every episode.
-        None: uniformly random actions, of those that are possible.
-      render_mode: None, or rgb_array for pictures from `render()`.
+        `(key, observation) -> action`, an object with `init(key) -> state` and
+        `act(key, state, observation) -> (action, state, anything)`, or a learner of `marl`, which does not learn here;
+        all begin anew in every episode. None: uniformly random actions, of those that are possible.
+      render_mode: None; rgb_array for pictures from `render()`; human for a window that shows every step.
       **params: the game's parameters.
 
     Raises:
       ValueError: for an unknown name, seat or mode, or a parameter that does not fit.
     """
-    return SeatEnv(_Seat.of(host.as_game(game, params), seat, opponents), render_mode)
+    return SeatEnv(Seat.of(host.as_game(game, params), seat, opponents), render_mode)
 
 
 def vector_env(
@@ -65,88 +61,29 @@ def vector_env(
 ) -> SeatVectorEnv:
     """Many copies of what `env` makes as a `gymnasium.vector.VectorEnv`, played in one compiled call.
 
-    Arguments as for `env`, and `num_envs`, how many copies.
+    Arguments as for `env`, but for the `render_mode`, None or rgb_array; and `num_envs`, how many copies.
     """
     checks.whole("num_envs", num_envs, 1)
-    return SeatVectorEnv(_Seat.of(host.as_game(game, params), seat, opponents), num_envs, render_mode)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["game"], meta_fields=["agent", "opponents"])
-@dataclasses.dataclass(frozen=True)
-class _Seat:
-    """A game seen from one seat."""
-
-    game: Game
-    agent: str
-    opponents: tuple[tuple[str, Opponent], ...]  # the other agents, and who plays them; None: at random
-
-    @staticmethod
-    def of(game: Game, seat: int, opponents: Opponent | Sequence[Opponent] | None) -> _Seat:
-        checks.whole("seat", seat, 0, game.num_agents - 1)
-        others = [agent for agent in game.agents if agent != game.agents[seat]]
-        if hasattr(opponents, "act") or isinstance(opponents, str) or not isinstance(opponents, Sequence):
-            opponents = [opponents] * len(others)
-        if len(opponents) != len(others):
-            raise ValueError(
-                f"opponents: got {len(opponents)}; one, or one for each of the {len(others)} other seats, is needed"
-            )
-        for opponent in opponents:
-            if not (opponent is None or callable(opponent) or (hasattr(opponent, "init") and hasattr(opponent, "act"))):
-                raise ValueError(f"opponents: got {opponent!r}; a function or an object with init and act is needed")
-        return _Seat(game, game.agents[seat], tuple(zip(others, opponents, strict=True)))
-
-    def reset(self, key: jax.Array) -> tuple[jax.Array, Any]:
-        """(observation, what is carried on: all observations, state of the game, states of the opponents)."""
-        key, *keys = jax.random.split(key, 1 + len(self.opponents))
-        observations, state = self.game.reset(key)
-        states = [o.init(k) if hasattr(o, "act") else () for k, (_, o) in zip(keys, self.opponents, strict=True)]
-        return observations[self.agent], (observations, state, states)
-
-    def step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, Any, tuple]:
-        """(observation, what is carried on, (reward, terminated, truncated, infos)), without auto-reset."""
-        observations, state, states = carried
-        key, random_key, *keys = jax.random.split(key, 2 + len(self.opponents))
-        actions = random_actions(random_key, self.game, state) | {self.agent: action}
-        for i, (agent, opponent) in enumerate(self.opponents):
-            if hasattr(opponent, "act"):
-                chosen, new, *_ = opponent.act(keys[i], states[i], observations[agent])
-                states = [*states[:i], new, *states[i + 1 :]]
-            elif opponent is not None:
-                chosen = opponent(keys[i], observations[agent])
-            else:
-                continue
-            actions[agent] = jnp.asarray(chosen, self.game.action_space(agent).dtype)
-        observations, state, *rest = self.game.step_env(key, state, actions)
-        told = tuple(part[self.agent] for part in host.told(*rest))
-        return observations[self.agent], (observations, state, states), told
-
-    def auto_step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, jax.Array, Any, tuple]:
-        """(observation, the one before a reset, ...): as `step`; a new episode where the old one is done."""
-        key, reset_key = jax.random.split(key)
-        last, carried, told = self.step(key, carried, action)
-        done = told[1] | told[2]
-        fresh, new = self.reset(reset_key)
-        observation, carried = jax.tree.map(lambda x, y: jnp.where(done, x, y), (fresh, new), (last, carried))
-        return observation, last, carried, told
+    return SeatVectorEnv(Seat.of(host.as_game(game, params), seat, opponents), num_envs, render_mode)
 
 
 @jax.jit
-def _reset(seat: _Seat, seed: jax.Array) -> tuple[jax.Array, Any]:
+def _reset(seat: Seat, seed: jax.Array) -> tuple[jax.Array, Any]:
     return seat.reset(jax.random.key(seed))
 
 
 @jax.jit
-def _step(seat: _Seat, seed: jax.Array, time: jax.Array, carried: Any, action: jax.Array) -> tuple:
+def _step(seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, action: jax.Array) -> tuple:
     return seat.step(host.step_key(seed, time), carried, action)
 
 
 @partial(jax.jit, static_argnames="num_envs")
-def _reset_many(seat: _Seat, seed: jax.Array, *, num_envs: int) -> tuple[jax.Array, Any]:
+def _reset_many(seat: Seat, seed: jax.Array, *, num_envs: int) -> tuple[jax.Array, Any]:
     return jax.vmap(seat.reset)(jax.random.split(jax.random.key(seed), num_envs))
 
 
 @jax.jit
-def _step_many(seat: _Seat, seed: jax.Array, time: jax.Array, carried: Any, actions: jax.Array) -> tuple:
+def _step_many(seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, actions: jax.Array) -> tuple:
     return jax.vmap(seat.auto_step)(jax.random.split(host.step_key(seed, time), len(actions)), carried, actions)
 
 
@@ -155,9 +92,9 @@ class SeatEnv(gymnasium.Env):
 
     metadata = {"render_modes": list(host.RENDER_MODES), "render_fps": host.FRAMES_PER_SECOND}  # noqa: RUF012
 
-    def __init__(self, seat: _Seat, render_mode: str | None):
+    def __init__(self, seat: Seat, render_mode: str | None):
         host.check_render_mode(render_mode)
-        self._seat, self.render_mode = seat, render_mode
+        self._seat, self.render_mode, self._window = seat, render_mode, host.Window(seat.game.name)
         self._space = seat.game.action_space(seat.agent)
         self.observation_space = seat.game.observation_space(seat.agent).to_gymnasium()
         self.action_space = self._space.to_gymnasium()
@@ -170,6 +107,8 @@ class SeatEnv(gymnasium.Env):
         super().reset(seed=seed)
         self._seed, self._time, self._done = self.np_random.integers(2**32, dtype=np.uint32), 0, False
         observation, self._carried = _reset(self._seat, self._seed)
+        if self.render_mode == "human":
+            self.render()
         return np.array(observation), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -186,13 +125,21 @@ class SeatEnv(gymnasium.Env):
         observation, self._carried, told = _step(self._seat, self._seed, np.uint32(self._time), self._carried, acted)
         reward, terminated, truncated, infos = jax.tree.map(lambda x: x.item(), told)
         self._done = terminated or truncated
+        if self.render_mode == "human":
+            self.render()
         return np.array(observation), reward, terminated, truncated, infos
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
-        """A picture of the game now, RGB, with `render_mode="rgb_array"`."""
-        if self.render_mode and self._carried is None:
+        """A picture of the game now, RGB, with `render_mode="rgb_array"`; with human it is shown."""
+        if self.render_mode is None:
+            return None
+        if self._carried is None:
             raise ResetNeeded("render: no episode is on; reset() is needed")
-        return self._seat.game.render(self._carried[1]) if self.render_mode else None
+        return self._window.rendered(self._seat.game.render(self._carried[1]), self.render_mode)
+
+    def close(self) -> None:
+        """Closes the window, if there is one."""
+        self._window.close()
 
 
 class SeatVectorEnv(VectorEnv):
@@ -204,13 +151,13 @@ class SeatVectorEnv(VectorEnv):
     """
 
     metadata = {  # noqa: RUF012
-        "render_modes": list(host.RENDER_MODES),
+        "render_modes": list(host.BATCH_RENDER_MODES),
         "render_fps": host.FRAMES_PER_SECOND,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
 
-    def __init__(self, seat: _Seat, num_envs: int, render_mode: str | None):
-        host.check_render_mode(render_mode)
+    def __init__(self, seat: Seat, num_envs: int, render_mode: str | None):
+        host.check_render_mode(render_mode, host.BATCH_RENDER_MODES)
         self._seat, self.num_envs, self.render_mode = seat, num_envs, render_mode
         self._space = seat.game.action_space(seat.agent)
         self.single_observation_space = seat.game.observation_space(seat.agent).to_gymnasium()
@@ -262,3 +209,9 @@ class SeatVectorEnv(VectorEnv):
 def _masked(infos: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, Any]:
     """Infos as gymnasium's vectors have them: zero where an environment says nothing, and `_name` says where."""
     return {name: np.where(mask, info, 0) for name, info in infos.items()} | {f"_{name}": mask for name in infos}
+
+
+for _id, _name in registry.ids().items():
+    gymnasium.register(
+        _id, "games.gymnasium:env", vector_entry_point="games.gymnasium:vector_env", kwargs={"game": _name}
+    )

@@ -6,6 +6,7 @@ Everything is compiled once for all games of one class and shape: a game is an a
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,8 @@ from games.core.game import Actions, Game, Infos, Observations, State
 from games.core.spaces import Box, Discrete, MultiDiscrete, Space
 
 FRAMES_PER_SECOND = 4
-RENDER_MODES = ("rgb_array",)
+RENDER_MODES = ("human", "rgb_array")
+BATCH_RENDER_MODES = ("rgb_array",)  # of many games at once
 
 # Rewards, terminations, truncations and infos, each a dict keyed by agent, as PettingZoo has them.
 Told = tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array], dict[str, Infos]]
@@ -37,9 +39,52 @@ def as_game(game: str | Game, params: dict[str, Any]) -> Game:
     return dataclasses.replace(game, **params) if params else game  # type: ignore[type-var]
 
 
-def check_render_mode(mode: str | None) -> None:
-    """Raises ValueError unless the mode is None or one that all games have."""
-    checks.choice("render_mode", mode, (None, *RENDER_MODES))
+def check_render_mode(mode: str | None, modes: tuple[str, ...] = RENDER_MODES) -> None:
+    """Raises ValueError unless the mode is None or one of those that there are."""
+    checks.choice("render_mode", mode, (None, *modes))
+
+
+class Window:
+    """Shows pictures one after the other, as fast as they are to be looked at. It opens with the first of them."""
+
+    def __init__(self, title: str):
+        self._title = title
+        self._image: Any = None
+
+    def rendered(self, picture: np.ndarray, mode: str) -> np.ndarray | None:
+        """What `render` returns: the picture with rgb_array, nothing with human, where it is shown."""
+        if mode == "rgb_array":
+            return picture
+        self.show(picture)
+        return None
+
+    def show(self, picture: np.ndarray) -> None:
+        """Shows a picture, RGB, and waits until the next is due; where there is no screen, it warns once."""
+        from matplotlib import pyplot  # here, for only who looks on needs it
+
+        if self._image is None:
+            figure = pyplot.figure(figsize=(picture.shape[1] / 100, picture.shape[0] / 100), dpi=100)
+            if figure.canvas.manager:
+                figure.canvas.manager.set_window_title(self._title)
+            axes = figure.add_axes((0, 0, 1, 1))
+            axes.set_axis_off()
+            self._image = axes.imshow(picture)
+            if not figure.canvas.required_interactive_framework:
+                words = "render_mode: human shows nothing, for matplotlib finds no screen; rgb_array returns pictures"
+                warnings.warn(words, stacklevel=2)
+        self._image.set_data(picture)
+        canvas = self._image.figure.canvas
+        if canvas.required_interactive_framework:
+            canvas.draw_idle()
+            canvas.start_event_loop(1 / FRAMES_PER_SECOND)
+
+    def close(self) -> None:
+        """Closes the window, if there is one."""
+        if self._image is not None:
+            from matplotlib import pyplot
+
+            pyplot.close(self._image.figure)
+            self._image = None
 
 
 def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] = ()) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Every game as a PettingZoo environment.
 
-The library is imported as `pettingzoo`; this module is `games.pettingzoo`.
+The library is imported as `pettingzoo`; this module is `games.pettingzoo`. Its import makes all our games known to
+`pettingzoo.make`, in both forms: `pettingzoo.make("parallel", "marl-shaping/coin_game-v0")`, and "aec".
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from typing import Any
 
 import jax
 import numpy as np
+import pettingzoo
 from gymnasium import spaces
 from gymnasium.utils import seeding
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec_wrapper
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from games import host
+from games import host, registry
 from games.core import checks
 from games.core.game import Game
 
@@ -27,7 +29,7 @@ def parallel_env(game: str | Game, *, render_mode: str | None = None, **params: 
 
     Args:
       game: its name, or the game itself.
-      render_mode: None, or rgb_array for pictures from `render()`.
+      render_mode: None; rgb_array for pictures from `render()`; human for a window that shows every step.
       **params: the game's parameters.
 
     Raises:
@@ -62,12 +64,12 @@ def batched_parallel_env(
 class _Agents:
     """What one game and a batch of them have in common: names, spaces, seeds and checks."""
 
-    def __init__(self, game: Game, render_mode: str | None):
-        host.check_render_mode(render_mode)
+    def __init__(self, game: Game, render_mode: str | None, render_modes: tuple[str, ...]):
+        host.check_render_mode(render_mode, render_modes)
         self.game, self.render_mode = game, render_mode
         self.metadata = {
             "name": game.name,
-            "render_modes": list(host.RENDER_MODES),
+            "render_modes": list(render_modes),
             "is_parallelizable": True,
             "render_fps": host.FRAMES_PER_SECOND,
         }
@@ -113,11 +115,17 @@ class ParallelGame(_Agents, ParallelEnv):
     For many at once take `batched_parallel_env`, not processes: JAX has threads, and a fork of them may hang.
     """
 
+    def __init__(self, game: Game, render_mode: str | None):
+        super().__init__(game, render_mode, host.RENDER_MODES)
+        self._window = host.Window(game.name)
+
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
         """A new episode. With a seed, this one and those after it are the same every time; no options are known."""
         observations, self._state = host.reset(self.game, self._new_episode(seed))
+        if self.render_mode == "human":
+            self.render()
         return host.to_numpy(observations), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Dicts:
@@ -132,13 +140,21 @@ class ParallelGame(_Agents, ParallelEnv):
         self._state, observations, told = host.step(self.game, self._seed, np.uint32(self._time), self._state, acted)
         rewards, terminations, truncations, infos = jax.tree.map(lambda x: x.item(), told)
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
+        if self.render_mode == "human":
+            self.render()
         return host.to_numpy(observations), rewards, terminations, truncations, infos
 
     def render(self) -> np.ndarray | None:
-        """A picture of the game now, RGB, with `render_mode="rgb_array"`."""
-        if self.render_mode and not hasattr(self, "_state"):
+        """A picture of the game now, RGB, with `render_mode="rgb_array"`; with human it is shown."""
+        if self.render_mode is None:
+            return None
+        if not hasattr(self, "_state"):
             raise ValueError("render: no episode is on; reset() is needed")
-        return self.game.render(self._state) if self.render_mode else None
+        return self._window.rendered(self.game.render(self._state), self.render_mode)
+
+    def close(self) -> None:
+        """Closes the window, if there is one."""
+        self._window.close()
 
 
 class _AECGame(parallel_to_aec_wrapper):
@@ -160,7 +176,7 @@ class BatchedParallelGame(_Agents):
     """
 
     def __init__(self, game: Game, num_envs: int, render_mode: str | None):
-        super().__init__(game, render_mode)
+        super().__init__(game, render_mode, host.BATCH_RENDER_MODES)
         self.num_envs = num_envs
 
     def reset(
@@ -187,3 +203,8 @@ class BatchedParallelGame(_Agents):
     def render(self) -> np.ndarray | None:
         """A picture of the first game now, RGB, with `render_mode="rgb_array"`."""
         return self.game.render(jax.tree.map(lambda x: x[0], self._state)) if self.render_mode else None
+
+
+for _id, _name in registry.ids().items():
+    pettingzoo.register("parallel", _id, "games.pettingzoo:parallel_env", kwargs={"game": _name})
+    pettingzoo.register("aec", _id, "games.pettingzoo:env", kwargs={"game": _name})

@@ -72,9 +72,21 @@ _ENTRIES: dict[str, Entry] = {
 }
 
 
+NAMESPACE = "marl-shaping/"  # of our games in other libraries' registries
+DOWNLOADED = ("MNISTBandit-bsuite",)  # whose data gymnax fetches from the network when it is made
+
+
 def names() -> list[str]:
-    """The names of all games, ours first, then gymnax's."""
-    return [*ours(), *foreign()]
+    """The names of all games, ours first, then gymnax's.
+
+    Left out are those of `DOWNLOADED`, which `make` makes where their data can be had.
+    """
+    return [*ours(), *(name for name in foreign() if name not in DOWNLOADED)]
+
+
+def ids() -> dict[str, str]:
+    """The names of our games by what they are called in other libraries' registries, `marl-shaping/ipd-v0`."""
+    return {f"{NAMESPACE}{name}-v0": name for name in ours()}
 
 
 def make(name: str, **params: Any) -> Game:
@@ -87,7 +99,7 @@ def make(name: str, **params: Any) -> Game:
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
         raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
     if name not in _ENTRIES:
-        from games.gymnax import from_gymnax
+        from games.suite.gymnax import from_gymnax
 
         return from_gymnax(name, **params)
     entry = _ENTRIES[name]
@@ -112,10 +124,10 @@ def ours() -> list[str]:
 
 
 def foreign() -> list[str]:
-    """The names of gymnax's environments."""
+    """The names of gymnax's environments, without ours if `games.gymnax` has registered them there."""
     import gymnax  # here, for it takes seconds
 
-    return list(gymnax.registered_envs)
+    return [name for name in gymnax.registered_envs if not name.startswith(NAMESPACE)]
 
 
 def describe(name: str) -> str:

@@ -110,6 +110,18 @@ def _games():
     registry._ENTRIES.update(kept)
 
 
+@pytest.fixture
+def headless():
+    """Figures that are drawn on no screen, and gone after the test."""
+    from matplotlib import pyplot
+
+    before = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    yield
+    pyplot.close("all")
+    pyplot.switch_backend(before)
+
+
 @pytest.fixture(scope="session")
 def environment(cache):
     """The variables of a process that shares what was compiled."""

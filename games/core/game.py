@@ -72,8 +72,10 @@ class Game:
         """One step; when the game ends, observation and state are those of a new one (of `reset_state`, if given).
 
         A learner that needs the last observation of the old one calls `step_env` and `auto_reset`, as `learn` does.
+        An action may have axes of length 1 more than its space: JaxMARL's own scripts hand over `[1]` for `[]`.
         """
         key, reset_key = bits.split(key)
+        actions = {agent: jnp.reshape(actions[agent], self.action_space(agent).shape) for agent in self.agents}
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
         return observations, state, rewards, dones, infos
@@ -93,6 +95,11 @@ class Game:
 
     def action_space(self, agent: str) -> Space:
         raise NotImplementedError(f"{type(self).__name__} does not define action_space")
+
+    @property
+    def time_limit(self) -> Scalar | None:
+        """Steps after which a game is truncated; None where there is no such limit."""
+        return getattr(self, "episode_length", None)
 
     def render(self, state: State) -> np.ndarray:
         """A picture of a state, RGB `[height, width, 3]` of uint8, drawn on the host."""

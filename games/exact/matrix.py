@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 Scalar = Any  # a float or a float array of shape [], batched by vmap
@@ -81,6 +82,23 @@ matrix_games: dict[str, MatrixGame] = {
     game.name: game
     for game in (prisoners_dilemma, matching_pennies, chicken, stag_hunt, battle_of_the_sexes, hawk_dove)
 }
+
+ACTION_NAMES = {
+    "prisoners_dilemma": ("cooperate", "defect"),
+    "matching_pennies": ("heads", "tails"),
+    "chicken": ("swerve", "straight"),
+    "stag_hunt": ("stag", "hare"),
+    "battle_of_the_sexes": ("fight", "ballet"),
+    "hawk_dove": ("dove", "hawk"),
+}
+
+
+def action_names(payoffs: Any) -> tuple[str, ...]:
+    """What the actions of one of these games are called, from its payoffs `[2, 2, 2]`; nothing for other payoffs."""
+    for name, game in matrix_games.items():
+        if np.array_equal(np.stack([game.row, game.column], -1), payoffs):
+            return ACTION_NAMES[name]
+    return ()
 
 
 def discounted_payoffs(

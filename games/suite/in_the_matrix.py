@@ -14,9 +14,17 @@ from flax import struct
 from games.core import checks
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete
-from games.exact.matrix import MatrixGame, battle_of_the_sexes, hawk_dove, matching_pennies, stag_hunt
+from games.exact.matrix import (
+    ACTION_NAMES,
+    MatrixGame,
+    action_names,
+    battle_of_the_sexes,
+    hawk_dove,
+    matching_pennies,
+    stag_hunt,
+)
 from games.toolbox import boards, grid
-from games.toolbox.drawing import INK, PLAYERS
+from games.toolbox.drawing import INK, PLAYERS, payoff_table, stacked
 
 # Prisoner's dilemma and chicken as in Melting Pot: a meeting must pay, or else players learn to avoid one another.
 PRISONERS_DILEMMA = (((3.0, 3.0), (0.0, 5.0)), ((5.0, 0.0), (1.0, 1.0)))
@@ -25,6 +33,11 @@ ROCK_PAPER_SCISSORS = (
     ((0.0, 0.0), (-1.0, 1.0), (1.0, -1.0)),
     ((1.0, -1.0), (0.0, 0.0), (-1.0, 1.0)),
     ((-1.0, 1.0), (1.0, -1.0), (0.0, 0.0)),
+)
+_NAMES = (
+    (PRISONERS_DILEMMA, ACTION_NAMES["prisoners_dilemma"]),
+    (CHICKEN, ACTION_NAMES["chicken"]),
+    (ROCK_PAPER_SCISSORS, ("rock", "paper", "scissors")),
 )
 RESOURCES = ("#009E73", "#D55E00", "#F0E442", "#56B4E9", "#CC79A7", "#E69F00")  # by kind
 
@@ -242,7 +255,9 @@ class InTheMatrix(Game):
             width = min(0.5, (size + 0.5) / max(len(colors), 1))
             for place, kind in enumerate(colors):
                 canvas.disc(size + 2 + i, 1 + place * width, RESOURCES[kind % len(RESOURCES)], 0.9 * width)
-        return canvas.image()
+        named = [names for payoffs, names in _NAMES if np.array_equal(payoffs, self.payoffs)]
+        names = named[0] if named else action_names(self.payoffs) or tuple(map(str, range(kinds)))
+        return stacked(canvas.image(), payoff_table(names, names, np.asarray(self.payoffs), marks=RESOURCES))
 
 
 def in_the_matrix(game: MatrixGame, **params: Any) -> InTheMatrix:

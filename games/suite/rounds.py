@@ -17,11 +17,12 @@ from flax import struct
 from games.core import bits, checks
 from games.core.game import Actions, Game, Infos, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete
-from games.exact.matrix import MatrixGame
-from games.toolbox.drawing import PLAYERS, Canvas
+from games.exact.matrix import MatrixGame, action_names
+from games.toolbox.drawing import PLAYERS, Canvas, payoff_table, stacked
 
 DEFAULT_EPISODE_LENGTH = 100
 MAX_COLUMNS = 40  # rounds in a picture
+MAX_TABLE = 9  # columns of a table of payoffs
 
 
 @struct.dataclass
@@ -82,6 +83,11 @@ class Rounds(Game):
         """What a subclass counts, `[num_agents]` each."""
         raise NotImplementedError
 
+    @property
+    def time_limit(self) -> Scalar | None:
+        endless = self.episode_length is None and self.discount is None
+        return DEFAULT_EPISODE_LENGTH if endless else self.episode_length
+
     def reset(self, key: jax.Array) -> tuple[Observations, RoundsState]:
         """Nothing has been played; `key` is not used."""
         del key
@@ -95,8 +101,7 @@ class Rounds(Game):
         terminated, truncated = jnp.zeros((), bool), jnp.zeros((), bool)
         if self.discount is not None:
             terminated = bits.uniform(bits.words(key, 1)[0]) >= self.discount
-        if self.episode_length is not None or self.discount is None:
-            limit = DEFAULT_EPISODE_LENGTH if self.episode_length is None else self.episode_length
+        if (limit := self.time_limit) is not None:
             truncated = state.time >= limit
         dones, infos = self._ending(terminated, truncated)
         infos |= {"cooperation": jnp.stack([(action == 0).astype(jnp.float32) for action in played])}
@@ -119,7 +124,10 @@ class Rounds(Game):
         return Discrete(self.num_actions[self.agents.index(agent)])
 
     def render(self, state: Any) -> np.ndarray:
-        """A strip: a row for each agent, a column for each round that is remembered, the newest on the right."""
+        """A strip, a row for each agent and a column for each round that is remembered, and what they are paid for it.
+
+        The newest round is on the right, and marked in the table of payoffs.
+        """
         return self._strip(np.asarray(state.history)[::-1].tolist(), self.memory)
 
     def frames(self, states: Any) -> list[np.ndarray]:
@@ -137,7 +145,12 @@ class Rounds(Game):
                 for agent, action in enumerate(_decode(joint, self.num_actions)):
                     canvas.square(agent, column, _ACTIONS[action % len(_ACTIONS)], 0.9)
                     canvas.text(agent, column, self._label(agent, action))
-        return canvas.image()
+        table = self._table(_decode(joints[-1], self.num_actions) if joints and joints[-1] >= 0 else None)
+        return canvas.image() if table is None else stacked(canvas.image(), table)
+
+    def _table(self, played: Sequence[int] | None) -> np.ndarray | None:
+        """A picture of the payoffs, with what was played last; None where there are too many."""
+        raise NotImplementedError
 
     def _label(self, agent: int, action: int) -> str:
         return "CD"[action] if self.num_actions[agent] == 2 else str(action)
@@ -232,6 +245,19 @@ class RepeatedGame(Rounds):
         seen = jnp.stack([self._seen(actions, agent) for agent in range(self.num_agents)])
         names = ["".join(self._label(agent, a) for agent, a in enumerate(joint)) for joint in self._joints()]
         return {name: (seen == state).astype(jnp.float32) for state, name in enumerate(names)}
+
+    def _table(self, played: Sequence[int] | None) -> np.ndarray | None:
+        payoffs = np.asarray(self.payoffs)
+        columns = list(itertools.product(*map(range, self.num_actions[1:])))
+        if len(columns) > MAX_TABLE:
+            return None
+        words = ["".join(self._label(agent, a) for agent, a in enumerate(joint, 1)) for joint in columns]
+        rows = self.letters(0)
+        if names := action_names(payoffs):
+            rows, words = ([f"{letter} {name}" for letter, name in zip(x, names, strict=True)] for x in (rows, words))
+        cells = payoffs.reshape(len(rows), len(columns), self.num_agents)
+        last = (played[0], columns.index(tuple(played[1:]))) if played else None
+        return payoff_table(rows, words, cells, played=last)
 
     def _joints(self) -> list[tuple[int, ...]]:
         """Every joint action, in the order of the states of agent 0."""

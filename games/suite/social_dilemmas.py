@@ -12,7 +12,8 @@ from flax import struct
 
 from games.core import checks
 from games.core.game import Infos
-from games.suite.rounds import Rounds
+from games.suite.rounds import MAX_TABLE, Rounds
+from games.toolbox.drawing import payoff_table
 
 
 def _public_goods(num_agents: int, multiplier: Any, endowment: Any) -> jax.Array:
@@ -76,6 +77,12 @@ class SocialDilemma(Rounds):
     def _counts(self, actions: Sequence[jax.Array]) -> Infos:
         cooperators = self.num_agents - sum(actions[1:], start=actions[0])
         return {"cooperators": jnp.full(self.num_agents, cooperators, jnp.float32)}
+
+    def _table(self, played: Sequence[int] | None) -> np.ndarray | None:
+        if self.num_agents > MAX_TABLE:
+            return None
+        columns = [str(others) for others in range(self.num_agents)]
+        return payoff_table(["C", "D"], columns, np.asarray(self.payoffs)[..., None], corner="others that C")
 
 
 def public_goods(num_agents: int = 4, multiplier: float = 1.6, endowment: float = 1.0, **params: Any) -> SocialDilemma:

@@ -150,6 +150,58 @@ def bars(title: str, entries: Sequence[tuple[str, float, str, Color]]) -> np.nda
     return canvas.image()
 
 
+_HEAD, _NUMBER = 4.5, 1.9  # widths in cells
+
+
+def payoff_table(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    payoffs: Any,
+    *,
+    corner: str = "",
+    marks: Sequence[Color] = (),
+    played: tuple[int, int] | None = None,
+) -> np.ndarray:
+    """What joint actions pay, each player's part in its colour; RGB of uint8.
+
+    Args:
+      rows: the actions of the first player.
+      columns: what the others do.
+      payoffs: `[rows, columns, players]`, of those players whose payoffs are shown.
+      corner: what the columns are.
+      marks: colours that stand for the actions elsewhere in the picture.
+      played: (row, column) of what was played last, which is marked.
+    """
+    number = np.shape(payoffs)[-1]
+    wide = max(2.5, _NUMBER * number)
+    canvas = Canvas(len(rows) + 1, round(_HEAD + wide * len(columns)), cell=24, grid=False)
+    canvas.text(0, _HEAD / 2 - 0.5, corner, INK, 0.5)
+    for i, row in enumerate(rows, 1):
+        canvas.text(i, _HEAD / 2 - 0.5, row, PLAYERS[0], 0.55)
+        for color in marks[i - 1 : i]:
+            canvas.disc(i, -0.1, color, 0.45)
+    for j, column in enumerate(columns):
+        middle = _HEAD + wide * (j + 0.5) - 0.5
+        canvas.text(0, middle + (0.4 if marks else 0), column, PLAYERS[1] if number == 2 else INK, 0.55)
+        for color in marks[j : j + 1]:
+            canvas.disc(0, middle + 0.4 - wide / 2, color, 0.45)
+        for i in range(len(rows)):
+            canvas.square(i + 1, middle, "#FFE9A8" if played == (i, j) else "#F2F2F2", wide - 0.15, height=0.85)
+            for player, payoff in enumerate(payoffs[i][j]):
+                place = middle + (player - (number - 1) / 2) * wide / number
+                canvas.text(i + 1, place, f"{payoff + 0:.3g}", PLAYERS[player % len(PLAYERS)], 0.55)
+    return canvas.image()
+
+
+def stacked(above: np.ndarray, below: np.ndarray, gap: int = 8) -> np.ndarray:
+    """Two pictures, RGB, one above the other on white."""
+    width = max(above.shape[1], below.shape[1])
+    image = np.full((above.shape[0] + gap + below.shape[0], width, 3), 255, np.uint8)
+    image[: above.shape[0], : above.shape[1]] = above
+    image[above.shape[0] + gap :, : below.shape[1]] = below
+    return image
+
+
 def animate(played: Rollout, path: str | Path, *, frames_per_second: float = 4.0) -> None:
     """Writes a rollout as a GIF that repeats for ever.
 

@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 
 from games.core import checks
-from games.core.game import Actions, Dones, Game, Observations, Step, static
+from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Space
 
 Speak = Callable[[Any, jax.Array], jax.Array]  # (parameters, observation) -> message [message_size]
@@ -110,6 +110,10 @@ class CheapTalk(Game):
 
     def action_space(self, agent: str) -> Space:
         return self.game.action_space(agent)
+
+    @property
+    def time_limit(self) -> Scalar | None:
+        return self.game.time_limit
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from games.core import bits
-from games.core.game import Actions, Game, Observations, Step
+from games.core.game import Actions, Game, Observations, Scalar, Step
 from games.core.spaces import Box, Space
 from games.toolbox.drawing import mark
 
@@ -104,6 +104,10 @@ class GoalConditioned(Game):
 
     def action_space(self, agent: str) -> Space:
         return self.game.action_space(agent)
+
+    @property
+    def time_limit(self) -> Scalar | None:
+        return self.game.time_limit
 
     @property
     def name(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +13,11 @@ from rich.console import Console
 from rich.text import Text
 
 from games import Discrete, Game, RepeatedGame
-from marl.core.learn import Learner, Trajectory
+from marl.core.learn import Learner
+from marl.core.steps import Play, make_steps
 
 PICTURE = 40  # characters across, at most
 AGENT, PERSON = 0, 1  # their seats
-
-
-class Mind(NamedTuple):
-    """The agent between two steps, in one environment."""
-
-    state: Any  # its learner's
-    first: Any  # its memory when it last learned
-    memory: Any
-    steps: list[Any]  # what has happened since: each a `Trajectory` of one step
 
 
 def check_game(game: Game) -> int:
@@ -38,34 +30,6 @@ def check_game(game: Game) -> int:
     if not isinstance(space, Discrete):
         raise ValueError(f"environment: got {game.name}; a game of two players with actions to choose from is needed")
     return space.n
-
-
-def make_steps(game: Game, learner: Learner) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """What happens in a match, each compiled: the agent acts, the game goes on, the agent learns.
-
-    Args:
-      game: of two players; the agent sits in the first seat.
-      learner: the agent.
-
-    Returns:
-      `act(key, state, memory, observations) -> (action [1], memory, extras)`; `go_on(key, game state, memory, actions)
-      -> (observations before a reset, those after it, game state, rewards, dones, truncated, memory)`, with the
-      actions of each `[1]`; and `learn(key, state, trajectory [T, 1, ...]) -> state`.
-    """
-
-    def act(key: jax.Array, state: Any, memory: Any, observations: dict[str, jax.Array]) -> Any:
-        return learner.act(key, learner.policy(state), memory, observations[game.agents[AGENT]][None])
-
-    def go_on(key: jax.Array, state: Any, memory: Any, actions: tuple[jax.Array, jax.Array]) -> Any:
-        step_key, reset_key = jax.random.split(key)
-        chosen = {agent: action[0] for agent, action in zip(game.agents, actions, strict=True)}
-        after, state, rewards, dones, infos = game.step_env(step_key, state, chosen)
-        observations, state = game.auto_reset(reset_key, after, state, dones)
-        if learner.forget:
-            memory = learner.forget(memory, dones[game.agents[AGENT]][None])
-        return after, observations, state, rewards, dones, infos["truncated"], memory
-
-    return jax.jit(act), jax.jit(go_on), jax.jit(lambda key, state, steps: learner.update(key, state, steps)[0])
 
 
 def play_steps(
@@ -85,39 +49,23 @@ def play_steps(
     Raises:
       KeyboardInterrupt: if the person presses Ctrl-C; the result is shown before.
     """
-    act, go_on, learn = make_steps(game, learner)
-    key, totals, played = jax.random.key(seed), np.zeros(2), 0
-    reset_key, init_key, key = jax.random.split(key, 3)
-    observations, game_state = jax.jit(game.reset)(reset_key)
-    state = learner.init(init_key)
-    memory = learner.begin(learner.policy(state), 1)
-    mind, number = Mind(state, memory, memory, []), check_game(game)
+    play = Play(make_steps(game, learner, AGENT), steps_per_update=episode_length, key=jax.random.key(seed))
+    totals, played, number = np.zeros(2), 0, check_game(game)
     answers = {str(action): action for action in range(number)} | ({"c": 0, "d": 1} if number == 2 else {})
     _introduce(console, game, title, episode_length, number)
     try:
         while played < rounds:
-            _show(console, game, game_state, observations)
+            _show(console, game, play.game_state, play.observations)
             prompt = f"step {played + 1} of {rounds}, action 0 to {number - 1}: "
             action = ask(console, prompt, answers, f"a number from 0 to {number - 1}, or q, is needed")
             if action is None:
                 break
-            act_key, step_key, learn_key = jax.random.split(jax.random.fold_in(key, played), 3)
-            answer, memory, extras = act(act_key, mind.state, mind.memory, observations)
-            actions = answer, jnp.full(1, action, jnp.int32)
-            after, seen, game_state, rewards, dones, truncated, memory = go_on(step_key, game_state, memory, actions)
+            answer, updates = play.act(), play.updates
+            rewards = play.go_on(jnp.int32(action))
             got = [float(rewards[game.agents[seat]]) for seat in (PERSON, AGENT)]
-            agent = game.agents[AGENT]
-            one = Trajectory(
-                observations[agent], answer[0], rewards[agent], dones[agent], jax.tree.map(lambda x: x[0], extras),
-                (actions[PERSON][0],), truncated[AGENT], after[agent],
-            )  # fmt: skip
-            mind, observations = mind._replace(memory=memory, steps=[*mind.steps, one]), seen
             totals, played = totals + got, played + 1
-            say_round(console, action, np.array2string(np.asarray(answer[0]), precision=2), got, totals / played)
-            if len(mind.steps) == episode_length:
-                steps = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *mind.steps)
-                steps = steps._replace(first_memory=mind.first, last_memory=mind.memory)
-                mind = Mind(learn(learn_key, mind.state, steps), mind.memory, mind.memory, [])
+            say_round(console, action, np.array2string(np.asarray(answer), precision=2), got, totals / played)
+            if play.updates > updates:
                 console.print("an episode is over, from which whoever learns has learned", soft_wrap=True)
     finally:
         say_averages(console, totals, played, "step")

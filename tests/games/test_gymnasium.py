@@ -4,14 +4,16 @@ import warnings
 from typing import NamedTuple
 
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env, data_equivalence
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import games
+import marl
 from games.gymnasium import _step, env, vector_env
 from games.registry import foreign
 
@@ -83,6 +85,37 @@ def test_every_other_seat_has_an_opponent_of_its_own():
         face = env("three_player_ipd", seat=seat, opponents=always)
         face.reset()
         assert face.step(1)[1] == 3  # one of the others cooperates: 2 * 1 + 1
+
+
+def test_a_learner_is_an_opponent():
+    """Its policy plays, with what it remembers; here those that are certain, so that the rewards can be worked out."""
+    tft = marl.play_memory_one([1, 1, 0, 1, 0])
+    for face in (env("ipd", opponents=tft), gym.make("marl-shaping/ipd-v0", opponents=tft)):
+        face.reset(seed=0)
+        assert [face.step(action)[1] for action in (0, 1, 0, 0, 1, 1)] == [-1, 0, -3, -1, 0, -2]
+    game = games.make("ipd")
+    learner = marl.make_learner("tabular_ppo", game, seat=1)
+    state = learner.init(jax.random.key(0))
+    kernel = jnp.array([99.0, 99, -99, 99, -99])[:, None] * jnp.array([1, -1])  # tit for tat, as one layer
+    state.params["_Heads_0"]["Dense_0"]["kernel"] = kernel
+    vector = gym.make_vec("marl-shaping/ipd-v0", 3, opponents=learner._replace(init=lambda key: state))
+    vector.reset(seed=0)
+    rewards = [vector.step(np.full(3, action))[1].tolist() for action in (0, 1, 0, 0, 1, 1)]
+    assert rewards == [[x] * 3 for x in (-1, 0, -3, -1, 0, -2)]
+
+
+def test_every_game_of_ours_is_registered(headless):
+    """Gymnasium's own check then also makes the environment with every mode of pictures."""
+    assert {f"marl-shaping/{name}-v0" for name in OURS} <= {*gym.registry}
+    made = gym.make("games.gymnasium:marl-shaping/coin_game-v0", grid_size=4, seat=1, opponents=defect)
+    assert made.observation_space.shape == env("coin_game", grid_size=4).observation_space.shape
+    vector = gym.make_vec("marl-shaping/coin_game-v0", 5, opponents=defect)
+    assert isinstance(vector, VectorEnv)
+    assert vector.num_envs == 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", ".*(infinity|finds no screen)")
+        check_env(gym.make("marl-shaping/ipd-v0").unwrapped)
 
 
 def test_opponents_are_random_by_default():
@@ -202,7 +235,7 @@ def test_actions_that_cannot_be_are_refused(make, act, message):
         ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
         ({"opponents": [defect, defect]}, "opponents: got 2; one, or one for each of the 1 other seats, is needed"),
         ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
-        ({"render_mode": "human"}, "render_mode: got 'human'; one of None, rgb_array"),
+        ({"render_mode": "ansi"}, "render_mode: got 'ansi'; one of None, human, rgb_array"),
         ({"grid_siz": 3}, "did you mean grid_size"),
     ],
 )

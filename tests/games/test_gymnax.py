@@ -1,205 +1,189 @@
-"""Environments of gymnax as games: its own trajectories, both ways to end, all its names."""
+"""One seat of a game as an environment of gymnax: its own wrappers, evosax's problem, PureJaxRL's calls."""
 
-import subprocess
-import sys
-import urllib.error
+from functools import partial
 
+import flax.linen as nn
 import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnax.utils import load_mnist
+from evosax.algorithms import SNES
+from evosax.problems import GymnaxProblem
+from gymnax.environments import spaces
+from gymnax.environments.environment import Environment
+from gymnax.wrappers import FlattenObservationWrapper, LegacyStepAPIWrapper, LogWrapper
 
-from games.core.spaces import Box, Discrete
-from games.gymnax import _make, from_gymnax
+import games
+import marl
+from games.gymnax import env
+from games.registry import ids, ours
 
 KEY = jax.random.key(0)
-CARTPOLE = from_gymnax("CartPole-v1")
-NAMES = [name for name in gymnax.registered_envs if name != "MNISTBandit-bsuite"]
-
-reset = jax.jit(lambda game, key: game.reset(key))
-step = jax.jit(lambda game, key, state, action: game.step_env(key, state, {"agent_0": action}))
-auto_step = jax.jit(lambda game, key, state, action: game.step(key, state, {"agent_0": action}))
+TFT = marl.play_memory_one([1, 1, 0, 1, 0])
 
 
-def test_cartpole_is_gymnax_s_cartpole():
-    environment, params = gymnax.make("CartPole-v1")
-    obs, state = reset(CARTPOLE, KEY)
-    obs_theirs, state_theirs = environment.reset(KEY, params)
-    ends = 0
-    for i in range(60):
-        np.testing.assert_array_equal(obs["agent_0"], obs_theirs)
-        key, action = jax.random.key(i), jnp.int32(i % 3 == 0)
-        obs, state, rewards, dones, infos = auto_step(CARTPOLE, key, state, action)
-        obs_theirs, state_theirs, reward, terminated, truncated, _ = environment.step(key, state_theirs, action, params)
-        assert rewards["agent_0"] == reward
-        assert dones["__all__"] == (terminated | truncated)
-        assert infos["truncated"][0] == truncated
-        ends += int(dones["__all__"])
-    assert ends >= 2  # and so auto-resets are compared too
+def test_every_game_of_ours_is_an_environment():
+    """By its registered name, as gymnax's own are made; what a step returns fits the spaces, without compiling it."""
+    assert {*ids()} <= {*gymnax.registered_envs}
+    assert {*ids()}.isdisjoint(games.names())
+    for name in ours():
+        environment, params = gymnax.make(f"marl-shaping/{name}-v0")
+        assert isinstance(environment, Environment)
+        assert environment.name == games.make(name).name
+        assert params.max_steps_in_episode == games.make(name).time_limit
+        seen, acts = environment.observation_space(params), environment.action_space(params)
+        assert isinstance(seen, spaces.Box)
+        assert environment.num_actions == (acts.n if isinstance(acts, spaces.Discrete) else acts.shape[0])
+        obs, state = jax.eval_shape(environment.reset, KEY, params)
+        stepped = jax.eval_shape(environment.step, KEY, state, acts.sample(KEY), params)
+        assert (obs.shape, obs.dtype) == (stepped[0].shape, stepped[0].dtype) == (tuple(seen.shape), seen.dtype)
+        assert jax.tree.structure(stepped[1]) == jax.tree.structure(state)
+        assert [(x.shape, x.dtype) for x in stepped[2:5]] == [((), jnp.float32), ((), bool), ((), bool)]
 
 
-def test_a_falling_pole_terminates_and_the_limit_truncates():
-    state, steps = reset(CARTPOLE, KEY)[1], 0
-    while True:
-        _, state, _, dones, infos = step(CARTPOLE, KEY, state, jnp.int32(1))
-        steps += 1
-        if dones["__all__"]:
-            break
-    assert steps < 20
-    assert abs(state.theta) > 12 * np.pi / 180
-    assert infos["truncated"].tolist() == [False]
-    assert infos["discount"].tolist() == [0.0]
-    short = from_gymnax("CartPole-v1", max_steps_in_episode=3)
-    state = reset(short, KEY)[1]
-    for i in range(3):
-        _, state, _, dones, infos = step(short, KEY, state, jnp.int32(i % 2))
-        assert dones["__all__"] == infos["truncated"][0] == (i == 2)
-    assert infos["discount"].tolist() == [1.0]
-
-
-def test_a_pole_that_falls_at_the_limit_terminates():
-    state = reset(CARTPOLE, KEY)[1].replace(theta=jnp.float32(0.3), time=jnp.int32(499))
-    _, _, _, dones, infos = step(CARTPOLE, KEY, state, jnp.int32(1))
-    assert dones["__all__"]
-    assert infos["truncated"].tolist() == [False]
-
-
-def test_pendulum_ends_by_its_limit_only_and_is_differentiable():
-    game = from_gymnax("Pendulum-v1")
-    start = reset(game, KEY)[1]
-
-    def body(state, _):
-        _, state, _, dones, infos = game.step_env(KEY, state, {"agent_0": jnp.ones(1)})
-        return state, (dones["__all__"], infos["truncated"][0])
-
-    _, (ends, truncated) = jax.jit(lambda state: jax.lax.scan(body, state, None, 200))(start)
-    np.testing.assert_array_equal(ends, [False] * 199 + [True])
-    np.testing.assert_array_equal(truncated, ends)
-    gradient = jax.grad(lambda u: step(game, KEY, start, u)[1].theta_dot)(jnp.zeros(1))
-    assert gradient[0] == pytest.approx(3 * 0.05)  # dt 3 / (m l^2)
-
-
-def test_one_compilation_serves_all_parameters_and_many_play_at_once():
-    before = step._cache_size()
-    for gravity in (9.8, 1.6, 3.7):
-        game = from_gymnax("CartPole-v1", gravity=gravity)
-        step(game, KEY, reset(game, KEY)[1], jnp.int32(0))
-    assert step._cache_size() <= before + 1
-    games = jax.vmap(lambda g: from_gymnax("CartPole-v1", gravity=g))(jnp.array([0.0, 9.8]))
-    state = reset(CARTPOLE, KEY)[1].replace(theta=jnp.float32(0.1), theta_dot=jnp.float32(0.0))
-    after = jax.vmap(lambda game: game.step_env(KEY, state, {"agent_0": 1})[1].theta_dot)(games)
-    assert after[1] > after[0]  # gravity pulls
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_environment_can_be_scanned_with_auto_reset(name):
-    game = from_gymnax(name)
-    space = game.action_space("agent_0")
-
-    def play(key):
-        def body(carry, key):
-            obs, state, rewards, dones, infos = game.step(key, carry[1], {"agent_0": space.sample(key)})
-            return (obs, state), (rewards, dones, infos)
-
-        return jax.lax.scan(body, game.reset(key), jax.random.split(key, 5))
-
-    (obs, state), (rewards, dones, infos) = jax.eval_shape(play, KEY)  # a scan refuses a state that changes its type
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves((obs, state)))
-    observed = game.observation_space("agent_0")
-    assert (obs["agent_0"].shape, obs["agent_0"].dtype) == (observed.shape, jnp.dtype(observed.dtype))
-    assert (rewards["agent_0"].shape, rewards["agent_0"].dtype) == ((5,), jnp.float32)
-    assert (dones["__all__"].shape, dones["__all__"].dtype) == ((5,), bool)
-    assert all(x.shape == (5, 1) for x in infos.values())
-
-
-@pytest.mark.parametrize("name", ["Catch-bsuite", "FrozenLake-misc", "UmbrellaChain-bsuite"])
-def test_auto_reset_starts_anew(name):
-    game = from_gymnax(name)
-    state = reset(game, KEY)[1]
-    for i in range(200):
-        space = game.action_space("agent_0")
-        obs, state, _, dones, _ = auto_step(game, jax.random.key(i), state, space.sample(jax.random.key(i)))
-        np.testing.assert_array_equal(obs["agent_0"], game.get_obs(state)["agent_0"])
-        assert (state.time == 0) == dones["__all__"]
-        if dones["__all__"]:
-            return
-    pytest.fail("it never ended")
-
-
-def test_spaces():
-    assert CARTPOLE.action_space("agent_0") == Discrete(2)
-    box = CARTPOLE.observation_space("agent_0")
-    assert isinstance(box, Box)
-    np.testing.assert_allclose(box.high, [4.8, np.inf, 24 * np.pi / 180, np.inf], rtol=1e-6)
-    torque = from_gymnax("Pendulum-v1", max_torque=3.0).action_space("agent_0")
-    assert (float(torque.low), float(torque.high), torque.shape) == (-3.0, 3.0, (1,))
-    assert from_gymnax("DeepSea-bsuite", size=5).observation_space("agent_0").shape == (5, 5)
-
-
-@pytest.fixture
-def no_instances():
-    _make.cache_clear()
-    yield
-    _make.cache_clear()
-
-
-def test_mnist_plays_where_it_can_be_had_and_says_so_where_not(monkeypatch, no_instances):
-    def unreachable(*args):
-        raise urllib.error.URLError("no route to host")
-
-    monkeypatch.setattr(load_mnist, "load_mnist", unreachable)
-    with pytest.raises(RuntimeError, match="MNISTBandit-bsuite: gymnax downloads its data"):
-        from_gymnax("MNISTBandit-bsuite")
-    images, labels = np.zeros((4, 28, 28), np.uint8), np.arange(4, dtype=np.uint8)
-    monkeypatch.setattr(load_mnist, "load_mnist", lambda: ((images, labels), None))
-    game = from_gymnax("MNISTBandit-bsuite", fraction=0.5)
-    assert game.environment.num_data == 2
-    _, state = game.reset(KEY)
-    _, state, rewards, dones, _ = game.step(KEY, state, {"agent_0": state.correct_label})
-    assert rewards["agent_0"] == 1.0
-    assert dones["__all__"]
-    with pytest.raises(NotImplementedError, match="does not say what was observed"):
-        game.get_obs(state)
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar", "Catch-bsuite"])
-def test_pictures_move(name):
-    game = from_gymnax(name)
-    state = game.reset(KEY)[1]
-    moved = state
-    for _ in range(3):
-        moved = step(game, KEY, moved, jnp.zeros(game.action_space("agent_0").shape, jnp.int32))[1]
-    first, second = game.render(state), game.render(moved)
-    assert first.dtype == np.uint8
-    assert first.shape == second.shape
-    assert (first != second).any()
+def test_an_episode_and_its_two_ends():
+    """Against tit for tat, in both seats; a limit truncates, the game's or the params', and the discount terminates."""
+    for seat in (0, 1):
+        environment = env("ipd", seat=seat, opponents=TFT, episode_length=6)
+        params = environment.default_params
+        _, state = environment.reset(KEY, params)
+        rewards, ends = [], []
+        for action in (0, 1, 0, 0, 1, 1, 1):
+            _, state, reward, terminated, truncated, _ = environment.step(KEY, state, action, params)
+            rewards.append(float(reward))
+            ends.append((bool(terminated), bool(truncated)))
+        assert rewards == [-1, 0, -3, -1, 0, -2, 0]  # the last against one that begins anew
+        assert ends == [(False, False)] * 5 + [(False, True), (False, False)]
+        assert state.time == 1
+    short = params.replace(max_steps_in_episode=1, game=params.game.replace(payoffs=5 + params.game.payoffs))
+    _, state = environment.reset(KEY, short)
+    _, _, reward, terminated, truncated, info = environment.step(KEY, state, 0, short)
+    assert (float(reward), bool(terminated), bool(truncated), float(info["discount"])) == (4, False, True, 1)
+    assert info["CC"] == 1
+    np.testing.assert_array_equal(info["final_observation"], [0, 1, 0, 0, 0])
+    over = env("ipd", opponents=TFT, discount=0.0, max_steps_in_episode=9)
+    _, _, _, terminated, truncated, info = over.step(KEY, over.reset(KEY)[1], 0)
+    assert (bool(terminated), bool(truncated), float(info["discount"])) == (True, False, 0)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("settings", "message"),
     [
-        (("CartPole-v2", {}), r"environment: got 'CartPole-v2'; did you mean CartPole-v1"),
-        (("CartPole-v1", {"max_steps": 3}), r"CartPole-v1: unknown parameter max_steps; did you mean max_steps_in_e"),
-        (("CartPole-v1", {"max_steps_in_episode": 0}), "max_steps_in_episode: got 0"),
-        (("CartPole-v1", {"gravity": "strong"}), "gravity: got 'strong'"),
-        (("Pong-misc", {"use_ai_policy": "no"}), "use_ai_policy: got 'no'"),
-        (("DeepSea-bsuite", {"size": -4}), "DeepSea-bsuite: cannot be made"),
+        ({"discount": 0.9}, "max_steps_in_episode: got None; RepeatedGame has no time limit of its own"),
+        ({"max_steps_in_episode": 0}, "max_steps_in_episode: got 0"),
+        ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
+        ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
+        ({"episode_lenth": 3}, "did you mean episode_length"),
     ],
 )
-def test_bad_input_is_refused(arguments, message):
-    name, params = arguments
+def test_what_cannot_be_made_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        from_gymnax(name, **params)
+        env("ipd", **settings)
 
 
-def test_there_is_no_picture_of_everything():
-    game = from_gymnax("Swimmer-misc")
-    with pytest.raises(NotImplementedError, match="Swimmer-misc: there is no picture"):
-        game.render(game.reset(KEY)[1])
+def test_its_own_wrappers_count_in_a_scan():
+    environment = LogWrapper(FlattenObservationWrapper(env("coin_game", episode_length=4)))
+    params = environment.default_params
+
+    def step(carry, key):
+        obs, state, reward, _, _, info = environment.step(key, carry, 0, params)
+        return state, (obs, reward, info)
+
+    _, (obs, reward, info) = jax.jit(
+        lambda: jax.lax.scan(step, environment.reset(KEY, params)[1], jax.random.split(KEY, 9))
+    )()
+    assert obs.shape == (9, *environment.observation_space(params).shape)
+    assert info["returned_episode"].tolist() == [i in (3, 7) for i in range(9)]
+    np.testing.assert_allclose(info["returned_episode_returns"][7], reward[4:8].sum(), rtol=1e-6)
 
 
-def test_gymnax_is_imported_only_when_it_is_played():
-    code = "import sys, games.gymnax; sys.exit('gymnax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+class Policy(nn.Module):
+    """As evosax calls one: `(observation, key) -> action`."""
+
+    @nn.compact
+    def __call__(self, obs, key):
+        return jax.random.categorical(key, nn.Dense(2)(obs))
+
+
+def test_evosax_evolves_cooperation_with_tit_for_tat():
+    """Unchanged: it makes the environment by its name, and takes the length of episodes from its params."""
+    problem = GymnaxProblem(
+        "marl-shaping/ipd-v0", Policy(), num_rollouts=4, use_normalize_obs=False,
+        env_kwargs={"opponents": TFT}, env_params={"max_steps_in_episode": 10},
+    )  # fmt: skip
+    assert (problem.episode_length, problem.num_actions, problem.observation_shape) == (10, 2, (5,))
+    state = problem.init(KEY)
+    strategy = SNES(32, problem.sample(KEY))
+    params = strategy.default_params
+    search = strategy.init(KEY, problem.sample(KEY), params)
+
+    @jax.jit
+    def generation(carry, key):
+        search, state = carry
+        ask_key, eval_key, tell_key = jax.random.split(key, 3)
+        candidates, search = strategy.ask(ask_key, search, params)
+        fitness, state, _ = problem.eval(eval_key, candidates, state)
+        search, _ = strategy.tell(tell_key, candidates, -fitness, search, params)
+        return (search, state), fitness.mean()
+
+    (_, state), fitness = jax.lax.scan(generation, (search, state), jax.random.split(KEY, 30))
+    assert state.counter == 30
+    assert fitness[0] < -13  # whoever draws gets -1.5 in every round
+    assert fitness[-1] > -11  # whoever cooperates -1
+
+
+class Wrapper:
+    """What PureJaxRL's wrappers do: methods compiled with the wrapper as static, `params` handed on, five values."""
+
+    def __init__(self, environment):
+        self._env = environment
+
+    def __getattr__(self, name):
+        return getattr(self._env, name)
+
+
+class Counted(Wrapper):
+    @partial(jax.jit, static_argnums=0)
+    def reset(self, key, params=None):
+        obs, state = self._env.reset(key, params)
+        return jnp.reshape(obs, (-1,)), (state, 0, 0)  # plain numbers, which the first step makes floats
+
+    @partial(jax.jit, static_argnums=0)
+    def step(self, key, state, action, params=None):
+        obs, inner, reward, done, info = self._env.step(key, state[0], action, params)
+        going = state[1] + reward
+        returned = state[2] * (1 - done) + going * done
+        info["returned_episode_returns"], info["returned_episode"] = returned, done
+        return jnp.reshape(obs, (-1,)), (inner, going * (1 - done), returned), reward, done, info
+
+
+def test_purejaxrl_plays_it_as_its_ppo_does():
+    """A scan of steps over a batch, with raw keys, `params` and the batch's axes as there; by a name of gymnax's."""
+    if "purejaxrl-ipd" not in gymnax.registered_envs:
+        gymnax.register("purejaxrl-ipd", lambda: LegacyStepAPIWrapper(env("ipd", opponents=TFT, episode_length=5)))
+    environment, params = gymnax.make("purejaxrl-ipd")
+    assert isinstance(environment.observation_space(params), spaces.Box)
+    assert environment.action_space(params).n == 2
+    environment, num_envs = Counted(environment), 3
+
+    def step(carry, _):
+        state, obs, key = carry
+        key, step_key = jax.random.split(key)
+        obs, state, reward, done, info = jax.vmap(environment.step, in_axes=(0, 0, 0, None))(
+            jax.random.split(step_key, num_envs), state, jnp.arange(num_envs) % 2, params
+        )
+        return (state, obs, key), (reward, done, info)
+
+    @jax.jit
+    def play(key):
+        reset_key, key = jax.random.split(key)
+        obs, state = jax.vmap(environment.reset, in_axes=(0, None))(jax.random.split(reset_key, num_envs), params)
+        assert obs.shape == (num_envs, *environment.observation_space(params).shape)
+        return jax.lax.scan(step, (state, obs, key), None, 10)[1]
+
+    reward, done, info = play(jax.random.PRNGKey(30))
+    assert done.sum(0).tolist() == [2, 2, 2]
+    assert info["returned_episode"][4::5].all()
+    np.testing.assert_array_equal(info["returned_episode_returns"][9], [-5, -8, -5])
+    np.testing.assert_array_equal(reward[:5].sum(0), [-5, -8, -5])

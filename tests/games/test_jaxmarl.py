@@ -39,6 +39,9 @@ def test_every_game_is_a_jaxmarl_environment(name):
     actions = sampled(env, KEY)
     stepped = env.step(KEY, state, actions)
     assert isinstance(stepped, tuple)
+    # Its own IPPO scripts take their batch of actions apart by a reshape that ends in -1, and so hand over [1] for [].
+    longer = jax.eval_shape(env.step, KEY, state, {agent: action.reshape(-1) for agent, action in actions.items()})
+    assert jax.tree.map(jnp.shape, longer) == jax.tree.map(jnp.shape, stepped)
     for told in (observations, stepped[0]):
         for agent in env.agents:
             assert env.observation_space(agent).contains(told[agent])
@@ -140,7 +143,7 @@ def ippo(env, *, num_envs=32, num_steps=16, num_updates, epochs=4, discount=0.96
         return jnp.stack([x[agent] for agent in env.agents]).reshape(num_actors, -1)
 
     def unbatchify(x):
-        return dict(zip(env.agents, x.reshape(env.num_agents, num_envs), strict=True))
+        return dict(zip(env.agents, x.reshape(env.num_agents, num_envs, -1), strict=True))
 
     def play(carry, key):
         params, env_state, last_obs = carry

@@ -7,10 +7,13 @@ import warnings
 import gymnasium
 import jax
 import numpy as np
+import pettingzoo
 import pytest
 import supersuit
+from matplotlib import pyplot
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pettingzoo import ParallelEnv
-from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, render_test, seed_test
 
 import games
 from games.pettingzoo import batched_parallel_env, env, parallel_env
@@ -126,8 +129,10 @@ def test_actions_that_cannot_be_are_refused(actions, message):
 
 
 def test_what_cannot_be_made_is_refused():
+    with pytest.raises(ValueError, match="render_mode: got 'ansi'; one of None, human, rgb_array is needed"):
+        parallel_env("coin_game", render_mode="ansi")
     with pytest.raises(ValueError, match="render_mode: got 'human'; one of None, rgb_array is needed"):
-        parallel_env("coin_game", render_mode="human")
+        batched_parallel_env("coin_game", 2, render_mode="human")
     with pytest.raises(ValueError, match="did you mean coin_game"):
         parallel_env("coin_gam")
     with pytest.raises(ValueError, match="num_envs: got 0"):
@@ -142,6 +147,40 @@ def test_a_picture_on_demand():
     assert picture.ndim == 3
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 2
     assert parallel_env("coin_game").render() is None
+
+
+@pytest.mark.parametrize("name", ["ipd", "coin_game"])
+def test_pettingzoo_passes_its_pictures(name, headless):
+    with pytest.warns(UserWarning, match="human shows nothing, for matplotlib finds no screen"):
+        render_test(lambda render_mode: env(name, render_mode=render_mode))
+
+
+def test_a_window_shows_every_step(headless, monkeypatch):
+    """On a screen that is none, in the place of one."""
+    monkeypatch.setattr(FigureCanvasAgg, "required_interactive_framework", "none")
+    monkeypatch.setattr(FigureCanvasAgg, "start_event_loop", lambda canvas, timeout: waits.append(timeout))
+    waits, shown = [], []
+    face = parallel_env("coin_game", render_mode="human")
+    twin = parallel_env("coin_game", render_mode="rgb_array")
+    for one in (face, twin):
+        one.reset(seed=0)
+    for _ in range(3):
+        np.testing.assert_array_equal(pyplot.gcf().axes[0].images[0].get_array(), twin.render())
+        shown.append(twin.render())
+        for one in (face, twin):
+            one.step({"agent_0": 1, "agent_1": 2})
+    assert not np.array_equal(shown[0], shown[1])
+    assert waits == [0.25] * 4
+    face.close()
+    assert not pyplot.get_fignums()
+
+
+def test_every_game_of_ours_is_registered():
+    for name in OURS:
+        for kind in ("parallel", "aec"):
+            assert pettingzoo.spec(kind, f"marl-shaping/{name}-v0").make().metadata["name"] == games.make(name).name
+    made = pettingzoo.make("parallel", "marl-shaping/coin_game-v0", grid_size=5, render_mode="rgb_array")
+    assert (made.game.grid_size, made.render_mode) == (5, "rgb_array")
 
 
 def vectorised(name, copies):

@@ -19,7 +19,15 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}; pip install 'marl-shaping[axelrod]'", name=error.name) from None
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from configs import one_of
+from games import Game, InfinitelyRepeated, RepeatedGame
+from games.core import checks
+from marl.core.learn import Learner
+from marl.core.steps import Play, Steps, make_steps
 
 C, D = axelrod.Action.C, axelrod.Action.D
 ROUNDS = 4  # for which a strategy is watched: it must do the same whenever it is in the same state
@@ -53,20 +61,109 @@ def strategy(name: str) -> Probabilities:
     return known[name]
 
 
-def player(probabilities: Sequence[float]) -> MemoryOne:
-    """A memory-one policy as a player of Axelrod's matches and tournaments: `player([0.9, 1, 0, 1, 0])`.
+def player(
+    agent: Sequence[float] | Learner,
+    game: Game | None = None,
+    *,
+    seat: int = 0,
+    rounds_per_update: int = 100,
+    name: str = "Adaptive",
+) -> axelrod.Player:
+    """A policy, or somebody who adapts, as a player of Axelrod's matches and tournaments: `player([0.9, 1, 0, 1, 0])`.
 
     Args:
-      probabilities: of cooperating (action 0) first and after CC, CD, DC, DD, own action first. For logits, give
-        `jax.nn.sigmoid(logits)`.
+      agent: probabilities of cooperating (action 0) first and after CC, CD, DC, DD, own action first; for logits,
+        give `jax.nn.sigmoid(logits)`. Or a learner of the `game`, such as
+        `make_learner("tabular_ppo", game)` or a trained shaper's, `agent.learner(agent.parameters)` of
+        `agent = marl.load_agent(DIR)`; it begins anew in every match and learns in it.
+      game: what the learner plays and is paid by; the match counts by its own. A sampled game of two players with two
+        actions, or an `InfinitelyRepeated`: its learner plays its policy for `rounds_per_update` rounds, and takes the
+        frequencies of what the opponent did after each state, with one round of each action added, for the
+        opponent's policy.
+      seat: in which the learner takes itself to sit.
+      rounds_per_update: after how many rounds it learns.
+      name: of the learner, in the tables of tournaments.
 
     Raises:
-      ValueError: if they are not five numbers in [0, 1].
+      ValueError: for a policy that is not five numbers in [0, 1], a learner without a game of that kind, or an update
+        after no rounds.
     """
-    values = tuple(map(float, probabilities))
+    if isinstance(agent, Learner):
+        exact = isinstance(game, InfinitelyRepeated) and game.num_logits == 5
+        if game is None or not (exact or (isinstance(game, RepeatedGame) and game.num_actions == (2, 2))):
+            raise ValueError(
+                f"player: game: got {game!r:.200}; a repeated game of two players with two actions is needed"
+            )
+        checks.whole("rounds_per_update", rounds_per_update, 1)
+        checks.whole("seat", seat, 0, 1)
+        return (_Policies if exact else _Rounds)(make_steps(game, agent, seat), rounds_per_update, name)
+    values = tuple(map(float, agent))
     if len(values) != 5 or not all(0 <= p <= 1 for p in values):
         raise ValueError(f"player: got {list(values)}; five probabilities in [0, 1] are needed")
     return MemoryOne(values)
+
+
+class Adaptive(axelrod.Player):
+    """A learner, in one match as if in `learn`. What it draws depends on the seed that the match gives it."""
+
+    classifier = {  # noqa: RUF012
+        "memory_depth": float("inf"),
+        "stochastic": True,
+        "long_run_time": False,
+        "inspects_source": False,
+        "manipulates_source": False,
+        "manipulates_state": False,
+    }
+    _play: Play  # since the first round
+
+    def __init__(self, steps: Steps, rounds_per_update: int, name: str) -> None:
+        super().__init__()
+        self.name, self._steps, self._rounds_per_update = name, steps, rounds_per_update
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def _begin(self, steps_per_update: int) -> Play:
+        key = jax.random.key(self._random.random_seed_int())
+        return Play(self._steps, steps_per_update=steps_per_update, key=key)
+
+
+class _Rounds(Adaptive):
+    """A learner of the sampled game: every round is a step."""
+
+    def strategy(self, opponent: axelrod.Player) -> axelrod.Action:
+        """What it does next."""
+        if self.history:  # noise may have turned its action into the other
+            self._play.go_on(*(jnp.int32(one.history[-1] == D) for one in (opponent, self)))
+        else:
+            self._play = self._begin(self._rounds_per_update)
+        return D if self._play.act() else C
+
+
+class _Policies(Adaptive):
+    """A learner of the exact game: every `rounds_per_update` rounds are a step."""
+
+    def strategy(self, opponent: axelrod.Player) -> axelrod.Action:
+        """What it does next."""
+        rounds = len(self.history)
+        if not rounds:
+            self._play = self._begin(1)
+            self._counts = np.ones((5, 2))  # what the opponent did at the start and after CC, CD, DC, DD, as it sees it
+        else:
+            before = (opponent.history[-2], self.history[-2]) if rounds > 1 else ()
+            self._counts[_state(*before), int(opponent.history[-1] == D)] += 1
+            if rounds % self._rounds_per_update == 0:
+                self._play.go_on(jnp.log(self._counts[:, 0] / self._counts[:, 1]))
+                self._counts[1:] = 1  # a match has one start
+        if rounds % self._rounds_per_update == 0:
+            self._policy = np.asarray(jax.nn.sigmoid(self._play.act()), float)
+        state = _state(self.history[-1], opponent.history[-1]) if rounds else 0
+        return self._random.random_choice(self._policy[state])
+
+
+def _state(*played: axelrod.Action) -> int:
+    """The number of a state, with the actions of whoever it belongs to first; none at the start."""
+    return 1 + 2 * int(played[0] == D) + int(played[1] == D) if played else 0
 
 
 class MemoryOne(axelrod.MemoryOnePlayer):

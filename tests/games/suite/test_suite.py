@@ -1,5 +1,6 @@
 """What every game of the suite promises, whichever it is; one compilation each."""
 
+import socket
 from functools import partial
 
 import jax
@@ -115,6 +116,39 @@ def test_names_are_ours_and_those_of_gymnax():
     names = games.names()
     assert len(set(names)) == len(names)
     assert {"ipd", "coin_game", "harvest", "CartPole-v1", "Breakout-MinAtar"} <= {*names}
+
+
+def test_games_that_differ_in_payoffs_alone_differ_in_their_pictures():
+    """Each shows its payoffs with what its actions are called; without them all two by two games look the same."""
+    drawn = {}
+    for name in registry.ours():
+        game = games.make(name)
+        if hasattr(game, "payoffs") and name != "matrix_game":  # whose own are those of the prisoner's dilemma
+            state = jax.eval_shape(game.reset, KEYS[0])[1]
+            drawn[name] = game.render(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state))
+    assert len(drawn) > 15
+    assert len({picture.tobytes() for picture in drawn.values()}) == len(drawn)
+    game = games.make("ipd")
+    state = game.reset(KEYS[0])[1]
+    played = [game.render(game.step_env(KEYS[0], state, {"agent_0": 1, "agent_1": other})[1]) for other in (0, 1)]
+    table = slice(-72, None), slice(None)  # of three rows, in which the joint action is marked
+    assert not np.array_equal(played[0][table], played[1][table])
+    many = games.make("matrix_game", payoffs=np.zeros((2, 10, 2)))  # more than fit
+    assert many.render(many.reset(KEYS[0])[1]).shape[0] == 64
+
+
+def test_every_name_is_a_game_without_a_network(monkeypatch):
+    """What gymnax would download when it is made is left out, and yet known."""
+
+    def unreachable(*arguments, **named):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    assert "MNISTBandit-bsuite" not in games.names()
+    assert "MNISTBandit-bsuite" in registry.foreign()
+    for name in games.names():
+        games.make(name)
 
 
 @pytest.mark.parametrize(

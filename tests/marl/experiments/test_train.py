@@ -188,7 +188,7 @@ def test_bad_input_gets_one_line_and_status_2_and_leaves_nothing(name, within, b
 
 def test_a_game_with_observations_of_several_parts_is_refused(within, tmp_path):
     from games import registry
-    from games.gymnax import from_gymnax
+    from games.suite.gymnax import from_gymnax
 
     class Parts(type(from_gymnax("CartPole-v1"))):
         def reset(self, key):

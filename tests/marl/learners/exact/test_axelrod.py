@@ -14,7 +14,9 @@ import pytest
 
 import games
 from games import InfinitelyRepeated, discounted_payoffs, prisoners_dilemma, symmetric
-from marl import learn, make_learner, memory_one, play_memory_one
+from marl import Learner, learn, make_learner, memory_one, play_memory_one
+from marl.experiments.shaping.agents import load_agent, save_agent
+from marl.experiments.shaping.config import ShapingConfig
 
 OURS = symmetric("axelrod", ((3.0, 0.0), (5.0, 1.0)))  # the game that the library plays
 DISCOUNT = 0.96
@@ -127,6 +129,79 @@ def test_a_player_plays_in_tournaments(axelrod, ours):
         assert axelrod.Classifiers["stochastic"](made) == (not set(p) <= {0, 1})
     C, D = axelrod.Action.C, axelrod.Action.D
     assert axelrod.Match((players[0], axelrod.Alternator()), turns=4).play() == [(C, C), (C, D), (D, C), (C, D)]
+
+
+def test_a_learner_plays_in_matches(axelrod, ours):
+    """Round by round as in the game: it sees what was played, in its own seat, and learns from all of an update."""
+    C, D = axelrod.Action.C, axelrod.Action.D
+    game = games.make("ipd", episode_length=1000)
+    for seat in (0, 1):
+        tft = ours.player(play_memory_one([1, 1, 0, 1, 0]), game, seat=seat)
+        assert axelrod.Match((tft, axelrod.Alternator()), turns=4).play() == [(C, C), (C, D), (D, C), (C, D)]
+        assert axelrod.Match((axelrod.Alternator(), tft), turns=4).play() == [(C, C), (D, C), (C, D), (D, C)]
+
+    def update(key, action, seen):
+        assert seen.action.shape == seen.others[0].shape == (3, 1)
+        paid = jnp.array([[-1, -3], [0, -2]])[seen.action, seen.others[0]]
+        return jnp.where((paid == seen.reward).all(), (seen.others[0].mean() > 0.5).astype(int), 9), {"paid": paid}
+
+    copies = Learner(
+        init=lambda key: jnp.int32(0),
+        act=lambda key, action, memory, obs: (jnp.full(len(obs), action), memory, ()),
+        update=update,  # to what the other did more often
+    )
+    copy = ours.player(copies, game, rounds_per_update=3)
+    played = axelrod.Match((copy, axelrod.Cycler("DDCCDCDC")), turns=8).play()
+    assert [own for own, _ in played] == [C] * 3 + [D] * 3 + [C] * 2
+    assert copy.clone() == copy.clone() != copy
+    assert str(ours.player(copies, game, name="Copy")) == "Copy"
+
+
+def test_a_learner_of_the_exact_game_meets_the_policy_that_it_counts(axelrod, ours):
+    """Gradient ascent against a cooperator ends in defection, and what it takes the other for is nearly that."""
+    game = InfinitelyRepeated(prisoners_dilemma)
+    naive = make_learner("naive(learning_rate=3)", game, 0)
+    seen = []
+
+    def update(key, state, trajectory):
+        jax.debug.callback(seen.append, trajectory.others[0], ordered=True)
+        return naive.update(key, state, trajectory)
+
+    made = ours.player(naive._replace(update=update), game, rounds_per_update=40)
+    played = axelrod.Match((made, axelrod.Cooperator()), turns=400, seed=1).play()
+    jax.effects_barrier()
+    own = np.array([a == axelrod.Action.D for a, _ in played])
+    assert own[-40:].mean() > 0.9 > own[:40].mean()
+    assert len(seen) == 9
+    probabilities = jax.nn.sigmoid(jnp.stack(seen)[:, 0, 0])
+    assert (probabilities.max(1) > 0.9).all()  # from counts of 40 rounds in at most four states
+    assert probabilities[0, 0] == pytest.approx(2 / 3)  # of the one start
+    assert (probabilities >= 0.5 - 1e-6).all()
+
+
+def test_a_trained_shaper_of_sampled_games_plays_in_a_tournament(axelrod, ours, tmp_path):
+    """From its file, with what it remembers; matches with one seed are the same, with another they are not."""
+    config = ShapingConfig(
+        environment="ipd(episode_length=20)", shaper="shaper(hidden_units=4)", opponent="tabular_ppo"
+    )
+    parameters = config.make_shaper().init(jax.random.key(3))
+    save_agent(tmp_path / "agent.safetensors", config, parameters)
+    agent = load_agent(tmp_path)
+    made = ours.player(agent.learner(agent.parameters), config.make_game(), rounds_per_update=20, name="Shaper")
+    matches = [axelrod.Match((made, axelrod.TitForTat()), turns=50, seed=seed).play() for seed in (1, 1, 2)]
+    assert matches[0] == matches[1] != matches[2]
+    results = axelrod.Tournament([made, axelrod.TitForTat()], turns=5, repetitions=2, seed=1).play(progress_bar=False)
+    assert "Shaper" in results.players
+
+
+def test_who_is_no_player_of_the_match_is_refused(ours):
+    learner = play_memory_one([1, 1, 0, 1, 0])
+    for game in (None, games.make("coin_game"), games.make("rock_paper_scissors"), games.make("three_player_ipd")):
+        with pytest.raises(ValueError, match="a repeated game of two players with two actions is needed") as error:
+            ours.player(learner, game)
+        assert len(str(error.value)) < 400
+    with pytest.raises(ValueError, match="rounds_per_update: got 0"):
+        ours.player(learner, games.make("ipd"), rounds_per_update=0)
 
 
 def test_an_opponent_by_its_name(ours):

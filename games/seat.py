@@ -1,0 +1,107 @@
+"""A game seen from one of its seats: what the faces to libraries of single-agent environments share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from games import host
+from games.core import checks
+from games.core.game import Game
+from games.core.rollout import random_actions
+
+# Who plays another seat, in JAX. One of
+#   a function `(key, observation) -> action`;
+#   an object with `init(key) -> state` and `act(key, state, observation) -> (action, state, anything)`;
+#   a learner of `marl`, such as `make_learner("tft", game, seat=1)`, which acts and does not learn here. What a learner
+#   has learned is told by its state: `learner._replace(init=lambda key: state)`.
+Opponent = Any
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["game"], meta_fields=["agent", "opponents"])
+@dataclasses.dataclass(frozen=True)
+class Seat:
+    """A game seen from one seat; `Seat.of` makes one."""
+
+    game: Game
+    agent: str
+    opponents: tuple[tuple[str, Opponent], ...]  # the other agents, and who plays them; None: at random
+
+    @staticmethod
+    def of(game: Game, seat: int, opponents: Opponent | Sequence[Opponent] | None) -> Seat:
+        """A seat by its number, with one opponent for all other seats, or one for each of them in their order.
+
+        Raises:
+          ValueError: for a seat that the game does not have, or opponents that are none or not as many.
+        """
+        checks.whole("seat", seat, 0, game.num_agents - 1)
+        others = [agent for agent in game.agents if agent != game.agents[seat]]
+        if hasattr(opponents, "act") or isinstance(opponents, str) or not isinstance(opponents, Sequence):
+            opponents = [opponents] * len(others)
+        if len(opponents) != len(others):
+            raise ValueError(
+                f"opponents: got {len(opponents)}; one, or one for each of the {len(others)} other seats, is needed"
+            )
+        for opponent in opponents:
+            if not (opponent is None or callable(opponent) or (hasattr(opponent, "init") and hasattr(opponent, "act"))):
+                raise ValueError(f"opponents: got {opponent!r}; a function or an object with init and act is needed")
+        return Seat(game, game.agents[seat], tuple(zip(others, opponents, strict=True)))
+
+    def reset(self, key: jax.Array) -> tuple[jax.Array, Any]:
+        """(observation, what is carried on: all observations, state of the game, states of the opponents)."""
+        key, *keys = jax.random.split(key, 1 + len(self.opponents))
+        observations, state = self.game.reset(key)
+        states = [_begin(opponent, k) for k, (_, opponent) in zip(keys, self.opponents, strict=True)]
+        return observations[self.agent], (observations, state, jax.tree.map(jnp.asarray, states))
+
+    def step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, Any, tuple]:
+        """(observation, what is carried on, (reward, terminated, truncated, infos)), without auto-reset."""
+        observations, state, states = carried
+        key, random_key, *keys = jax.random.split(key, 2 + len(self.opponents))
+        actions = random_actions(random_key, self.game, state) | {self.agent: action}
+        for i, (agent, opponent) in enumerate(self.opponents):
+            if opponent is not None:
+                chosen, new = _act(opponent, keys[i], states[i], observations[agent])
+                states = [*states[:i], new, *states[i + 1 :]]
+                actions[agent] = jnp.asarray(chosen, self.game.action_space(agent).dtype)
+        observations, state, *rest = self.game.step_env(key, state, actions)
+        told = tuple(part[self.agent] for part in host.told(*rest))
+        return observations[self.agent], (observations, state, states), told
+
+    def auto_step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, jax.Array, Any, tuple]:
+        """(observation, the one before a reset, ...): as `step`; a new episode where the old one is done."""
+        key, reset_key = jax.random.split(key)
+        last, carried, told = self.step(key, carried, action)
+        done = told[1] | told[2]
+        fresh, new = self.reset(reset_key)
+        observation, carried = jax.tree.map(lambda x, y: jnp.where(done, x, y), (fresh, new), (last, carried))
+        return observation, last, carried, told
+
+
+def _is_learner(opponent: Opponent) -> bool:
+    return hasattr(opponent, "policy") and hasattr(opponent, "begin")
+
+
+def _begin(opponent: Opponent, key: jax.Array) -> Any:
+    """The state of an opponent at the beginning of an episode; of a learner what it acts by and what it remembers."""
+    if _is_learner(opponent):
+        parameters = opponent.policy(opponent.init(key))
+        return parameters, opponent.begin(parameters, 1)
+    return opponent.init(key) if hasattr(opponent, "act") else ()
+
+
+def _act(opponent: Opponent, key: jax.Array, state: Any, observation: jax.Array) -> tuple[jax.Array, Any]:
+    """(action, state)."""
+    if _is_learner(opponent):  # whose observations and actions have an axis of environments in front
+        parameters, memory = state
+        action, memory, _ = opponent.act(key, parameters, memory, jax.tree.map(lambda x: x[None], observation))
+        return action[0], (parameters, memory)
+    if hasattr(opponent, "act"):
+        action, state, *_ = opponent.act(key, state, observation)
+        return action, state
+    return opponent(key, observation), state

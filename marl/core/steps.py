@@ -1,0 +1,101 @@
+"""A learner that plays step by step with somebody outside of JAX: a person, a program of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from games import Game
+from marl.core.learn import Learner, Trajectory
+
+
+class Steps(NamedTuple):
+    """What happens in a game of two, each compiled; the learner has one environment."""
+
+    game: Game
+    learner: Learner
+    seat: int
+    reset: Callable[..., Any]  # (key) -> observations, game state
+    # (key, state, memory, observations) -> action [1, ...], memory, extras
+    act: Callable[..., Any]
+    # (key, game state, memory, actions [1, ...] of both) -> observations before a reset, those after it, game state,
+    # rewards, dones, truncated, memory
+    go_on: Callable[..., Any]
+    learn: Callable[..., Any]  # (key, state, trajectory [T, 1, ...]) -> state
+
+
+def make_steps(game: Game, learner: Learner, seat: int = 0) -> Steps:
+    """Compiles nothing yet, and all of it once for every `Play` that is made of it."""
+
+    def act(key: jax.Array, state: Any, memory: Any, observations: dict[str, jax.Array]) -> Any:
+        return learner.act(key, learner.policy(state), memory, observations[game.agents[seat]][None])
+
+    def go_on(key: jax.Array, state: Any, memory: Any, actions: tuple[jax.Array, jax.Array]) -> Any:
+        step_key, reset_key = jax.random.split(key)
+        chosen = {agent: action[0] for agent, action in zip(game.agents, actions, strict=True)}
+        after, state, rewards, dones, infos = game.step_env(step_key, state, chosen)
+        observations, state = game.auto_reset(reset_key, after, state, dones)
+        if learner.forget:
+            memory = learner.forget(memory, dones[game.agents[seat]][None])
+        return after, observations, state, rewards, dones, infos["truncated"], memory
+
+    def learn(key: jax.Array, state: Any, steps: Trajectory) -> Any:
+        return learner.update(key, state, steps)[0]
+
+    return Steps(game, learner, seat, jax.jit(game.reset), jax.jit(act), jax.jit(go_on), jax.jit(learn))
+
+
+class Play:
+    """A learner in its seat of a game of two: it acts, is told what the other did, and learns from time to time.
+
+    Args:
+      steps: of `make_steps`.
+      steps_per_update: how many steps it learns from at once.
+      key: of everything that is drawn.
+
+    Attributes:
+      observations: what both see now.
+      game_state: the game now.
+      updates: how often the learner has learned.
+    """
+
+    def __init__(self, steps: Steps, *, steps_per_update: int, key: jax.Array):
+        reset_key, init_key, self._key = jax.random.split(key, 3)
+        self._steps, self._steps_per_update = steps, steps_per_update
+        self.observations, self.game_state = steps.reset(reset_key)
+        self._state = steps.learner.init(init_key)
+        self._first = self._memory = steps.learner.begin(steps.learner.policy(self._state), 1)
+        self._kept: list[Trajectory] = []  # since the last update, each of one step
+        self._time, self.updates = 0, 0
+
+    def act(self) -> jax.Array:
+        """The learner's action in this step."""
+        key, self._step_key, self._learn_key = jax.random.split(jax.random.fold_in(self._key, self._time), 3)
+        acted = self._steps.act(key, self._state, self._memory, self.observations)
+        (self._action, self._memory, self._extras), self._time = acted, self._time + 1
+        return self._action[0]
+
+    def go_on(self, other: Any, own: Any = None) -> dict[str, np.ndarray]:
+        """Both players' rewards, when the other has acted too; `own`: what the learner did, where not as it meant."""
+        steps, agent = self._steps, self._steps.game.agents[self._steps.seat]
+        done = [jnp.asarray(x)[None] for x in (self._action[0] if own is None else own, other)]
+        after, seen, self.game_state, rewards, dones, truncated, self._memory = steps.go_on(
+            self._step_key, self.game_state, self._memory, tuple(done if steps.seat == 0 else done[::-1])
+        )
+        self._kept.append(
+            Trajectory(
+                self.observations[agent], self._action[0], rewards[agent], dones[agent],
+                jax.tree.map(lambda x: x[0], self._extras), (done[1][0],), truncated[steps.seat], after[agent],
+            )
+        )  # fmt: skip
+        self.observations = seen
+        if len(self._kept) == self._steps_per_update:
+            kept = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *self._kept)
+            kept = kept._replace(first_memory=self._first, last_memory=self._memory)
+            self._state = steps.learn(self._learn_key, self._state, kept)
+            self._first, self._kept, self.updates = self._memory, [], self.updates + 1
+        return {name: np.asarray(reward) for name, reward in rewards.items()}
