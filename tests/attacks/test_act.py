@@ -38,6 +38,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     assert finished.returncode == 0, finished.stderr
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["goal"] == "help"
+    assert summary["config_digest"] == json.loads((tmp_path / "run/run.json").read_text())["config_digest"]
     assert summary["num_victims"] == 2
     assert summary["chosen"] in ("warm_up", "evolution")
     for name in ("evolved", "silent", "random"):

@@ -113,6 +113,7 @@ def test_a_table_has_every_ordered_pair_and_says_what_it_is(finished):
     found = json.loads((path / "crossplay.json").read_text())
     assert [f"{pair['row_return']}" for pair in found["pairs"]] == [row["row_return"] for row in table]
     assert found["config"]["meta_steps"] == 5
+    assert found["config_digest"] == json.loads((path / "run.json").read_text())["config_digest"]
     assert (path / "figures" / "crossplay.png").read_bytes()[:4] == b"\x89PNG"
     both_defect = table[4]
     assert float(both_defect["row_return"]) == pytest.approx(-2, abs=1e-5)

@@ -205,6 +205,7 @@ def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp
     assert "ipd-naive: done before" in resumed.stdout
     assert first.stat().st_mtime_ns == written
     found, text = json.loads((path / "report.json").read_text()), (path / "report.md").read_text()
+    assert found["config_digest"] == json.loads((path / "run.json").read_text())["config_digest"]
     claims = {claim["name"]: claim for claim in found["claims"]}
     assert f"{found['passed']} of {found['claimed']} claims pass" in resumed.stdout
     assert found["claimed"] == sum(claim["passes"] is not None for claim in found["claims"])
