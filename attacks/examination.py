@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,17 +22,19 @@ from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
 from attacks.evaluation import compare, make_lives, silence
 from attacks.experiment import load_adversary
-from configs import shown
 from configs.specs import change
 from games import Discrete, Game
 from marl.core.learn import Learner
 from marl.learners.registry import SAMPLED, make_learner, settings
-from meta.runs.files import check_folder, write_whole
+from meta import RunDirectory
+from meta.runs import tensors
+from meta.runs.files import check_folder
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import with_error
 from meta.runs.words import many
 
 FILE = "examination.json"
+PARTS = ("transfer", "defences")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,30 +110,7 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     if os.path.isdir(config.directory):
         check_folder(Path(config.directory))
     load_adversary(Path(config.directory))
-    found_before(Path(config.directory))
     return config
-
-
-def found_before(path: Path) -> dict[str, Any]:
-    """What an earlier examination has written to the directory; nothing if there was none.
-
-    Raises:
-      ValueError: if the file is damaged; one line that names it.
-    """
-    if not (path / FILE).is_file():
-        return {}
-    try:
-        found: dict[str, Any] = json.loads((path / FILE).read_text())
-        whole = {"num_victims", "seed"} <= found.keys()
-        for row in (*found["transfer"].values(), *found["defences"].values()):
-            each = [row[name] for name in ("evolved", "silent", "difference")]
-            whole = whole and all({"mean", "standard_error"} <= one.keys() for one in each)
-        if not whole:
-            raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        needed = "one that python -m attacks.examine wrote, or none, is needed"
-        raise ValueError(f"directory: got {shown(str(path))}, whose {FILE} is damaged; {needed}") from None
-    return found
 
 
 def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
@@ -141,16 +122,25 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
     Returns:
       What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
-      `silent` (each a mean and a standard error of the final returns), and their paired `difference`.
+      `silent` (each a mean and a standard error of the final returns), and their paired `difference`; and `digests`,
+      by which a result is known to be whole, and that of this attack and of these victims.
+
+    Raises:
+      ValueError: if there is no attack in the directory.
+      FileExistsError: if another process is writing there.
     """
     path = Path(options.directory)
     config, message, parameters = load_adversary(path)
+    run = RunDirectory(path, lambda words: say(console, words))
     game, key = config.make_game(), jax.random.key(options.seed)
-    found: dict[str, Any] = {"num_victims": options.num_victims, "seed": options.seed, "transfer": {}, "defences": {}}
-    before = found_before(path)
-    if before and all(before[name] == found[name] for name in ("num_victims", "seed")):
-        found |= before
     victims = other_victims(config)
+    depends = [configs.plain(config), tensors.digest(parameters), options.num_victims, options.seed]
+
+    def digest(part: str, name: str, result: Any) -> str:
+        victim = victims[name if part == "transfer" else "as evolved on"]
+        return hashlib.sha256(json.dumps([*depends, part, name, *victim, result]).encode()).hexdigest()
+
+    found = {"num_victims": options.num_victims, "seed": options.seed} | _read_known(path / FILE, digest, console)
     kinds = [("transfer", name) for name in victims if options.transfer]
     kinds += [("defences", name) for name in DEFENCES if options.defences]
     todo = [(part, name) for part, name in kinds if name not in found[part]]
@@ -172,7 +162,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         def make_victim(talk: Game, victim: Victim = victim, num_updates: int = num_updates) -> Learner:
             return make_learner(victim.spec, talk, num_updates=num_updates)
 
-        run = make_lives(
+        run_lives = make_lives(
             game,
             message,
             make_victim,
@@ -181,14 +171,40 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             num_victims=options.num_victims,
             defence=DEFENCES[name if part == "defences" else "none"],
         )
-        compared = compare({"evolved": run(key, parameters), "silent": run(key, silence(parameters))})
+        compared = compare({"evolved": run_lives(key, parameters), "silent": run_lives(key, silence(parameters))})
         difference = compared["evolved"].pop("difference_from_silent")
         found[part][name] = {name: compared[name] for name in ("evolved", "silent")} | {"difference": difference}
-        write_whole(path / FILE, f"{json.dumps(found, indent=2)}\n".encode())
-    (path / "figures").mkdir(exist_ok=True)
-    for part in ("transfer", "defences"):
+        found["digests"][part][name] = digest(part, name, found[part][name])
+        run.write(FILE, json.dumps(found, indent=2) + "\n")
+    for part in PARTS:
         if found[part]:
-            figures.draw_differences(path / "figures" / f"{part}.png", found[part], config.goal)
+            figures.draw_differences(run.figures / f"{part}.png", found[part], config.goal)
+    return found
+
+
+def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Console) -> dict[str, Any]:
+    """The results in a file that have the digests that they should have; says if there are others."""
+    found: dict[str, Any] = {part: {} for part in PARTS} | {"digests": {part: {} for part in PARTS}}
+    if not file.is_file():
+        return found
+    others = 0
+    try:
+        before = json.loads(file.read_bytes())
+        for part in PARTS:
+            for name, result in before[part].items():
+                known_by = before["digests"][part].get(name)
+                try:
+                    known = known_by == digest(part, name, result)
+                except KeyError:  # of a victim that there is not any more
+                    known = False
+                if known:
+                    found[part][name], found["digests"][part][name] = result, known_by
+                others += not known
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        say(console, f"{file}: damaged, and made anew")
+        return found
+    if others:
+        say(console, f"{file}: {others} result(s) of another attack or of other victims are made anew")
     return found
 
 

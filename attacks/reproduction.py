@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from attacks.experiment import NUM_JUDGES, VICTIMS_FILE, attack, make_init, make
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
-from meta.runs.jobs import Job, duration, open_run, run_jobs, say
+from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
 from meta.runs.words import amount
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
@@ -62,7 +64,7 @@ class Part(NamedTuple):
     @property
     def is_done(self) -> bool:
         """Whether it has its summary."""
-        return (self.path / "summary.json").is_file()
+        return bool(finished(self.path, self.config))
 
     @property
     def steps(self) -> int:
@@ -92,6 +94,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     def job(part: Part) -> Job:
         return Job(
             part.path,
+            part.config,
             seconds.get(part.path.name, 0.0),
             lambda: attack(part.config, open_run(part.path, part.config, console), console),
         )
@@ -221,10 +224,23 @@ def _all_four(run: RunDirectory, part: Part) -> str:
     """One figure of the victims under messages evolved to harm, to help, silent and random; its name."""
     groups = {}
     for goal in ("harm", "help"):
-        with np.load(part.path.with_name(f"{part.environment}-{goal}") / VICTIMS_FILE) as arrays:
-            for name in ("evolved", "silent", "random"):
-                lives = Lives(*(arrays[f"{name}_{field}"] for field in Lives._fields))
-                groups[f"evolved to {goal}" if name == "evolved" else name] = lives
+        for name, lives in _read_lives(part.path.with_name(f"{part.environment}-{goal}") / VICTIMS_FILE).items():
+            groups[f"evolved to {goal}" if name == "evolved" else name] = lives
     figures.draw_curves(run.figures, groups, part.config.steps_per_update * part.config.num_envs)
     file = run.figures / "training_curves.png"
     return file.replace(file.with_name(f"{part.environment}.png")).name
+
+
+def _read_lives(file: Path) -> dict[str, Lives]:
+    """What `attack` kept of its victims.
+
+    Raises:
+      ValueError: if it is not there, or damaged; one line.
+    """
+    try:
+        with np.load(file) as arrays:
+            names = ("evolved", "silent", "random")
+            return {name: Lives(*(arrays[f"{name}_{field}"] for field in Lives._fields)) for name in names}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{file}: cannot be read ({reason}); its part is made anew where it is removed") from None

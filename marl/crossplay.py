@@ -1,7 +1,9 @@
 """`python -m marl.crossplay PRESET --agents naive,lola,mfos`: everybody against everybody, in both seats.
 
 PRESET is one of the presets below or the path of a YAML file. Who has to be trained is trained, once: named again with
-the same --out, or by --resume DIR, a directory keeps its agents and every pair that it has already played.
+the same --out, or by --resume DIR, a directory keeps its agents and every pair that it has already played, and goes on
+with a training that was stopped. A table grows and loses nobody: all agents that it has are named again beside new
+ones, and what is played stays the same, but for more pairs.
 
 Agents, with commas between them: any opponent of marl.mfos, such as "lola(learning_rate=0.5)"; the shapers mfos,
 good_shepherd and shaper, trained against a naive learner, or against another as in mfos:lola; the file or the run

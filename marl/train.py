@@ -27,7 +27,6 @@ COMMAND = command.Command(
     first="game",
     choice="a game's name such as CartPole-v1,",
     load=config_of,
-    all_cores=True,
 )
 
 main = COMMAND.main

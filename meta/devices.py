@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,29 +14,57 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 
-def use_all_cores() -> None:
+def use_all_cores(most: int | None = None) -> None:
     """Makes each core of the CPU a device of its own. For commands, before JAX computes anything.
+
+    XLA gets as many threads as devices: one device with two threads passes a chain of small operations from one to the
+    other, which costs a third of the CPU time, and far more where another process has one of the cores.
 
     Small programs leave the other cores idle on one device. Nothing happens where the user has chosen a number of
     devices or a platform without a CPU, or where JAX has begun to compute.
+
+    Args:
+      most: of the cores that are of use, if fewer are.
     """
     platforms, flags = getattr(jax.config, "jax_platforms", None), os.environ.get("XLA_FLAGS", "")
     chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "xla_force_host_platform_device_count" in flags
     if chosen or (platforms and "cpu" not in platforms.split(",")):
         return
+    cores = len(os.sched_getaffinity(0))
+    number = cores if most is None else min(cores, most)
     with contextlib.suppress(RuntimeError):  # JAX has begun already
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", number)
+        os.environ.setdefault("NPROC", str(number))  # XLA's name for the threads of its pool
 
 
-def spread(function: Callable[..., Any], size: int) -> Callable[..., Any]:
+def spread(function: Callable[..., Any], size: int, *, at_once: int | None = None) -> Callable[..., Any]:
     """`jax.vmap` of a function over `size` members, spread over as many local devices as divide their number evenly.
 
     Arguments and results have the members in front, `[size, ...]`. What comes out does not depend on the devices but
     for rounding.
+
+    Args:
+      function: of one member.
+      size: how many members there are.
+      at_once: members that a core computes together, the next when these are done; fewer where that divides them
+        evenly. None, or a device that is no core: all of them.
     """
-    batched, devices = jax.vmap(function), jax.local_devices()
-    number = max(n for n in range(1, min(size, len(devices)) + 1) if size % n == 0)
+    devices = jax.local_devices()
+    number = _largest_divisor(size, len(devices))
+    share = size // number
+    group = share if at_once is None or jax.default_backend() != "cpu" else _largest_divisor(share, at_once)
+    batched = jax.vmap(function)
+    if group < share:
+        batched = partial(_in_groups, function, group)
     if number == 1:
         return batched
     mesh = Mesh(np.array(devices[:number]), ("members",))
     return jax.shard_map(batched, mesh=mesh, in_specs=P("members"), out_specs=P("members"), check_vma=False)
+
+
+def _largest_divisor(size: int, most: int) -> int:
+    return max(n for n in range(1, min(size, most) + 1) if size % n == 0)
+
+
+def _in_groups(function: Callable[..., Any], group: int, *arguments: Any) -> Any:
+    return jax.lax.map(lambda one: function(*one), arguments, batch_size=group)

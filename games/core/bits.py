@@ -70,6 +70,21 @@ def draw(word: jax.Array, n: int | jax.Array) -> tuple[jax.Array, jax.Array]:
     return digit.astype(jnp.int32), word * n
 
 
+def permutation(key: jax.Array, size: int) -> jax.Array:
+    """The numbers 0 to size - 1 in a random order, int32 `[size]`.
+
+    Each number is the tail of a random word, and the words are sorted: XLA on the CPU sorts one array of integers six
+    times faster than the pairs of `jax.random.permutation`. Where two words agree in their random part the smaller
+    number comes first; for a size of 512 that happens to one order in sixty.
+
+    Args:
+      key: of the order.
+      size: at most 2^16.
+    """
+    tail = jnp.uint32(2 ** (size - 1).bit_length() - 1)
+    return (jnp.sort(array(key, size) & ~tail | jnp.arange(size, dtype=jnp.uint32)) & tail).astype(jnp.int32)
+
+
 def uniform(word: jax.Array) -> jax.Array:
     """A uniform number in [0, 1) from a random word, float32 with 24 random bits."""
     return (word >> 8).astype(jnp.float32) * jnp.float32(2**-24)

@@ -20,13 +20,13 @@ from rich.table import Table
 import configs
 from configs.specs import first_line
 from games import Game
-from games.registry import make_game, names
+from games.registry import make_game
 from games.wrappers.cheap_talk import observation_shape
 from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.devices import spread
+from meta.devices import spread, use_all_cores
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
@@ -38,6 +38,7 @@ from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
 POINTS = 200  # of a curve at most
+SEEDS_IN_CACHE = 4  # that a core trains together: more of them leave its second-level cache, fewer are all dispatch
 LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it ends
 
 
@@ -167,7 +168,7 @@ def train(config: TrainConfig, *, store: Store | None = None, report: Report | N
         carry, found = program.update(carry, jax.random.fold_in(key, number))
         return carry, {"training_return": found.returns[0], "reward": found.rewards[0], **found.metrics[0]}
 
-    update_all = spread(update, seeds)
+    update_all = spread(update, seeds, at_once=SEEDS_IN_CACHE)
 
     def step(keys: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
         carry, metrics = update_all(keys, jnp.broadcast_to(number, (seeds,)), carry)
@@ -309,6 +310,7 @@ def checked(config: TrainConfig) -> TrainConfig:
     Raises:
       ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
     """
+    use_all_cores(config.seeds)  # here, for the names of games make JAX begin
     program, carry = config.make_program(), config.make_program().carry
     check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
     check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
@@ -363,6 +365,4 @@ def config_of(first: str) -> TrainConfig:
     presets = configs.presets("train")
     if first in presets or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
         return configs.load(TrainConfig, "train", first)
-    if first.split("(")[0].strip() not in names():
-        raise configs.ConfigError(f"game: got {first!r}; {configs.one_of(first, [*presets, *names()])}")
     return configs.build(TrainConfig, {"game": first}, "game")

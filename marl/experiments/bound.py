@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +18,11 @@ import configs
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, Trajectory
 from marl.experiments.one_file import TrainingConfig, write
-from marl.learners.exact.trained import SHIPPED, describe
+from marl.learners.exact.trained import SHIPPED, describe, read_by
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
-from meta import scalarize
-from meta.loop import Report, compiler_options, iterate
+from meta import RunDirectory, scalarize
+from meta.loop import Report, Store, compiler_options, iterate
 from meta.runs.keys import NOISE
 from meta.runs.progress import Progress
 from meta.runs.tensors import Arrays, load
@@ -58,7 +57,9 @@ def white_box_bound(
     num_states: int = 64,
     iterations: int = 600,
     learning_rate: float = 0.1,
+    store: Store | None = None,
     report: Report | None = None,
+    checkpoint_seconds: float = 15.0,
 ) -> Bound:
     """Ascends the shaper's mean payoff over a trial, on its sequence of policies, from several starts.
 
@@ -73,7 +74,9 @@ def white_box_bound(
       num_states: how many initial states.
       iterations: steps of Adam.
       learning_rate: of Adam, on logits; it falls to zero along half a cosine.
+      store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, {"shaper_return": ...}, seconds of running)` by the host.
+      checkpoint_seconds: as of `iterate`.
     """
     n = game.num_logits
     keys, noise_key = jax.random.split(key, num_states), jax.random.fold_in(key, NOISE)
@@ -98,7 +101,15 @@ def white_box_bound(
         return (optax.apply_updates(sequences, updates), state, best), {"shaper_return": -best[1].min(0).mean()}
 
     nothing = jnp.full(starts.shape[:2], jnp.inf)
-    found = iterate(step, (starts, optimiser.init(starts), (starts, nothing, nothing)), keys, iterations, report=report)
+    found = iterate(
+        step,
+        (starts, optimiser.init(starts), (starts, nothing, nothing)),
+        keys,
+        iterations,
+        store=store,
+        report=report,
+        checkpoint_seconds=checkpoint_seconds,
+    )
     policies, losses, others = found.state[2]
     best, each = jnp.argmin(losses, axis=0), jnp.arange(num_states)
     return Bound(
@@ -161,7 +172,7 @@ def known_bound(game: InfinitelyRepeated, opponent: str, meta_steps: int) -> Kno
     arrays, metadata = load(file)
     settings = metadata["config"]
     same = settings["opponent"] == opponent and settings["meta_steps"] == meta_steps
-    if not same or metadata["game"] != describe(game):
+    if not same or metadata["game"] != describe(game) or metadata.get("opponent_files", []) != read_by(opponent, game):
         return None
     return _known(arrays)
 
@@ -208,11 +219,21 @@ class BoundConfig(TrainingConfig):
         sequences = 4 * len(STARTS) * self.num_states * of_logits  # with their gradients and Adam's two moments
         return {"num_states": sequences, "naive_trials": 8.0 * self.naive_trials * self.meta_steps}
 
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the ascent is, and what falls over it."""
+        return {"iterations": ["learning_rate"]}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("naive_trials",)
+
     def positive(self) -> tuple[str, ...]:
         return "meta_steps", "iterations", "learning_rate", "naive_trials"
 
 
-def find_bound(config: BoundConfig, path: Path, console: Console) -> None:
+def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None:
     """Finds the bound of a setting, says where it came from, and writes it to a file."""
     game, key = config.make_game(), jax.random.key(config.seed)
     opponent = make_learner(config.opponent, game, 1, field="opponent")
@@ -227,7 +248,7 @@ def find_bound(config: BoundConfig, path: Path, console: Console) -> None:
         return f"mean of the best sequences {metrics['shaper_return']:.4f}"
 
     with Progress(console, config.iterations, steps, "meta-steps", describe) as progress:
-        found = white_box_bound(key, game, opponent, **config.settings(white_box_bound), report=progress)
+        found = white_box_bound(key, game, opponent, **config.settings(white_box_bound), store=run, report=progress)
     arrays = {
         "shaper_payoffs": np.asarray(found.shaper_payoffs),
         "opponent_payoffs": np.asarray(found.opponent_payoffs),
@@ -244,7 +265,8 @@ def find_bound(config: BoundConfig, path: Path, console: Console) -> None:
     table.add_row("[bold]bound: the best of each state", f"{known.bound:.3f} ± {known.bound_standard_error:.3f}", "")
     table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
     console.print(table)
-    write(path, console, "bound", config, arrays, {"jax": jax.__version__})
+    about = {"jax": jax.__version__, "opponent_files": read_by(config.opponent, game)}
+    write(run, console, "bound", config, arrays, about)
 
 
 def _naive_payoffs(key: jax.Array, game: InfinitelyRepeated, opponent: Learner, config: BoundConfig) -> np.ndarray:

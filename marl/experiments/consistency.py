@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from marl.core.learn import Learner, learn
 from marl.experiments.one_file import TrainingConfig, write
 from marl.learners.exact import white_box
 from marl.learners.exact.cola import ACTIVATIONS, cola, consistency_loss, train_cola, updates, white_box_updates
+from meta import RunDirectory
 from meta.runs.progress import Progress
 
 RIVALS: dict[str, Callable[..., Learner]] = {"LOLA": white_box.lola, "exact LOLA": partial(white_box.hola, order=1)}
@@ -61,11 +61,21 @@ class ConsistencyConfig(TrainingConfig):
         trials = self.evaluation_trials * (points + 808)
         return {"hidden": 32.0 * weights, "batch": self.batch * points, "evaluation_trials": trials}
 
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        return {"iterations": ["learning_rate"]}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("evaluation_trials",)
+
     def positive(self) -> tuple[str, ...]:
         return "lookahead_rate", "region", "batch", "iterations", "learning_rate", "evaluation_trials"
 
 
-def make_consistent(config: ConsistencyConfig, path: Path, console: Console) -> None:
+def make_consistent(config: ConsistencyConfig, run: RunDirectory, console: Console) -> None:
     """Trains the networks, says how consistent they are and how two of them play, and writes them to a file."""
     game = config.make_game()
     payoffs, num_logits = partial(game.values, 0), game.num_logits
@@ -75,7 +85,9 @@ def make_consistent(config: ConsistencyConfig, path: Path, console: Console) -> 
         return f"consistency loss {metrics['consistency_loss']:.4g}"
 
     with Progress(console, config.iterations, config.batch, "points", describe) as progress:
-        consistent = train_cola(train_key, payoffs, num_logits, **config.settings(train_cola), report=progress)
+        consistent = train_cola(
+            train_key, payoffs, num_logits, **config.settings(train_cola), store=run, report=progress
+        )
     rate, shape = config.lookahead_rate, (2, config.evaluation_trials, num_logits)
     points = jax.random.uniform(points_key, shape, minval=-config.region, maxval=config.region)
 
@@ -95,4 +107,4 @@ def make_consistent(config: ConsistencyConfig, path: Path, console: Console) -> 
     console.print(table)
     console.print(f"two COLA players over 100 learning steps: {row:.3f} / {column:.3f}", highlight=False)
     arrays = {name: np.asarray(x) for name, x in consistent.networks.items()}
-    write(path, console, "cola", config, arrays, {"consistency_losses": losses, "payoffs": [row, column]})
+    write(run, console, "cola", config, arrays, {"consistency_losses": losses, "payoffs": [row, column]})

@@ -36,8 +36,9 @@ from meta import Evolution, RunDirectory
 from meta.devices import use_all_cores
 from meta.interrupt import check_stop
 from meta.memory import bytes_of, check_bytes
-from meta.runs import machine
+from meta.runs import machine, tensors
 from meta.runs.jobs import duration, say
+from meta.runs.record import differences
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
@@ -91,6 +92,24 @@ class CrossplayConfig(AnyGameConfig):
         of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units")
         return of_formula if self.environment else ("episodes", "episode_length", "num_envs")
 
+    def check_adds_to(self, before: CrossplayConfig) -> None:
+        """Raises ValueError if a table of this config would lose rows of one before, or mix them with others."""
+        everybody = ALL_SAMPLED if self.environment else ALL
+        there = split_agents(before.agents, everybody)
+        if missing := [name for name in there if name not in split_agents(self.agents, everybody)]:
+            has = f"the table there has {', '.join(there)}"
+            raise ValueError(f"agents: got {self.agents!r}, without {', '.join(missing)}; {has}, and keeps all of them")
+        for name, (was, value) in differences(configs.plain(before), configs.plain(self)).items():
+            rises = name in self.may_rise
+            if name != "agents" and not (rises and value > was):
+                needed = f"{'at least ' if rises else ''}{was!r}, as in the table that is there,"
+                raise ValueError(f"{name}: got {value!r}; {needed} is needed, or another directory")
+
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How many pairs are played; on none of them anything else depends."""
+        return {name: [] for name in ("num_pairs", "num_sampled_pairs") if name not in self.of_other_kind()}
+
     @property
     def lengths(self) -> Lengths:
         """Of a trial in a sampled game."""
@@ -102,7 +121,8 @@ class Cell(NamedTuple):
 
     row: int
     column: int
-    digest: str  # of all that its numbers depend on
+    digest: str  # of what is played, on which the draws depend
+    known_by: str  # of all that its numbers depend on: the same, and what the agents' parameters are
     num_pairs: int
     cost: float  # of a trial, in those of two learners that do not sample
 
@@ -183,9 +203,9 @@ def _play_all(
     console: Console,
 ) -> list[dict[str, Any]]:
     """All cells of the table, row by row; those in the directory are not played again."""
-    cells = _cells(config, entrants)
+    cells = _cells(config, entrants, seats)
     known = _read_known(run, console)
-    to_play = sorted((cell for cell in cells if cell.digest not in known), key=lambda cell: cell.cost)
+    to_play = sorted((cell for cell in cells if cell.known_by not in known), key=lambda cell: cell.cost)
     if to_play:
         say(console, f"{len(to_play)} of {len(cells)} pairs to play")
         width = min(TRIALS_PER_CALL, max(cell.num_pairs for cell in cells))
@@ -198,13 +218,13 @@ def _play_all(
             check_stop()
             # Its own draws for each cell, whoever else is at the table.
             key = jax.random.fold_in(jax.random.key(config.seed), int(cell.digest[:8], 16))
-            known[cell.digest] = _statistics(play_cell(cell, key))
+            known[cell.known_by] = _statistics(play_cell(cell, key))
             with (run.path / PAIRS).open("a") as out:
-                out.write(json.dumps({"cell": cell.digest} | known[cell.digest]) + "\n")
+                out.write(_line(cell.known_by, known[cell.known_by]))
             clock.done(cell, f"{entrants[cell.row].name} against {entrants[cell.column].name}")
     return [
         {"row": entrants[cell.row].name, "column": entrants[cell.column].name}
-        | known[cell.digest]
+        | known[cell.known_by]
         | {"num_pairs": cell.num_pairs}
         for cell in cells
     ]
@@ -244,7 +264,7 @@ def _play_sampled(
     return play_cell
 
 
-def _cells(config: CrossplayConfig, entrants: Sequence[Entrant]) -> list[Cell]:
+def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence[Sequence[Agent]]) -> list[Cell]:
     """Every ordered pair, row by row."""
     settings = [configs.plain(config)[name] for name in ("row_payoffs", "column_payoffs", "discount", "seed")]
     cells = []
@@ -254,25 +274,33 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant]) -> list[Cell]:
         played = [config.environment, *config.lengths] if config.environment else []
         names = [row.identity, column.identity]
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
-        cells.append(Cell(i, j, digest, count, 1.0 + SAMPLING_COST * sampling))
+        learned = [seats[0][i].parameters, seats[1][j].parameters]
+        known_by = digest_of([digest, *map(tensors.digest, learned)]) if jax.tree.leaves(learned) else digest
+        cells.append(Cell(i, j, digest, known_by, count, 1.0 + SAMPLING_COST * sampling))
     return cells
 
 
+def _line(known_by: str, found: dict[str, Any]) -> str:
+    """A line of what has been played, with a digest by which it is known to be whole."""
+    kept = {"cell": known_by} | found
+    return json.dumps(kept | {"digest": digest_of(kept)}) + "\n"
+
+
 def _read_known(run: RunDirectory, console: Console) -> dict[str, dict[str, Any]]:
-    """What has been played already, by digest; lines damaged by a fault are left out, and their pairs played again."""
+    """What has been played already, by `Cell.known_by`; lines that are not as they were written are removed."""
     known: dict[str, dict[str, Any]] = {}
     file, damaged = run.path / PAIRS, 0
     for line in file.read_bytes().splitlines() if file.is_file() else []:
         try:
             found = json.loads(line)
-            numbers = {name: found[name] if found[name] is None else float(found[name]) for name in COLUMNS[2:6]}
-            known[str(found["cell"])] = numbers
-        except (ValueError, KeyError, TypeError, RecursionError):
+            if found.pop("digest") != digest_of(found):
+                raise ValueError
+            known[found.pop("cell")] = found
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             damaged += 1
     if damaged:
-        lines = f"{damaged} damaged line{'s' * (damaged > 1)}"
-        say(console, f"{file}: {lines} left out; their pairs are played again")
-    run.write(PAIRS, "".join(json.dumps({"cell": digest} | found) + "\n" for digest, found in known.items()))
+        say(console, f"{file}: {damaged} of {len(known) + damaged} lines are damaged; their pairs are played again")
+    run.write(PAIRS, "".join(_line(known_by, found) for known_by, found in known.items()))
     return known
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from marl.experiments.shaping.experiment import make_progress
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.exact.trained import SHIPPED
 from meta import RunDirectory
-from meta.runs.jobs import say
+from meta.runs.jobs import open_run, say
 from meta.runs.keys import of_seeds
 
 ALL = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos good_shepherd
@@ -40,6 +41,7 @@ class Entrant(NamedTuple):
     name: str
     seats: tuple[Agent | ShapingConfig, Agent | ShapingConfig]
     identity: str  # changes with whatever its play depends on
+    files: str = ""  # digests of what was learned before and is read when it plays or trains
 
 
 def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
@@ -85,19 +87,20 @@ def enter(
                 raise ValueError(f"agents: {str(error).removeprefix('agent: ')}") from None
             left_out.append(f"{spec} ({error})")
             continue
-        entrants.append(Entrant(spec, (first, second), _identity(spec, (first, second))))
+        entrants.append(Entrant(spec, (first, second), *_identity(spec, (first, second))))
     return entrants, left_out
 
 
-def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> str:
+def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> tuple[str, str]:
     if is_path(spec):
         path = Path(spec) / AGENT_FILE if Path(spec).is_dir() else Path(spec)
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest(), ""
     named = [Path(file) for file in re.findall(r"""file\s*=\s*['"](.+?)['"]""", spec)]
     words = re.findall(r"\w+", spec)
     shipped = [file for file in sorted(SHIPPED.glob("*.safetensors")) if file.name.split("-")[0] in words]
     files = "".join(hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in [*named, *shipped])
-    return "+".join(digest_of(configs.plain(one)) if isinstance(one, ShapingConfig) else spec for one in seats) + files
+    names = [digest_of(configs.plain(one)) if isinstance(one, ShapingConfig) else spec for one in seats]
+    return "+".join(names) + files, files
 
 
 def digest_of(value: Any) -> str:
@@ -106,23 +109,32 @@ def digest_of(value: Any) -> str:
 
 
 def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) -> Agent:
-    """The agent of a seat: trained now, or found in the directory by the digest of its config, or as it is."""
+    """The agent of a seat: as it is, or trained, or found in the directory by what its training depends on.
+
+    A training has a run directory of its own in `trainings`, from which it goes on, until its agent is kept.
+    """
     config = entrant.seats[player]
     if isinstance(config, Agent):
         return config
     (run.path / "agents").mkdir(exist_ok=True)
-    name = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-")
-    path = run.path / "agents" / f"{name}-{digest_of(configs.plain(config))}.safetensors"
+    name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-"), configs.plain(config)
+    name = f"{name}-{digest_of([depends, entrant.files] if entrant.files else depends)}"
+    path, folder = run.path / "agents" / f"{name}.safetensors", run.path / "trainings" / name
     words = f"{entrant.name}, {('row', 'column')[player]}"
     if path.is_file():
-        agent = load_agent(path)
-        if agent.config != config:
-            raise ValueError(f"agents: {path} holds an agent of another config; it has to be removed")
-        say(console, f"{words}: trained, cached in {path}")
-        return agent
+        try:
+            agent = load_agent(path)
+            if agent.config != config:
+                raise ValueError(f"agents: {path} holds an agent of another config")
+            say(console, f"{words}: trained, cached in {path}")
+            shutil.rmtree(folder, ignore_errors=True)  # of who was stopped between the file and here
+            return agent
+        except ValueError as error:
+            say(console, f"{words}: {error}; made anew")
     say(console, f"{words}: training against {config.opponent}")
-    lens = make_lens(config)
+    lens, store = make_lens(config), open_run(folder, config, console)
     with make_progress(lens, console) as progress:
-        trained = lens.train(of_seeds(config.seed, config.seeds), report=progress)
+        trained = lens.train(of_seeds(config.seed, config.seeds), store=store, report=progress)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
+    shutil.rmtree(folder, ignore_errors=True)
     return load_agent(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +16,7 @@ from marl.core.learn import Learner, learn
 from marl.experiments.one_file import TrainingConfig, write
 from marl.learners.exact.mmaml import MetaLearned, begin_from, num_seats, train_mmaml
 from marl.learners.exact.naive import naive
+from meta import RunDirectory
 from meta.runs.progress import Progress
 
 SEATS = ("row", "column")
@@ -47,12 +47,22 @@ class MetaLearningConfig(TrainingConfig):
         learning = 80.0 * self.steps * self.initialisations * self.opponents  # of both logits, for the way back
         return {"opponents": learning, "evaluation_trials": 8.0 * self.evaluation_trials * self.steps}
 
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        return {"iterations": []}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("evaluation_trials",)
+
     def positive(self) -> tuple[str, ...]:
         fields = "initialisations opponents steps iterations learning_rate opponent_learning_rate evaluation_trials"
         return tuple(fields.split())
 
 
-def meta_learn(config: MetaLearningConfig, path: Path, console: Console) -> None:
+def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) -> None:
     """Learns beginnings and step sizes, says what they get against naive learners, and writes them to a file."""
     game = config.make_game()
     train_key, play_key = jax.random.split(jax.random.key(config.seed))
@@ -62,7 +72,7 @@ def meta_learn(config: MetaLearningConfig, path: Path, console: Console) -> None
         return f"payoff {metrics['payoff'][0].mean():.3f}, {metrics['payoff'][1].mean():.3f} at learned rates"
 
     with Progress(console, config.iterations, steps, "meta-steps", describe) as progress:
-        learned = train_mmaml(train_key, game, **config.settings(train_mmaml), report=progress)
+        learned = train_mmaml(train_key, game, **config.settings(train_mmaml), store=run, report=progress)
     results = _play(play_key, game, learned, config)
     table = Table(
         "seat", "step size", "M-MAML", "naive", title=f"{config.game}: payoffs over {config.steps} learning steps"
@@ -74,7 +84,7 @@ def meta_learn(config: MetaLearningConfig, path: Path, console: Console) -> None
     for seat, found in zip(SEATS, rates, strict=False):
         console.print(f"step sizes learned as {seat}: {' '.join(f'{x:.2f}' for x in found)}", highlight=False)
     arrays = {name: np.asarray(x) for name, x in learned._asdict().items()}
-    write(path, console, "mmaml", config, arrays, {"payoffs": results})
+    write(run, console, "mmaml", config, arrays, {"payoffs": results})
 
 
 def _play(

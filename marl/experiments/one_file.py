@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -13,8 +12,10 @@ from rich.console import Console
 import configs
 from marl.experiments.game_config import GameConfig
 from marl.learners.exact.trained import describe
+from meta import RunDirectory
 from meta.memory import check_bytes
-from meta.runs.tensors import Arrays, save
+from meta.runs.command import file_of
+from meta.runs.tensors import Arrays, replace
 
 Training = TypeVar("Training", bound="TrainingConfig")
 
@@ -25,10 +26,13 @@ class TrainingConfig(GameConfig):
 
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
+    checkpoint_seconds: float = 15.0
+    """Save when the last checkpoint is this old; 0 saves as often as possible."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         configs.check_seed(self.seed)
+        configs.check(self, "a number of at least 0", lambda x: x >= 0, "checkpoint_seconds")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             whole = isinstance(value, int)
@@ -59,9 +63,10 @@ def checked(config: Training) -> Training:
 
 
 def write(
-    path: Path, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
+    run: RunDirectory, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
 ) -> None:
     """Writes what the command `method` has found, with the game and the config that it belongs to, and says where."""
     about = {"method": method, "game": describe(config.make_game()), "config": configs.plain(config)}
-    save(path, arrays, about | metadata)
+    path = file_of(run.path)
+    replace(path, arrays, about | metadata)
     console.print(f"written to {path}", soft_wrap=True)

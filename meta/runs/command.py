@@ -23,8 +23,10 @@ from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
 from meta.runs import resume
 from meta.runs.machine import versions
+from meta.runs.tensors import load
 
 NOTHING = "nothing was written"
+RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
 STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
 
 
@@ -56,10 +58,12 @@ class ToTable(ToDirectory):
 
 @dataclasses.dataclass(frozen=True)
 class ToFile(Quiet):
-    """What can be said to a command that writes one file."""
+    """What can be said to a command that writes one file, FILE, and keeps its run beside it, in FILE.run."""
 
     out: str = ""
-    """File to write; one in the current directory, named after the game, if empty."""
+    """File to write; one in the current directory, named after the game, if empty. Its run is kept in FILE.run."""
+    resume: str = ""
+    """Directory FILE.run to go on with, in place of all else; --resume FILE.run --help tells what may be changed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,13 +81,14 @@ class Command(NamedTuple):
     fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
     hold. A run that goes on takes no other config, but for what two further properties name: `may_rise`, a dict from
     fields that say how long it is to the settings that fall over this length, and `may_change`, those of its
-    evaluation.
+    evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError as well what
+    does not fit.
     """
 
     program: str  # as it is called
     description: str
     config: type | Mapping[str, type]  # a dataclass, or one for each first argument that there is
-    run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or Path or None, console)
+    run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or None, console)
     output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
     name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
     prepare: Callable[[Any], Any] = lambda config: config  # raises ValueError before anything has been written
@@ -96,7 +101,7 @@ class Command(NamedTuple):
     @property
     def keeps_a_run(self) -> bool:
         """Whether there is a run directory, and with it --resume."""
-        return issubclass(self.output or object, ToDirectory)
+        return issubclass(self.output or object, ToDirectory | ToFile)
 
     @property
     def names(self) -> list[str]:
@@ -227,16 +232,12 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
-        run = _open(command, options.out, _file_name(name), " ".join(named.split()), config, say)
+        began = " ".join(named.split())
+        if command.output is ToFile:
+            run = _beside(Path(options.out or name), config, began, say)
+        else:
+            run = _open(command, options.out, _file_name(name), began, config, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
-    if command.output is ToFile:
-        path = Path(options.out or name)
-        with contextlib.suppress(FileNotFoundError):
-            os.lstat(path)  # raises OSError for a path that there cannot be
-            raise configs.ConfigError(f"out: {path} already exists; another name is needed")
-        if not os.path.isdir(path.parent):
-            raise configs.ConfigError(f"out: got {options.out!r}; a file in a directory that exists is needed")
-        return _Task(prepared, path, options.quiet, NOTHING)
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
     return _Task(prepared, None, False, NOTHING)
@@ -267,6 +268,8 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
     options = _with(resume.options(now), arguments, named, about)
     now = configs.replaced(now, options)
     words = resume.check(was, now)
+    if command.output is ToFile:
+        _check_file(file_of(path), now)
     prepared = command.prepare(now)
     interrupt.delay_signals()
     try:
@@ -290,7 +293,10 @@ def _with(given: Any, arguments: Sequence[str], named: str, about: str) -> Any:
 def _open(command: Command, out: str, name: str, named: str, config: Any, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
     if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
-        configs.from_file(type(config), Path(out) / "config.yaml")  # of another command it would not fit
+        was, before = resume.read(Path(out), command.program, "", command.first, command.kind)
+        resume.check(was, before)  # it may have been damaged or edited
+        if hasattr(config, "check_adds_to"):
+            config.check_adds_to(before)
         run = RunDirectory(Path(out), say)
         run.begin(named, config)
         return run
@@ -301,3 +307,36 @@ def _open(command: Command, out: str, name: str, named: str, config: Any, say: C
         with contextlib.suppress(FileExistsError):
             return RunDirectory.create(path, config, named, say)
     raise AssertionError("there is always a free name")
+
+
+def _beside(file: Path, config: Any, began: str, say: Callable[[str], int]) -> RunDirectory:
+    """The directory of the run that will make a file. It is beside it: where this can be written, so can the file."""
+    with contextlib.suppress(FileNotFoundError):
+        os.lstat(file)  # raises OSError for a path that there cannot be
+        raise configs.ConfigError(f"out: {file} already exists; another name is needed")
+    if not os.path.isdir(file.parent):
+        raise configs.ConfigError(f"out: got {str(file)!r}; a file in a directory that exists is needed")
+    return RunDirectory.create(file.with_name(f"{file.name}{RUN}"), config, began, say)
+
+
+def file_of(run: Path) -> Path:
+    """The file that the run in a directory makes: beside it, for a run writes nowhere that its own files name.
+
+    Raises:
+      ConfigError: if the directory has another name than such runs have.
+    """
+    if not run.name.removesuffix(RUN) or not run.name.endswith(RUN):
+        raise configs.ConfigError(f"--resume: got {str(run)!r}; a directory FILE{RUN} beside the file is needed")
+    return run.with_name(run.name.removesuffix(RUN))
+
+
+def _check_file(file: Path, config: Any) -> None:
+    """A run that goes on may replace what it has written itself, and nothing else."""
+    if not file.exists():
+        return
+    try:
+        if not file.is_file():
+            raise ValueError
+        resume.check(configs.build(type(config), load(file)[1].get("config"), str(file)), config)
+    except ValueError:
+        raise configs.ConfigError(f"out: {file} already exists, and is not of this run; move it away") from None

@@ -137,12 +137,13 @@ class RunDirectory:
         write_whole(self.path / name, text.encode())
 
     def write_summary(self, summary: dict[str, Any], name: str = "summary.json") -> None:
-        """Writes what came of the run as JSON, with the digest of its config and what was changed on the way."""
+        """Writes what came of the run as JSON, with what was changed on the way, and digests of config and summary."""
         if self.record:
             summary = summary | {"config_digest": self.record.digest}
         if self.record and self.record.changes:
             summary = summary | {"changes": list(self.record.changes)}
-        self.write(name, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        kept = json.loads(json.dumps(summary, allow_nan=False))
+        self.write(name, json.dumps(kept | {"digest": records.digest_of(kept)}, indent=2) + "\n")
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Adds a line of metrics for each generation."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from meta import RunDirectory
 from meta.runs import resume
+from meta.runs.record import Record, digest_of
 
 
 @contextlib.contextmanager
@@ -51,9 +51,8 @@ def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
     Raises:
       ValueError: if that was with another config.
     """
-    if not (path / "config.yaml").is_file():
-        shutil.rmtree(path, ignore_errors=True)  # nothing was begun there
-        return RunDirectory.create(path, config)
+    with contextlib.suppress(FileExistsError):
+        return RunDirectory.create(path, config, warn=lambda words: say(console, words))
     was, now = resume.read(path, "", "", "", lambda first: type(config))
     if was != config or now != config:
         raise ValueError(f"{path}: was begun with other settings; it has to be removed")
@@ -62,10 +61,21 @@ def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
     return run
 
 
+def finished(path: Path, config: Any) -> dict[str, Any] | None:
+    """The summary of a part that is done; None if there is none, or none that is whole and of this config."""
+    try:
+        found = json.loads((path / "summary.json").read_bytes())
+        whole = found.pop("digest") == digest_of(found)
+        return found if whole and found["config_digest"] == Record.begin("", config, "").digest else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
 class Job(NamedTuple):
     """A part of an experiment whose duration is known beforehand, roughly."""
 
-    path: Path  # it is done where this holds a summary.json
+    path: Path
+    config: Any  # it is done where the path holds the summary of this
     seconds: float
     run: Callable[[], Any]
 
@@ -75,16 +85,26 @@ def run_jobs(jobs: Sequence[Job], console: Console) -> dict[str, dict[str, Any]]
 
     Returns:
       The summary of each, by the name of its directory.
+
+    Raises:
+      ValueError: if one was begun with another config.
     """
+    summaries: dict[str, dict[str, Any]] = {}
     started, expected = time.perf_counter(), 0.0
     for i, job in enumerate(jobs):
-        if (job.path / "summary.json").is_file():
+        if found := finished(job.path, job.config):
             say(console, f"{job.path.name}: done before")
+            summaries[job.path.name] = found
             continue
+        if (job.path / "summary.json").exists():
+            say(console, f"{job.path.name}: its summary.json is damaged or of other settings")
         # What has been found too high or too low so far will be so again.
         pace = min(max((time.perf_counter() - started) / expected, 0.2), 5.0) if expected else 1.0
         left = pace * sum(one.seconds for one in jobs[i:])
         say(console, f"{job.path.name}: part {i + 1} of {len(jobs)}; about {duration(left)} left in all")
         job.run()
+        found = finished(job.path, job.config)
+        assert found, f"{job.path}: a job writes its summary"
+        summaries[job.path.name] = found
         expected += job.seconds
-    return {job.path.name: json.loads((job.path / "summary.json").read_text()) for job in jobs}
+    return summaries

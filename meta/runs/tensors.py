@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from meta.runs.files import write_whole
 
 Arrays = dict[str, np.ndarray]
+DIGEST = "digest"  # in a file's metadata
 
 
 def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
@@ -23,6 +26,8 @@ def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     contents = _to_bytes(arrays, metadata)
     with path.open("xb") as file:
         file.write(contents)
+        file.flush()
+        os.fsync(file.fileno())  # before it may be renamed
 
 
 def _in_order(contents: bytes) -> bytes:
@@ -45,8 +50,14 @@ def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
 def _to_bytes(arrays: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     from safetensors.numpy import save
 
-    texts = {name: json.dumps(value) for name, value in metadata.items()}
-    return _in_order(save({name: np.asarray(array, order="C") for name, array in arrays.items()}, texts))
+    kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    about = json.loads(json.dumps(metadata))
+    about[DIGEST] = _digest_of_file(kept, about)
+    return _in_order(save(kept, {name: json.dumps(value) for name, value in about.items()}))
+
+
+def _digest_of_file(arrays: Arrays, metadata: dict[str, Any]) -> str:
+    return digest(arrays | {"metadata": np.frombuffer(json.dumps(metadata, sort_keys=True).encode(), np.uint8)})
 
 
 def named(tree: Any) -> dict[str, Any]:
@@ -55,8 +66,17 @@ def named(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator=".") or "parameters": leaf for path, leaf in leaves}
 
 
+def digest(tree: Any) -> str:
+    """Hexadecimal digits that change with the leaves of a tree, their names and their shapes."""
+    found = hashlib.sha256()
+    for name, leaf in named(tree).items():
+        array = np.asarray(leaf)
+        found.update(f"{name} {array.shape} {array.dtype}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
 def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the metadata of a file that `save` wrote.
+    """The arrays and the metadata of a file that `save` wrote, which carries a digest of both.
 
     Raises:
       ValueError: if there is no such file, or if it is damaged or none of ours; one line that names it.
@@ -71,6 +91,8 @@ def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
     except (OSError, SafetensorError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"file: got {str(path)!r}; it cannot be read ({' '.join(str(error).split())})") from None
+    if metadata.pop(DIGEST, None) not in (None, _digest_of_file(arrays, metadata)):
+        raise ValueError(f"file: got {str(path)!r}; its contents do not match their digest")
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(f"file: got {str(path)!r}; {name} holds numbers that are not finite")

@@ -1,13 +1,23 @@
 """`python -m attacks.reproduce act` and `python -m attacks.examine`."""
 
+import io
 import json
 
+import jax
+import numpy as np
 import pytest
+from rich.console import Console
 
 import configs
+from attacks import examination
 from attacks.config import AttackConfig
-from attacks.reproduction import Part, ReproduceConfig, make_parts
-from meta import Evolution
+from attacks.defences import undefended
+from attacks.evaluation import make_lives
+from attacks.examination import FILE, _read_known
+from attacks.experiment import ADVERSARY_FILE
+from attacks.reproduction import Part, ReproduceConfig, _read_lives, make_parts
+from meta import Evolution, RunDirectory
+from meta.runs import tensors
 
 
 def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(tmp_path):
@@ -61,6 +71,82 @@ def test_bad_input_is_one_line(within, tmp_path, module, arguments, words):
     assert words in finished.stderr
     assert len(finished.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def attacked(tmp_path):
+    """Writes what a finished run leaves, of an attack that nobody evolved, with parameters of this seed."""
+    config = AttackConfig(num_updates=1, steps_per_update=8, num_envs=2, evaluation_episodes=2, evaluation_steps=60)
+
+    def attack(seed):
+        kept = {"method": "attack", "config": configs.plain(config)}
+        (tmp_path / "run").mkdir(exist_ok=True)
+        tensors.replace(tmp_path / "run" / ADVERSARY_FILE, config.make_message().init(jax.random.key(seed)), kept)
+        return tmp_path / "run" / FILE
+
+    return attack
+
+
+def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_path, monkeypatch):
+    monkeypatch.setattr(examination, "DEFENCES", {"none": undefended})
+    examined = []
+
+    def make(*arguments, **settings):
+        examined.append(settings["defence"])
+        return make_lives(*arguments, **settings)
+
+    monkeypatch.setattr(examination, "make_lives", make)
+
+    def examine(*arguments):
+        examined.clear()
+        line = ["run", "--num-victims=2", "--no-transfer", *arguments]
+        result = within(*line, cwd=tmp_path, module="attacks.examine")
+        assert result.returncode == 0, result.stderr
+        return len(examined), json.loads(file.read_text()), result.stdout
+
+    file = attacked(0)
+    number, first, shown = examine()
+    assert number == 1
+    assert "made anew" not in shown
+    assert examine()[:2] == (0, first)
+    attacked(1)
+    number, other, shown = examine()
+    assert number == 1
+    assert "1 result(s) of another attack or of other victims are made anew" in shown
+    assert other["defences"]["none"] != first["defences"]["none"]
+    mean = other["defences"]["none"]["evolved"]["mean"]
+    file.write_text(file.read_text().replace(f'"mean": {mean}', f'"mean": {mean + 1}', 1))
+    assert examine()[:2] == (1, other)
+    file.write_text(file.read_text()[:-20])
+    console = Console(record=True, file=io.StringIO())
+    assert _read_known(file, lambda *result: "", console)["defences"] == {}
+    assert "examination.json: damaged, and made anew" in console.export_text()
+
+
+def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_path):
+    attacked(0)
+    run = RunDirectory(tmp_path / "run")
+    result = within("run", "--num-victims=2", cwd=tmp_path, module="attacks.examine")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "run: another run is writing there" in result.stderr
+    del run
+
+
+def test_victims_that_are_damaged_are_one_line(tmp_path):
+    file, arrays = tmp_path / "victims.npz", {}
+    for name in ("evolved", "silent", "random"):
+        arrays |= {f"{name}_final_returns": np.arange(3.0), f"{name}_curves": np.zeros((3, 2))}
+    with pytest.raises(ValueError, match=r"victims.npz: cannot be read \(.*\); its part is made anew"):
+        _read_lives(file)
+    np.savez(file, **arrays)
+    assert _read_lives(file)["silent"].final_returns.tolist() == [0, 1, 2]
+    whole = file.read_bytes()
+    at = whole.index(np.arange(3.0).tobytes())
+    for damaged in (b"", whole[:100], whole[:at] + b"\xff" + whole[at + 1 :], b"x" * 300):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"^\S+victims.npz: cannot be read \([^\n]+$"):
+            _read_lives(file)
 
 
 @pytest.mark.slow

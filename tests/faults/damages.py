@@ -98,6 +98,8 @@ def results(run: Path) -> dict:
             found[str(file)] = {
                 name: x for name, x in summary.items() if name not in TIMINGS and not name.endswith("_per_second")
             }
+        elif file.suffix == ".csv" or file.name == "pairs.jsonl":
+            found[str(file)] = sorted((run / file).read_text().splitlines())
         elif file.suffix == ".safetensors":
             found[str(file)] = [{name: array.tolist() for name, array in tensors.load(run / file)[0].items()}]
         elif file.suffix == ".npz":

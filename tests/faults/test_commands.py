@@ -1,14 +1,13 @@
 """A sample of what `python -m tests.faults.commands` draws, in this process; and bad lines that were met before."""
 
 import io
-import json
 import os
 
 import pytest
 from rich.console import Console
 
 import configs
-from attacks.examination import found_before
+from attacks import examination
 from configs import flags
 from marl.experiments import crossplay
 from marl.experiments.shaping.config import ShapingConfig
@@ -82,20 +81,18 @@ def test_what_passed_or_broke_later_is_refused_now(tried):
 def test_damaged_results_are_told_in_one_line(tmp_path):
     cells = {"row_return": 1.0, "row_standard_error": None, "column_return": 2.0, "column_standard_error": 0.5}
     run = RunDirectory(tmp_path)
-    good = json.dumps({"cell": "a"} | cells).encode() + b"\n"
+    good = crossplay._line("a", cells).encode()
     for bad in (b"\xff\n", b"{}\n", b"[]\n", b"null\n", b'{"cell": {}}\n', good.replace(b"1.0", b'"x"'), b"[" * 9999):
         (tmp_path / "pairs.jsonl").write_bytes(good + bad)
         text = io.StringIO()
         assert crossplay._read_known(run, Console(file=text, width=400)) == {"a": cells}
-        assert "pairs.jsonl: 1 damaged line left out; their pairs are played again" in text.getvalue()
+        assert "pairs.jsonl: 1 of 2 lines are damaged; their pairs are played again" in text.getvalue()
         assert (tmp_path / "pairs.jsonl").read_bytes() == good
         (tmp_path / "examination.json").write_bytes(bad)
-        with pytest.raises(
-            ValueError, match=r"^directory: got '.*', whose examination\.json is damaged; one that .* is"
-        ):
-            found_before(tmp_path)
-    (tmp_path / "examination.json").unlink()
-    assert found_before(tmp_path) == {}
+        console = Console(file=(text := io.StringIO()), width=400)
+        found = examination._read_known(tmp_path / "examination.json", lambda *result: "", console)
+        assert found["transfer"] == found["defences"] == {}
+        assert text.getvalue().count("\n") == 1
 
 
 def test_a_file_has_each_key_once():

@@ -98,3 +98,37 @@ def test_any_number_of_members_can_be_spread():
     for size in (1, 3, 4):
         x = jnp.arange(2.0 * size).reshape(size, 2)
         np.testing.assert_array_equal(spread(jnp.cumsum, size)(x), np.cumsum(x, 1))
+
+
+def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_more():
+    sizes = []
+
+    @jax.custom_batching.custom_vmap
+    def double(x):
+        return 2 * x
+
+    @double.def_vmap
+    def _(axis_size, in_batched, x):
+        sizes.append(axis_size)
+        return 2 * x, in_batched[0]
+
+    cores = len(jax.devices())
+    for share, at_once, together in ((8, 4, 4), (6, 4, 3), (2, 4, 2), (8, None, 8)):
+        x, sizes[:] = jnp.arange(float(share * cores)), []
+        np.testing.assert_array_equal(spread(double, share * cores, at_once=at_once)(x), 2 * x)
+        assert set(sizes) == {together}
+
+
+def test_one_seed_has_one_device_and_xla_one_thread(environment):
+    code = f"""
+import os
+from marl.experiments.alone import TrainConfig, checked, train
+config = checked(TrainConfig(**{SETTINGS | {"seeds": 1}}))
+train(config)
+import jax
+names = [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]
+print(len(jax.devices()), sum("XLAEigen" in name for name in names))
+"""
+    variables = {name: value for name, value in environment.items() if name not in ("XLA_FLAGS", "NPROC")}
+    result = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
+    assert result.stdout.split() == ["1", "1"], result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -87,7 +88,8 @@ def is_path(spec: str) -> bool:
     """Whether a spec means a file or a directory, and no name: a directory of an agent's name has to be `./name`."""
     if spec in FORMULA or spec in SAMPLED:
         return False
-    return os.sep in spec or spec.endswith(".safetensors") or os.path.exists(spec)
+    unquoted = re.sub(r"""(['"]).*?\1""", "", spec)  # a setting may be a path
+    return os.sep in unquoted or spec.endswith(".safetensors") or os.path.exists(spec)
 
 
 def as_row(game: InfinitelyRepeated, player: int) -> InfinitelyRepeated:

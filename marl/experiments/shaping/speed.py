@@ -12,7 +12,7 @@ from rich.console import Console
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
 from marl.experiments.shaping.lens import make_lens
-from meta.runs.jobs import Job, duration, open_run, say
+from meta.runs.jobs import Job, duration, finished, open_run, say
 from meta.runs.keys import of_seeds
 from meta.runs.words import amount
 
@@ -55,7 +55,7 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
 
     Measures the speed in each sampled game, and once for all formulas, of what is not done yet, and says it.
     """
-    left = [path for path in configs if not (path / "summary.json").is_file()]
+    left = [path for path, config in configs.items() if not finished(path, config)]
     speeds: dict[str, Speed] = {}
     for path in left:
         if configs[path].environment not in speeds:
@@ -68,7 +68,7 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
         lines = path / "metrics.jsonl"
         done = len(lines.read_text().splitlines()) if lines.is_file() else 0
         seconds = speeds[config.environment].seconds(config, done) if path in left else 0.0
-        return Job(path, seconds, partial(_run, path, config, console))
+        return Job(path, config, seconds, partial(_run, path, config, console))
 
     jobs = [job(path, config) for path, config in configs.items()]
     if left:

@@ -15,7 +15,7 @@ from games import InfinitelyRepeated
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, follow, normal_logits
 from marl.learners.exact.trained import load_trained
-from meta.loop import Report, iterate
+from meta.loop import Report, Store, iterate
 from meta.runs.tensors import same_shapes
 
 Payoffs = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
@@ -44,7 +44,9 @@ def train_cola(
     batch: int = 64,
     iterations: int = 10_000,
     learning_rate: float = 3e-3,
+    store: Store | None = None,
     report: Report | None = None,
+    checkpoint_seconds: float = 15.0,
 ) -> ConsistentUpdates:
     """Update functions that are consistent: each is the best step against the other, whose step answers to one's own.
 
@@ -68,7 +70,9 @@ def train_cola(
       batch: points per iteration.
       iterations: of Adam.
       learning_rate: of Adam in the beginning.
+      store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, {"consistency_loss": ...}, seconds)` by the host.
+      checkpoint_seconds: as of `iterate`.
 
     Source: Willi, Letcher, Treutlein and Foerster, COLA: Consistent Learning with Opponent-Learning Awareness (2022),
     arXiv:2203.04098.
@@ -89,8 +93,16 @@ def train_cola(
         return (optax.apply_updates(networks, changes), moments), {"consistency_loss": value}
 
     networks = _init(init_key, sizes)
-    networks = iterate(step, (networks, adam.init(networks)), run_key, iterations, report=report).state[0]
-    return ConsistentUpdates(networks, lookahead_rate, region, activation)
+    found = iterate(
+        step,
+        (networks, adam.init(networks)),
+        run_key,
+        iterations,
+        store=store,
+        report=report,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    return ConsistentUpdates(found.state[0], lookahead_rate, region, activation)
 
 
 def updates(consistent: ConsistentUpdates) -> tuple[Update, Update]:

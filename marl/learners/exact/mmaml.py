@@ -17,7 +17,7 @@ from games.exact.matrix import discounted_payoffs
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, naive, one_policy
 from marl.learners.exact.trained import load_trained
-from meta.loop import Report, iterate
+from meta.loop import Report, Store, iterate
 from meta.runs.tensors import same_shapes
 from meta.scalars import scalarize
 
@@ -51,7 +51,9 @@ def train_mmaml(
     learning_rate: float = 0.01,
     opponent_learning_rate: float = 1.0,
     normalise: bool = True,
+    store: Store | None = None,
     report: Report | None = None,
+    checkpoint_seconds: float = 15.0,
 ) -> MetaLearned:
     """Initial logits, and a step size, by differentiating through the whole learning of both players.
 
@@ -77,8 +79,10 @@ def train_mmaml(
       opponent_learning_rate: eta; 1 in Lu et al.
       normalise: whether to divide the gradient along each opponent's learning by its length; the public code of
         Lu et al. does not. One that is not finite counts 0 either way.
+      store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, {"payoff": mean over the opponents `[2, seats, initialisations]`},
         seconds)` by the host; payoffs are averages per round.
+      checkpoint_seconds: as of `iterate`.
 
     Source: Kim et al., A Policy Gradient Algorithm for Learning to Learn in Multiagent RL (2021), arXiv:2011.00382;
     the exact form is that of Lu et al. (2022), arXiv:2205.01447, and of its public code.
@@ -122,7 +126,16 @@ def train_mmaml(
     logits = jax.random.normal(logits_key, (len(seats), initialisations, game.num_logits))
     rate = jax.random.uniform(rate_key, (len(seats), initialisations))
     parameters = MetaLearned(jnp.stack([logits, logits]), jnp.stack([jnp.ones_like(rate), rate]))
-    return iterate(step, (parameters, adam.init(parameters)), run_key, iterations, report=report).state[0]
+    found = iterate(
+        step,
+        (parameters, adam.init(parameters)),
+        run_key,
+        iterations,
+        store=store,
+        report=report,
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    return found.state[0]
 
 
 def payoff_of_learning(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from games import InfinitelyRepeated
-from meta.runs.tensors import Arrays, load
+from meta.runs.tensors import Arrays, digest, load
 
 SHIPPED = Path(__file__).parents[2] / "trained"
 
@@ -20,6 +21,13 @@ def describe(game: InfinitelyRepeated) -> dict[str, Any]:
         "column_payoffs": [float(x) for x in payoffs.column_payoffs],
         "discount": float(game.discount),
     }
+
+
+def read_by(spec: str, game: InfinitelyRepeated) -> list[str]:
+    """Digests of what learners of a spec read: from the files that it names, and those that come for this game."""
+    named = [Path(file) for file in re.findall(r"""file\s*=\s*['"](.+?)['"]""", spec)]
+    shipped = [SHIPPED / f"{name}-{game.payoffs.name}.safetensors" for name in re.findall(r"\w+", spec)]
+    return [digest(load(file)[0]) for file in [*named, *filter(Path.is_file, shipped)]]
 
 
 def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple[Arrays, dict[str, Any]]:

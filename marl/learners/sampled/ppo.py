@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from games import Game
-from games.core import checks
+from games.core import bits, checks
 from games.core.game import Scalar
 from marl.blocks.advantages import generalized_advantages
 from marl.blocks.distributions import distribution
@@ -229,7 +229,7 @@ def ppo(
         def epoch(carry: Any, key: jax.Array) -> Any:
             if minibatches == 1:
                 return step(carry, batch)
-            order = jax.random.permutation(key, size).reshape(minibatches, -1)
+            order = bits.permutation(key, size).reshape(minibatches, -1)
             return jax.lax.scan(step, carry, jax.tree.map(lambda x: x[order], batch))
 
         carry = state.params, state.optimizer

@@ -55,6 +55,19 @@ def test_uniform_numbers_fill_the_unit_interval():
     assert float(bits.uniform(np.uint32(2**32 - 1))) < 1
 
 
+def test_orders_are_permutations_and_all_equally_likely():
+    orders = np.asarray(jax.vmap(lambda key: bits.permutation(key, 5))(jax.random.split(jax.random.key(2), 60_000)))
+    np.testing.assert_array_equal(np.sort(orders), np.broadcast_to(np.arange(5), orders.shape))
+    counts = np.unique(orders @ 10 ** np.arange(5), return_counts=True)[1]
+    assert len(counts) == 120
+    chi_squared = ((counts - 500) ** 2 / 500).sum()
+    assert abs(chi_squared - 119) < 5 * (2 * 119) ** 0.5
+    for size in (1, 2, 512, 2**16):
+        order = bits.permutation(jax.random.key(0), size)
+        assert order.dtype == np.int32
+        np.testing.assert_array_equal(np.sort(order), np.arange(size))
+
+
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_everything_of_jax_is_drawn_alike_from_an_unrolled_key(key):
     draws = {

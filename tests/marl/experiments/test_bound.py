@@ -1,15 +1,20 @@
 """The white-box bound: trials as `play` plays them, a gradient through all of them, and what the command says."""
 
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, prisoners_dilemma
+from marl.experiments import bound
 from marl.experiments.bound import STARTS, known_bound, play_sequence, white_box_bound
+from marl.learners.exact import trained
 from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd
 from marl.shapers.trial import play
+from meta.runs import tensors
 
 GAME = InfinitelyRepeated(prisoners_dilemma)
 STEPS = 6
@@ -78,6 +83,19 @@ def test_the_bounds_that_come_with_the_library_are_known_for_their_settings_only
     assert known_bound(GAME, "naive", 50) is None
     assert known_bound(InfinitelyRepeated(prisoners_dilemma, 0.9), "naive", 100) is None
     assert known_bound(GAME, "lola", 100).bound > -1.0  # LOLA can be exploited beyond cooperation
+
+
+def test_a_bound_is_of_what_the_opponent_learned_before(tmp_path, monkeypatch):
+    assert known_bound(GAME, "mmaml", 100).bound > known_bound(GAME, "mmaml", 100).naive_return
+    folder = shutil.copytree(trained.SHIPPED, tmp_path / "trained")
+    for module in (trained, bound):
+        monkeypatch.setattr(module, "SHIPPED", folder)
+    assert known_bound(GAME, "mmaml", 100) is not None
+    file = folder / "mmaml-prisoners_dilemma.safetensors"
+    arrays, metadata = tensors.load(file)
+    tensors.replace(file, arrays | {"logits": arrays["logits"] + 1}, metadata)
+    assert known_bound(GAME, "mmaml", 100) is None
+    assert known_bound(GAME, "naive", 100) is not None
 
 
 def test_the_command_says_where_it_got_from_each_start(within, tmp_path):

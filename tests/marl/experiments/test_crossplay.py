@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import gc
 import io
 import json
 import math
@@ -13,13 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import configs
 from games import InfinitelyRepeated, make, matrix_games
 from marl.core.learn import learn
 from marl.crossplay import main
-from marl.experiments.crossplay import COLUMNS
+from marl.experiments.crossplay import COLUMNS, CrossplayConfig, _cells, line_up
 from marl.experiments.entrants import split_agents
-from marl.experiments.shaping.agents import make_agent, pair_program
+from marl.experiments.shaping.agents import load_agent, make_agent, pair_program
 from marl.experiments.shaping.pairs import Lengths, play_pair
+from marl.learners.exact.trained import SHIPPED
+from meta import RunDirectory
+from meta.runs import tensors
+from meta.runs.tensors import load
 
 # Row's payoff with its standard error over 4096 pairs, by the public code of Lu et al. (2022).
 PUBLISHED = {("naive", "naive"): -1.983, ("naive", "lola"): -1.516, ("lola", "naive"): -1.309, ("lola", "lola"): -1.09}
@@ -28,6 +34,7 @@ THREE = ["ipd", "--agents", "naive,all_d,mfos:tft"]
 SMALL = [
     "--evolution.population-size=8",
     "--evolution.generations=4",
+    "--evolution.checkpoint-seconds=0",
     "--trials=2",
     "--meta-steps=5",
     "--hidden-units=4",
@@ -146,6 +153,118 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(finished, within, t
     assert "5 of 9 pairs to play" in again.stdout
     assert rows(path) == first
     assert (path / "pairs.jsonl").read_text() == whole
+
+
+def test_what_is_damaged_is_made_anew(finished, within, tmp_path):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    first, whole = rows(path), (path / "pairs.jsonl").read_text()
+    lines = [
+        line.replace("-", "+", 1) if i == 2 else "[]" if i == 4 else line for i, line in enumerate(whole.splitlines())
+    ]
+    (path / "pairs.jsonl").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
+    (file,) = (path / "agents").iterdir()
+    agent = load(file)
+    file.write_bytes(file.read_bytes()[:-7])
+    again = within("--resume", "run", cwd=tmp_path, module="marl.crossplay")
+    assert again.returncode == 0, again.stderr
+    assert "3 of 10 lines are damaged; their pairs are played again" in again.stdout
+    assert "2 of 9 pairs to play" in again.stdout
+    assert "it cannot be read (Error while deserializing header" in again.stdout
+    assert rows(path) == first
+    assert sorted((path / "pairs.jsonl").read_text().splitlines()) == sorted(whole.splitlines())
+    assert_same(load(file), agent)
+
+
+def assert_same(found, expected):
+    """Of two files of arrays."""
+    (arrays, metadata), (theirs, about) = found, expected
+    assert metadata == about
+    assert {name: x.tolist() for name, x in arrays.items()} == {name: x.tolist() for name, x in theirs.items()}
+
+
+def test_pairs_are_known_by_the_agents_parameters(finished):
+    config = configs.from_file(CrossplayConfig, finished[0] / "config.yaml")
+    entrants = line_up(config).entrants
+    (file,) = (finished[0] / "agents").iterdir()
+    agent, naive = load_agent(file), entrants[0].seats[0]
+    other = agent._replace(parameters=jax.tree.map(lambda x: x + 1, agent.parameters))
+    (first, again, changed) = (
+        [cell.known_by for cell in _cells(config, entrants, [[naive, naive, row], [naive, naive, agent]])]
+        for row in (agent, agent, other)
+    )
+    assert first == again
+    assert [before == now for before, now in zip(first, changed, strict=True)] == [True] * 6 + [False] * 3
+    written = (json.loads(line)["cell"] for line in (finished[0] / "pairs.jsonl").read_text().splitlines())
+    assert sorted(written) == sorted(first)
+
+
+def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypatch):
+    """And its agents, and the table, are those of an unbroken run."""
+    save, saved = RunDirectory.save, []
+
+    class Killed(BaseException):
+        """Stands for `kill -9`: nothing is saved after it."""
+
+    def save_and_die(run, generation, *rest):
+        save(run, generation, *rest)
+        saved.append(generation)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "save", save_and_die)
+        with pytest.raises(Killed):
+            within(*THREE, *SMALL, "--out=run", cwd=tmp_path, module="marl.crossplay")
+    gc.collect()  # with what is left of it, its lock
+    path, restore, found = tmp_path / "run", RunDirectory.restore, []
+    assert not list((path / "agents").iterdir())
+
+    def restored(*arguments):
+        found.append(restore(*arguments))
+        return found[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "restore", restored)
+        again = within("--resume=run", cwd=tmp_path, module="marl.crossplay")
+    assert again.returncode == 0, again.stderr
+    assert saved == [found[0][0]] == [1]
+    assert not list((path / "trainings").iterdir())
+    assert rows(path) == rows(finished[0])
+    (file,) = (path / "agents").iterdir()
+    assert_same(load(file), load(finished[0] / "agents" / file.name))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--agents=naive,mfos:tft,tft"], "agents: got 'naive,mfos:tft,tft', without all_d; the table there has"),
+        (["--agents=all_d,naive,mfos:tft", "--seed=1"], "seed: got 1; 0, as in the table that is there, is needed"),
+        (["--agents=all_d,naive,mfos:tft", "--num-pairs=63"], "num_pairs: got 63; at least 64, as in the table"),
+        (["--agents=all_d,naive,mfos:tft", "--evolution.sigma=0.3"], "evolution.sigma: got 0.3; 0.2, as in the table"),
+    ],
+)
+def test_a_table_loses_no_rows_and_mixes_none(finished, within, tmp_path, arguments, words):
+    path = shutil.copytree(finished[0], tmp_path / "run")
+    before = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+    result = within("ipd", *SMALL, *arguments, "--out=run", cwd=tmp_path, module="marl.crossplay")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert words in result.stderr
+    assert {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()} == before
+
+
+def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
+    """An agent that was trained against what a file held then is none of one trained against what it holds now."""
+    config = CrossplayConfig(agents=f"mfos:cola(file='{tmp_path / 'file'}')")
+    found = []
+    for name in ("prisoners_dilemma", "prisoners_dilemma", "changed"):
+        arrays, metadata = load(SHIPPED / "cola-prisoners_dilemma.safetensors")
+        changed = {key: array + (name == "changed") for key, array in arrays.items()}
+        if len(found) != 1:  # the second time it is the same file
+            tensors.replace(tmp_path / "file", changed, metadata)
+        (entrant,) = line_up(config).entrants
+        found.append((entrant.files, entrant.identity))
+    assert found[0] == found[1]
+    assert found[0][0] != found[2][0]
+    assert found[0][1] != found[2][1]
 
 
 @pytest.mark.parametrize(

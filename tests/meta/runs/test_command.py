@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import re
+import resource
 import signal
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from jax.errors import JaxRuntimeError
 import configs
 from meta import RunDirectory
 from meta.runs import command
+from meta.runs.tensors import save
 
 # A first argument, another one, an option with a value that does not fit, and what is said of it.
 COMMANDS = {
@@ -34,6 +36,7 @@ RUNS = ["marl.mfos", "marl.train", "marl.crossplay", "marl.reproduce", "attacks.
 FILES = ["marl.bound", "marl.cola", "marl.mmaml"]
 every = pytest.mark.parametrize("module", COMMANDS)
 every_run = pytest.mark.parametrize("module", RUNS)
+every_file = pytest.mark.parametrize("module", FILES)
 
 
 def test_these_are_all_commands():
@@ -126,35 +129,64 @@ def test_what_is_there_is_not_written_over(module, refused, tmp_path):
     assert "out: cannot be written to: /proc/run" in refused(module, first, "--out=/proc/run")
 
 
-@pytest.mark.parametrize("module", FILES)
+@every_file
 def test_neither_is_a_file(module, refused, tmp_path):
     (tmp_path / "taken").write_text("mine")
     assert "out: taken already exists" in refused(module, "ipd", "--out=taken")
     assert "out: got 'nowhere/file'; a file in a directory that exists is needed" in refused(
         module, "ipd", "--out=nowhere/file"
     )
+    (tmp_path / "stopped.run").mkdir()
+    (tmp_path / "stopped.run" / "config.yaml").touch()
+    assert "go on with --resume stopped.run" in refused(module, "ipd", "--out=stopped")
 
 
-@every_run
+@every_file
+def test_a_file_that_cannot_be_written_is_refused_before_any_work(module, refused):
+    assert "out: cannot be written to: /proc/x.run" in refused(module, "ipd", "--out=/proc/x")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # as on a disk that is full
+    try:
+        assert "out: cannot be written to: " in refused(module, "ipd", "--out=file")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("module", [*RUNS, *FILES])
 def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
     first, other, *_ = COMMANDS[module]
+    run = "file.run" if module in FILES else "run"
     (tmp_path / "empty").mkdir()
     for missing in ("nowhere", "empty"):
         assert f"--resume: got '{missing}'; the directory of a run" in refused(module, "--resume", missing)
     default = importlib.import_module(module).COMMAND.kind(first)()
-    RunDirectory.create(tmp_path / "run", default, f"python -m {module} {first}")
-    config = tmp_path / "run" / "config.yaml"
+    RunDirectory.create(tmp_path / run, default, f"python -m {module} {first}")
+    config = tmp_path / run / "config.yaml"
     text = configs.to_text(default)
     assert config.read_text() == f"# python -m {module} {first}\n{text}"
-    assert f"got '{other}'; run was begun as python -m {module} {first}" in refused(module, other, "--resume=run")
-    assert "unknown option --seed" in refused(module, "--resume=run", "--seed=3")
+    assert f"got '{other}'; {run} was begun as python -m {module} {first}" in refused(module, other, "--resume", run)
+    assert "unknown option --seed" in refused(module, "--resume", run, "--seed=3")
     config.write_text(f"# python -m marl.other {first}\n{text}")
-    assert "--resume: got 'run', a run of python -m marl.other" in refused(module, first, "--resume=run")
+    assert f"--resume: got '{run}', a run of python -m marl.other" in refused(module, first, "--resume", run)
     config.write_text(f"# python -m {module} {first}\nnobodys: 3\n")
-    assert "unknown field nobodys" in refused(module, first, "--resume=run")
+    assert "unknown field nobodys" in refused(module, first, "--resume", run)
     config.write_bytes(b"\xff\xfe\x80")
     needed = [first] if module == "marl.reproduce" else []  # where nobody else says which config it is
-    assert "config.yaml: cannot be read as text" in refused(module, *needed, "--resume=run")
+    assert "config.yaml: cannot be read as text" in refused(module, *needed, "--resume", run)
+
+
+@every_file
+def test_a_run_of_a_file_writes_over_nothing_but_its_own(module, refused, tmp_path):
+    config = importlib.import_module(module).COMMAND.kind("ipd")()
+    for folder in ("file.run", "elsewhere"):
+        RunDirectory.create(tmp_path / folder, config, f"python -m {module} ipd")
+    assert "--resume: got 'elsewhere'; a directory FILE.run" in refused(module, "--resume=elsewhere")
+    told = "out: file already exists, and is not of this run"
+    (tmp_path / "file").write_text("mine")
+    assert told in refused(module, "--resume=file.run")
+    (tmp_path / "file").unlink()
+    save(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
+    assert told in refused(module, "--resume=file.run")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,11 +311,18 @@ def test_a_table_may_be_added_to(toy, tmp_path):
 
 
 def test_a_file_is_named_by_the_command_or_by_out(toy, tmp_path):
-    about = TOY._replace(output=command.ToFile, run=lambda config, path, console: path.write_text(config.words))
+    def write(config, run, console):
+        command.file_of(run.path).write_text(config.words)
+
+    about = TOY._replace(output=command.ToFile, run=write)
     assert toy("ball", about=about)[0] == toy("ball", "--out=mine", about=about)[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ball done", "mine"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ball done", "ball done.run", "mine", "mine.run"]
     stop = about._replace(run=run_toy)
-    assert toy("ball", "--words=stop", about=stop) == (130, "", "python -m toy: stopped; nothing was written\n")
+    told = "python -m toy: stopped; go on with python -m toy --resume other.run\n"
+    assert toy("ball", "--words=stop", "--out=other", about=stop) == (130, "", told)
+    (tmp_path / "mine").unlink()
+    assert toy("--resume", "mine.run", about=about)[0] == 0
+    assert (tmp_path / "mine").read_text() == "done"
 
 
 def test_without_an_output_of_its_own_the_same_line_goes_on(toy, tmp_path):

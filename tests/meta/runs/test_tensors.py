@@ -1,6 +1,7 @@
-"""Files of arrays: what is equal has equal files."""
+"""Files of arrays: what is equal has equal files, and what is damaged is noticed, wherever it is."""
 
 import numpy as np
+import pytest
 from safetensors.numpy import save
 
 from meta.runs import tensors
@@ -27,3 +28,17 @@ def test_a_file_as_the_library_writes_it_is_read_too(tmp_path):
     assert metadata == {"method": "mfos", "seeds": 3}
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_one_bit_anywhere_is_noticed(tmp_path):
+    file, given = tmp_path / "file", {"method": "mfos", "hidden": (4, 4), "rates": {10: 0.1, 2: 1e-7}}
+    tensors.replace(file, ARRAYS, given)
+    arrays, metadata = tensors.load(file)
+    assert {name: x.tolist() for name, x in arrays.items()} == {name: x.tolist() for name, x in ARRAYS.items()}
+    assert metadata == {"method": "mfos", "hidden": [4, 4], "rates": {"10": 0.1, "2": 1e-7}}
+    whole = file.read_bytes()
+    at = {whole.index(value) + shift for value, shift in ((b"mfos", 0), (b"1e-07", 0), (ARRAYS["w1"].tobytes(), 6))}
+    for place in (*at, *range(8, len(whole), 17)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"^file: got '\S+'; [^\n]+$"):
+            tensors.load(file)

@@ -25,7 +25,7 @@ from marl.learners.exact.cola import (
 )
 from marl.learners.exact.trained import SHIPPED
 from marl.learners.exact.white_box import hola, lola
-from meta.runs.tensors import load
+from meta.runs.tensors import load, replace
 
 GAMES = {"prisoners_dilemma": 0.96, "matching_pennies": 0.96, "chicken": 0.0}
 POINTS = jax.random.uniform(jax.random.key(9), (2, 256, 1), minval=-2, maxval=2)
@@ -151,7 +151,9 @@ def test_files_that_do_not_fit_get_one_line(written, tmp_path):
     damaged.write_bytes(b"\xff" * 40)
     cut.write_bytes(contents[:-4])
     swapped = tmp_path / "swapped.safetensors"
-    swapped.write_bytes(contents.replace(b'\\"tanh\\"', b'\\"sine\\"').replace(b'"tanh"', b'"sine"'))
+    arrays, metadata = load(written[0])
+    metadata["config"]["activation"] = "sine"
+    replace(swapped, arrays, metadata)
     for game, file, message in (
         (chicken, damaged, "cannot be read"),
         (chicken, cut, "cannot be read"),
