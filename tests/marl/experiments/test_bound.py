@@ -112,7 +112,7 @@ def test_the_command_says_where_it_got_from_each_start(within, tmp_path):
         ("--opponent=nobody", "opponent: got 'nobody'"),
         ("--opponent=shaper", "opponent: got 'shaper'; a learner that is one policy is needed"),
         ("--opponent=naive + q_learning", "no gradient comes through the learning of q_learning"),
-        ("--row-payoffs|nan|1|2|3", "row_payoffs: got [nan, 1.0, 2.0, 3.0]"),
+        ("--row-payoffs|nan|1|2|3", "--row-payoffs: got 'nan'; a finite number is needed"),
     ],
 )
 def test_bad_input_gets_one_line(argument, message, within, tmp_path):

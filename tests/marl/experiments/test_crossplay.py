@@ -245,7 +245,9 @@ def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypa
 def test_a_table_loses_no_rows_and_mixes_none(finished, within, tmp_path, arguments, words):
     path = shutil.copytree(finished[0], tmp_path / "run")
     before = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
-    result = within("ipd", *SMALL, *arguments, "--out=run", cwd=tmp_path, module="marl.crossplay")
+    other = {argument.split("=")[0] for argument in arguments}
+    same = [argument for argument in SMALL if argument.split("=")[0] not in other]
+    result = within("ipd", *same, *arguments, "--out=run", cwd=tmp_path, module="marl.crossplay")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert words in result.stderr
     assert {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()} == before
