@@ -365,9 +365,4 @@ def config_of(first: str) -> TrainConfig:
     presets = configs.presets("train")
     if first in presets or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
         return configs.load(TrainConfig, "train", first)
-    try:
-        return configs.build(TrainConfig, {"game": first}, "game")
-    except configs.ConfigError:
-        if "(" not in first and (known := configs.one_of(first, presets)).startswith("did"):  # a preset is nearer
-            raise configs.ConfigError(f"preset: got {configs.shown(first)}; {known}") from None
-        raise
+    return configs.build(TrainConfig, {"game": first}, "game")

@@ -13,7 +13,7 @@ import numpy as np
 
 from meta.runs import tensors
 
-TIMINGS = ("wall_seconds", "seconds_to_compile")
+TIMINGS = ("wall_seconds", "seconds_to_compile", "digest")
 
 
 def removed(file: Path) -> None:

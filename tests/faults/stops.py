@@ -60,7 +60,7 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
 }
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 MOST_IN_A_ROW = 4
-TIMES = ("wall_seconds", "seconds_to_compile", "seconds")  # and whatever ends in _per_second
+TIMES = ("wall_seconds", "seconds_to_compile", "seconds", "digest")  # and whatever ends in _per_second
 
 
 def main() -> int:

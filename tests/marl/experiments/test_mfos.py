@@ -28,7 +28,7 @@ SMALL = [
 STEADY = [one for one in SMALL if "generations" not in one]
 STEADY += ["--evolution.learning-rate-end=1", "--evolution.sigma-end=1"]
 LONG = [*STEADY, "--evolution.generations=10000"]  # seconds, in which there is time to stop
-TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second")
+TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second", "digest")
 
 
 def summary(path):

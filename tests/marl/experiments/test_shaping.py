@@ -60,7 +60,7 @@ COINS = [
     "--evaluation-trials=2",
     "--unseen",
 ]
-TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second", "environment_steps_per_second")
+TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second", "environment_steps_per_second", "digest")
 FIGURES = {
     "formula": {"learning_curve.png", "trial_payoffs.png", "opponents.png", "payoff_polygon.png", "policy.png"},
     "sampled": {"learning_curve.png", "trial_payoffs.png", "opponents.png", "states.png", "episodes.gif"},
@@ -150,6 +150,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
         "versions",
         "devices",
         "config_digest",
+        "digest",
     ]
     expected += {
         "formula": """game shaper_standard_error opponent_standard_error zd policy bound num_meta_steps
@@ -342,8 +343,9 @@ def test_the_film_shows_three_episodes_side_by_side(finished):
     with Image.open(finished["sampled"][0] / "figures" / "episodes.gif") as film:
         assert film.n_frames == 4
         width, height = film.size
-    one = 5 * 32  # who it is and four rounds, in cells of 32 pixels
-    assert (width, height) == (3 * one + 2 * 12, 2 * 32)
+    # Who it is and four rounds, in cells of 32 pixels; below it the payoffs, three rows of 12 cells of 24 pixels.
+    one = max(5 * 32, 12 * 24)
+    assert (width, height) == (3 * one + 2 * 12, 2 * 32 + 8 + 3 * 24)
 
 
 def test_a_run_by_ppo_in_the_coin_game(coins):

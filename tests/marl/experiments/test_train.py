@@ -25,7 +25,7 @@ SMALL = [
     "--checkpoint-seconds=0",
 ]
 UPDATES = 12
-TIMINGS = ("wall_seconds", "seconds_to_compile", "steps_per_second")
+TIMINGS = ("wall_seconds", "seconds_to_compile", "steps_per_second", "digest")
 
 
 def summary(path):
@@ -57,7 +57,7 @@ def finished(tmp_path_factory):
 def test_a_run_leaves_all_that_is_promised(finished):
     found = json.loads((finished / "summary.json").read_text())
     expected = """game learner seed seeds total_steps returns training_return evaluation_episodes steps_per_second
-        seconds_to_compile wall_seconds versions devices config_digest"""
+        seconds_to_compile wall_seconds versions devices config_digest digest"""
     assert set(expected.split()) == set(found)
     assert (found["game"], found["seed"], found["seeds"], found["total_steps"]) == (GAME, 5, 2, UPDATES * 16)
     assert [row["update"] for row in rows(finished)] == list(range(1, UPDATES + 1))

@@ -167,12 +167,12 @@ def test_a_return_that_is_not_finite_stops_with_its_number():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"iterations": 0}, "meta_ppo.iterations: got 0; a whole number of at least 1 is needed"),
-        ({"batch_size": 1}, "meta_ppo.batch_size: got 1; a whole number of at least 2"),
+        ({"iterations": 0}, "meta_ppo.iterations: got 0; a whole number from 1 to 2147483647 is needed"),
+        ({"batch_size": 1}, "meta_ppo.batch_size: got 1; a whole number from 2 to 2147483647"),
         ({"epochs": 0}, "meta_ppo.epochs: got 0"),
         ({"learning_rate": float("nan")}, "meta_ppo.learning_rate: got nan; a number above 0"),
         ({"clip": 0.0}, "meta_ppo.clip: got 0.0"),
-        ({"entropy": -1.0}, "meta_ppo.entropy: got -1.0; 0 or more"),
+        ({"entropy": -1.0}, "meta_ppo.entropy: got -1.0; a number of at least 0"),
         ({"discount": 1.1}, "meta_ppo.discount: got 1.1; a number from 0 to 1"),
     ],
 )

@@ -64,7 +64,9 @@ def test_targets_are_those_of_the_papers(update, double):
 
 def test_many_steps_towards_a_target_that_stays_arrive_at_it():
     schedule = optax.linear_schedule(0.1, 0.0, 300)
-    learner = dqn(CART_POLE, network=linear(), learning_rate=schedule, gradient_steps=300, tau=0.0, double=False, **ONE)
+    learner = dqn(
+        CART_POLE, network=linear(), learning_rate=schedule, gradient_steps=300, tau=1e-9, double=False, **ONE
+    )
     t = transition(0)
     state = learner.init(jax.random.key(0))
     after, _ = jax.jit(learner.update)(jax.random.key(1), state, t)
