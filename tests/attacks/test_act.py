@@ -89,7 +89,13 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert 100 < picture.n_frames <= 201
-    # Who is played at once, on how many devices, draws nobody else.
+
+
+@pytest.mark.slow  # `meta.fresh` is tested for it with less: here that control goes through it
+def test_who_is_played_at_once_draws_nobody_else(act, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "NUM_GOALS", 2)
+    assert act("cartpole", *TINY, *CONTROL, "--out", "run").returncode == 0
+    rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
     arrays, metadata = tensors.load(tmp_path / "run/adversary.safetensors")
     config = configs.build(AttackConfig, metadata["config"], "")
     monkeypatch.setattr(experiment, "AT_ONCE", 1)
