@@ -13,7 +13,7 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.train")  # before what takes seconds to import
 
-from marl.experiments.alone import TrainConfig, checked, config_of, train_alone
+from marl.experiments.alone import TrainConfig, checked, choose_devices, config_of, train_alone
 from meta.runs import command
 
 COMMAND = command.Command(
@@ -21,6 +21,7 @@ COMMAND = command.Command(
     description=__doc__ or "",
     config=TrainConfig,
     prepare=checked,
+    choose_devices=choose_devices,
     run=train_alone,
     name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
     presets="train",

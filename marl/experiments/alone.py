@@ -304,13 +304,17 @@ def _draw_training(folder: Path, config: TrainConfig, returns: np.ndarray) -> Pa
     return save_figure(figure, folder / "training_return.png")
 
 
+def choose_devices(config: TrainConfig) -> None:
+    """One core for one seed; has to come before whatever makes JAX begin, as the names of games do."""
+    use_all_cores(config.seeds)
+
+
 def checked(config: TrainConfig) -> TrainConfig:
     """The config, of which the learner is known to fit the game.
 
     Raises:
       ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
     """
-    use_all_cores(config.seeds)  # here, for the names of games make JAX begin
     program, carry = config.make_program(), config.make_program().carry
     check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
     check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))

@@ -96,6 +96,7 @@ class Command(NamedTuple):
     first: str = "preset"  # what the first argument is called; empty if there is none
     choice: str = ""  # what else than a preset it may be, in words that end in a comma
     load: Callable[[str], Any] | None = None  # (first argument) -> config; of a preset or a YAML file if None
+    choose_devices: Callable[[Any], Any] = lambda config: None  # of a config, before anything starts JAX
     all_cores: bool = False  # each core of a CPU as a device of its own: for what is sampled step by step
 
     @property
@@ -229,6 +230,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         for one in given:
             if one == field or one.startswith(f"{field}."):
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
+    command.choose_devices(config)
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
@@ -265,6 +267,7 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
+    command.choose_devices(now)
     options = _with(resume.options(now), arguments, named, about)
     now = configs.replaced(now, options)
     words = resume.check(was, now)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from marl.experiments.alone import TrainConfig, train
+from meta import RunDirectory
 from meta.devices import spread, use_all_cores
 
 SETTINGS = {
@@ -122,8 +123,9 @@ def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_mo
 def test_one_seed_has_one_device_and_xla_one_thread(environment):
     code = f"""
 import os
-from marl.experiments.alone import TrainConfig, checked, train
-config = checked(TrainConfig(**{SETTINGS | {"seeds": 1}}))
+from marl.experiments.alone import TrainConfig, choose_devices, train
+config = TrainConfig(**{SETTINGS | {"seeds": 1}})
+choose_devices(config)
 train(config)
 import jax
 names = [open(f"/proc/self/task/{{task}}/comm").read() for task in os.listdir("/proc/self/task")]
@@ -132,3 +134,20 @@ print(len(jax.devices()), sum("XLAEigen" in name for name in names))
     variables = {name: value for name, value in environment.items() if name not in ("XLA_FLAGS", "NPROC")}
     result = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
     assert result.stdout.split() == ["1", "1"], result.stderr
+
+
+def test_seeds_that_go_on_have_their_devices_again(environment, tmp_path):
+    """The config of a run that goes on is looked at before its devices could be chosen, if nobody takes care."""
+    run = RunDirectory.create(tmp_path / "run", TrainConfig(**SETTINGS), f"python -m marl.train {SETTINGS['game']}")
+    run._lock.close()
+    code = """
+from marl.train import COMMAND
+from meta.runs.command import _begin
+_begin(COMMAND, ["--resume", "run"], lambda words: None)
+import jax
+print(len(jax.devices()))
+"""
+    variables = {name: value for name, value in environment.items() if name not in ("XLA_FLAGS", "NPROC")}
+    line = [sys.executable, "-c", code]
+    result = subprocess.run(line, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.stdout.split() == [str(min(SETTINGS["seeds"], len(os.sched_getaffinity(0))))], result.stderr
