@@ -20,7 +20,7 @@ from rich.table import Table
 import configs
 from configs.specs import first_line
 from games import Game
-from games.registry import make_game
+from games.registry import make_game, names
 from games.wrappers.cheap_talk import observation_shape
 from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
@@ -315,6 +315,9 @@ def checked(config: TrainConfig) -> TrainConfig:
     Raises:
       ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
     """
+    name, presets = config.game.partition("(")[0], configs.presets("train")
+    if name not in names() and configs.one_of(name, presets, " ") != " ":  # a preset may have been meant
+        raise ValueError(f"game: got {configs.shown(config.game)}; {configs.one_of(name, [*presets, *names()])}")
     program, carry = config.make_program(), config.make_program().carry
     check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
     check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
