@@ -179,10 +179,12 @@ def make_game(spec: str) -> Game:
     """A game by its name, with parameters in brackets: `reacher`, `CartPole-v1(max_steps_in_episode=200)`.
 
     Raises:
-      ValueError: for a spec of another form, and as `games.make`.
+      ValueError: for a spec of another form, and as `games.make`; of the option `environment`.
     """
-    name, params = read("game", spec, "reacher")
+    name, params = read("environment", spec, "reacher")
     try:
         return make(name, **params)
-    except TypeError as error:  # of a value that stands for nothing there
-        raise ValueError(f"game: got {spec!r}; {first_line(error)}") from None
+    except ValueError as error:
+        raise ValueError(f"environment: {first_line(error).removeprefix('game: ')}") from None
+    except (TypeError, NotImplementedError, RuntimeError) as error:  # values and spaces that stand for nothing; no data
+        raise ValueError(f"environment: got {spec!r}; {first_line(error)}") from None

@@ -1,7 +1,7 @@
-"""`python -m marl.train GAME [options]`: train a learner alone and see how well it plays.
+"""`python -m marl.train ENVIRONMENT [options]`: train a learner alone and see how well it plays.
 
-GAME is a game of one player such as CartPole-v1, with parameters in brackets, one of the presets below, which are known
-to learn, or the path of a YAML file. A stopped run goes on with `python -m marl.train --resume DIR`.
+ENVIRONMENT is a game of one player such as CartPole-v1, with parameters in brackets, one of the presets below, which
+are known to learn, or the path of a YAML file. A stopped run goes on with `python -m marl.train --resume DIR`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMAND = command.Command(
     run=train_alone,
     name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
     presets="train",
-    first="game",
+    first="environment",
     choice="a game's name such as CartPole-v1,",
     load=config_of,
 )

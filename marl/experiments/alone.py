@@ -46,7 +46,7 @@ LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it e
 class TrainConfig:
     """A learner trained alone, in a game of one player."""
 
-    game: str = "CartPole-v1"
+    environment: str = "CartPole-v1"
     """A game of one player by its name, with parameters in brackets: "CartPole-v1(max_steps_in_episode=200)"."""
     learner: str = "ppo"
     """ppo, a2c, dqn or another learner of sampled games, with settings in brackets: "ppo(hidden=[32, 32])"."""
@@ -96,7 +96,7 @@ class TrainConfig:
     def may_rise(self) -> dict[str, list[str]]:
         """How long the training is, and what falls over it."""
         try:
-            make_learner(self.learner, make_game(self.game))
+            make_learner(self.learner, make_game(self.environment))
         except ValueError:  # it has to know how often it will learn
             return {"total_steps": ["learner"]}
         return {"total_steps": []}
@@ -108,7 +108,7 @@ class TrainConfig:
 
     def make_program(self) -> Program:
         """What is played and how it is learned."""
-        return _program(self.game, self.learner, self.num_envs, self.steps_per_update, self.num_updates)
+        return _program(self.environment, self.learner, self.num_envs, self.steps_per_update, self.num_updates)
 
 
 class Program(NamedTuple):
@@ -123,14 +123,16 @@ class Program(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)  # of what was traced once as a check; a run uses it
-def _program(game_spec: str, spec: str, num_envs: int, steps_per_update: int, num_updates: int) -> Program:
+def _program(environment: str, spec: str, num_envs: int, steps_per_update: int, num_updates: int) -> Program:
     try:
-        game = make_game(game_spec)
+        game = make_game(environment)
         if game.num_agents != 1:
-            raise ValueError(f"game: got {game_spec!r}, of {game.num_agents} players; a game of one player is needed")
+            raise ValueError(
+                f"environment: got {environment!r}, of {game.num_agents} players; a game of one player is needed"
+            )
         observation_shape(game)
     except (NotImplementedError, RuntimeError) as error:  # an unknown space; data that cannot be downloaded
-        raise ValueError(f"game: got {game_spec!r}; {first_line(error)}") from None
+        raise ValueError(f"environment: got {environment!r}; {first_line(error)}") from None
     learner = make_learner(spec, game, num_updates=num_updates)
     begin, update = learning(game, [learner], steps_per_update=steps_per_update, num_envs=num_envs)
     update = jax.jit(update)  # what is traced here need not be traced again
@@ -248,7 +250,7 @@ def train_and_evaluate(
         returns = np.asarray(evaluation(keys, states), np.float64)
     done = config.num_updates - trained.loop.first_iteration
     summary = {
-        "game": config.game,
+        "environment": config.environment,
         "learner": config.learner,
         "seed": config.seed,
         "seeds": config.seeds,
@@ -300,7 +302,7 @@ def _draw_training(folder: Path, config: TrainConfig, returns: np.ndarray) -> Pa
     words = (
         f"mean of {config.seeds} seeds; band: one standard deviation between them" if config.seeds > 1 else "one seed"
     )
-    axes.set_title(f"{config.game}, {config.learner_name}\n{words}", fontsize=8, color=GREY)
+    axes.set_title(f"{config.environment}, {config.learner_name}\n{words}", fontsize=8, color=GREY)
     return save_figure(figure, folder / "training_return.png")
 
 
@@ -315,9 +317,10 @@ def checked(config: TrainConfig) -> TrainConfig:
     Raises:
       ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
     """
-    name, presets = config.game.partition("(")[0], configs.presets("train")
+    name, presets = config.environment.partition("(")[0], configs.presets("train")
     if name not in names() and configs.one_of(name, presets, " ") != " ":  # a preset may have been meant
-        raise ValueError(f"game: got {configs.shown(config.game)}; {configs.one_of(name, [*presets, *names()])}")
+        meant = configs.one_of(name, sorted({*presets, *names()}))
+        raise ValueError(f"environment: got {configs.shown(config.environment)}; {meant}")
     program, carry = config.make_program(), config.make_program().carry
     check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
     check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
@@ -332,7 +335,7 @@ def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> Non
     steps = config.num_updates * config.steps_of_an_update
     several = f"each of {config.seeds} seeds, " if config.seeds > 1 else ""
     console.print(
-        f"{config.game}, {config.learner}: {many(steps, 'environment step')}, {several}"
+        f"{config.environment}, {config.learner}: {many(steps, 'environment step')}, {several}"
         f"{many(config.num_updates, 'update')} of {many(config.num_envs, 'environment')} x "
         f"{many(config.steps_per_update, 'step')}",
         markup=False,
@@ -372,4 +375,4 @@ def config_of(first: str) -> TrainConfig:
     presets = configs.presets("train")
     if first in presets or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
         return configs.load(TrainConfig, "train", first)
-    return configs.build(TrainConfig, {"game": first}, "game")
+    return configs.build(TrainConfig, {"environment": first}, "environment")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import configs
-from configs.specs import first_line
 
 if TYPE_CHECKING:
     from games import InfinitelyRepeated
@@ -64,12 +63,7 @@ class AnyGameConfig(GameConfig):
             return super().make_game()
         from games.registry import make_game
 
-        try:
-            return make_game(self.environment)
-        except ValueError as error:
-            raise ValueError(f"environment: {first_line(error).removeprefix('game: ')}") from None
-        except (NotImplementedError, RuntimeError) as error:  # an unknown space; data that cannot be downloaded
-            raise ValueError(f"environment: got {self.environment!r}; {first_line(error)}") from None
+        return make_game(self.environment)
 
     def of_other_kind(self) -> tuple[str, ...]:
         """Names of the fields that only the other kind of game has."""

@@ -42,7 +42,7 @@ class MetaPPO:
     """Over each batch: 4 by default, and 16 in sampled games."""
     clip: float = 0.2
     """How far from 1 a ratio of probabilities counts."""
-    entropy: float = 0.01
+    entropy_coefficient: float = 0.01
     """Weight of the entropy bonus."""
     value_coefficient: float = 0.5
     """Weight of the critic's squared error, in sampled games of half of it."""
@@ -62,7 +62,7 @@ class MetaPPO:
         check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, *sizes)
         check(f"a whole number from 2 to {MOST}", lambda x: 2 <= x <= MOST, "batch_size")
         check("a number above 0", lambda x: 0 < x <= LARGEST, "learning_rate", "clip", "max_gradient_norm")
-        weights = "entropy", "value_coefficient", "checkpoint_seconds"
+        weights = "entropy_coefficient", "value_coefficient", "checkpoint_seconds"
         check("a number of at least 0", lambda x: 0 <= x <= LARGEST, *weights)
         check("a number from 0 to 1", lambda x: 0 <= x <= 1, "discount", "gae_lambda")
         if (self.batch_size or 0) % self.minibatches:

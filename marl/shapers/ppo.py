@@ -268,9 +268,9 @@ def _improve(
         policy_loss = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
         value_loss = ((value - target) ** 2).mean()
         entropy = 0.5 * jnp.log(2 * jnp.pi * jnp.e * variance).sum(0).mean()
-        total = policy_loss + settings.value_coefficient * value_loss - settings.entropy * entropy
-        divergence = (ratio - 1 - log_ratio).mean()
-        return total, {"entropy": entropy, "value_loss": value_loss, "divergence": divergence}
+        total = policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
+        kl = (ratio - 1 - log_ratio).mean()
+        return total, {"entropy": entropy, "value_loss": value_loss, "kl": kl}
 
     def epoch(state: PPOState, _: None) -> tuple[PPOState, dict[str, jax.Array]]:
         def add(total: Any, step: Any) -> tuple[Any, None]:

@@ -107,9 +107,9 @@ def sampled_ppo(
         chex.assert_equal_shape((log_ratio, advantage, value, trials.target))
         value_loss = 0.5 * ((value - trials.target) ** 2).mean()
         entropy = policy.actions.entropy(outputs).mean()
-        total = settings.value_coefficient * value_loss - settings.entropy * entropy
-        divergence = (jnp.expm1(log_ratio) - log_ratio).mean()
-        metrics = {"entropy": entropy, "value_loss": value_loss, "divergence": divergence}
+        total = settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
+        kl = (jnp.expm1(log_ratio) - log_ratio).mean()
+        metrics = {"entropy": entropy, "value_loss": value_loss, "kl": kl}
         return total - objective(log_ratio, advantage).mean(), metrics
 
     def improve(state: PPOState, trials: Trial) -> tuple[PPOState, Metrics]:

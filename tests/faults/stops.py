@@ -31,8 +31,9 @@ from meta.runs import tensors
 TINY_ACT = (
     "attacks.act cartpole --num-updates 2 --steps-per-update 8 --num-envs 2 --evaluation-episodes 2"
     " --evaluation-steps 8 --num-victims 4 --message 'mlp(hidden=[4])' --victim 'ppo(hidden=[4], minibatches=1)'"
-    " --warm-up-updates 1 --warm-up.population-size 2 --warm-up.generations 8 --warm-up.checkpoint-seconds 0"
-    " --evolution.population-size 2 --evolution.generations 20 --evolution.checkpoint-seconds 0"
+    " --warm-up-updates 1 --warm-up.population-size 2 --warm-up.chunk-size 0 --warm-up.generations 8"
+    " --warm-up.checkpoint-seconds 0 --evolution.population-size 2 --evolution.chunk-size 0"
+    " --evolution.generations 20 --evolution.checkpoint-seconds 0"
 )
 TINY_EXACT = "marl.mfos ipd --meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --unseen tft"
 TINY_SAMPLED = (
@@ -82,7 +83,7 @@ def try_all(folder: Path, names: list[str], stops: int, draw: random.Random) -> 
     wholes = {name: Stopped(name, folder / f"whole {i}") for i, name in enumerate(names)}
     for whole in wholes.values():
         whole.run(draw, may_stop=False)
-        print(f"{whole.name}: {whole.seconds:.1f} s unbroken", flush=True)
+        print(f"{whole.name}: {whole.faults or f'{whole.seconds:.1f} s unbroken'}", flush=True)
     tried, faults, counts = defaultdict(list), [x for one in wholes.values() for x in one.faults], Counter[str]()
     while sum(counts.values()) < stops and not any(whole.faults for whole in wholes.values()):
         name = min(names, key=lambda name: (counts[name], len(tried[name])))

@@ -62,7 +62,11 @@ MET = {
     "--learner=ppo(max_gradient_norm=0)": ("marl.train", "cartpole", "max_gradient_norm: got 0; a number above 0"),
     "--learner=ppo(minibatches=7)": ("marl.train", "cartpole", "minibatches: got 7; a divisor of the 512 steps"),
     "--victim=ppo(minibatches=7)": ("attacks.act", "cartpole", "minibatches: got 7; a divisor of the 1024 steps"),
-    "--game=CartPole-v1(gravity=None)": ("marl.train", "cartpole", "CartPole-v1: gravity: got None; a value such"),
+    "--environment=CartPole-v1(gravity=None)": (
+        "marl.train",
+        "cartpole",
+        "CartPole-v1: gravity: got None; a value such",
+    ),
     "--warm-up.generations=0": ("attacks.act", "cartpole", "act: warm_up.generations: got 0; a whole number from 1"),
     "stray": ("marl.mfos", "ipd", "unknown argument stray; --help shows what there is"),
     "--row-payoffs=1": ("marl.mfos", "ipd", "--row-payoffs: got '1'; 4 finite numbers or None is needed"),

@@ -15,7 +15,7 @@ from meta import RunDirectory
 from meta.devices import spread, use_all_cores
 
 SETTINGS = {
-    "game": "CartPole-v1(max_steps_in_episode=20)",
+    "environment": "CartPole-v1(max_steps_in_episode=20)",
     "learner": "ppo(hidden=[4], epochs=1, minibatches=1)",
     "total_steps": 128,
     "num_envs": 2,
@@ -138,7 +138,9 @@ print(len(jax.devices()), sum("XLAEigen" in name for name in names))
 
 def test_seeds_that_go_on_have_their_devices_again(environment, tmp_path):
     """The config of a run that goes on is looked at before its devices could be chosen, if nobody takes care."""
-    run = RunDirectory.create(tmp_path / "run", TrainConfig(**SETTINGS), f"python -m marl.train {SETTINGS['game']}")
+    run = RunDirectory.create(
+        tmp_path / "run", TrainConfig(**SETTINGS), f"python -m marl.train {SETTINGS['environment']}"
+    )
     run._lock.close()
     code = """
 from marl.train import COMMAND

@@ -355,7 +355,7 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
     assert checkpoints(path)[-1].name == "00000003"
     assert found["num_environment_steps"] == 2 * 3 * 2 * 3 * 4 * 2
     assert [row["generation"] for row in rows(path)] == [1, 2, 3]
-    assert {"entropy", "value_loss", "divergence"} <= set(rows(path)[0])
+    assert {"entropy", "value_loss", "kl"} <= set(rows(path)[0])
     for played in (*found["against"].values(), found["naive"]):
         assert len(played["own_coin_share"]) == 2
         assert all(0 <= share["mean"] <= 1 for share in played["own_coin_share"])

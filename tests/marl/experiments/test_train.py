@@ -56,10 +56,10 @@ def finished(tmp_path_factory):
 
 def test_a_run_leaves_all_that_is_promised(finished):
     found = json.loads((finished / "summary.json").read_text())
-    expected = """game learner seed seeds total_steps returns training_return evaluation_episodes steps_per_second
+    expected = """environment learner seed seeds total_steps returns training_return evaluation_episodes steps_per_second
         seconds_to_compile wall_seconds versions devices config_digest digest"""
     assert set(expected.split()) == set(found)
-    assert (found["game"], found["seed"], found["seeds"], found["total_steps"]) == (GAME, 5, 2, UPDATES * 16)
+    assert (found["environment"], found["seed"], found["seeds"], found["total_steps"]) == (GAME, 5, 2, UPDATES * 16)
     assert [row["update"] for row in rows(finished)] == list(range(1, UPDATES + 1))
     assert (finished / "figures" / "training_return.png").read_bytes()[:4] == b"\x89PNG"
     assert reached(finished) == UPDATES
@@ -80,7 +80,7 @@ def test_returns_are_reported_of_each_seed_and_over_all(finished):
 
 def test_each_seed_learns_what_learn_makes_of_it(finished):
     arrays, metadata = tensors.load(finished / "learner.safetensors")
-    assert metadata["config"]["game"] == GAME
+    assert metadata["config"]["environment"] == GAME
     game = make("CartPole-v1", max_steps_in_episode=20)
     learner = ppo(game, network=feed_forward((4,), 2, hidden=[4]), epochs=1, minibatches=2)
     run = jax.jit(lambda key: learn(key, game, [learner], num_updates=UPDATES, steps_per_update=8, num_envs=2))
@@ -152,10 +152,10 @@ def test_what_is_not_known_yet_is_said_so_and_a_memory_is_kept_for_each_environm
 
 
 BAD = {
-    "unknown game": (["CartPole-v2"], "game: got 'CartPole-v2'; did you mean CartPole-v1"),
-    "several players": (["ipd"], "game: got 'ipd', of 2 players; a game of one player is needed"),
+    "unknown game": (["CartPole-v2"], "environment: got 'CartPole-v2'; did you mean CartPole-v1"),
+    "several players": (["ipd"], "environment: got 'ipd', of 2 players; a game of one player is needed"),
     "unknown parameter": (["CartPole-v1(size=3)"], "unknown parameter size"),
-    "half a bracket": (["CartPole-v1(length=3"], "game: got 'CartPole-v1(length=3'"),
+    "half a bracket": (["CartPole-v1(length=3"], "environment: got 'CartPole-v1(length=3'"),
     "unknown learner": ([GAME, "--learner=ppp"], "learner: got 'ppp'; did you mean ppo"),
     "unknown setting": ([GAME, "--learner=ppo(rate=1)"], "learner: ppo has no setting 'rate'"),
     "what does not divide": ([GAME, "--learner=ppo(minibatches=5)"], "minibatches: got 5; a divisor of the 512 steps"),

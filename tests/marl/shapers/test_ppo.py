@@ -20,7 +20,9 @@ from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
 
 GAME = InfinitelyRepeated(prisoners_dilemma, 0.96)
-SMALL = MetaPPO(iterations=40, batch_size=64, hidden_units=8, learning_rate=0.03, entropy=0.0, checkpoint_seconds=60)
+SMALL = MetaPPO(
+    iterations=40, batch_size=64, hidden_units=8, learning_rate=0.03, entropy_coefficient=0.0, checkpoint_seconds=60
+)
 
 
 def test_returns_by_hand():
@@ -51,7 +53,7 @@ def loss_in_numpy(parameters, fixed_values, rollout, settings):
             ratio = np.exp(normal.logpdf(rollout.action[t, :, n]) - rollout.log_prob[t, n])
             advantage = targets[t, n] - fixed_values[t, n]
             clipped = np.clip(ratio, 1 - settings.clip, 1 + settings.clip)
-            total -= min(ratio * advantage, clipped * advantage) + settings.entropy * normal.entropy()
+            total -= min(ratio * advantage, clipped * advantage) + settings.entropy_coefficient * normal.entropy()
         if settings.advantages == "critic":
             value = in_numpy(parameters["critic"], rollout.obs[t])[0]
             total += settings.value_coefficient * ((value - targets[t]) ** 2).sum()
@@ -60,7 +62,7 @@ def loss_in_numpy(parameters, fixed_values, rollout, settings):
 
 @pytest.mark.parametrize("advantages", ["critic", "coala"])
 def test_a_gradient_step_is_that_of_the_papers_loss(advantages):
-    settings = MetaPPO(epochs=1, advantages=advantages, clip=0.1, discount=0.9, entropy=0.05)
+    settings = MetaPPO(epochs=1, advantages=advantages, clip=0.1, discount=0.9, entropy_coefficient=0.05)
     rng = np.random.default_rng(0)
     parameters = gaussian_mfos(2, hidden_units=3).init(jax.random.key(0))
     shapes = Rollout((3, 4, 6), (3, 2, 6), (3, 6), (3, 6), (3, 6))
@@ -172,7 +174,7 @@ def test_a_return_that_is_not_finite_stops_with_its_number():
         ({"epochs": 0}, "meta_ppo.epochs: got 0"),
         ({"learning_rate": float("nan")}, "meta_ppo.learning_rate: got nan; a number above 0"),
         ({"clip": 0.0}, "meta_ppo.clip: got 0.0"),
-        ({"entropy": -1.0}, "meta_ppo.entropy: got -1.0; a number of at least 0"),
+        ({"entropy_coefficient": -1.0}, "meta_ppo.entropy_coefficient: got -1.0; a number of at least 0"),
         ({"discount": 1.1}, "meta_ppo.discount: got 1.1; a number from 0 to 1"),
     ],
 )

@@ -122,7 +122,7 @@ def test_a_step_goes_down_the_loss_of_the_whole_trial(given):
         learning_rate=RATE,
         discount=DISCOUNT,
         gae_lambda=GAE_LAMBDA,
-        entropy=ENTROPY,
+        entropy_coefficient=ENTROPY,
         value_coefficient=VALUE_COEFFICIENT,
         # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 it tells the direction.
         max_gradient_norm=1e-8,
@@ -133,7 +133,7 @@ def test_a_step_goes_down_the_loss_of_the_whole_trial(given):
     _, value_loss, entropy = loss(FIRST, given)
     assert trained.metrics["value_loss"][0] == pytest.approx(value_loss, rel=1e-5)
     assert trained.metrics["entropy"][0] == pytest.approx(entropy, rel=1e-5)
-    assert trained.metrics["divergence"][0] == pytest.approx(0, abs=1e-6)
+    assert trained.metrics["kl"][0] == pytest.approx(0, abs=1e-6)
     mean = np.mean([reward.mean() for *_, reward in given])
     assert trained.metrics["shaper_return"][0] == pytest.approx(mean, rel=1e-5)
     assert trained.metrics["opponent_return"][0] == pytest.approx(given[0][-1].mean() + 1, rel=1e-5)
@@ -182,7 +182,7 @@ def trained():
 
 def test_what_was_played_is_replayed_before_each_step(trained):
     _, found = trained
-    assert np.abs(found.metrics["divergence"]).max() < 1e-6
+    assert np.abs(found.metrics["kl"]).max() < 1e-6
     assert found.metrics["entropy"][0] > 0.3  # so that some other memory would be noticed
 
 
@@ -213,7 +213,7 @@ def test_what_is_not_finite_is_said(given):
         ({"batch_size": 8, "minibatches": 3}, "meta_ppo.minibatches: got 3; a divisor of the 8 trials is needed"),
         ({"learning_rate": 0.0}, "meta_ppo.learning_rate: got 0.0; a number above 0 is needed"),
         ({"clip": float("nan")}, "meta_ppo.clip: got nan; a number above 0 is needed"),
-        ({"entropy": -0.1}, "meta_ppo.entropy: got -0.1; a number of at least 0 is needed"),
+        ({"entropy_coefficient": -0.1}, "meta_ppo.entropy_coefficient: got -0.1; a number of at least 0 is needed"),
         ({"discount": 1.5}, "meta_ppo.discount: got 1.5; a number from 0 to 1 is needed"),
     ],
 )
