@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,6 +45,7 @@ def stop_on_signals() -> None:
         raise KeyboardInterrupt
 
     _handle(stop)
+    sys.unraisablehook = _say_nothing_of_stops
     check_stop()
 
 
@@ -70,6 +72,12 @@ def check_stop() -> None:
 def ignore_signals() -> None:
     """From now on a signal changes nothing: all is done."""
     _handle(signal.SIG_IGN)
+
+
+def _say_nothing_of_stops(dropped: Any) -> None:
+    """Python shows the traceback of an exception that it drops; that of a stop is none of the user's business."""
+    if dropped.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(dropped)
 
 
 def _handle(handler: Callable[[int, Any], None] | signal.Handlers) -> None:

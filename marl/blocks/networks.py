@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from games.core import checks
 
 Activation = Literal["tanh", "relu"]
+Init = Literal["orthogonal", "lecun_normal"]
 _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 
 
@@ -37,10 +38,13 @@ def feed_forward(
     hidden: Sequence[int] = (64, 64),
     activation: Activation = "tanh",
     shared: bool = False,
+    init: Init = "orthogonal",
 ) -> Network:
     """Layers for the policy and others for the value, or the same for both, with a linear head each.
 
-    Weights begin orthogonal, scaled by the square root of 2; of the policy's head by 0.01, of the value's by 1.
+    Weights begin orthogonal, scaled by the square root of 2; of the policy's head by 0.01, of the value's by 1. Or
+    normal with variance 1 / inputs, of layers and heads alike, which is what flax does unless it is told otherwise: the
+    hidden units begin less steep, and the policy decided and not uniform.
 
     Args:
       obs_shape: of an observation, which is flattened.
@@ -49,6 +53,7 @@ def feed_forward(
       hidden: units of each layer.
       activation: after each.
       shared: whether policy and value share the layers.
+      init: how weights begin; biases begin at 0.
 
     Raises:
       ValueError: for units that are no whole numbers of at least 1.
@@ -58,7 +63,7 @@ def feed_forward(
     """
     checks.sizes("hidden", hidden, 1)
     shape = tuple(obs_shape)
-    return _network(_FeedForward(shape, num_outputs, num_scales, tuple(hidden), activation, shared))
+    return _network(_FeedForward(shape, num_outputs, num_scales, tuple(hidden), activation, shared, init_weights=init))
 
 
 def convolutional(
@@ -161,17 +166,19 @@ def orthogonal(scale: float) -> Callable[..., jax.Array]:
     return init
 
 
-def _dense(units: int, scale: float = 2**0.5) -> nn.Dense:
-    return nn.Dense(units, kernel_init=orthogonal(scale))
+def _dense(units: int, scale: float = 2**0.5, init: Init = "orthogonal") -> nn.Dense:
+    return nn.Dense(units, kernel_init=orthogonal(scale) if init == "orthogonal" else nn.initializers.lecun_normal())
 
 
 class _Heads(nn.Module):
     num_outputs: int
     num_scales: int
+    init_weights: Init = "orthogonal"
 
     @nn.compact
     def __call__(self, for_policy: jax.Array, for_value: jax.Array) -> tuple[jax.Array, jax.Array]:
-        outputs, value = _dense(self.num_outputs, 0.01)(for_policy), _dense(1, 1.0)(for_value)[..., 0]
+        outputs = _dense(self.num_outputs, 0.01, self.init_weights)(for_policy)
+        value = _dense(1, 1.0, self.init_weights)(for_value)[..., 0]
         if self.num_scales:
             scales = self.param("scales", nn.initializers.zeros, (self.num_scales,))
             outputs = jnp.concatenate([outputs, jnp.broadcast_to(scales, (*value.shape, self.num_scales))], -1)
@@ -186,6 +193,7 @@ class _FeedForward(nn.Module):
     activation: Activation
     shared: bool
     channels: int = 0  # of a convolution that comes first
+    init_weights: Init = "orthogonal"
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
@@ -198,11 +206,12 @@ class _FeedForward(nn.Module):
         def layers() -> jax.Array:
             x = obs
             for units in self.hidden:
-                x = activate(_dense(units)(x))
+                x = activate(_dense(units, init=self.init_weights)(x))
             return x
 
         for_policy = layers()
-        return (*_Heads(self.num_outputs, self.num_scales)(for_policy, for_policy if self.shared else layers()), carry)
+        heads = _Heads(self.num_outputs, self.num_scales, self.init_weights)
+        return (*heads(for_policy, for_policy if self.shared else layers()), carry)
 
 
 class _Recurrent(nn.Module):

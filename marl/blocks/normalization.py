@@ -8,6 +8,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from games.core.game import Scalar
+
 
 class Statistics(NamedTuple):
     """Running mean and variance of observations, over all steps and environments so far."""
@@ -34,7 +36,10 @@ def add(statistics: Statistics, obs: jax.Array) -> Statistics:
     return Statistics(statistics.mean + share * delta, both, total)
 
 
-def normalize(statistics: Statistics, obs: jax.Array) -> jax.Array:
-    """Observations `[..., *obs_shape]` less their mean, in standard deviations; an `AssertionError` for others."""
+def normalize(statistics: Statistics, obs: jax.Array, epsilon: Scalar = 1e-8) -> jax.Array:
+    """Observations `[..., *obs_shape]` less their mean, in standard deviations; an `AssertionError` for others.
+
+    `epsilon` is added to the variance: what varies less than its root is not made as loud as the rest.
+    """
     chex.assert_shape(obs, (..., *statistics.mean.shape))
-    return (obs - statistics.mean) * jax.lax.rsqrt(statistics.variance + 1e-8)
+    return (obs - statistics.mean) * jax.lax.rsqrt(statistics.variance + epsilon)

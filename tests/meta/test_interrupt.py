@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import weakref
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from meta import interrupt
 
 
-def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost(monkeypatch):
+def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing(monkeypatch, capsys):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     class Thing:
@@ -17,13 +18,18 @@ def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost(monkeypatch):
 
     thing = Thing()
     finalizer = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # taken back in the end, as it was
     try:
         interrupt.check_stop()  # nobody has asked yet
         interrupt.stop_on_signals()
-        del thing  # Python prints "Exception ignored" here, and goes on
+        del thing  # Python drops the exception here, which it would show, and goes on
         with pytest.raises(KeyboardInterrupt):
             interrupt.check_stop()
+        assert capsys.readouterr().err == ""
+        other = Thing()
+        weakref.finalize(other, lambda: 1 // 0)
+        del other
+        assert "ZeroDivisionError" in capsys.readouterr().err
     finally:
         interrupt._asked.clear()
         for number, handler in handlers.items():

@@ -69,7 +69,10 @@ def ppo(
     max_gradient_norm: Scalar = 0.5,
     adam_epsilon: float = 1e-5,
     normalize_observations: bool = False,
+    observation_epsilon: Scalar = 1e-8,
     normalize_advantages: bool = True,
+    bootstrap_limits: bool = True,
+    learn_last_step: bool = True,
 ) -> Learner:
     """Learns a policy and a value from the episodes between two updates, several steps up a clipped surrogate.
 
@@ -78,8 +81,8 @@ def ppo(
 
         A_t = delta_t + discount gae_lambda A_{t+1},      the sum ending where the episode does.
 
-    Where it was truncated by a time limit the value of its last observation counts, as at the end of the batch. The
-    loss of a minibatch is
+    Where it was truncated by a time limit the value of its last observation counts, as at the end of the batch, unless
+    `bootstrap_limits` is false. The loss of a minibatch is
 
         - mean objective(log rho, A) + value_coefficient L_V - entropy_coefficient H,
 
@@ -105,7 +108,12 @@ def ppo(
       normalize_observations: by their running mean and standard deviation, which move with every step: they are the
         actor's, and reach the learner with the trajectory. The first observations are normalised too. The value of
         the observation after a step is of that observation as the next step sees it, by the statistics of then.
+      observation_epsilon: added to the variance by which they are normalised.
       normalize_advantages: in each minibatch.
+      bootstrap_limits: whether an episode that a time limit ends is worth what would have come; otherwise the limit is
+        an end like any other, which the observation does not announce.
+      learn_last_step: from all steps of the batch; otherwise the last one only lends its value to those before, as in
+        code that saves the network one evaluation.
 
     Raises:
       ValueError: for actions that are neither `Discrete` nor a `Box` of floats, observations that are no array, or
@@ -124,6 +132,7 @@ def ppo(
     checks.number("value_clip", 1 if value_clip is None else value_clip, 0, brackets="()")
     checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
     checks.number("adam_epsilon", adam_epsilon, 0, brackets="()")
+    checks.number("observation_epsilon", observation_epsilon, 0, brackets="()")
     agent = game.agents[player]
     obs_shape, actions = game.observation_space(agent).shape, distribution(game.action_space(agent))
     network = network or feed_forward(obs_shape, actions.num_outputs, num_scales=actions.num_scales)
@@ -151,7 +160,7 @@ def ppo(
         seen, statistics = None, memory.statistics
         if statistics:
             statistics = add(statistics, obs)
-            obs = seen = normalize(statistics, obs)
+            obs = seen = normalize(statistics, obs, observation_epsilon)
         outputs, value, carry = network.apply(parameters.params, obs, memory.carry)
         action = actions.sample(key, outputs)
         extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry, statistics)
@@ -159,7 +168,7 @@ def ppo(
 
     def exploit(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
         if memory.statistics:
-            obs = normalize(memory.statistics, obs)
+            obs = normalize(memory.statistics, obs, observation_epsilon)
         outputs, _, carry = network.apply(parameters.params, obs, memory.carry)
         return actions.mode(outputs), memory._replace(carry=carry)
 
@@ -201,12 +210,17 @@ def ppo(
             # By the statistics of the step that follows, as that step saw it; of the last step by what they will be.
             coming = add(statistics, next_obs[-1])
             following = jax.tree.map(lambda x, last: jnp.append(x[1:], last[None], 0), extras.statistics, coming)
-            obs, next_obs = extras.obs, jax.vmap(normalize)(following, next_obs)
+            next_obs = jax.vmap(normalize, (0, 0, None))(following, next_obs, observation_epsilon)
+            obs = extras.obs
         next_value = network.apply(state.params, next_obs, extras.carry)[1]
-        advantage = generalized_advantages(
-            trajectory.reward, extras.value, next_value, trajectory.done, trajectory.truncated, discount, gae_lambda
-        )
-        batch = _Batch(obs, trajectory.action, extras.log_prob, extras.value, advantage, trajectory.done, ())
+        if not learn_last_step and len(trajectory.reward) < 2:
+            raise ValueError("learn_last_step: got False of one step in an update; at least 2 are needed")
+        truncated = trajectory.truncated & bootstrap_limits
+        of_step = obs, trajectory.action, extras.log_prob, extras.value, trajectory.reward, trajectory.done, truncated
+        until = None if learn_last_step else -1
+        obs, action, log_prob, value, reward, done, truncated, next_value = (x[:until] for x in (*of_step, next_value))
+        advantage = generalized_advantages(reward, value, next_value, done, truncated, discount, gae_lambda)
+        batch = _Batch(obs, action, log_prob, value, advantage, done, ())
         if has_memory:  # whole environments stay together
             batch = batch._replace(first_carry=jax.tree.map(lambda x: x[None], trajectory.first_memory.carry))
             batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), batch)

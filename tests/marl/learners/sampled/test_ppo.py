@@ -16,7 +16,7 @@ from marl.blocks.networks import convolutional, feed_forward, orthogonal, recurr
 from marl.blocks.normalization import add, first_statistics, normalize
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.evaluate import evaluate
-from marl.core.learn import learning
+from marl.core.learn import check_update, learning
 from marl.learners.sampled.ppo import ppo
 from tests.marl.sampled_steps import CART_POLE, DISCOUNT, ENVS, STEPS, gradient, linear, log_softmax, single, some_steps
 
@@ -116,6 +116,12 @@ def test_minibatches_use_every_step_once():
         assert float(one[name]) == pytest.approx(float(seven[name]), rel=1e-5)
     with pytest.raises(ValueError, match="minibatches: got 4; a divisor of the 21 steps times environments is needed"):
         metrics(4)
+
+
+def test_nobody_learns_from_the_only_step_if_the_last_one_is_left_out():
+    learner = ppo(CART_POLE, network=linear(), minibatches=1, learn_last_step=False)
+    with pytest.raises(ValueError, match="learn_last_step: got False of one step in an update; at least 2 are needed"):
+        check_update(CART_POLE, [learner], steps_per_update=1, num_envs=2)
 
 
 def test_a_network_with_a_memory_that_it_ignores_learns_as_one_without():
