@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from games.core import bits, checks
-from games.core.game import Actions, Game, Observations, Scalar, Step
+from games.core.game import Actions, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box
 from games.toolbox.drawing import Canvas, draw_arm
 
@@ -30,7 +30,9 @@ class Pendulum(Game):
 
     A step is, with the mass m and the length l,
 
-        velocity <- velocity + dt (3 g / (2 l) sin(angle) + 3 u / (m l^2)),    angle <- angle + dt velocity.
+        velocity <- velocity + dt (3 g / (2 l) sin(angle) + 3 u / (m l^2)),    angle <- angle + dt velocity,
+
+    with the new velocity in the second, or with `explicit` the old one, by which the rod gains energy.
 
     The reward is (cos(angle) + 1) / 2 after the step: 1 upright, 0 hanging. The rod is too heavy to be lifted at once,
     so it has to be swung. The game ends by its time limit only. All is differentiable.
@@ -38,8 +40,8 @@ class Pendulum(Game):
     gymnax's Pendulum-v1 moves in the same way, with torques up to 2, and pays minus the square of the angle, of the
     velocity and of the torque.
 
-    Actions: the torque, `[1]`; beyond `max_torque` it is clipped. The observation, `[3]`, is the cosine of the angle,
-    its sine, and the velocity.
+    Actions: the torque, `[1]`; beyond `max_torque` it is clipped, or with `squash` it is `max_torque` times the tanh of
+    the action. The observation, `[3]`, is the cosine of the angle, its sine, and the velocity.
 
     At the reset the angle is uniform, and the velocity is uniform in [-1, 1].
 
@@ -51,10 +53,12 @@ class Pendulum(Game):
       max_torque: newton metres.
       max_speed: bound of the velocity, radians per second; at least 1, for so fast a game may begin.
       episode_length: steps until the time limit.
+      explicit: whether steps are those of explicit Euler.
+      squash: whether torques are squashed and not clipped.
 
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, with the mechanics of Gym's Pendulum-v1
-    (Brockman et al., 2016). The paper's public code has g = 9.8 and no bound of the velocity, takes steps of explicit
-    Euler, by which the rod gains energy, starts the first episode at a random time, and squashes torques by tanh.
+    (Brockman et al., 2016). The paper's public code has g = 9.8, no bound of the velocity, `explicit` and `squash`; it
+    starts the first episode at a random time.
     """
 
     num_agents = 1
@@ -66,6 +70,8 @@ class Pendulum(Game):
     max_torque: Scalar = 1.0
     max_speed: Scalar = 8.0
     episode_length: Scalar = 200
+    explicit: bool = static(False)
+    squash: bool = static(False)
 
     def __post_init__(self) -> None:
         checks.number("gravity", self.gravity)
@@ -74,6 +80,8 @@ class Pendulum(Game):
         checks.number("max_torque", self.max_torque, 0)
         checks.number("max_speed", self.max_speed, 1)
         checks.whole("episode_length", self.episode_length, 1)
+        checks.choice("explicit", self.explicit, (False, True))
+        checks.choice("squash", self.squash, (False, True))
 
     def reset(self, key: jax.Array) -> tuple[Observations, PendulumState]:
         uniform = 2 * bits.uniform(bits.array(key, 2)) - 1
@@ -82,11 +90,13 @@ class Pendulum(Game):
 
     def step_env(self, key: jax.Array, state: PendulumState, actions: Actions) -> Step[PendulumState]:
         torque = jnp.asarray(actions["agent_0"], jnp.float32).reshape(())
-        torque = jnp.clip(torque, -self.max_torque, self.max_torque)
+        limit = self.max_torque
+        torque = limit * jnp.tanh(torque) if self.squash else jnp.clip(torque, -limit, limit)
         gravity = 3 * self.gravity / (2 * self.length) * jnp.sin(state.angle)
         velocity = state.velocity + self.dt * (gravity + 3 * torque / (self.mass * self.length**2))
         velocity = jnp.clip(velocity, -self.max_speed, self.max_speed)
-        state = PendulumState(state.angle + self.dt * velocity, velocity, state.time + 1)
+        angle = state.angle + self.dt * (state.velocity if self.explicit else velocity)
+        state = PendulumState(angle, velocity, state.time + 1)
         dones, infos = self._ending(jnp.zeros((), bool), state.time >= self.episode_length)
         return self.get_obs(state), state, {"agent_0": (jnp.cos(state.angle) + 1) / 2}, dones, infos
 

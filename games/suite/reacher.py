@@ -40,7 +40,8 @@ class Reacher(Game):
     gymnax's Reacher-misc is another task: dt 0.05, 100 steps, no damping, velocities first and at random, a goal drawn
     from a square of which the arm cannot reach every part, and no end but the time limit.
 
-    Actions: torques, `[num_joints]`, in [-1, 1]; beyond it they are clipped. The observation, `[3 num_joints + 4]`, is
+    Actions: torques, `[num_joints]`, in [-1, 1]; beyond it they are clipped, or with `squash` their tanh is taken. The
+    observation, `[3 num_joints + 4]`, is
     the cosines of the angles, their sines, the velocities, the goal, and the goal from the tip.
 
     At the reset the angles are uniform, the arm is at rest, and the goal is uniform in the disc that the arm can reach.
@@ -55,9 +56,10 @@ class Reacher(Game):
       damping: the share of the velocity that is kept in a step.
       goal_radius: how near is near enough.
       episode_length: steps until the time limit.
+      squash: whether torques are squashed and not clipped.
 
-    Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, and its public code, which starts the first
-    episode at a random time and squashes torques by tanh where this clips.
+    Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, and its public code, which has `squash` and the
+    quadratic reward, and starts the first episode at a random time.
     """
 
     num_agents = 1
@@ -69,6 +71,7 @@ class Reacher(Game):
     damping: Scalar = 0.9
     goal_radius: Scalar = 0.3
     episode_length: Scalar = 200
+    squash: bool = static(False)
 
     def __post_init__(self) -> None:
         checks.size("num_joints", self.num_joints, 1, 128)
@@ -78,6 +81,7 @@ class Reacher(Game):
         checks.number("damping", self.damping, 0, 1)
         checks.number("goal_radius", self.goal_radius, 0)
         checks.whole("episode_length", self.episode_length, 1)
+        checks.choice("squash", self.squash, (False, True))
 
     def reset(self, key: jax.Array) -> tuple[Observations, ReacherState]:
         uniform = bits.uniform(bits.array(key, self.num_joints + 2))
@@ -86,7 +90,8 @@ class Reacher(Game):
         return self.get_obs(state), state
 
     def step_env(self, key: jax.Array, state: ReacherState, actions: Actions) -> Step[ReacherState]:
-        torques = jnp.clip(jnp.asarray(actions["agent_0"], jnp.float32), -1.0, 1.0)
+        torques = jnp.asarray(actions["agent_0"], jnp.float32)
+        torques = jnp.tanh(torques) if self.squash else jnp.clip(torques, -1.0, 1.0)
         angles = state.angles + self.dt * state.velocities
         velocities = self.damping * state.velocities + self.dt * self.torque_scale * torques
         state = ReacherState(angles, velocities, state.goal, state.time + 1)

@@ -32,6 +32,15 @@ def test_a_trajectory_agrees_with_float64():
     assert infos["truncated"].tolist() == [True]
 
 
+def test_a_step_of_the_papers_public_code_by_hand():
+    """Its gravity, steps of explicit Euler, and torques by tanh: upright at rest, then leaning and turning."""
+    game = Pendulum(gravity=9.8, max_speed=1e6, explicit=True, squash=True)
+    *_, state, _, _, _ = step(game, rod(0.0), jnp.array([2.0]))
+    assert (float(state.angle), float(state.velocity)) == pytest.approx((0.0, 0.05 * 3 * np.tanh(2.0)))
+    *_, state, _, _, _ = step(game, rod(np.pi / 2, 10.0), jnp.zeros(1))
+    assert (float(state.angle), float(state.velocity)) == pytest.approx((np.pi / 2 + 0.5, 10 + 0.05 * 1.5 * 9.8))
+
+
 def test_it_moves_as_gymnax_s_pendulum_does():
     theirs = games.make("Pendulum-v1")
     state, state_theirs = rod(0.0), theirs.reset(KEY)[1]

@@ -42,6 +42,10 @@ def test_the_reward_by_hand():
     assert step(REACHER, arm([0.0, 0.0], [2.0, 1.0]), rest)[2]["agent_0"] == pytest.approx(np.exp(-1))
     quadratic = Reacher(reward="quadratic")
     assert step(quadratic, arm([0.0, 0.0], [2.0, 1.0]), jnp.array([0.5, -1.0]))[2]["agent_0"] == pytest.approx(-2.25)
+    squashed = Reacher(reward="quadratic", squash=True)
+    _, state, rewards, _, _ = step(squashed, arm([0.0, 0.0], [2.0, 1.0]), jnp.array([2.0, 0.0]))
+    assert rewards["agent_0"] == pytest.approx(-1 - np.tanh(2.0) ** 2)
+    assert float(state.velocities[0]) == pytest.approx(0.1 * np.tanh(2.0))
 
 
 @pytest.mark.parametrize(("distance", "ends"), [(0.29, True), (0.31, False)])
