@@ -104,7 +104,8 @@ def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
 
         together = victim._replace(policy=jax.vmap(victim.policy), begin=begin, exploit=exploit)
         returns = final_return(evaluation_key, talk, together, grown.state, schedule)
-        return Life(returns, jnp.nanmean(grown.curve, 0), grown.state)
+        explored, last_update = grown.explored_return.mean(), grown.last_update.mean()  # nobody explores together
+        return Life(returns, explored, last_update, jnp.nanmean(grown.curve, 0), grown.state)
 
     return defend
 

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attacks.config import observations_of_play
 from attacks.defences import Defence, MakeVictim, undefended
-from attacks.messages import Message
+from attacks.messages import Message, as_loud, loudness
 from attacks.trials import Schedule
 from games import Game
-from games.wrappers.cheap_talk import CheapTalk
+from games.wrappers.cheap_talk import CheapTalk, observation_shape
 from meta.devices import spread
 from meta.loop import compiler_options
 from meta.runs.keys import SPEAKER
@@ -26,6 +27,8 @@ class Lives(NamedTuple):
     """What became of a group of victims, in the order of their seeds."""
 
     final_returns: np.ndarray  # [victims], without exploration
+    explored_returns: np.ndarray  # [victims], with it
+    last_updates: np.ndarray  # [victims], the metric of the paper's code; NaN where no episode ended
     curves: np.ndarray  # [victims, num_updates], NaN where no episode ended
 
 
@@ -43,7 +46,7 @@ def make_lives(
 
     Args:
       game: the bare game.
-      message: how one talks.
+      message: how one talks; `as_loud` makes random messages as loud as the evolved one.
       make_victim: `(game with cheap talk) -> learner`.
       schedule: how long they live, and how they are judged.
       size: entries of a message.
@@ -57,9 +60,9 @@ def make_lives(
     devices = len(jax.local_devices())
     chunk = devices * min(AT_ONCE, -(-num_victims // devices))
 
-    def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, jax.Array]:
+    def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
         life = defence(key, CheapTalk(game, parameters, message.speak, size), make_victim, schedule, size)
-        return life.final_return, life.curve
+        return life.final_return, life.explored_return, life.last_update, life.curve
 
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
 
@@ -71,10 +74,20 @@ def make_lives(
             words = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
         groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, words))
         parts = [program(*jax.tree.map(lambda x, i=i: x[i], groups)) for i in range(len(keys) // chunk)]
-        returns, curves = (np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True))
-        return Lives(returns, curves)
+        return Lives(*(np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True)))
 
     return run
+
+
+def controlled(game: Game, message: Message, parameters: Any) -> tuple[Message, dict[str, Any]]:
+    """(message, parameters of `evolved`, `silent` and `random`): what was evolved beside its controls.
+
+    Random messages are of the same kind and, in random play, as loud; each victim hears another one.
+    """
+    seen = jnp.asarray(observations_of_play(game)).reshape(-1, *observation_shape(game))
+    spoken = as_loud(message, seen, loudness(message, parameters, seen))
+    evolved = parameters, np.float32(1)
+    return spoken, {"evolved": evolved, "silent": silence(evolved), "random": None}
 
 
 def silence(parameters: Any) -> Any:
@@ -85,16 +98,33 @@ def silence(parameters: Any) -> Any:
 def compare(groups: dict[str, Lives]) -> dict[str, Any]:
     """Of groups of the same victims: each, with its paired difference from the silent one.
 
-    That is of the final returns; `training_return` holds the same of the mean return over the whole training.
+    That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
+    `last_update` by the metric of the paper's code, `training_return` of the mean over the whole training.
     """
     result = _compare({name: lives.final_returns for name, lives in groups.items()})
-    return result | {"training_return": _compare({name: over_training(lives) for name, lives in groups.items()})}
+    for title, measure in MEASURES.items():
+        returns = {name: measure(lives) for name, lives in groups.items()}
+        result[title] = _compare(_where_episodes_ended(returns) if title == "last_update" else returns)
+    return result
 
 
 def over_training(lives: Lives) -> np.ndarray:
     """The mean return of the updates in which episodes ended, `[victims]`."""
     known = np.isfinite(lives.curves)
     return np.where(known, lives.curves, 0.0).sum(1) / np.maximum(known.sum(1), 1)
+
+
+MEASURES: dict[str, Callable[[Lives], np.ndarray]] = {
+    "explored_return": lambda lives: lives.explored_returns,
+    "last_update": lambda lives: lives.last_updates,
+    "training_return": over_training,
+}
+
+
+def _where_episodes_ended(returns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Of the victims of whom episodes ended in the last update under every message; of all if these are too few."""
+    known = np.logical_and.reduce([np.isfinite(values) for values in returns.values()])
+    return {name: values[known] for name, values in returns.items()} if known.sum() > 1 else returns
 
 
 def _compare(returns: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import configs
 from attacks import figures
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
-from attacks.evaluation import compare, make_lives, silence
+from attacks.evaluation import controlled, make_lives
 from attacks.experiment import load_adversary
 from configs.specs import change
 from games import Discrete, Game
@@ -30,11 +30,19 @@ from meta import RunDirectory
 from meta.runs import tensors
 from meta.runs.files import check_folder
 from meta.runs.jobs import duration, say
-from meta.runs.statistics import with_error
+from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
 FILE = "examination.json"
 PARTS = ("transfer", "defences")
+COLUMNS = {
+    "silent": "in silence",
+    "evolved": "evolved",
+    "random": "random, as loud",
+    "difference": "evolved - silence",
+    "random_difference": "random - silence",
+    "beyond_random": "evolved - random",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +130,10 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
     Returns:
       What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
-      `silent` (each a mean and a standard error of the final returns), and their paired `difference`; and `digests`,
-      by which a result is known to be whole, and that of this attack and of these victims.
+      `silent` and `random` (each a mean and a standard error of the final returns; random messages are of the same
+      kind and as loud), what the evolved and random ones change, `difference` and `random_difference`, and what the
+      evolved ones do `beyond_random`; and `digests`, by which a result is known to be whole, and that of this attack
+      and of these victims.
 
     Raises:
       ValueError: if there is no attack in the directory.
@@ -134,6 +144,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     run = RunDirectory(path, lambda words: say(console, words))
     game, key = config.make_game(), jax.random.key(options.seed)
     victims = other_victims(config)
+    spoken, speakers = controlled(game, message, parameters)
     depends = [configs.plain(config), tensors.digest(parameters), options.num_victims, options.seed]
 
     def digest(part: str, name: str, result: Any) -> str:
@@ -164,16 +175,19 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
         run_lives = make_lives(
             game,
-            message,
+            spoken,
             make_victim,
             schedule,
             size=config.message_size,
             num_victims=options.num_victims,
             defence=DEFENCES[name if part == "defences" else "none"],
         )
-        compared = compare({"evolved": run_lives(key, parameters), "silent": run_lives(key, silence(parameters))})
-        difference = compared["evolved"].pop("difference_from_silent")
-        found[part][name] = {name: compared[name] for name in ("evolved", "silent")} | {"difference": difference}
+        returns = {kind: run_lives(key, words).final_returns for kind, words in speakers.items()}
+        found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
+            "difference": mean_and_error(returns["evolved"] - returns["silent"]),
+            "random_difference": mean_and_error(returns["random"] - returns["silent"]),
+            "beyond_random": mean_and_error(returns["evolved"] - returns["random"]),
+        }
         found["digests"][part][name] = digest(part, name, found[part][name])
         run.write(FILE, json.dumps(found, indent=2) + "\n")
     for part in PARTS:
@@ -218,10 +232,8 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
     for part, title in (("transfer", "victim"), ("defences", "defence")):
         if not found[part]:
             continue
-        table = Table(title, "in silence", "under messages", "difference", "standard errors", box=None)
+        table = Table(title, *COLUMNS.values(), box=None)
         for name, row in found[part].items():
-            silent, evolved, difference = (with_error(row[key], 1) for key in ("silent", "evolved", "difference"))
-            mean, error = row["difference"].values()
-            table.add_row(name, silent, evolved, difference, f"{abs(mean) / error:.1f}" if error else "-")
+            table.add_row(name, *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
     say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error")

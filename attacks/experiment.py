@@ -18,7 +18,7 @@ from rich.table import Table
 import configs
 from attacks import control, figures
 from attacks.config import AttackConfig, Goal, observations_of_play
-from attacks.evaluation import Lives, compare, make_lives, silence
+from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
 from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
@@ -36,6 +36,11 @@ from meta.runs.words import amount, many
 ADVERSARY_FILE = "adversary.safetensors"
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
+TITLES = {
+    "explored_return": "with exploration",
+    "last_update": "the paper's metric of the last update",
+    "training_return": "return in training",
+}
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
 NUM_JUDGES = 256  # victims by which the parameters are chosen, at most
@@ -188,9 +193,10 @@ def _evaluate_talk(
 ) -> tuple[dict[str, Any], list[Path]]:
     game, message = config.make_game(), config.make_message()
     size, number = config.message_size, config.num_victims
-    run_lives = make_lives(game, message, config.make_victim, config.schedule, size=size, num_victims=number)
+    spoken, speakers = controlled(game, message, parameters)
+    run_lives = make_lives(game, spoken, config.make_victim, config.schedule, size=size, num_victims=number)
     groups: dict[str, Lives] = {}
-    for name, words in (("evolved", parameters), ("silent", silence(parameters)), ("random", None)):
+    for name, words in speakers.items():
         say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
@@ -317,7 +323,7 @@ def print_result(
     console: Console, config: AttackConfig, summary: dict[str, Any], path: Path, files: list[Path]
 ) -> None:
     """The table of the result, and where everything is."""
-    for title, groups in (("final return", summary), ("return in training", summary.get("training_return"))):
+    for title, groups in (("final return", summary), *((TITLES[name], summary.get(name)) for name in MEASURES)):
         if not groups:
             continue
         table = Table("messages", title, "difference from silence", "standard errors", box=None)

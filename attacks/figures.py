@@ -192,17 +192,24 @@ def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> 
 
     Args:
       path: of the picture.
-      rows: by kind of victim, each with a `difference` of `mean` and `standard_error`.
+      rows: by kind of victim, each with the `difference` of evolved messages and the `random_difference` of random
+        ones, of `mean` and `standard_error`.
       goal: harm or help.
 
     Returns:
       The file.
     """
     figure, axes = new_axes("final return, difference from silence", "", (5.5, 0.9 + 0.32 * len(rows)))
-    color = ORANGE if goal == "harm" else GREEN
-    for y, row in enumerate(rows.values()):
-        mean, error = row["difference"]["mean"], row["difference"]["standard_error"]
-        axes.errorbar([mean], [y], xerr=[2 * error], fmt="o", color=color, markersize=5, capsize=3)
+    evolved = ORANGE if goal == "harm" else GREEN
+    for kind, label, color, offset in (
+        ("difference", "evolved", evolved, -0.12),
+        ("random_difference", "random, as loud", GREY, 0.12),
+    ):
+        mean = np.array([row[kind]["mean"] for row in rows.values()], float)
+        error = np.array([row[kind]["standard_error"] for row in rows.values()], float)
+        places = np.arange(len(rows)) + offset
+        axes.errorbar(mean, places, xerr=2 * error, fmt="o", color=color, markersize=5, capsize=3, label=label)
+    axes.legend(**BELOW)
     axes.axvline(0, color=GREY, linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(rows)), list(rows), fontsize=8)
     axes.set_ylim(len(rows) - 0.5, -0.5)

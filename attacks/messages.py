@@ -149,6 +149,31 @@ def table(
     return Message(lambda key: jax.random.normal(key, (cells, size)), speak)
 
 
+def loudness(message: Message, parameters: Any, observations: jax.Array) -> jax.Array:
+    """The root mean square of what is said about observations `[number, *obs_shape]`, over all entries, `[]`."""
+    said = jax.vmap(message.speak, (None, 0))(parameters, observations)
+    return jnp.sqrt((said**2).mean())
+
+
+def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Message:
+    """A message whose random parameters are as loud as said, so that what they do is not a matter of volume.
+
+    Its parameters are (those of `message`, a factor of what it says); those that were evolved have the factor 1.
+
+    Args:
+      message: of any kind. What it says may pass its scale when it is made louder.
+      observations: what `loudness` is measured on, `[number, *obs_shape]`.
+      volume: the root mean square of what random parameters say about these.
+    """
+
+    def init(key: jax.Array) -> tuple[Any, jax.Array]:
+        words = message.init(key)
+        own = loudness(message, words, observations)
+        return words, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
+
+    return Message(init, lambda parameters, obs: parameters[1] * message.speak(parameters[0], obs))
+
+
 MESSAGES: Registry[Message] = Registry("mlp")
 for _factory in (mlp, linear, echo, constant, table):
     MESSAGES.register(_factory.__name__, _factory)

@@ -18,12 +18,13 @@ import configs
 from attacks import control, figures
 from attacks.config import AttackConfig, Goal
 from attacks.evaluation import Lives
-from attacks.examination import ExaminationConfig, examine
+from attacks.examination import COLUMNS, ExaminationConfig, examine
 from attacks.experiment import NUM_JUDGES, VICTIMS_FILE, attack, make_init, make_trial
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
 from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
+from meta.runs.statistics import with_error
 from meta.runs.words import amount
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
@@ -197,22 +198,13 @@ def _sections(run: RunDirectory, part: Part, summaries: dict[str, Any], examinat
     tables = []
     for kind, rows in examinations.get(name, {}).items():
         if kind in ("transfer", "defences"):
-            tables.append(table([kind, "in silence", "under messages", "difference", "s.e."], _cells(rows)))
+            tables.append(table([kind, *COLUMNS.values()], _cells(rows)))
             pictures.append((kind, f"{name}/figures/{kind}.png"))
     return [Section(f"{part.environment}: {part.config.goal}", text, claims, tables, pictures)]
 
 
 def _cells(rows: dict[str, Any]) -> list[list[str]]:
-    return [
-        [
-            name,
-            f"{row['silent']['mean']:.1f}",
-            f"{row['evolved']['mean']:.1f}",
-            f"{row['difference']['mean']:+.1f}",
-            f"{row['difference']['standard_error']:.1f}",
-        ]
-        for name, row in rows.items()
-    ]
+    return [[name, *(with_error(row[column], 1) for column in COLUMNS)] for name, row in rows.items()]
 
 
 def _pictures(path: Path) -> list[Path]:

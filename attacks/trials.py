@@ -30,6 +30,8 @@ class Life(NamedTuple):
     """One victim, or more in leading axes."""
 
     final_return: jax.Array  # [], mean over fresh episodes of the final policy, without exploration
+    explored_return: jax.Array  # [], the same with exploration, as it learned
+    last_update: jax.Array  # [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
     curve: jax.Array  # [num_updates], mean return of the episodes that ended in an update; NaN if none
     state: Any  # the victim in the end
 
@@ -71,7 +73,12 @@ def life_of(key: jax.Array, game: Game, victim: Learner, schedule: Schedule) -> 
         num_envs=schedule.num_envs,
     )
     state = history.states[0]
-    return Life(final_return(evaluation_key, game, victim, state, schedule), history.returns[0], state)
+    explored = final_return(evaluation_key, game, victim._replace(exploit=None), state, schedule)
+    steps = schedule.steps_per_update * schedule.num_envs
+    ended = history.ended[0][-1]
+    last_update = jnp.where(ended > 0, steps * history.rewards[0][-1] / ended, jnp.nan)
+    final = final_return(evaluation_key, game, victim, state, schedule)
+    return Life(final, explored, last_update, history.returns[0], state)
 
 
 def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, schedule: Schedule) -> jax.Array:

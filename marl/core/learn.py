@@ -74,6 +74,7 @@ class History(NamedTuple):
 
     rewards: tuple[jax.Array, ...]  # `[K]` each: mean reward over the steps and environments of an update
     returns: tuple[jax.Array, ...]  # `[K]` each: mean return of the episodes that ended before an update, NaN if none
+    ended: tuple[jax.Array, ...]  # `[K]` each: how many these were
     metrics: tuple[Metrics, ...]  # what the learners' updates report, `[K, ...]`
     infos: Metrics  # what the game counts, `[K, num_agents]` each: means over the steps and environments of an update
     trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
@@ -222,14 +223,15 @@ def learning(
         states, metrics = zip(*updated, strict=True)
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
         rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
-        returns = tuple(one.finished.sum() / one.ended.sum() for one in carry.episodes)
+        ended = tuple(one.ended.sum() for one in carry.episodes)
+        returns = tuple(one.finished.sum() / number for one, number in zip(carry.episodes, ended, strict=True))
         begun = tuple(
             Episodes(one.going, jnp.zeros_like(one.going), jnp.zeros_like(one.going)) for one in carry.episodes
         )
         counts = {name: x.mean(range(x.ndim - 1)) for name, x in infos.items() if name != "truncated"}
         kept, states_kept = (trajectories, played) if keep_trajectories else (None, None)
         carry = carry._replace(observations=see(carry.observations, states), states=states, episodes=begun)
-        return carry, History(rewards, returns, metrics, counts, kept, states_kept, ())
+        return carry, History(rewards, returns, ended, metrics, counts, kept, states_kept, ())
 
     def begin(key: jax.Array) -> tuple[Carry, jax.Array]:
         reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))

@@ -74,8 +74,15 @@ def test_adversary_and_ally_want_the_opposite(words):
 def test_differences_are_paired(triples):
     returns = np.array(triples).T
     curves = np.stack([returns[0], np.full(len(triples), np.nan)], 1)
-    groups = {name: Lives(x, curves) for name, x in zip(("evolved", "silent", "random"), returns, strict=True)}
+    last = np.append(np.full(len(triples) - 2, np.inf), [1.0, 3.0])  # in all others no episode ended then
+    groups = {
+        name: Lives(x, 2 * x, last if name == "silent" else last + 1, curves)
+        for name, x in zip(("evolved", "silent", "random"), returns, strict=True)
+    }
     found = compare(groups)
+    assert found["last_update"]["silent"] == {"mean": 2, "standard_error": 1}
+    assert found["last_update"]["random"]["difference_from_silent"]["mean"] == 1
+    assert found["explored_return"]["random"]["mean"] == pytest.approx(2 * returns[2].mean(), abs=1e-9)
     difference = returns[0] - returns[1]
     assert found["evolved"]["difference_from_silent"]["mean"] == pytest.approx(difference.mean(), abs=1e-9)
     error = np.sqrt(((difference - difference.mean()) ** 2).sum() / (len(difference) - 1) / len(difference))

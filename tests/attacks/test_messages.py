@@ -50,6 +50,22 @@ def test_a_linear_message_by_the_definition():
     assert jax.tree.map(jnp.shape, message.init(KEY)) == jax.tree.map(jnp.shape, parameters)
 
 
+def test_random_messages_are_as_loud_as_is_said_and_an_evolved_one_stays_what_it_is():
+    observations = jax.random.normal(jax.random.key(7), (64, 4))
+    for message in (messages.mlp((4,)), messages.echo((4,), 3), messages.constant((4,))):
+        own = message.init(KEY)
+        volume = messages.loudness(message, own, observations)
+        said = np.stack([spoken(message, own, obs) for obs in observations[:3]])
+        louder = messages.as_loud(message, observations, 3 * volume)
+        assert float(messages.loudness(louder, louder.init(jax.random.key(8)), observations)) == pytest.approx(
+            3 * float(volume), rel=1e-4
+        )
+        again = np.stack([spoken(louder, (own, jnp.ones(())), obs) for obs in observations[:3]])
+        np.testing.assert_array_equal(again, said)
+    nothing = messages.as_loud(messages.linear((4,)), observations, jnp.zeros(()))
+    assert not spoken(nothing, nothing.init(KEY)).any()
+
+
 def test_an_echo_says_one_number_in_every_entry_and_is_clipped():
     message = messages.echo((4,), 3, scale=2.0, units=[1.0, 2.0, 0.1, 1.0])
     weights = jnp.array([1.0, 0.5, -2.0, 1.0])

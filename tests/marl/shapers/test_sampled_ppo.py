@@ -111,7 +111,7 @@ def history(given):
         extras = Extras(log_prob, value)
         trajectories.append(Trajectory(obs, jnp.asarray(action), reward, ended, extras, (), ended, obs))
     rewards = [x.reward.mean((1, 2)) for x in trajectories]
-    return History((*rewards, rewards[0] + 1), (), (), {}, (*trajectories, trajectories[0]), None, ())
+    return History((*rewards, rewards[0] + 1), (), (), (), {}, (*trajectories, trajectories[0]), None, ())
 
 
 def test_a_step_goes_down_the_loss_of_the_whole_trial(given):
