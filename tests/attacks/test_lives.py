@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import configs
 import games
+from attacks import trials
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
 from attacks.evaluation import Lives, compare, make_lives, over_training, silence
@@ -70,14 +71,18 @@ def test_a_group_is_what_single_lives_are(run, words, alone):
     np.testing.assert_allclose(found.curves[0], life.curve, rtol=1e-5)
 
 
-def test_adversary_and_ally_want_the_opposite(words, alone):
-    def fitness(**settings):
-        trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
-        return jax.jit(trial)(words, jax.random.key(3)).fitness
+def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
+    key = jax.random.key(3)
+    life = alone(key)
 
-    assert fitness() == -fitness(help=True) != 0
-    life = alone(jax.random.key(3))
-    np.testing.assert_allclose(fitness(over_training=True), -np.nanmean(life.curve), rtol=1e-5)
+    def trial(**settings):
+        return train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
+
+    assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(life.final_return), rel=1e-5)
+    # What the settings make of this life; it is the same program, and compiled once.
+    monkeypatch.setattr(trials, "live", lambda key, *arguments, size: alone(key))
+    assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
+    np.testing.assert_allclose(trial(over_training=True)(words, key).fitness, -np.nanmean(life.curve), rtol=1e-5)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=2, max_size=9))
