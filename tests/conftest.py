@@ -34,8 +34,9 @@ def pytest_configure(config):
     """Compilation dominates the fast tests; what makes programs faster takes half of it, and changes rounding only."""
     if "not slow" in config.option.markexpr:
         flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
-        if jax.__version_info__ < (0, 11):  # later ones do not know it
-            flags.append("--xla_cpu_use_fusion_emitters=false")
+        if jax.__version_info__ < (0, 11):  # later ones do not know the first
+            # One LLVM module for each program, for all cores have tests to run, and taking it apart has its price.
+            flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
 

@@ -7,9 +7,9 @@ whoever it belongs to, own action first. Action 0 is "cooperate" in a dilemma, a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import add
+from operator import add, mul
 from typing import Any
 
 import jax
@@ -159,8 +159,10 @@ def _refuse_other_shapes(policy_1: jax.Array, policy_2: jax.Array, needed: tuple
 def _chain(policy_1: jax.Array, policy_2: jax.Array) -> tuple[list[Scalar], list[list[Scalar]]]:
     """The joint action's first distribution, and its distribution after each joint action (if there is an after)."""
     # Unstacked on purpose: the arithmetic below is elementwise, so that a batch of games fills the vector units.
-    first, *then_1 = (_probability(policy_1[i]) for i in range(policy_1.shape[0]))
-    second, *then_2 = (_probability(policy_2[i]) for i in range(policy_2.shape[0]))
+    (first, *then_1), (second, *then_2) = (
+        [_probability(jax.lax.index_in_dim(policy, i, keepdims=False)) for i in range(policy.shape[0])]
+        for policy in (policy_1, policy_2)
+    )
     if then_2:
         then_2 = [then_2[s] for s in (0, 2, 1, 3)]
     return _joint(first, second), [_joint(p, q) for p, q in zip(then_1, then_2, strict=True)]
@@ -175,16 +177,38 @@ def _probability(logit: Scalar) -> tuple[Scalar, Scalar]:
 @_probability.defjvp
 def _probability_jvp(primals: Any, tangents: Any) -> Any:
     p, complement = _probability(*primals)
-    slope = p * complement * tangents[0]
+    slope = _times(_times(p, complement), tangents[0])
     return (p, complement), (slope, -slope)
 
 
+def _primitive(operator: Callable[[Any, Any], Any], primitive: Callable[..., jax.Array]) -> Callable[..., Scalar]:
+    """An operator as the primitive that it is of two scalars of one type.
+
+    The operators of arrays are functions under `jit`, each of which is traced and differentiated on its own: there are
+    thousands in the derivatives here, and tracing them takes longer than all else.
+    """
+
+    def of_type(x: Scalar, other: Scalar) -> Scalar:
+        alike = isinstance(other, jax.Array) and getattr(x, "dtype", other.dtype) == other.dtype
+        return other.dtype.type(x) if isinstance(x, float) and alike else x
+
+    def apply(x: Scalar, y: Scalar) -> Scalar:
+        x, y = of_type(x, y), of_type(y, x)
+        scalars = all(isinstance(z, jax.Array | np.generic) for z in (x, y)) and jnp.shape(x) == jnp.shape(y)
+        return primitive(x, y) if scalars and x.dtype == y.dtype else operator(x, y)
+
+    return apply
+
+
+_plus, _times = _primitive(add, jax.lax.add), _primitive(mul, jax.lax.mul)
+
+
 def _joint(p: tuple[Scalar, Scalar], q: tuple[Scalar, Scalar]) -> list[Scalar]:
-    return [x * y for x in p for y in q]
+    return [_times(x, y) for x in p for y in q]
 
 
 def _dot(xs: Sequence[Scalar], ys: Sequence[Scalar]) -> Scalar:
-    return reduce(add, [x * y for x, y in zip(xs, ys, strict=True)])
+    return reduce(_plus, [_times(x, y) for x, y in zip(xs, ys, strict=True)])
 
 
 @jax.custom_jvp
@@ -196,23 +220,23 @@ def _inverse(transitions: list[list[Scalar]], discount: Scalar) -> list[list[Sca
     end of the game, `flow[i][j]` what leaves to j.
     """
     leave = [1 - discount] * 4
-    flow = [[discount * transitions[i][j] for j in range(4)] for i in range(4)]
+    flow = [[_times(discount, transitions[i][j]) for j in range(4)] for i in range(4)]
     inverse = []
     for k in range(4):
-        inverse.append(1 / (leave[k] + sum(flow[k][j] for j in range(k + 1, 4))))
+        inverse.append(1 / (_plus(leave[k], reduce(_plus, flow[k][k + 1 :])) if k < 3 else leave[k]))
         for i in range(k + 1, 4):
-            flow[i][k] = flow[i][k] * inverse[k]
-            leave[i] = leave[i] + flow[i][k] * leave[k]
+            flow[i][k] = _times(flow[i][k], inverse[k])
+            leave[i] = _plus(leave[i], _times(flow[i][k], leave[k]))
             for j in range(k + 1, 4):
                 if i != j:
-                    flow[i][j] = flow[i][j] + flow[i][k] * flow[k][j]
+                    flow[i][j] = _plus(flow[i][j], _times(flow[i][k], flow[k][j]))
     rows = []
     for first in range(4):
         visits: list[Scalar] = [0.0] * first + [inverse[first]]
         for i in range(first + 1, 4):
-            visits.append(_dot([flow[k][i] for k in range(first, i)], visits[first:]) * inverse[i])
+            visits.append(_times(_dot([flow[k][i] for k in range(first, i)], visits[first:]), inverse[i]))
         for i in reversed(range(3)):
-            visits[i] = visits[i] + _dot([flow[k][i] for k in range(i + 1, 4)], visits[i + 1 :])
+            visits[i] = _plus(visits[i], _dot([flow[k][i] for k in range(i + 1, 4)], visits[i + 1 :]))
         rows.append(visits)
     return rows
 
@@ -245,7 +269,7 @@ def _visits_jvp(primals: Any, tangents: Any) -> Any:
     transitions, start, discount, inverse = primals
     visits = _visits(transitions, start, discount, inverse)
     moved = _moved(transitions, discount, tangents[0], tangents[2])
-    right = [tangents[1][j] + _dot(visits, [row[j] for row in moved]) for j in range(4)]
+    right = [_plus(tangents[1][j], _dot(visits, [row[j] for row in moved])) for j in range(4)]
     return visits, _visits(transitions, right, discount, inverse)
 
 
@@ -262,7 +286,7 @@ def _values_jvp(primals: Any, tangents: Any) -> Any:
     transitions, rewards, discount, inverse = primals
     values = _values(transitions, rewards, discount, inverse)
     moved = _moved(transitions, discount, tangents[0], tangents[2])
-    right = [tangents[1][i] + _dot(moved[i], values) for i in range(4)]
+    right = [_plus(tangents[1][i], _dot(moved[i], values)) for i in range(4)]
     return values, _values(transitions, right, discount, inverse)
 
 

@@ -19,25 +19,16 @@ from games import Game, registry
 from meta.runs import tensors
 from meta.runs.keys import EVALUATION
 
-TINY = (
-    *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "2", "--evaluation-episodes", "2"),
-    *("--evaluation-steps", "8", "--num-victims", "2", "--warm-up-updates", "1", "--message", "mlp(hidden=[4])"),
-    *(
-        "--warm-up.population-size",
-        "2",
-        "--warm-up.chunk-size",
-        "0",
-        "--evolution.chunk-size",
-        "0",
-        "--warm-up.generations",
-        "2",
-        "--evolution.population-size",
-        "2",
-    ),
-    *("--evolution.generations", "2", "--victim", "ppo(hidden=[4], epochs=1, minibatches=1)"),
+TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
+    *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
+    *("--evaluation-steps", "8", "--num-victims", "2", "--warm-up-updates", "1", "--message", "mlp(hidden=[12])"),
+    *("--warm-up.population-size", "2", "--warm-up.chunk-size", "0", "--warm-up.generations", "2"),
+    *("--evolution.population-size", "2", "--evolution.chunk-size", "0", "--evolution.generations", "2"),
     *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # the warm-up's, so that its program serves twice
 )
-CONTROL = ("--goal", "control", "--oracle-updates", "1", "--controller", "mlp(hidden=[4])")
+HELP = ("--goal", "help", "--victim", "ppo(hidden=[12], epochs=1, minibatches=1, shared=True)")
+# The oracle learns by PPO; of the victim no more is asked than that it learns.
+CONTROL = ("--goal", "control", "--oracle-updates", "1", "--controller", "mlp(hidden=[12])", "--victim", "reinforce")
 
 
 @pytest.fixture
@@ -49,7 +40,7 @@ def act(within, tmp_path):
 
 
 def test_a_run_leaves_what_the_issue_names(act, tmp_path):
-    finished = act("cartpole", *TINY, "--goal", "help", "--out", "run")
+    finished = act("cartpole", *TINY, *HELP, "--out", "run")
     assert finished.returncode == 0, finished.stderr
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["goal"] == "help"
@@ -70,7 +61,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     assert len((tmp_path / "run/warm_up/metrics.jsonl").read_text().splitlines()) == 2
     config, _, parameters = load_adversary(tmp_path / "run")
     assert config.goal == "help"
-    assert parameters["w0"].shape == (4, 4)
+    assert parameters["w0"].shape == (4, 12)
     # What is finished is not done again, and a run that goes on comes to the same.
     again = act("--resume", "run")
     assert again.returncode == 0, again.stderr

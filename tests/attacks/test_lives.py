@@ -1,5 +1,7 @@
 """Lives of victims, the comparison of groups of them, and their defences."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 import configs
 import games
+from attacks import trials
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
 from attacks.evaluation import Lives, compare, make_lives, over_training, silence
@@ -19,18 +22,21 @@ from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
+from marl.blocks.networks import feed_forward
 from marl.core.learn import Learner, learn
 from marl.learners.registry import SAMPLED, settings
+from marl.learners.sampled.dice import reinforce
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
 KEY = jax.random.key(0)
 SCHEDULE = Schedule(num_updates=2, steps_per_update=16, num_envs=2, num_episodes=2, num_steps=20)
-VICTIM = "ppo(hidden=[4], epochs=1, minibatches=1, shared=True)"
 
 
-def make_victim(game):
-    return make_learner(VICTIM, game, num_updates=2)
+def make_victim(game, hidden=(4,), shared=True, learning_rate=0.1):
+    """The learner with a network that is compiled soonest."""
+    network = feed_forward(game.observation_space("agent_0").shape, 2, hidden=hidden, shared=shared)
+    return reinforce(game, network=network, learning_rate=learning_rate)
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +58,31 @@ def test_the_same_victims_live_under_every_message(run, words):
     assert np.abs(quiet.final_returns - spoken.final_returns).max() > 0
 
 
-def test_a_group_is_what_single_lives_are(run, words):
+@pytest.fixture(scope="module")
+def alone(words):
+    return jax.jit(lambda key: live(key, GAME, MESSAGE, words, make_victim, SCHEDULE))
+
+
+def test_a_group_is_what_single_lives_are(run, words, alone):
     found = run(jax.random.key(0), words)
     keys = jax.random.split(jax.random.key(0), 4 if len(jax.local_devices()) > 1 else 3)
-    alone = jax.jit(lambda key: live(key, GAME, MESSAGE, words, make_victim, SCHEDULE))(keys[0])
-    np.testing.assert_allclose(found.final_returns[0], alone.final_return, rtol=1e-5)
-    np.testing.assert_allclose(found.curves[0], alone.curve, rtol=1e-5)
+    life = alone(keys[0])
+    np.testing.assert_allclose(found.final_returns[0], life.final_return, rtol=1e-5)
+    np.testing.assert_allclose(found.curves[0], life.curve, rtol=1e-5)
 
 
-def test_adversary_and_ally_want_the_opposite(words):
-    def fitness(**settings):
-        trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
-        return jax.jit(trial)(words, jax.random.key(3)).fitness
+def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
+    key = jax.random.key(3)
+    life = alone(key)
 
-    assert fitness() == -fitness(help=True) != 0
-    life = jax.jit(lambda key: live(key, GAME, MESSAGE, words, make_victim, SCHEDULE))(jax.random.key(3))
-    np.testing.assert_allclose(fitness(over_training=True), -np.nanmean(life.curve), rtol=1e-5)
+    def trial(**settings):
+        return train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
+
+    assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(life.final_return), rel=1e-5)
+    # What the settings make of this life; it is the same program, and compiled once.
+    monkeypatch.setattr(trials, "live", lambda key, *arguments, size: alone(key))
+    assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
+    np.testing.assert_allclose(trial(over_training=True)(words, key).fitness, -np.nanmean(life.curve), rtol=1e-5)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=2, max_size=9))
@@ -161,13 +176,12 @@ def test_an_observation_is_disturbed_once(words):
 def test_input_decay_shrinks_what_reads_the_input_and_nothing_else(words, shared):
     """Of layers as wide as the input is, those kernels alone that read it."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    spec = f"ppo(hidden=[6, 6], learning_rate=0.0, epochs=1, minibatches=1, shared={shared})"
+    make = partial(make_victim, hidden=(6, 6), shared=shared, learning_rate=0.0)
 
     @jax.jit
     def both(key):
-        made = make_learner(spec, talk)
-        life = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
-        return made.init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, life.state.params
+        life = input_decay(0.1)(key, talk, make, SCHEDULE, 2)
+        return make(talk).init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, life.state.params
 
     before, after = both(KEY)
     shrunk = {"Dense_0"} if shared else {"Dense_0", "Dense_2"}
@@ -217,22 +231,22 @@ def test_other_victims_are_what_their_names_say(preset):
         assert 0 <= config.steps_of_a_life - config.steps_of_a_life // piece * piece < piece
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_what_a_victim_reads_is_important_and_an_empty_message_is_not(sign):
+def test_what_a_victim_reads_is_important_and_an_empty_message_is_not():
     """Whether right answers are paid or wrong ones cost."""
-    talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda words, obs: words, 1)
     spec = "ppo(hidden=[8], epochs=8, minibatches=1, shared=True, learning_rate=0.02, entropy_coefficient=0.0)"
-    victim = make_learner(spec, talk, num_updates=40)
     schedule = Schedule(num_updates=40, steps_per_update=8, num_envs=8, num_episodes=8, num_steps=8)
 
     @jax.jit
-    def found(key):
+    def found(key, sign):
+        talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda words, obs: words, 1)
+        victim = make_learner(spec, talk, num_updates=40)
         life = life_of(key, talk, victim, schedule)
         return life.final_return, important_inputs(key, talk, victim, life, schedule, 0.05)
 
-    final, important = found(jax.random.key(0))
-    assert final > (7.0 if sign > 0 else -1.0)  # of 8 answers
-    assert important.tolist() == [True, False]
+    for sign, least in ((1.0, 7.0), (-1.0, -1.0)):  # of 8 answers
+        final, important = found(jax.random.key(0), sign)
+        assert final > least
+        assert important.tolist() == [True, False]
 
 
 @struct.dataclass(eq=False)

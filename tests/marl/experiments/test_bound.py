@@ -59,7 +59,8 @@ def test_the_ascent_keeps_the_best_of_every_state_and_reports_it():
     assert found.history[-1] > found.history[0] + 0.1
     assert seen[-1][0] == 25
     keys = jax.random.split(jax.random.key(0), 3)
-    played = jax.vmap(lambda key, sequence: play_sequence(key, GAME, learner, sequence))(keys, found.policies)
+    play_all = jax.jit(jax.vmap(lambda key, sequence: play_sequence(key, GAME, learner, sequence)))
+    played = play_all(keys, found.policies)
     np.testing.assert_allclose(played[0], found.shaper_payoffs, rtol=1e-4)
     np.testing.assert_allclose(played[1], found.opponent_payoffs, rtol=1e-4)
 
