@@ -6,7 +6,8 @@ gives `opponents` and the rest among the arguments of the environment.
 
 `step` returns gymnax's six values, with termination and truncation apart. Code that was written for the five of gymnax
 before 1.0, as PureJaxRL's `ppo.py`, gets them from `gymnax.wrappers.LegacyStepAPIWrapper(env(...))`; if it makes its
-environment itself, then by a name under which `gymnax.register(name, factory)` has put that.
+environment itself, then by a name under which `gymnax.register(name, factory)` has put that. Gymnax's own wrappers
+unpack six values, so that this one goes around them, and not into them; PureJaxRL's `dqn.py` has such.
 """
 
 from __future__ import annotations

@@ -101,7 +101,8 @@ def results(run: Path) -> dict:
         elif file.suffix == ".csv" or file.name == "pairs.jsonl":
             found[str(file)] = sorted((run / file).read_text().splitlines())
         elif file.suffix == ".safetensors":
-            found[str(file)] = [{name: array.tolist() for name, array in tensors.load(run / file)[0].items()}]
+            arrays, about = tensors.load(run / file)
+            found[str(file)] = about, {name: array.tolist() for name, array in arrays.items()}
         elif file.suffix == ".npz":
             with np.load(run / file) as arrays:
                 found[str(file)] = {name: str(array.tolist()) for name, array in arrays.items()}  # nan is not nan
@@ -126,14 +127,17 @@ def go(main, *arguments: str) -> tuple[int, str]:
     return status, errors.getvalue()
 
 
-def verdict(main, run: Path, expected: dict) -> str:
-    """Goes on with a run: `equal` to the one that nothing happened to, `refused` in one line, or what went wrong."""
-    status, said = go(main, "--resume", str(run), "--quiet")
+def verdict(main, place: Path, expected: dict, run: str = "") -> str:
+    """Goes on with a run, there or in a folder there.
+
+    `equal` to the one that nothing happened to, `refused` in one line, or what went wrong.
+    """
+    status, said = go(main, "--resume", str(place / run), "--quiet")
     lines = said.splitlines()
     if "Traceback" in said or any(len(line) > 700 for line in lines):
         return f"status {status}: {said[-2000:]}"
     if status == 0:
-        found = results(run)
+        found = results(place)
         if found == expected:
             return "equal"
         return f"other {[name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)]}"

@@ -1,9 +1,10 @@
 """`python -m tests.faults.files [COMMAND ...] [--workers N]`: every file of a run directory, damaged in every way.
 
-A small run of each command that keeps one, to its end and stopped in the midst. Then each of its files is removed,
-emptied, cut, flipped in one bit, replaced by noise and by a folder, one at a time, and the run goes on: it has to end
-equal to the one that nothing happened to, or to be refused in one line. The same with links and pipes in the files'
-place, after which nothing outside may have changed. Some minutes for each command.
+A small run of each command that keeps one, to its end and stopped in the midst. Then each of its files, and the one
+that it makes beside its directory, is removed, emptied, cut, flipped in one bit, replaced by noise and by a folder, one
+at a time, and the run goes on: it has to end equal to the one that nothing happened to, or to be refused in one line.
+The same with links and pipes in the files' place, after which nothing outside may have changed. Some minutes for each
+command.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from meta.runs.command import RUN, ToFile
 from tests.faults.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
 
 EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0")
@@ -30,11 +32,15 @@ ATTACK = (
     *("--warm-up.sigma=0.05", "--warm-up.learning-rate=0.02", "--warm-up.chunk-size=0"),
     *("--evolution.generations=6", "--evolution.chunk-size=0", f"--victim={LEARNER}"),
 )
+ONCE = ("ipd", "--discount=0")  # policies of one logit are sooner traced than those of five, and kept in the same files
+TRAINING = (*ONCE, "--iterations=300", "--checkpoint-seconds=0")  # more of them than one call to the device takes
 # What is run, and after how many reports it is stopped.
 RUNS = {
-    "exact": ("marl.mfos", ["ipd", *EVOLUTION, "--evolution.generations=8", "--meta-steps=3", "--trials=1",
+    "exact": ("marl.mfos", [*ONCE, *EVOLUTION, "--evolution.generations=8", "--meta-steps=3", "--trials=1",
                             "--hidden-units=2", "--evaluation-trials=4"], 2),
-    "ppo": ("marl.mfos", ["ipd", "--meta-learner=ppo", "--meta-ppo.iterations=8", "--meta-ppo.batch-size=4",
+    "seeds": ("marl.mfos", [*ONCE, *EVOLUTION, "--evolution.generations=8", "--meta-steps=3", "--trials=1",
+                            "--hidden-units=2", "--evaluation-trials=4", "--seeds=2"], 2),
+    "ppo": ("marl.mfos", [*ONCE, "--meta-learner=ppo", "--meta-ppo.iterations=8", "--meta-ppo.batch-size=4",
                           "--meta-ppo.hidden-units=2", "--meta-ppo.checkpoint-seconds=0", "--meta-steps=3",
                           "--evaluation-trials=4"], 2),
     "sampled": ("marl.mfos", ["ipd_sampled", *EVOLUTION, "--evolution.generations=8", *SAMPLED], 2),
@@ -44,13 +50,17 @@ RUNS = {
     "act": ("attacks.act", ["cartpole", *ATTACK], 4),
     "control": ("attacks.act", ["reacher", *ATTACK, "--goal=control", "--oracle-updates=1",
                                 "--controller=mlp(hidden=[4])"], 6),
-    "crossplay": ("marl.crossplay", ["ipd", "--agents=naive,mfos", *EVOLUTION, "--evolution.generations=4",
+    "crossplay": ("marl.crossplay", [*ONCE, "--agents=naive,mfos", *EVOLUTION, "--evolution.generations=4",
                                      "--num-pairs=4", "--meta-steps=3", "--trials=1", "--hidden-units=2"], None),
+    "bound": ("marl.bound", [*TRAINING, "--meta-steps=3", "--num-states=2", "--naive-trials=4"], 2),
+    "cola": ("marl.cola", [*TRAINING, "--hidden=4", "--batch=4", "--evaluation-trials=4"], 2),
+    "mmaml": ("marl.mmaml", [*TRAINING, "--steps=3", "--initialisations=2", "--opponents=2",
+                             "--evaluation-trials=4"], 2),
 }  # fmt: skip
 
 
-def main_of(name: str):
-    return importlib.import_module(RUNS[name][0]).main
+def command_of(name: str):
+    return importlib.import_module(RUNS[name][0]).COMMAND
 
 
 def draw_fast(self, file, **_) -> None:
@@ -59,12 +69,13 @@ def draw_fast(self, file, **_) -> None:
 
 
 def make(name: str, folder: Path) -> list[Path]:
-    """The run to its end, and stopped in the midst."""
+    """Folders that hold the run as `found`, to its end and stopped in the midst."""
     from meta.runs.progress import Progress
 
-    _, arguments, reports = RUNS[name]
+    (_, arguments, reports), main = RUNS[name], command_of(name).main
     done = [folder / "whole"]
-    status, said = go(main_of(name), *arguments, "--quiet", "--out", str(done[0]))
+    done[0].mkdir()
+    status, said = go(main, *arguments, "--quiet", "--out", str(done[0] / "found"))
     assert (status, said) == (0, ""), said
     if reports:
         report, count = Progress.__call__, 0
@@ -77,12 +88,13 @@ def make(name: str, folder: Path) -> list[Path]:
             report(self, *given)
 
         Progress.__call__ = stop
+        done.append(folder / "stopped")
+        done[1].mkdir()
         try:
-            status, said = go(main_of(name), *arguments, "--quiet", "--out", str(folder / "stopped"))
+            status, said = go(main, *arguments, "--quiet", "--out", str(done[1] / "found"))
         finally:
             Progress.__call__ = report
         assert status == 130, said
-        done.append(folder / "stopped")
     return done
 
 
@@ -93,8 +105,9 @@ def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
         folder = Path(place)
         os.chdir(folder)
         bases = make(name, folder)
-        expected, main = results(bases[0]), main_of(name)
-        came = verdict(main, copy(bases[-1], folder / "run"), expected)
+        expected, command = results(bases[0]), command_of(name)
+        main, run_in = command.main, f"found{RUN if command.output is ToFile else ''}"
+        came = verdict(main, copy(bases[-1], folder / "run"), expected, run_in)
         assert came == "equal", came
         outside = make_outside(folder / "outside")
         before = contents(outside)
@@ -105,12 +118,12 @@ def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
                         continue
                     run = copy(base, folder / "run")
                     damage(run / file)
-                    found.append((base.name, str(file), damage.__name__, verdict(main, run, expected)))
+                    found.append((base.name, str(file), damage.__name__, verdict(main, run, expected, run_in)))
                     say(name, found[-1])
                 for attack in ATTACKS:
                     run = copy(base, folder / "run")
                     attack(run / file, outside)
-                    came = verdict(main, run, expected)
+                    came = verdict(main, run, expected, run_in)
                     came = came if contents(outside) == before else "wrote outside"
                     found.append((base.name, str(file), attack.__name__, came))
                     say(name, found[-1])

@@ -164,7 +164,7 @@ def test_purejaxrl_plays_it_as_its_ppo_does():
         gymnax.register("purejaxrl-ipd", lambda: LegacyStepAPIWrapper(env("ipd", opponents=TFT, episode_length=5)))
     environment, params = gymnax.make("purejaxrl-ipd")
     assert isinstance(environment.observation_space(params), spaces.Box)
-    assert environment.action_space(params).n == 2
+    assert environment.action_space(params).n == environment.action_space().n == 2  # its dqn asks without params
     environment, num_envs = Counted(environment), 3
 
     def step(carry, _):
