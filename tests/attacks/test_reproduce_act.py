@@ -12,7 +12,7 @@ import configs
 from attacks import examination
 from attacks.config import AttackConfig
 from attacks.defences import undefended
-from attacks.evaluation import make_lives
+from attacks.evaluation import Lives, make_lives
 from attacks.examination import FILE, _read_known
 from attacks.experiment import ADVERSARY_FILE
 from attacks.reproduction import Part, ReproduceConfig, _read_lives, make_parts
@@ -136,7 +136,8 @@ def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_pat
 def test_victims_that_are_damaged_are_one_line(tmp_path):
     file, arrays = tmp_path / "victims.npz", {}
     for name in ("evolved", "silent", "random"):
-        arrays |= {f"{name}_final_returns": np.arange(3.0), f"{name}_curves": np.zeros((3, 2))}
+        arrays |= {f"{name}_{field}": np.zeros((3, 2)) for field in Lives._fields}
+        arrays |= {f"{name}_final_returns": np.arange(3.0)}
     with pytest.raises(ValueError, match=r"victims.npz: cannot be read \(.*\); its part is made anew"):
         _read_lives(file)
     np.savez(file, **arrays)
