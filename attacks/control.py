@@ -235,7 +235,9 @@ class Comparison(NamedTuple):
 
 
 SHAPERS = ("evolved", "random", "silent")
-ROWS = ("evolved", "oracle", "random_shaper_oracle", "random", "silent")
+BASELINES = ("constant", "still", "random", "silent")  # what needs nobody who controls
+ROWS = ("evolved", "oracle", "random_shaper_oracle", *BASELINES)
+NUM_CONSTANTS = 25  # messages of which the best is a baseline
 
 
 def compare(
@@ -253,8 +255,10 @@ def compare(
     """Evolved control beside its baselines, on a fresh victim; pure, to be batched over keys and compiled once.
 
     `evolved` is shaper and controller as evolved; `oracle` the evolved shaper and a controller that learned on the
-    victim; `random_shaper_oracle` the same with a random shaper; `random` a random shaper and a random controller;
-    `silent` zeros during the life and a random controller after it. All rows share the keys of the victim's weights,
+    victim; `random_shaper_oracle` the same with a random shaper; `constant` the evolved shaper and the message among
+    `NUM_CONSTANTS` that does best without change, as other episodes with this victim have shown; `still` what it is
+    worth if nothing moves from where an episode begins; `random` a random shaper and a random controller; `silent`
+    zeros during the life and a random controller after it. All rows share the keys of the victim's weights,
     of the games, of the goals, of the random functions and of the oracle's learning, so their differences are paired.
 
     Args:
@@ -272,6 +276,7 @@ def compare(
     Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
 
     random_key, life_key, oracle_key, control_key = jax.random.split(key, 4)
+    words_key, choice_key = jax.random.split(jax.random.fold_in(key, 4))
     drawn = first_parameters(shaper, controller)(random_key)
     silence = jax.tree.map(jnp.zeros_like, drawn["shaper"])
     shapers = _stacked(parameters["shaper"], drawn["shaper"], silence)
@@ -280,9 +285,9 @@ def compare(
     def lived(words: Any) -> Life:
         return live(life_key, game, shaper, words, make_victim, schedule, size=size)
 
-    def judged(puppet: Puppet, player: Learner, state: Any) -> jax.Array:
+    def judged(puppet: Puppet, player: Learner, state: Any, key: jax.Array = control_key) -> jax.Array:
         episodes, steps = schedule.num_episodes, schedule.num_steps
-        return goal_reward(control_key, puppet, player, state, num_episodes=episodes, num_steps=steps)
+        return goal_reward(key, puppet, player, state, num_episodes=episodes, num_steps=steps)
 
     def told(victim_policy: Any, words: Any) -> jax.Array:
         return judged(Puppet(game, victim_policy, victim, size), speaker(controller), words)
@@ -292,12 +297,27 @@ def compare(
         settings = {"steps_per_update": schedule.steps_per_update, "num_envs": schedule.num_envs}
         return judged(puppet, *oracle(oracle_key, puppet, num_updates=num_updates, **settings))
 
+    def unchanging(victim_policy: Any) -> jax.Array:
+        puppet = Puppet(game, victim_policy, victim, size)
+        said = speaker(Message(lambda key: jnp.zeros(size), lambda words, obs: words))
+        words = jax.random.uniform(words_key, (NUM_CONSTANTS, size), minval=-puppet.scale, maxval=puppet.scale)
+        rewards = jax.lax.map(lambda constant: judged(puppet, said, constant, choice_key), words)
+        return judged(puppet, said, words[jnp.argmax(rewards)])
+
     lives = jax.vmap(lived)(shapers)
     policies = jax.vmap(victim.policy)(lives.state)
     spoken = jax.vmap(told)(policies, controllers)
     trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
-    rewards = spoken[0], trained[0], trained[1], spoken[1], spoken[2]
+    constant = unchanging(jax.tree.map(lambda x: x[0], policies))
+    still = still_reward(control_key, GoalConditioned(game), num_episodes=schedule.num_episodes)
+    rewards = spoken[0], trained[0], trained[1], constant, still, spoken[1], spoken[2]
     return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, lives.final_return, strict=True)))
+
+
+def still_reward(key: jax.Array, game: GoalConditioned, *, num_episodes: int) -> jax.Array:
+    """The reward of a step where nothing moves from where an episode begins, `[]`; the mean over fresh episodes."""
+    states = jax.vmap(game.reset)(jax.random.split(key, num_episodes))[1]
+    return jax.vmap(game.goal_reward)(states).mean()
 
 
 def _stacked(*trees: Any) -> Any:

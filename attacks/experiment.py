@@ -248,10 +248,12 @@ def _evaluate_control(
     # In their order, for a compiled function gives dicts back sorted.
     rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
     returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}
-    ratio = float(rewards["evolved"].mean() / rewards["random"].mean())
+    best = max(control.BASELINES, key=lambda name: rewards[name].mean())
+    ratio = float(rewards["evolved"].mean() / rewards[best].mean())
     result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
     result["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
-    result["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()} | {"ratio": ratio}
+    result["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()}
+    result["goal_reward"] |= {"ratio": ratio, "best_baseline": best}
 
     @jax.jit
     def steered(key: jax.Array, words: Any) -> Any:
@@ -339,7 +341,7 @@ def print_result(
         for name in control.ROWS:
             table.add_row(name.replace("_", " "), with_error(rewards[name]))
         console.print(table)
-        say(console, f"evolved over random: {rewards['ratio']:.2f}")
+        say(console, f"evolved over {rewards['best_baseline']}, the best baseline: {rewards['ratio']:.2f}")
     say(console, f"{many(summary['num_victims'], 'fresh victim')} of each kind, the same ones; ± one standard error")
     if speed := summary["environment_steps_per_second"]:
         say(console, f"{amount(speed)} environment steps a second; {summary['wall_seconds']:.0f} s in all")

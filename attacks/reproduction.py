@@ -28,7 +28,7 @@ from meta.runs.statistics import with_error
 from meta.runs.words import amount
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
-CONTROL_RATIO = 1.5  # of the goal reward, to that of a random shaper and controller
+CONTROL_RATIO = 1.5  # of the goal reward, to the best of what needs nobody who controls
 SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
 
 
@@ -109,7 +109,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     sections = list(itertools.chain.from_iterable(_sections(run, part, summaries, examinations) for part in parts))
     note = (
         f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence, paired by victim; control has to "
-        f"reach {CONTROL_RATIO:g} times the goal reward of a random shaper with a random controller."
+        f"reach {CONTROL_RATIO:g} times the goal reward of the best baseline: the best constant message, nothing that "
+        "moves, a random shaper with a random controller, silence."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
     say(console, write_report(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))
@@ -182,7 +183,7 @@ def _sections(run: RunDirectory, part: Part, summaries: dict[str, Any], examinat
     if part.config.goal == "control":
         rewards = found["goal_reward"]
         claims = [
-            Claim("goal reward, times a random shaper's and controller's", rewards["ratio"], None, least=CONTROL_RATIO)
+            Claim(f"goal reward, times that of {rewards['best_baseline']}", rewards["ratio"], None, least=CONTROL_RATIO)
         ]
         claims += [
             Claim(row.replace("_", " "), rewards[row]["mean"], rewards[row]["standard_error"]) for row in control.ROWS

@@ -83,10 +83,14 @@ class GoalConditioned(Game):
 
     def step_env(self, key: jax.Array, state: GoalState, actions: Actions) -> Step[GoalState]:
         observations, bare, rewards, dones, infos = self.game.step_env(key, state.bare, actions)
-        reward = jnp.exp(-((self._goals.place(self.game, bare) - state.goal) ** 2).sum())
         infos = infos | {"bare_reward": jnp.asarray(rewards["agent_0"], jnp.float32)[None]}
         state = GoalState(bare, state.goal)
+        reward = self.goal_reward(state)
         return self._with_goal(observations, state.goal), state, {"agent_0": reward}, dones, infos
+
+    def goal_reward(self, state: GoalState) -> jax.Array:
+        """exp(-d^2), `[]`, with the distance d from the goal."""
+        return jnp.exp(-((self._goals.place(self.game, state.bare) - state.goal) ** 2).sum())
 
     def get_obs(self, state: GoalState) -> Observations:
         return self._with_goal(self.game.get_obs(state.bare), state.goal)

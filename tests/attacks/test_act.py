@@ -73,9 +73,11 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
     finished = act("cartpole", *TINY, *CONTROL, "--out", "run")
     assert finished.returncode == 0, finished.stderr
     rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
-    assert set(rewards) == {"evolved", "oracle", "random_shaper_oracle", "random", "silent", "ratio"}
-    assert all(0 <= rewards[name]["mean"] <= 1 for name in rewards if name != "ratio")
-    assert rewards["ratio"] == pytest.approx(rewards["evolved"]["mean"] / rewards["random"]["mean"])
+    rows = {"evolved", "oracle", "random_shaper_oracle", "constant", "still", "random", "silent"}
+    assert set(rewards) == {*rows, "ratio", "best_baseline"}
+    assert all(0 <= rewards[name]["mean"] <= 1 for name in rows)
+    best = max(rewards[name]["mean"] for name in ("constant", "still", "random", "silent"))
+    assert rewards["ratio"] == pytest.approx(rewards["evolved"]["mean"] / best)
     for stage in ("ally", "warm_up", "."):
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:

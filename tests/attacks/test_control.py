@@ -21,6 +21,7 @@ from attacks.control import (
     oracle,
     speaker,
     steer,
+    still_reward,
     train_puppet,
 )
 from attacks.trials import Schedule
@@ -214,6 +215,12 @@ def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
     ):
         assert evolved[1] == random[1]
     assert (rewards["evolved"] != rewards["random"]).any()
+
+
+def test_a_cart_that_stays_in_the_middle_is_worth_an_integral():
+    """Of exp(-g^2) over the goals g, uniform on the track of 2.4 to both sides."""
+    found = jax.jit(lambda key: still_reward(key, GoalConditioned(GAME), num_episodes=20_000))(KEY)
+    assert float(found) == pytest.approx(math.sqrt(math.pi) * math.erf(2.4) / 4.8, abs=0.01)
 
 
 def test_steering_goes_from_goal_to_goal_and_can_be_looked_at(tmp_path):
