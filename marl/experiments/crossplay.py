@@ -151,18 +151,19 @@ def line_up(config: CrossplayConfig) -> Lineup:
         raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
 
     def sampled(spec: str, seat: int) -> Agent | ShapingConfig:
-        how = sampled_shaping_config(spec, config.environment, config.lengths, **training)
-        if how:
+        if how := sampled_shaping_config(spec, config.environment, config.lengths, **training):
             make_lens(how).check()
             check_spaces(spec, how, game, seat)
-        if how:
             return how
         agent = make_agent(spec, game, seat, num_updates=config.episodes)
         return agent if seat else _checked(agent, game, config.lengths)  # steps and environments are the same in both
 
     def exact(spec: str, seat: int) -> Agent | ShapingConfig:
         more = {"meta_steps": config.meta_steps, "hidden_units": config.hidden_units}
-        return shaping_config(spec, game, seat, **training, **more) or make_agent(spec, game, seat)
+        if how := shaping_config(spec, game, seat, **training, **more):
+            make_lens(how).check()
+            return how
+        return make_agent(spec, game, seat)
 
     everybody, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)
     return Lineup(config, game, *enter(config.agents, everybody, sit))

@@ -309,12 +309,14 @@ def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
     np.testing.assert_allclose(found, np.asarray(expected).T, rtol=1e-5)
 
 
-def test_what_only_the_other_kind_of_game_has_is_refused(within, tmp_path):
+def test_settings_of_the_other_kind_of_game_and_agents_that_do_not_exist_are_refused(within, tmp_path):
     for arguments, words in (
         (["--episodes=3"], "episodes: got 3, which has no effect in prisoners_dilemma, which is a formula"),
         (["--environment=ipd", "--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
         (["--environment=three_player_ipd"], "environment: three_player_ipd has 3 player(s); two are needed"),
         (["--environment=ipd", "--agents=lola"], "agents: got 'lola'; did you mean lola_dice"),
+        (["--agents=mfos(hidden_units=2, hidden_units=3)"], "agents: shaper: mfos: hidden_units: given twice"),
+        (["--agents=mfos:lolla"], "agents: opponent: got 'lolla'; did you mean lola"),
     ):
         result = within("ipd", *arguments, cwd=tmp_path, module="marl.crossplay")
         assert (result.returncode, result.stderr.count("\n")) == (2, 1)
