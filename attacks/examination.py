@@ -35,13 +35,11 @@ from meta.runs.words import many
 
 FILE = "examination.json"
 PARTS = ("transfer", "defences")
-COLUMNS = {
+COLUMNS = {  # of tables
     "silent": "in silence",
-    "evolved": "evolved",
-    "random": "random, as loud",
-    "difference": "evolved - silence",
-    "random_difference": "random - silence",
-    "beyond_random": "evolved - random",
+    "difference": "evolved adds",
+    "random_difference": "random adds",
+    "beyond_random": "evolved less\nrandom",
 }
 
 
@@ -232,8 +230,10 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
     for part, title in (("transfer", "victim"), ("defences", "defence")):
         if not found[part]:
             continue
-        table = Table(title, *COLUMNS.values(), box=None)
+        table = Table(title, box=None)
+        for column in COLUMNS.values():
+            table.add_column(column, no_wrap=True)
         for name, row in found[part].items():
             table.add_row(name, *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
-    say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error")
+    say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error; random: as loud")

@@ -38,7 +38,7 @@ VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 TITLES = {
     "explored_return": "with exploration",
-    "last_update": "the paper's metric of the last update",
+    "last_update": "by the paper's metric",
     "training_return": "return in training",
 }
 NUM_GOALS = 4  # in the GIF of a victim that is steered

@@ -199,7 +199,8 @@ def _sections(run: RunDirectory, part: Part, summaries: dict[str, Any], examinat
     tables = []
     for kind, rows in examinations.get(name, {}).items():
         if kind in ("transfer", "defences"):
-            tables.append(table([kind, *COLUMNS.values()], _cells(rows)))
+            titles = [kind, *(" ".join(title.split()) for title in COLUMNS.values())]
+            tables.append(table(titles, _cells(rows)))
             pictures.append((kind, f"{name}/figures/{kind}.png"))
     return [Section(f"{part.environment}: {part.config.goal}", text, claims, tables, pictures)]
 
