@@ -143,7 +143,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     game, key = config.make_game(), jax.random.key(options.seed)
     victims = other_victims(config)
     spoken, speakers = controlled(game, message, parameters)
-    depends = [configs.plain(config), tensors.digest(parameters), options.num_victims, options.seed]
+    depends = [configs.plain(config), tensors.digest(parameters), options.num_victims, options.seed, *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
         victim = victims[name if part == "transfer" else "as evolved on"]

@@ -186,5 +186,5 @@ def make_game(spec: str) -> Game:
         return make(name, **params)
     except ValueError as error:
         raise ValueError(f"environment: {first_line(error).removeprefix('game: ')}") from None
-    except (TypeError, NotImplementedError, RuntimeError) as error:  # values and spaces that stand for nothing; no data
+    except (TypeError, NotImplementedError, RuntimeError) as error:  # a value, a space or a download that failed
         raise ValueError(f"environment: got {spec!r}; {first_line(error)}") from None

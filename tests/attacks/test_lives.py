@@ -69,6 +69,12 @@ def test_a_group_is_what_single_lives_are(run, words, alone):
     life = alone(keys[0])
     np.testing.assert_allclose(found.final_returns[0], life.final_return, rtol=1e-5)
     np.testing.assert_allclose(found.curves[0], life.curve, rtol=1e-5)
+    np.testing.assert_allclose(found.explored_returns[0], life.explored_return, rtol=1e-5)
+    np.testing.assert_allclose(found.last_updates[0], life.last_update, rtol=1e-5)
+    # Every step pays 1: the rewards of an update are its 16 steps in two environments, over a whole number of ends.
+    ended = 32 / float(life.last_update)
+    assert ended == pytest.approx(round(ended))
+    assert 1 <= round(ended) <= 4  # no pole falls within 8 steps
 
 
 def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
