@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import configs
 import games
 from attacks import trials
-from attacks.config import AttackConfig
+from attacks.config import AttackConfig, observations_of_play
 from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
-from attacks.evaluation import Lives, compare, make_lives, over_training, silence
+from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
 from attacks.examination import other_victims
-from attacks.messages import make_message
+from attacks.messages import loudness, make_message
 from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
@@ -75,6 +75,17 @@ def test_a_group_is_what_single_lives_are(run, words, alone):
     ended = 32 / float(life.last_update)
     assert ended == pytest.approx(round(ended))
     assert 1 <= round(ended) <= 4  # no pole falls within 8 steps
+
+
+def test_what_was_evolved_is_compared_with_silence_and_with_random_words_as_loud(words):
+    spoken, speakers = controlled(GAME, MESSAGE, words)
+    seen = jnp.asarray(observations_of_play(GAME))
+    volume = loudness(MESSAGE, words, seen)
+    assert volume > 0
+    assert loudness(spoken, spoken.init(jax.random.key(9)), seen) == pytest.approx(float(volume), rel=1e-4)
+    assert loudness(spoken, speakers["evolved"], seen) == pytest.approx(float(volume), rel=1e-6)
+    assert loudness(spoken, speakers["silent"], seen) == 0
+    assert speakers["random"] is None  # a draw of each victim's own
 
 
 def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
