@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from dataclasses import field
 from typing import Literal
 
@@ -14,48 +15,61 @@ import numpy as np
 import configs
 from attacks import messages
 from attacks.control import Puppet
+from attacks.defences import DEFENCES
 from attacks.messages import Message
 from attacks.trials import Schedule
+from configs import one_of, short
 from configs.specs import first_line
 from games import Game, rollout
 from games.registry import make_game
 from games.wrappers.cheap_talk import CheapTalk, observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.learn import Learner, check_update
-from marl.learners.registry import make_learner
+from marl.learners.registry import SAMPLED, make_learner
 from meta import Evolution
 from meta.memory import bytes_of, check_bytes
 
 Goal = Literal["harm", "help", "control"]
+PIECES = {"a2c": (8, 5), "dqn": (8, 8)}  # environments, and steps of each, that these learn from at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class AttackConfig:
     """An adversary, an ally or a puppeteer, evolved over the whole learning of its victims."""
 
-    environment: str = "CartPole-v1(max_steps_in_episode=200)"
+    environment: str = "CartPole-v1(max_steps_in_episode=201)"
     """A game of one player by its name, with parameters in brackets."""
     goal: Goal = "harm"
     """harm or help the victim's learning; control makes it obey afterwards, where the environment has goals."""
     victim: str = (
-        "ppo(hidden=[32, 32], shared=True, learning_rate=0.005, epochs=16, minibatches=1, normalize_observations=True)"
+        "ppo(hidden=[32, 32], shared=True, init='lecun_normal', learning_rate=0.005, epochs=16, minibatches=1, "
+        "normalize_observations=True, observation_epsilon=1e-4, bootstrap_limits=False, learn_last_step=False)"
     )
     """The learner that is talked to: ppo, a2c, dqn or another learner of sampled games, with settings in brackets."""
     num_updates: int = 32
-    """Learning steps in a victim's life."""
+    """Learning steps in a victim's life. A2C and DQN learn from few steps at a time: where more are given, a life of as
+    many is cut into pieces of theirs, 5 or 8 steps in 8 environments."""
     steps_per_update: int = 256
     """Steps of each environment between two of them."""
     num_envs: int = 4
     """Environments that a victim plays at once."""
     message: str = "auto"
-    """What is evolved: mlp, linear, echo, constant or table, with settings in brackets such as "mlp(hidden=[16])"; auto
-    is an echo in units of random play where the goal is harm, and mlp otherwise."""
-    controller: str = "mlp(hidden=[32, 32])"
-    """For control: what is said to a victim that no longer learns, about its observation and the goal."""
+    """What is evolved: mlp, linear, echo, constant, table, lstm or turn, with settings in brackets such as
+    "mlp(hidden=[16])"; auto is linear in units of random play, and where the goal is harm two such functions and the
+    time of a life at which one takes the place of the other."""
+    controller: str = "auto"
+    """For control: what is said to a victim that no longer learns, about its observation and the goal; a message
+    without memory, and auto is linear in units of random play and of goals."""
     message_size: int = 2
     """Entries of a message."""
-    fitness: Literal["end", "training"] = "end"
-    """Judge by the final policy, on fresh episodes without exploration, or by the mean return during training."""
+    fitness: Literal["end", "training", "last_update"] = "end"
+    """Judge by the final policy, on fresh episodes without exploration; by the mean return during training; or by the
+    metric of the paper's code, the last update's rewards over the number of episodes that ended in it."""
+    begin: Literal["random", "zero"] = "random"
+    """Where the search begins: at random parameters, or at zeros as in the paper's code."""
+    defence: str = "none"
+    """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
+    it."""
     trials: int = 1
     """Victims of each candidate in each generation, the same for all candidates."""
     evaluation_episodes: int = 32
@@ -67,20 +81,22 @@ class AttackConfig:
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
     warm_up_updates: int = 8
-    """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives. For
-    control there are as many before them, in which the shaper learns to help."""
-    warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=128, generations=100, chunk_size=16))
+    """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives."""
+    warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=64, generations=40, chunk_size=16))
     evolution: Evolution = field(
         default_factory=lambda: Evolution(
-            population_size=128, generations=40, chunk_size=16, sigma=0.05, learning_rate=0.02
+            population_size=64, generations=20, chunk_size=16, sigma=0.05, learning_rate=0.02
         )
     )
+    shapers: int = 8
+    """For control: random shapers, for the victims of each of which a controller is evolved at first, under warm_up, on
+    whole lives; the best pair is where shaper and controller begin to be evolved together."""
     oracle_updates: int = 64
     """For control: learning steps of the PPO controllers that the evolved one is compared with."""
 
     def __post_init__(self) -> None:
         configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1, trials=1)
-        configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1)
+        configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1, shapers=1)
         configs.check_least(self, warm_up_updates=0)
         configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_product(self, "evaluation_episodes", "evaluation_steps")
@@ -88,16 +104,23 @@ class AttackConfig:
             got = f"evaluation_episodes: got {self.evaluation_episodes}"
             raise ValueError(f"{got}; a multiple of num_envs, {self.num_envs}, is needed")
         configs.check_seed(self.seed)
-        if self.goal == "control" and self.fitness == "training":
-            raise ValueError("fitness: got 'training'; end is needed with the goal control, which comes after it")
+        if self.goal == "control" and self.fitness != "end":
+            raise ValueError(
+                f"fitness: got {self.fitness!r}; end is needed with the goal control, which comes after it"
+            )
+        if self.defence not in DEFENCES:
+            raise ValueError(f"defence: got {short(self.defence)!r}; {one_of(self.defence, list(DEFENCES))}")
+        if self.goal == "control" and self.defence != "none":
+            raise ValueError(f"defence: got {self.defence!r}; none is needed with the goal control")
 
     @property
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are, with the reason."""
+        if self.goal == "control":
+            return {"warm_up_updates": "with the goal control, which begins with whole lives"}
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
-        if self.goal != "control":
-            idle |= dict.fromkeys(("controller", "oracle_updates"), f"with the goal {self.goal}; it is for control")
-        return idle
+        only = ("controller", "shapers", "oracle_updates")
+        return idle | dict.fromkeys(only, f"with the goal {self.goal}; it is for control")
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
@@ -112,20 +135,46 @@ class AttackConfig:
     @property
     def schedule(self) -> Schedule:
         """How long a victim lives, and how it is judged."""
-        return Schedule(
-            self.num_updates, self.steps_per_update, self.num_envs, self.evaluation_episodes, self.evaluation_steps
-        )
+        envs, steps = self.pieces
+        updates = self.num_updates
+        if (envs, steps) != (self.num_envs, self.steps_per_update):
+            updates = max(self.steps_of_a_life // (envs * steps), 1)
+        episodes = -(-self.evaluation_episodes // envs) * envs  # a learner with a memory has one for each environment
+        return Schedule(updates, steps, envs, episodes, self.evaluation_steps)
+
+    @property
+    def pieces(self) -> tuple[int, int]:
+        """(environments, steps of each between two updates) of the victim's life."""
+        own = PIECES.get(SAMPLED.read("victim", self.victim)[0], (self.num_envs, self.steps_per_update))
+        given = self.num_envs, self.steps_per_update
+        return own if math.prod(own) < math.prod(given) else given
 
     @property
     def stages(self) -> list[tuple[Evolution, int]]:
         """The evolutions one after the other, each with the learning steps of its victims' lives."""
-        short = [(self.warm_up, self.warm_up_updates)] if self.warm_up_updates else []
-        return short * (2 if self.goal == "control" else 1) + [(self.evolution, self.num_updates)]
+        short = [(self.warm_up, self.warm_up_updates)] if self.warm_up_updates and self.goal != "control" else []
+        return [*short, (self.evolution, self.num_updates)]
+
+    @property
+    def trained(self) -> int:
+        """Whole lives of victims in all evolutions."""
+        lives = (
+            sum(evolution.generations * evolution.population_size * updates for evolution, updates in self.stages)
+            // self.num_updates
+        )
+        if self.goal == "control":  # where the shaper is fixed all candidates control the same victims
+            lives += self.warm_up.generations * (self.shapers + 1)
+        return lives * self.trials
 
     @property
     def steps_of_a_life(self) -> int:
         """Environment steps that a victim learns from."""
         return self.num_updates * self.steps_per_update * self.num_envs
+
+    @property
+    def judged_steps(self) -> int:
+        """Environment steps of one evaluation."""
+        return self.evaluation_episodes * self.evaluation_steps
 
     def make_game(self) -> Game:
         """The bare game."""
@@ -136,7 +185,18 @@ class AttackConfig:
         """What is evolved, with auto in full."""
         if self.message != "auto":
             return self.message
-        return f"echo(units={_units_of_play(self.environment)})" if self.goal == "harm" else "mlp"
+        linear = f"linear(units={_units_of_play(self.environment)})"
+        if self.goal != "harm":
+            return linear
+        schedule = self.schedule
+        return f"turn(steps={schedule.num_updates * schedule.steps_per_update}, what={linear!r})"
+
+    @property
+    def controller_spec(self) -> str:
+        """The controller, with auto in full."""
+        if self.controller != "auto":
+            return self.controller
+        return f"linear(units={_units_of_play(self.environment) + _units_of_goals(self.environment)})"
 
     def make_message(self) -> Message:
         """What is evolved."""
@@ -146,11 +206,14 @@ class AttackConfig:
     def make_controller(self) -> Message:
         """For control: what is evolved beside it, a message about [o, goal]."""
         shape = observation_shape(GoalConditioned(self.make_game()))
-        return messages.make_message(self.controller, shape, self.message_size, field="controller")
+        controller = messages.make_message(self.controller_spec, shape, self.message_size, field="controller")
+        if controller.remember is not None:
+            raise ValueError(f"controller: got {self.controller!r}; a message without memory is needed")
+        return controller
 
     def make_victim(self, game: Game) -> Learner:
         """The learner that is talked to, in the game as it sees it."""
-        return make_learner(self.victim, game, num_updates=self.num_updates, field="victim")
+        return make_learner(self.victim, game, num_updates=self.schedule.num_updates, field="victim")
 
 
 def checked(config: AttackConfig) -> AttackConfig:
@@ -165,7 +228,8 @@ def checked(config: AttackConfig) -> AttackConfig:
     talk = CheapTalk(game, None, lambda words, obs: jnp.zeros(size), size)
     victim = config.make_victim(talk)
     try:
-        carry = check_update(talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs)
+        envs, steps = config.pieces
+        carry = check_update(talk, [victim], steps_per_update=steps, num_envs=envs)
     except ValueError as error:
         raise ValueError(f"victim: {config.victim}: {first_line(error)}") from None
     words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
@@ -194,4 +258,16 @@ def observations_of_play(game: Game) -> np.ndarray:
 def _units_of_play(environment: str) -> list[float]:
     """The standard deviation of each entry of an observation in random play; 1 where it does not change."""
     deviations = observations_of_play(make_game(environment)).std(0)
-    return [float(f"{x:.2g}") if x > 0 else 1.0 for x in deviations]
+    return _rounded(deviations)
+
+
+@functools.cache
+def _units_of_goals(environment: str) -> list[float]:
+    """The standard deviation of each entry of a goal."""
+    game = GoalConditioned(make_game(environment))
+    goals = jax.vmap(lambda key: game.reset(key)[1].goal)(jax.random.split(jax.random.key(0), 1024))
+    return _rounded(np.asarray(goals).std(0))
+
+
+def _rounded(units: np.ndarray) -> list[float]:
+    return [float(f"{x:.2g}") if x > 0 else 1.0 for x in units]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attacks.messages import Message
-from attacks.trials import Life, Schedule, live
+from attacks.trials import Life, MakeVictim, Schedule, live
 from games import Game, Rollout
 from games.core.game import Actions, Scalar, Step, static
 from games.core.spaces import Box
@@ -116,7 +116,7 @@ def train_puppet(
     game: Game,
     shaper: Message,
     parameters: Any,
-    make_victim: Callable[[Game], Learner],
+    make_victim: MakeVictim,
     schedule: Schedule,
     *,
     size: int = 2,
@@ -135,7 +135,7 @@ def train_puppet(
     Raises:
       ValueError: for a game without goals, or a victim with memory.
     """
-    victim = make_victim(CheapTalk(game, parameters, shaper.speak, size))
+    victim = make_victim(shaper.talk(game, parameters, size))
     Puppet(game, None, victim)  # refuses what cannot be steered before it lives
     life = live(key, game, shaper, parameters, make_victim, schedule, size=size)
     return Puppet(game, victim.policy(life.state), victim, size), life
@@ -188,7 +188,7 @@ def control_trial(
     game: Game,
     shaper: Message,
     controller: Message,
-    make_victim: Callable[[Game], Learner],
+    make_victim: MakeVictim,
     schedule: Schedule,
     *,
     size: int = 2,
@@ -235,7 +235,8 @@ class Comparison(NamedTuple):
 
 
 SHAPERS = ("evolved", "random", "silent")
-BASELINES = ("constant", "still", "random", "silent")  # what needs nobody who controls
+FIXED = ("silent_shaper", "random_shaper")  # shapers that are not evolved, for whose victims controllers are
+BASELINES = (*FIXED, "constant", "still", "random", "silent")  # what needs no shaper, or nobody who controls
 ROWS = ("evolved", "oracle", "random_shaper_oracle", *BASELINES)
 NUM_CONSTANTS = 25  # messages of which the best is a baseline
 
@@ -246,7 +247,7 @@ def compare(
     shaper: Message,
     controller: Message,
     parameters: Any,
-    make_victim: Callable[[Game], Learner],
+    make_victim: MakeVictim,
     schedule: Schedule,
     *,
     num_updates: int = 64,
@@ -255,10 +256,12 @@ def compare(
     """Evolved control beside its baselines, on a fresh victim; pure, to be batched over keys and compiled once.
 
     `evolved` is shaper and controller as evolved; `oracle` the evolved shaper and a controller that learned on the
-    victim; `random_shaper_oracle` the same with a random shaper; `constant` the evolved shaper and the message among
-    `NUM_CONSTANTS` that does best without change, as other episodes with this victim have shown; `still` what it is
-    worth if nothing moves from where an episode begins; `random` a random shaper and a random controller; `silent`
-    zeros during the life and a random controller after it. All rows share the keys of the victim's weights,
+    victim; `random_shaper_oracle` the same with a random shaper; `silent_shaper` and `random_shaper` are controllers
+    that were evolved for the victims of silence, and of the random shaper that this victim hears; `constant` the
+    evolved shaper and the message among `NUM_CONSTANTS` that does best without change, as other episodes with this
+    victim have shown; `still` what it is worth if nothing moves from where an episode begins; `random` a random shaper
+    and a random controller; `silent` zeros during the life and a random controller after it. All rows share the keys of
+    the victim's weights,
     of the games, of the goals, of the random functions and of the oracle's learning, so their differences are paired.
 
     Args:
@@ -266,21 +269,26 @@ def compare(
       game: the bare game; it has goals.
       shaper: as of `control_trial`.
       controller: as of `control_trial`.
-      parameters: `{"shaper": ..., "controller": ...}` as evolved.
+      parameters: `{"shaper": ..., "controller": ...}` as `evolved`; the same for each of `FIXED`, with a leading axis
+        of which every victim draws an entry.
       make_victim: as of `control_trial`.
       schedule: as of `control_trial`; the oracle learns with its steps per update and its environments.
       num_updates: of the oracle.
       size: entries of a message.
     """
-    victim = make_victim(CheapTalk(game, parameters["shaper"], shaper.speak, size))
+    victim = make_victim(shaper.talk(game, parameters["evolved"]["shaper"], size))
     Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
 
     random_key, life_key, oracle_key, control_key = jax.random.split(key, 4)
     words_key, choice_key = jax.random.split(jax.random.fold_in(key, 4))
     drawn = first_parameters(shaper, controller)(random_key)
-    silence = jax.tree.map(jnp.zeros_like, drawn["shaper"])
-    shapers = _stacked(parameters["shaper"], drawn["shaper"], silence)
-    controllers = _stacked(parameters["controller"], drawn["controller"], drawn["controller"])
+    drawer = jax.random.fold_in(key, 5)
+    found = [parameters["evolved"], *(_one_of(drawer, parameters[name]) for name in FIXED)]
+    shapers = _stacked(found[0]["shaper"], drawn["shaper"], found[1]["shaper"], found[2]["shaper"])
+    lived_under = jnp.array([0, 1, 2, 2, 3])  # evolved, random, silent, and the two of FIXED in their order
+    controllers = _stacked(
+        found[0]["controller"], drawn["controller"], drawn["controller"], found[1]["controller"], found[2]["controller"]
+    )
 
     def lived(words: Any) -> Life:
         return live(life_key, game, shaper, words, make_victim, schedule, size=size)
@@ -306,18 +314,25 @@ def compare(
 
     lives = jax.vmap(lived)(shapers)
     policies = jax.vmap(victim.policy)(lives.state)
-    spoken = jax.vmap(told)(policies, controllers)
+    spoken = jax.vmap(told)(jax.tree.map(lambda x: x[lived_under], policies), controllers)
     trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
     constant = unchanging(jax.tree.map(lambda x: x[0], policies))
     still = still_reward(control_key, GoalConditioned(game), num_episodes=schedule.num_episodes)
-    rewards = spoken[0], trained[0], trained[1], constant, still, spoken[1], spoken[2]
-    return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, lives.final_return, strict=True)))
+    rewards = spoken[0], trained[0], trained[1], spoken[3], spoken[4], constant, still, spoken[1], spoken[2]
+    returns = lives.final_return[: len(SHAPERS)]
+    return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, returns, strict=True)))
 
 
 def still_reward(key: jax.Array, game: GoalConditioned, *, num_episodes: int) -> jax.Array:
     """The reward of a step where nothing moves from where an episode begins, `[]`; the mean over fresh episodes."""
     states = jax.vmap(game.reset)(jax.random.split(key, num_episodes))[1]
     return jax.vmap(game.goal_reward)(states).mean()
+
+
+def _one_of(key: jax.Array, several: Any) -> Any:
+    """An entry of the leading axis, drawn evenly."""
+    i = jax.random.randint(key, (), 0, len(jax.tree.leaves(several)[0]))
+    return jax.tree.map(lambda x: x[i], several)
 
 
 def _stacked(*trees: Any) -> Any:

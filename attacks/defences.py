@@ -9,20 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attacks.trials import Life, Schedule, final_return, life_of
+from attacks.trials import Defence, Life, MakeVictim, Schedule, final_return, life_of, spoken_and_muted, undefended
 from games import Discrete, Game, rollout
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import Learner, Metrics, Trajectory
 
-MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
-Defence = Callable[[jax.Array, CheapTalk, MakeVictim, Schedule, int], Life]  # (key, game with talk, ..., message size)
 Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N, entries]) -> the same
-
-
-def undefended(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
-    """The victim as it is."""
-    del size
-    return life_of(key, talk, make_victim(talk), schedule)
 
 
 def message_dropout(rate: float = 0.5) -> Defence:
@@ -103,9 +95,10 @@ def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
             return actions.mean(0), memories
 
         together = victim._replace(policy=jax.vmap(victim.policy), begin=begin, exploit=exploit)
-        returns = final_return(evaluation_key, talk, together, grown.state, schedule)
+        goes_on = jax.tree.map(lambda x: x[0], grown.talk)  # as with the first of them
+        final, muted = spoken_and_muted(evaluation_key, goes_on, together, grown.state, schedule)
         explored, last_update = grown.explored_return.mean(), grown.last_update.mean()  # nobody explores together
-        return Life(returns, explored, last_update, jnp.nanmean(grown.curve, 0), grown.state)
+        return Life(final, explored, muted, last_update, jnp.nanmean(grown.curve, 0), grown.state, goes_on)
 
     return defend
 
@@ -124,9 +117,8 @@ def masking(threshold: float = 0.05) -> Defence:
         victim = make_victim(talk)
         first_key, importance_key, second_key = jax.random.split(key, 3)
         first = life_of(first_key, talk, victim, schedule)
-        kept = important_inputs(importance_key, talk, victim, first, schedule, threshold)
-
-        return life_of(second_key, talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
+        kept = important_inputs(importance_key, first.talk, victim, first, schedule, threshold)
+        return life_of(second_key, first.talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
 
     return defend
 
@@ -149,12 +141,12 @@ def important_inputs(
 
 DEFENCES: dict[str, Defence] = {
     "none": undefended,
-    "message dropout": message_dropout(),
-    "masking by permutation importance": masking(),
-    "input noise": input_noise(),
-    "weight decay on the inputs": input_decay(),
-    "ensemble of five, a fifth of a life each": ensemble(),
-    "ensemble of five, a whole life each": ensemble(experience=5.0),
+    "dropout": message_dropout(),
+    "masking": masking(),
+    "noise": input_noise(),
+    "decay": input_decay(),
+    "ensemble": ensemble(),
+    "ensemble_of_lives": ensemble(experience=5.0),
 }
 
 

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks.config import observations_of_play
-from attacks.defences import Defence, MakeVictim, undefended
 from attacks.messages import Message, as_loud, loudness
-from attacks.trials import Schedule
+from attacks.trials import Defence, MakeVictim, Schedule, undefended
 from games import Game
-from games.wrappers.cheap_talk import CheapTalk, observation_shape
+from games.wrappers.cheap_talk import observation_shape
 from meta.devices import spread
 from meta.loop import compiler_options
 from meta.runs.keys import SPEAKER
@@ -28,6 +27,7 @@ class Lives(NamedTuple):
 
     final_returns: np.ndarray  # [victims], without exploration
     explored_returns: np.ndarray  # [victims], with it
+    muted_returns: np.ndarray  # [victims], without it, and nobody talks any more
     last_updates: np.ndarray  # [victims], the metric of the paper's code; NaN where no episode ended
     curves: np.ndarray  # [victims, num_updates], NaN where no episode ended
 
@@ -61,8 +61,8 @@ def make_lives(
     chunk = devices * min(AT_ONCE, -(-num_victims // devices))
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
-        life = defence(key, CheapTalk(game, parameters, message.speak, size), make_victim, schedule, size)
-        return life.final_return, life.explored_return, life.last_update, life.curve
+        life = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
+        return life.final_return, life.explored_return, life.muted_return, life.last_update, life.curve
 
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
 
@@ -99,7 +99,8 @@ def compare(groups: dict[str, Lives]) -> dict[str, Any]:
     """Of groups of the same victims: each, with its paired difference from the silent one.
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
-    `last_update` by the metric of the paper's code, `training_return` of the mean over the whole training.
+    `muted_return` when nobody talks any more, `last_update` by the metric of the paper's code, `training_return` of the
+    mean over the whole training.
     """
     result = _compare({name: lives.final_returns for name, lives in groups.items()})
     for title, measure in MEASURES.items():
@@ -116,6 +117,7 @@ def over_training(lives: Lives) -> np.ndarray:
 
 MEASURES: dict[str, Callable[[Lives], np.ndarray]] = {
     "explored_return": lambda lives: lives.explored_returns,
+    "muted_return": lambda lives: lives.muted_returns,
     "last_update": lambda lives: lives.last_updates,
     "training_return": over_training,
 }

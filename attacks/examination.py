@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import jax
 import tyro
@@ -17,15 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from attacks import figures
+from attacks import figures, messages
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_lives
 from attacks.experiment import load_adversary
 from configs.specs import change
-from games import Discrete, Game
-from marl.core.learn import Learner
-from marl.learners.registry import SAMPLED, make_learner, settings
+from games import Discrete
+from marl.learners.registry import SAMPLED, settings
 from meta import RunDirectory
 from meta.runs import tensors
 from meta.runs.files import check_folder
@@ -65,20 +64,8 @@ class ExaminationConfig:
             raise ValueError("defences: got False, and transfer too; one of them is needed")
 
 
-class Victim(NamedTuple):
-    """A learner, and the pieces in which it learns from the steps of a life."""
-
-    spec: str
-    num_envs: int
-    steps_per_update: int
-
-
-def other_victims(config: AttackConfig) -> dict[str, Victim]:
-    """The learner that the attack was evolved on; PPOs that differ from it in one thing; A2C and DQN.
-
-    All learn from as many environment steps. A2C and DQN take theirs in the small pieces that they need.
-    """
-    envs, steps = config.num_envs, config.steps_per_update
+def other_victims(config: AttackConfig) -> dict[str, str]:
+    """The learner that the attack was evolved on; PPOs that differ from it in one thing; A2C and DQN."""
     name, given = SAMPLED.read("victim", config.victim)
     specs = {"as evolved on": config.victim}
     if name == "ppo":
@@ -97,12 +84,27 @@ def other_victims(config: AttackConfig) -> dict[str, Victim]:
             title = "value apart from policy" if shared else "value and policy share layers"
             changes[title] = {"shared": not shared}
         specs |= {title: change(config.victim, **settings) for title, settings in changes.items()}
-    victims = {title: Victim(spec, envs, steps) for title, spec in specs.items()}
     if name != "a2c":
-        victims["A2C"] = Victim("a2c(anneal=True)", 8, 5)
+        specs["A2C"] = "a2c(anneal=True)"
     if name != "dqn" and isinstance(config.make_game().action_space("agent_0"), Discrete):
-        victims["DQN"] = Victim("dqn(anneal=True)", 8, 8)
-    return victims
+        specs["DQN"] = "dqn(anneal=True)"
+    return specs
+
+
+def with_victim(config: AttackConfig, victim: str) -> AttackConfig:
+    """The attack on another victim, whose life has as many environment steps, in the pieces that it needs.
+
+    Where the message turns at some time of a life it is the same share of this one.
+    """
+    other = dataclasses.replace(config, victim=victim)
+    if config.message == "auto":
+        return other
+    name, given = messages.MESSAGES.read("message", config.message)
+    if name != "turn":
+        return other
+    before, now = (one.num_updates * one.steps_per_update for one in (config.schedule, other.schedule))
+    steps = given.get("steps", messages.MESSAGES.settings(name)["steps"].default)
+    return dataclasses.replace(other, message=change(config.message, steps=steps * now / before))
 
 
 def checked(config: ExaminationConfig) -> ExaminationConfig:
@@ -138,16 +140,15 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
       FileExistsError: if another process is writing there.
     """
     path = Path(options.directory)
-    config, message, parameters = load_adversary(path)
+    config, _, parameters = load_adversary(path)
     run = RunDirectory(path, lambda words: say(console, words))
     game, key = config.make_game(), jax.random.key(options.seed)
     victims = other_victims(config)
-    spoken, speakers = controlled(game, message, parameters)
     depends = [configs.plain(config), tensors.digest(parameters), options.num_victims, options.seed, *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
         victim = victims[name if part == "transfer" else "as evolved on"]
-        return hashlib.sha256(json.dumps([*depends, part, name, *victim, result]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([*depends, part, name, victim, result]).encode()).hexdigest()
 
     found = {"num_victims": options.num_victims, "seed": options.seed} | _read_known(path / FILE, digest, console)
     kinds = [("transfer", name) for name in victims if options.transfer]
@@ -158,27 +159,17 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         victim = victims[name if part == "transfer" else "as evolved on"]
-        num_updates = max(config.steps_of_a_life // (victim.num_envs * victim.steps_per_update), 1)
-        # A learner with a memory has one for each environment.
-        episodes = -(-config.evaluation_episodes // victim.num_envs) * victim.num_envs
-        schedule = config.schedule._replace(
-            num_updates=num_updates,
-            steps_per_update=victim.steps_per_update,
-            num_envs=victim.num_envs,
-            num_episodes=episodes,
-        )
-
-        def make_victim(talk: Game, victim: Victim = victim, num_updates: int = num_updates) -> Learner:
-            return make_learner(victim.spec, talk, num_updates=num_updates)
+        other = with_victim(config, victim)
+        spoken, speakers = controlled(game, other.make_message(), parameters)
 
         run_lives = make_lives(
             game,
             spoken,
-            make_victim,
-            schedule,
+            other.make_victim,
+            other.schedule,
             size=config.message_size,
             num_victims=options.num_victims,
-            defence=DEFENCES[name if part == "defences" else "none"],
+            defence=DEFENCES[name if part == "defences" else config.defence],
         )
         returns = {kind: run_lives(key, words).final_returns for kind, words in speakers.items()}
         found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
@@ -234,6 +225,6 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
         for column in COLUMNS.values():
             table.add_column(column, no_wrap=True)
         for name, row in found[part].items():
-            table.add_row(name, *(with_error(row[column], 1) for column in COLUMNS))
+            table.add_row(name.replace("_", " "), *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
     say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error; random: as loud")

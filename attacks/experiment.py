@@ -6,6 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from rich.table import Table
 
 import configs
 from attacks import control, figures
-from attacks.config import AttackConfig, Goal, observations_of_play
-from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
+from attacks.config import AttackConfig, observations_of_play
+from attacks.defences import DEFENCES
+from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives, silence
 from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
@@ -27,7 +29,7 @@ from meta.fresh import compile_trials, play_trials
 from meta.runs import tensors
 from meta.runs.command import STARTED
 from meta.runs.jobs import say
-from meta.runs.keys import ALLY, CHOICE, EVALUATION, LATER
+from meta.runs.keys import BESIDE, CHOICE, EVALUATION, LATER, SPEAKER
 from meta.runs.machine import devices, versions
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
@@ -38,6 +40,7 @@ VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 TITLES = {
     "explored_return": "with exploration",
+    "muted_return": "in silence afterwards",
     "last_update": "by the paper's metric",
     "training_return": "return in training",
 }
@@ -53,7 +56,8 @@ def attack(
 
     Args:
       config: what to evolve, and how.
-      run: where to; a warm-up is kept in its folder `warm_up`, and for control the ally's search in `ally`.
+      run: where to; a warm-up is kept in its folder `warm_up`, and for control those of controllers for other
+        shapers in `silent_shaper` and `random_shaper`.
       console: shows progress, and nothing else.
       started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
 
@@ -64,19 +68,25 @@ def attack(
       NonFiniteFitness: if nothing that was tried in a generation had a finite fitness.
     """
     started = time.perf_counter() if started is None else started
-    key = jax.random.key(config.seed)
-    stages = _evolve(config, key, run, console)
+    key, steered = jax.random.key(config.seed), config.goal == "control"
+    drawn = {name: _evolve_controllers(config, name, key, run, console) for name in control.FIXED if steered}
+    stages = _evolve(config, key, run, console, _best_of(drawn["random_shaper"]) if steered else None)
     evolved = stages[-1]
     found = [jax.tree.map(np.asarray, stage.parameters) for stage in stages]
     chosen = _best(config, jax.random.fold_in(key, CHOICE), found, console) if len(found) > 1 else 0
     parameters = found[chosen]
-    kept = configs.plain(dataclasses.replace(config, message=config.message_spec))
-    tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": kept})
-    evaluate = _evaluate_control if config.goal == "control" else _evaluate_talk
-    result, files = evaluate(config, jax.random.fold_in(key, EVALUATION), parameters, run.figures, console)
-    trained = sum(_trials(config, evolution) for evolution, _ in config.stages)
+    kept = dataclasses.replace(config, message=config.message_spec)
+    if config.goal == "control":
+        kept = dataclasses.replace(kept, controller=config.controller_spec)
+    tensors.replace(run.path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(kept)})
+    evaluation_key = jax.random.fold_in(key, EVALUATION)
+    if steered:
+        everybody = {"evolved": parameters} | {name: one.parameters for name, one in drawn.items()}
+        result, files = _evaluate_control(config, evaluation_key, everybody, run.figures, console)
+    else:
+        result, files = _evaluate_talk(config, evaluation_key, parameters, run.figures, console)
     done = config.evolution.generations - evolved.first_generation
-    steps = _trials(config, config.evolution) // config.evolution.generations * config.steps_of_a_life * done
+    steps = config.evolution.population_size * config.trials * config.steps_of_a_life * done
     summary = {
         "environment": config.environment,
         "goal": config.goal,
@@ -85,7 +95,7 @@ def attack(
         "num_victims": config.num_victims,
         **result,
         "seed": config.seed,
-        "num_victims_trained": trained,
+        "num_victims_trained": config.trained,
         "chosen": "warm_up" if chosen < len(stages) - 1 else "evolution",
         "environment_steps_per_second": steps / evolved.seconds_to_run if done else None,
         "seconds_to_compile": evolved.seconds_to_compile,
@@ -95,34 +105,71 @@ def attack(
     }
     run.write_summary(summary)
     value = ("fitness", "goal reward") if config.goal == "control" else ("victim_return", "victim's return")
-    return summary, [figures.draw_evolution(run.figures, [stage.metrics for stage in stages], *value), *files]
+    titles = ("controller alone", "with its shaper") if steered else ("short lives", "whole lives")
+    shown = {title: stage.metrics for title, stage in zip(titles[-len(stages) :], stages, strict=True)}
+    return summary, [figures.draw_evolution(run.figures, shown, *value), *files]
 
 
-def _evolve(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console) -> list[Evolved]:
-    """The warm-up, if there is one, and what counts."""
-    init, short, stages = make_init(config), config.warm_up_updates, []
-
-    def warm_up(name: str, goal: Goal, init: Callable[[jax.Array], Any], key: jax.Array) -> Evolved:
-        say(console, f"warm-up: {goal} victims that learn for {many(short, 'update')}")
-        store = run.part(name, lambda words: say(console, words))
-        return _stage(config, goal, config.warm_up, short, init, key, store, console)
-
-    if short and config.goal == "control":
-        # A victim obeys whom it has learned to listen to: the shaper begins as an ally.
-        ally = warm_up("ally", "help", config.make_message().init, jax.random.fold_in(key, ALLY)).parameters
-        listened_to, controller = jax.tree.map(np.asarray, ally), config.make_controller().init
-        init = lambda key: {"shaper": jax.tree.map(jnp.asarray, listened_to), "controller": controller(key)}  # noqa: E731
-    if short:
-        stages = [warm_up("warm_up", config.goal, init, key)]
+def _evolve(
+    config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console, first: Evolved | None
+) -> list[Evolved]:
+    """The warm-up, if there is one, and what counts; for control it goes on from the best pair of a first search."""
+    init, short = make_init(config), config.warm_up_updates
+    stages = [first] if first else []
+    if short and not first:
+        say(console, f"warm-up: {config.goal} victims that learn for {many(short, 'update')}")
+        store = run.part("warm_up", lambda words: say(console, words))
+        stages = [_stage(config, config.warm_up, short, init, key, store, console)]
+    if stages:
         found = jax.tree.map(np.asarray, stages[0].parameters)
         say(console, f"victims that learn for {many(config.num_updates, 'update')}")
         key, init = jax.random.fold_in(key, LATER), lambda key: jax.tree.map(jnp.asarray, found)
-    return [*stages, _stage(config, config.goal, config.evolution, config.num_updates, init, key, run, console)]
+    return [*stages, _stage(config, config.evolution, config.num_updates, init, key, run, console)]
+
+
+def _evolve_controllers(
+    config: AttackConfig, name: str, key: jax.Array, run: RunDirectory, console: Console
+) -> Evolved:
+    """Controllers for the victims of shapers that are not evolved, with these shapers; one of `control.FIXED`.
+
+    Whole lives: all candidates of a generation control the same victims, so that these cost nearly nothing.
+    """
+    number = config.shapers if name == "random_shaper" else 1
+    say(
+        console,
+        f"a controller for the victims of {many(number, name.replace('_', ' '))}{' each' if number > 1 else ''}",
+    )
+    keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, BESIDE), control.FIXED.index(name)), number)
+    shapers = jax.jit(jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER))))(keys)
+    if name == "silent_shaper":
+        shapers = silence(shapers)
+    both, controller = make_trial(config), config.make_controller()
+    store = run.part(name, lambda words: say(console, words))
+    steps = number * config.trials * (config.steps_of_a_life + config.judged_steps * config.warm_up.population_size)
+    with Progress(console, config.warm_up.generations, steps, "steps", partial(_describe, config)) as progress:
+        evolved = evolve(
+            lambda words, key, shaper: both({"shaper": shaper, "controller": words}, key),
+            controller.init,
+            keys,
+            dataclasses.replace(config.warm_up, chunk_size=0),  # chunks would each live the same lives
+            num_trials=config.trials,
+            store=store,
+            report=progress,
+            context=lambda keys, generation, means: shapers,
+        )
+    return evolved._replace(parameters=jax.tree.map(np.asarray, {"shaper": shapers, "controller": evolved.parameters}))
+
+
+def _best_of(several: Evolved) -> Evolved:
+    """Of independent runs the one with the best mean fitness in its last quarter."""
+    late = several.metrics["fitness"][-max(len(several.metrics["fitness"]) // 4, 1) :]
+    i = int(np.argmax(late.mean(0)))
+    parameters = jax.tree.map(lambda x: x[i], several.parameters)
+    return several._replace(parameters=parameters, metrics={k: x[:, i] for k, x in several.metrics.items()})
 
 
 def _stage(
     config: AttackConfig,
-    goal: Goal,
     evolution: Evolution,
     num_updates: int,
     init: Callable[[jax.Array], Any],
@@ -130,16 +177,18 @@ def _stage(
     store: RunDirectory,
     console: Console,
 ) -> Evolved:
-    def describe(metrics: dict[str, np.ndarray]) -> str:
-        words = f"victim's return {metrics['victim_return']:.1f}"
-        words += f"  goal reward {metrics['fitness']:.3f}" if goal == "control" else ""
-        failed = int(metrics["non_finite"])
-        return words + (f"  {failed} not finite" if failed else "")
-
     steps = evolution.population_size * config.trials * num_updates * config.steps_per_update * config.num_envs
-    with Progress(console, evolution.generations, steps, "steps", describe) as progress:
-        trial = make_trial(config, num_updates, goal)
+    with Progress(console, evolution.generations, steps, "steps", partial(_describe, config)) as progress:
+        trial = make_trial(config, num_updates)
         return evolve(trial, init, key, evolution, num_trials=config.trials, store=store, report=progress)
+
+
+def _describe(config: AttackConfig, metrics: dict[str, Any]) -> str:
+    """The last generation in a few words; of several runs their mean, and the best goal reward."""
+    words = f"victim's return {np.mean(metrics['victim_return']):.1f}"
+    words += f"  goal reward {np.max(metrics['fitness']):.3f}" if config.goal == "control" else ""
+    failed = int(np.sum(metrics["non_finite"]))
+    return words + (f"  {failed} not finite" if failed else "")
 
 
 def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Console) -> int:
@@ -157,18 +206,21 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
 
 def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
     """Where the search begins: parameters of a message, or of a shaper and a controller."""
+    message = config.make_message()
+    init = message.init
     if config.goal == "control":
-        return control.first_parameters(config.make_message(), config.make_controller())
-    return config.make_message().init
+        init = control.first_parameters(message, config.make_controller())
+    if config.begin == "zero":
+        return lambda key: jax.tree.map(jnp.zeros_like, init(key))
+    return init
 
 
-def make_trial(
-    config: AttackConfig, num_updates: int | None = None, goal: Goal | None = None
-) -> Callable[[Any, jax.Array], Outcome]:
-    """The trial of `evolve`; of shorter lives, or for another goal, if the arguments say so."""
-    game, message = config.make_game(), config.make_message()
-    schedule, goal = config.schedule._replace(num_updates=num_updates or config.num_updates), goal or config.goal
-    if goal == "control":
+def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable[[Any, jax.Array], Outcome]:
+    """The trial of `evolve`; of shorter lives, if the argument says so."""
+    if num_updates:
+        config = dataclasses.replace(config, num_updates=num_updates)
+    game, message, schedule = config.make_game(), config.make_message(), config.schedule
+    if config.goal == "control":
         return control.control_trial(
             game,
             message,
@@ -182,9 +234,10 @@ def make_trial(
         message,
         config.make_victim,
         schedule,
-        help=goal == "help",
+        help=config.goal == "help",
         size=config.message_size,
-        over_training=config.fitness == "training",
+        fitness=config.fitness,
+        defence=DEFENCES[config.defence],
     )
 
 
@@ -194,7 +247,10 @@ def _evaluate_talk(
     game, message = config.make_game(), config.make_message()
     size, number = config.message_size, config.num_victims
     spoken, speakers = controlled(game, message, parameters)
-    run_lives = make_lives(game, spoken, config.make_victim, config.schedule, size=size, num_victims=number)
+    defence = DEFENCES[config.defence]
+    run_lives = make_lives(
+        game, spoken, config.make_victim, config.schedule, size=size, num_victims=number, defence=defence
+    )
     groups: dict[str, Lives] = {}
     for name, words in speakers.items():
         say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
@@ -209,7 +265,8 @@ def _evaluate_talk(
         figures.draw_curves(folder, groups, config.steps_per_update * config.num_envs),
         figures.draw_final_returns(folder, groups),
     ]
-    drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), _names(game))
+    steps = config.schedule.num_updates * config.schedule.steps_per_update
+    drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), steps, _names(game))
     result = {**compared, "difference_from_silent": compared["evolved"]["difference_from_silent"]}
     return result, [*files, *([drawn] if drawn else [])]
 
@@ -233,7 +290,7 @@ def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console
         )
 
     def report(part: int, parts: int) -> None:
-        say(console, f"fresh victims, each under three shapers and with two oracles: part {part} of {parts}")
+        say(console, f"fresh victims, each under four shapers and with two oracles: part {part} of {parts}")
 
     program = compile_trials(compared, parameters, config.num_victims, AT_ONCE)
     found: control.Comparison = play_trials(program, keys, parameters, AT_ONCE, report)
@@ -271,7 +328,7 @@ def _evaluate_control(
         return control.steer(play_key, puppet, control.speaker(controller), words["controller"], goals)
 
     gif = folder / "steered.gif"
-    animate(steered(key, parameters), gif, frames_per_second=20.0)
+    animate(steered(key, parameters["evolved"]), gif, frames_per_second=20.0)
     return result, [figures.draw_goal_rewards(folder, rewards), gif]
 
 
@@ -296,11 +353,6 @@ def load_adversary(path: Path) -> tuple[AttackConfig, Message, Any]:
     return config, message, tensors.as_tree(arrays, jax.eval_shape(message.init, jax.random.key(0)), str(file))
 
 
-def _trials(config: AttackConfig, evolution: Evolution) -> int:
-    """Victims of an evolution."""
-    return evolution.generations * evolution.population_size * config.trials
-
-
 def attack_and_show(config: AttackConfig, run: RunDirectory, console: Console) -> None:
     """Says what is going to happen, lets it happen, and shows what came of it."""
     print_header(console, config)
@@ -312,13 +364,16 @@ def print_header(console: Console, config: AttackConfig) -> None:
     """What is going to happen, and how much of it."""
     console.print(f"{config.environment}: {config.goal} {config.victim}", highlight=False, markup=False, soft_wrap=True)
     say(console, f"message: {config.message_spec}")
-    total = 0
+    if config.goal == "control":
+        words = f"{config.controller_spec}, at first for the victims of {many(config.shapers, 'random shaper')}"
+        say(console, f"controller: {words}")
     for evolution, num_updates in config.stages:
-        victims, steps = _trials(config, evolution), num_updates * config.steps_per_update * config.num_envs
-        total += victims * steps
+        victims = evolution.generations * evolution.population_size * config.trials
+        steps = num_updates * config.steps_per_update * config.num_envs
         generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
         say(console, f"{generations}, {many(steps, 'step')} each")
-    say(console, f"{amount(total)} environment steps, then {many(config.num_victims, 'fresh victim')} of each kind")
+    total = amount(config.trained * config.steps_of_a_life)
+    say(console, f"{total} environment steps, then {many(config.num_victims, 'fresh victim')} of each kind")
 
 
 def print_result(

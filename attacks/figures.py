@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 from attacks.evaluation import Lives
-from attacks.messages import Message
+from attacks.messages import Message, hear
 from meta.runs.charts import (
     BELOW,
     BLUE,
@@ -82,12 +83,12 @@ def draw_final_returns(folder: Path, groups: dict[str, Lives]) -> Path:
     return save_figure(figure, folder / "final_returns.png")
 
 
-def draw_evolution(folder: Path, stages: list[dict[str, np.ndarray]], value: str, label: str) -> Path:
+def draw_evolution(folder: Path, stages: dict[str, dict[str, np.ndarray]], value: str, label: str) -> Path:
     """Draws how a metric of `evolve` went over the generations.
 
     Args:
       folder: where to.
-      stages: the metrics of one evolution after the other.
+      stages: the metrics of one evolution after the other, by their titles.
       value: the name of one of them, which has a deviation.
       label: of its axis.
 
@@ -96,9 +97,7 @@ def draw_evolution(folder: Path, stages: list[dict[str, np.ndarray]], value: str
     """
     figure, axes = new_axes("generation", label)
     first = 1
-    for metrics, color, name in zip(
-        stages, (SKY, ORANGE)[-len(stages) :], ("short lives", "whole lives"), strict=False
-    ):
+    for (name, metrics), color in zip(stages.items(), (SKY, ORANGE)[-len(stages) :], strict=True):
         mean, deviation = np.asarray(metrics[value], float), np.asarray(metrics[f"{value}_deviation"], float)
         draw_line(axes, np.arange(first, first + len(mean)), mean, deviation, color, name)
         first += len(mean)
@@ -130,17 +129,24 @@ def draw_goal_rewards(folder: Path, rewards: dict[str, np.ndarray]) -> Path:
 
 
 def draw_message(
-    folder: Path, message: Message, parameters: Any, observations: np.ndarray, names: list[str] | None = None
+    folder: Path,
+    message: Message,
+    parameters: Any,
+    observations: np.ndarray,
+    steps: int,
+    names: list[str] | None = None,
 ) -> Path | None:
     """Draws what is said about which state: a map for every pair of an observation's entries.
 
-    The other entries are at their median. Each row is of an entry of the message, or of several that are the same.
+    The other entries are at their median. Each row is of an entry of the message, or of several that are the same; of
+    who has a memory there are those of a life's first step and those of its last.
 
     Args:
       folder: where to.
       message: what is said.
       parameters: of it.
       observations: `[number, entries]`, of play; the maps reach from their first to their last percentile.
+      steps: of a life, for who has a memory: so many observations of play it has seen in the end.
       names: of the entries.
 
     Returns:
@@ -152,39 +158,59 @@ def draw_message(
     low, middle, high = np.percentile(observations, [1, 50, 99], axis=0)
     pairs = list(itertools.combinations(range(entries), 2))
     names = names or [f"o{i}" for i in range(entries)]
-    speak = jax.jit(jax.vmap(lambda obs: message.speak(parameters, obs)))
+    moments = _moments(message, parameters, observations, steps)
     grids = []
     for i, j in pairs:
         x, y = np.meshgrid(np.linspace(low[i], high[i], 61), np.linspace(low[j], high[j], 61))
         points = np.tile(middle, (x.size, 1))
         points[:, i], points[:, j] = x.reshape(-1), y.reshape(-1)
-        grids.append(np.asarray(speak(points.astype(np.float32))))
-    maps = np.stack(grids)  # [pairs, points, entries of the message]
-    most = float(np.abs(maps).max()) or 1.0
-    rows: list[list[int]] = []  # the entries of the message in each
-    for entry in range(maps.shape[-1]):
-        same = [row for row in rows if np.allclose(maps[..., entry], maps[..., row[0]], atol=0.01 * most)]
-        same[0].append(entry) if same else rows.append([entry])
+        grids.append(points.astype(np.float32))
+    # For each moment, [pairs, points, entries of the message].
+    said = {moment: np.stack([speak(grid) for grid in grids]) for moment, speak in moments.items()}
+    most = max(float(np.abs(maps).max()) for maps in said.values()) or 1.0
+    rows: list[tuple[str, list[int]]] = []  # the moment, and the entries of the message in each
+    for moment, maps in said.items():
+        same: list[list[int]] = []
+        for entry in range(maps.shape[-1]):
+            like = [row for row in same if np.allclose(maps[..., entry], maps[..., row[0]], atol=0.01 * most)]
+            like[0].append(entry) if like else same.append([entry])
+        rows += [(moment, row) for row in same]
     figure, panels = new_panels((1.9 * len(pairs) + 1.0, 1.9 * len(rows) + 0.2), len(rows), len(pairs))
-    for (column, (i, j)), (line, row) in itertools.product(enumerate(pairs), enumerate(rows)):
+    for (column, (i, j)), (line, (moment, row)) in itertools.product(enumerate(pairs), enumerate(rows)):
         axes = panels[line][column]
         extent = (low[i], high[i], low[j], high[j])
         image = axes.imshow(
-            maps[column, :, row[0]].reshape(61, 61), origin="lower", extent=extent, aspect="auto", cmap="PuOr",
+            said[moment][column, :, row[0]].reshape(61, 61), origin="lower", extent=extent, aspect="auto", cmap="PuOr",
             vmin=-most, vmax=most,
         )  # fmt: skip
         axes.set(xlabel=names[i], ylabel=names[j])
         axes.grid(visible=False)
         axes.locator_params(nbins=3)
-    for line, row in enumerate(rows):
+    for line, (moment, row) in enumerate(rows):
         entries = ", ".join(str(entry + 1) for entry in row)
-        words = f"{'entries' if len(row) > 1 else 'entry'} {entries}\nof the message"
+        words = f"{'entries' if len(row) > 1 else 'entry'} {entries}\n{moment or 'of the message'}"
         panels[line][0].annotate(
             words, (0, 0.5), (-48, 0), xycoords="axes fraction", textcoords="offset points", rotation=90, ha="center",
             va="center", fontsize=9,
         )  # fmt: skip
     draw_scale(figure, image, panels.ravel().tolist(), "what is said")
     return save_figure(figure, folder / "message.png")
+
+
+def _moments(
+    message: Message, parameters: Any, observations: np.ndarray, steps: int
+) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
+    """By moments of a life, what is said then about observations `[number, entries]`."""
+    remember = message.remember
+    if remember is None:
+        return {"": jax.jit(jax.vmap(lambda obs: message.speak(parameters, obs)))}
+    seen = np.resize(observations.astype(np.float32), (steps, observations.shape[1]))
+    last = jax.jit(lambda seen: hear(message, parameters, message.memory, seen)[0])(seen)
+
+    def at(memory: Any) -> Callable[[np.ndarray], np.ndarray]:
+        return jax.jit(jax.vmap(lambda obs: message.speak(parameters, obs, remember(parameters, memory, obs))))
+
+    return {"at first": at(message.memory), "in the end": at(last)}
 
 
 def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> Path:

@@ -11,38 +11,60 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from configs.specs import Registry
+from games import Game
 from games.core import checks
+from games.wrappers.cheap_talk import CheapTalk
 
 
 class Message(NamedTuple):
-    """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message."""
+    """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message.
+
+    Most say what they say about an observation alone. One with a memory remembers an observation before it speaks.
+    """
 
     init: Callable[[jax.Array], Any]  # (key) -> parameters
-    # (parameters, observation [*obs_shape]) -> message [size]; an AssertionError for a batch, or another shape
-    speak: Callable[[Any, jax.Array], jax.Array]
+    # (parameters, observation [*obs_shape]) -> message [size]; an AssertionError for a batch, or another shape. With a
+    # memory it is the third argument.
+    speak: Callable[..., jax.Array]
+    # (parameters, memory, observation) -> memory
+    remember: Callable[[Any, Any, jax.Array], Any] | None = None
+    memory: Any = ()  # before anything was seen
+
+    def talk(self, game: Game, parameters: Any, size: int) -> CheapTalk:
+        """The game in which this is said."""
+        return CheapTalk(game, parameters, self.speak, size, remember=self.remember, memory=self.memory)
 
 
 def mlp(
-    obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, hidden: Sequence[int] = (64, 64)
+    obs_shape: Sequence[int],
+    size: int = 2,
+    *,
+    scale: float = 2 * math.pi,
+    hidden: Sequence[int] = (64, 64),
+    units: float | Sequence[float] = 1.0,
 ) -> Message:
-    """`scale` tanh of a network with ReLU units; at first its weights are normal with variance 1 / inputs.
+    """`scale` tanh of a network of o / units with ReLU units; at first its weights are normal with variance 1 / inputs.
 
     Args:
       obs_shape: of an observation, which is flattened.
       size: entries of a message.
       scale: the message lies in [-scale, scale].
       hidden: units of each layer; none makes the message linear in the observation, before the tanh.
+      units: of the entries of an observation, of which some may be far smaller than others; a number, or one for each.
 
     Raises:
-      ValueError: for units that are no whole numbers of at least 1.
+      ValueError: for hidden units that are no whole numbers of at least 1, or `units` that are not above 0 and as many
+        as the entries.
 
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, appendix.
     """
     checks.sizes("hidden", hidden, 1)
     checks.number("scale", scale, 0, brackets="()")
     widths = [math.prod(obs_shape), *hidden, size]
+    divisors = _divisors(units, widths[0])
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
         parameters: dict[str, jax.Array] = {}
@@ -53,7 +75,7 @@ def mlp(
 
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
-        x = obs.reshape(-1).astype(jnp.float32)
+        x = obs.reshape(-1).astype(jnp.float32) / divisors
         for i in range(len(widths) - 1):
             x = x @ parameters[f"w{i}"] + parameters[f"b{i}"]
             x = jax.nn.relu(x) if i < len(widths) - 2 else x
@@ -62,9 +84,38 @@ def mlp(
     return Message(init, speak)
 
 
-def linear(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
-    """`scale` tanh(W o + b)."""
-    return mlp(obs_shape, size, scale=scale, hidden=())
+def linear(
+    obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: float | Sequence[float] = 1.0
+) -> Message:
+    """`scale` tanh(exp(volume) (W (o / units) + b)): direction and loudness apart.
+
+    At first the weights are normal with variance 1 / inputs, and the volume is uniform from -3 to 1: what is said is a
+    whisper, nearly linear, or a shout of two words.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      size: entries of a message.
+      scale: the message lies in [-scale, scale].
+      units: of the entries of an observation, as of `mlp`.
+
+    Raises:
+      ValueError: for units that are not above 0 and as many as the entries.
+    """
+    checks.number("scale", scale, 0, brackets="()")
+    inputs = math.prod(obs_shape)
+    divisors = _divisors(units, inputs)
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        volume_key, key = jax.random.split(key)
+        volume = jax.random.uniform(volume_key, minval=-3.0, maxval=1.0)
+        return {"w": jax.random.normal(key, (inputs, size)) / inputs**0.5, "b": jnp.zeros(size), "volume": volume}
+
+    def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
+        word = (obs.reshape(-1).astype(jnp.float32) / divisors) @ parameters["w"] + parameters["b"]
+        return scale * jnp.tanh(jnp.exp(parameters["volume"]) * word)
+
+    return Message(init, speak)
 
 
 def echo(
@@ -86,12 +137,7 @@ def echo(
     """
     checks.number("scale", scale, 0, brackets="()")
     inputs = math.prod(obs_shape)
-    try:
-        divisors = np.broadcast_to(np.asarray(units, np.float32), (inputs,))
-    except ValueError:
-        raise ValueError(f"units: got {np.size(units)}; one number, or {inputs} are needed") from None
-    if not (np.isfinite(divisors).all() and (divisors > 0).all()):
-        raise ValueError(f"units: got {divisors.tolist()}; numbers above 0 are needed")
+    divisors = _divisors(units, inputs)
 
     def speak(weights: jax.Array, obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
@@ -101,11 +147,95 @@ def echo(
     return Message(lambda key: jax.random.normal(key, (inputs,)) / inputs**0.5, speak)
 
 
+def _divisors(units: float | Sequence[float], inputs: int) -> np.ndarray:
+    try:
+        divisors = np.broadcast_to(np.asarray(units, np.float32), (inputs,))
+    except ValueError:
+        raise ValueError(f"units: got {np.size(units)}; one number, or {inputs} are needed") from None
+    if not (np.isfinite(divisors).all() and (divisors > 0).all()):
+        raise ValueError(f"units: got {divisors.tolist()}; numbers above 0 are needed")
+    return divisors
+
+
 def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
     """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
     del obs_shape
     checks.number("scale", scale, 0, brackets="()")
     return Message(lambda key: jax.random.normal(key, (size,)), lambda words, obs: scale * jnp.tanh(words))
+
+
+def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: int = 32) -> Message:
+    """`scale` tanh of a linear function of an LSTM's output: an adversary that remembers a victim's whole life.
+
+    Its memory begins with zeros and is never cleared, whatever ends in between. So it can learn to say one thing to a
+    victim that knows nothing yet, and another to one that has come to listen.
+
+    Args:
+      obs_shape: of an observation, which is flattened.
+      size: entries of a message.
+      scale: the message lies in [-scale, scale].
+      units: of the LSTM.
+
+    Source: the public code of Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, where it is what
+    `main_train_time.py` evolves unless told otherwise; Hochreiter and Schmidhuber, Long Short-Term Memory (1997).
+    """
+    checks.size("units", units, 1)
+    checks.number("scale", scale, 0, brackets="()")
+    cell = nn.OptimizedLSTMCell(units, parent=None)
+    memory = jnp.zeros(units), jnp.zeros(units)
+
+    def init(key: jax.Array) -> dict[str, Any]:
+        cell_key, out_key = jax.random.split(key)
+        weights = jax.random.normal(out_key, (units, size)) / units**0.5
+        seen = jnp.zeros(math.prod(obs_shape))
+        return {"cell": cell.init(cell_key, memory, seen)["params"], "w": weights, "b": jnp.zeros(size)}
+
+    def remember(parameters: dict[str, Any], memory: Any, obs: jax.Array) -> Any:
+        chex.assert_shape(obs, obs_shape)
+        return cell.apply({"params": parameters["cell"]}, memory, obs.reshape(-1).astype(jnp.float32))[0]
+
+    def speak(parameters: dict[str, Any], obs: jax.Array, memory: Any) -> jax.Array:
+        del obs  # it is remembered
+        return scale * jnp.tanh(memory[1] @ parameters["w"] + parameters["b"])
+
+    return Message(init, speak, remember, memory)
+
+
+def turn(
+    obs_shape: Sequence[int], size: int = 2, *, steps: float = 8192, what: str = "linear", scale: float = 2 * math.pi
+) -> Message:
+    """Says one thing, and at some time of a victim's life begins to say another: it remembers how long it has talked.
+
+    The parameters are those of both message functions, `first` and `then`, and `turn`: the time is
+    steps / (1 + exp(-turn)) observations, and the search begins around 0.92 of a life.
+
+    Args:
+      obs_shape: of an observation.
+      size: entries of a message.
+      steps: of a life in each environment.
+      what: the kind of both functions, as of `make_message`, without memory.
+      scale: the message lies in [-scale, scale].
+
+    Raises:
+      ValueError: for a kind that there is not, or that has a memory.
+    """
+    checks.number("steps", steps, 0, brackets="()")
+    checks.number("scale", scale, 0, brackets="()")
+    own = make_message(what, obs_shape, size, field="what")
+    if own.remember is not None:
+        raise ValueError(f"what: got {what!r}; a message without memory is needed")
+
+    def init(key: jax.Array) -> dict[str, Any]:
+        first_key, then_key, turn_key = jax.random.split(key, 3)
+        turn = 2.5 + 0.5 * jax.random.normal(turn_key)
+        return {"first": own.init(first_key), "then": own.init(then_key), "turn": turn}
+
+    def speak(parameters: dict[str, Any], obs: jax.Array, heard: jax.Array) -> jax.Array:
+        early = heard <= steps * jax.nn.sigmoid(parameters["turn"])
+        words = jax.tree.map(lambda x, y: jnp.where(early, x, y), parameters["first"], parameters["then"])
+        return jnp.clip(own.speak(words, obs), -scale, scale)
+
+    return Message(init, speak, lambda parameters, heard, obs: heard + 1, jnp.zeros(()))
 
 
 def table(
@@ -150,9 +280,27 @@ def table(
 
 
 def loudness(message: Message, parameters: Any, observations: jax.Array) -> jax.Array:
-    """The root mean square of what is said about observations `[number, *obs_shape]`, over all entries, `[]`."""
-    said = jax.vmap(message.speak, (None, 0))(parameters, observations)
+    """The root mean square of what is said about observations `[number, *obs_shape]`, over all entries, `[]`.
+
+    Who has a memory sees them one after the other.
+    """
+    if message.remember is None:
+        said = jax.vmap(message.speak, (None, 0))(parameters, observations)
+    else:
+        said = hear(message, parameters, message.memory, observations)[1]
     return jnp.sqrt((said**2).mean())
+
+
+def hear(message: Message, parameters: Any, memory: Any, observations: jax.Array) -> tuple[Any, jax.Array]:
+    """(memory, what is said `[number, size]`) of who has a memory and sees observations one after the other."""
+    assert message.remember is not None
+    remember = message.remember
+
+    def step(memory: Any, obs: jax.Array) -> tuple[Any, jax.Array]:
+        memory = remember(parameters, memory, obs)
+        return memory, message.speak(parameters, obs, memory)
+
+    return jax.lax.scan(step, memory, observations)
 
 
 def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Message:
@@ -171,11 +319,17 @@ def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Mes
         own = loudness(message, words, observations)
         return words, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
 
-    return Message(init, lambda parameters, obs: parameters[1] * message.speak(parameters[0], obs))
+    def speak(parameters: Any, obs: jax.Array, *memory: Any) -> jax.Array:
+        return parameters[1] * message.speak(parameters[0], obs, *memory)
+
+    remember = message.remember
+    if remember is None:
+        return Message(init, speak)
+    return Message(init, speak, lambda parameters, *seen: remember(parameters[0], *seen), message.memory)
 
 
 MESSAGES: Registry[Message] = Registry("mlp")
-for _factory in (mlp, linear, echo, constant, table):
+for _factory in (mlp, linear, echo, constant, table, lstm, turn):
     MESSAGES.register(_factory.__name__, _factory)
 
 
@@ -183,7 +337,7 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
     """A message function from its name, or its name with settings: `mlp`, `mlp(hidden=[16], scale=3.14)`.
 
     Args:
-      spec: mlp, linear, echo, constant or table, or one that was registered.
+      spec: mlp, linear, echo, constant, table, lstm or turn, or one that was registered.
       obs_shape: of what it is about.
       size: entries of a message.
       field: what the spec is of, for messages about errors.

@@ -70,16 +70,9 @@ class Part(NamedTuple):
     @property
     def steps(self) -> int:
         """Environment steps in all, evaluations included."""
-        config = self.config
-        judged = config.evaluation_episodes * config.evaluation_steps
-        trained = sum(
-            evolution.generations
-            * evolution.population_size
-            * config.trials
-            * (num_updates * config.steps_per_update * config.num_envs + judged)
-            for evolution, num_updates in config.stages
-        )
-        judges = min(NUM_JUDGES, config.num_victims) * len(config.stages[-2:]) * bool(config.warm_up_updates)
+        config, judged = self.config, self.config.judged_steps
+        trained = config.trained * (config.steps_of_a_life + judged)
+        judges = min(NUM_JUDGES, config.num_victims) * 2 * bool(config.warm_up_updates)
         lives = (config.num_victims * 3 + judges) * (config.steps_of_a_life + judged)
         oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
         return trained + lives + (oracles if config.goal == "control" else 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from games.wrappers.cheap_talk import CheapTalk
 from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learn
 from meta import Outcome
+
+MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
 
 
 class Schedule(NamedTuple):
@@ -31,9 +34,21 @@ class Life(NamedTuple):
 
     final_return: jax.Array  # [], mean over fresh episodes of the final policy, without exploration
     explored_return: jax.Array  # [], the same with exploration, as it learned
+    muted_return: jax.Array  # [], the same as the final one when nobody talks any more
     last_update: jax.Array  # [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
     curve: jax.Array  # [num_updates], mean return of the episodes that ended in an update; NaN if none
     state: Any  # the victim in the end
+    talk: Game  # what it lives in, as it goes on: who remembers its life speaks as in the end
+
+
+# (key, game with talk, make_victim, schedule, message size) -> life
+Defence = Callable[[jax.Array, CheapTalk, MakeVictim, Schedule, int], Life]
+
+
+def undefended(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    """The victim as it is."""
+    del size
+    return life_of(key, talk, make_victim(talk), schedule)
 
 
 def live(
@@ -41,10 +56,11 @@ def live(
     game: Game,
     message: Message,
     parameters: Any,
-    make_victim: Callable[[Game], Learner],
+    make_victim: MakeVictim,
     schedule: Schedule,
     *,
     size: int = 2,
+    defence: Defence = undefended,
 ) -> Life:
     """A victim's life in a game with cheap talk.
 
@@ -56,13 +72,16 @@ def live(
       make_victim: `(game with cheap talk) -> learner`.
       schedule: how long it lives.
       size: entries of a message.
+      defence: what the victim does against talk.
     """
-    talk = CheapTalk(game, parameters, message.speak, size)
-    return life_of(key, talk, make_victim(talk), schedule)
+    return defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
 
 
 def life_of(key: jax.Array, game: Game, victim: Learner, schedule: Schedule) -> Life:
-    """The life of a learner in a game of one player, whoever talks in it."""
+    """The life of a learner in a game of one player, whoever talks in it, and how it plays in the end.
+
+    Who talks and has a memory goes on with that of the first environment.
+    """
     life_key, evaluation_key = jax.random.split(key)
     history = learn(
         life_key,
@@ -73,12 +92,26 @@ def life_of(key: jax.Array, game: Game, victim: Learner, schedule: Schedule) -> 
         num_envs=schedule.num_envs,
     )
     state = history.states[0]
+    if isinstance(game, CheapTalk):
+        game = game.going_on(jax.tree.map(lambda x: x[0], history.game_state))
+    final, muted = spoken_and_muted(evaluation_key, game, victim, state, schedule)
     explored = final_return(evaluation_key, game, victim._replace(exploit=None), state, schedule)
     steps = schedule.steps_per_update * schedule.num_envs
     ended = history.ended[0][-1]
     last_update = jnp.where(ended > 0, steps * history.rewards[0][-1] / ended, jnp.nan)
-    final = final_return(evaluation_key, game, victim, state, schedule)
-    return Life(final, explored, last_update, history.returns[0], state)
+    return Life(final, explored, muted, last_update, history.returns[0], state, game)
+
+
+def spoken_and_muted(
+    key: jax.Array, game: Game, learner: Learner, state: Any, schedule: Schedule
+) -> tuple[jax.Array, jax.Array]:
+    """The `final_return` as who talks goes on, and where zeros are said; in a bare game the same twice."""
+    if not isinstance(game, CheapTalk):
+        return (final_return(key, game, learner, state, schedule),) * 2
+    words = jax.tree.map(lambda x: jnp.stack([x, jnp.zeros_like(x)]), game.parameters)
+    returns = jax.vmap(lambda x: final_return(key, dataclasses.replace(game, parameters=x), learner, state, schedule))
+    final, muted = returns(words)
+    return final, muted
 
 
 def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, schedule: Schedule) -> jax.Array:
@@ -87,15 +120,25 @@ def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, sched
     return evaluate(key, game, learner, state, num_episodes=episodes, num_steps=steps, num_envs=envs).mean()
 
 
+# How a victim's life is judged, `(life) -> []`: by the final policy on fresh episodes without exploration, by the mean
+# of the updates in which episodes ended, or as the paper's code does, by its last update and the mean of all.
+MEASURES: dict[str, Callable[[Life], jax.Array]] = {
+    "end": lambda life: life.final_return,
+    "training": lambda life: jnp.nanmean(life.curve),
+    "last_update": lambda life: life.last_update,
+}
+
+
 def train_time_trial(
     game: Game,
     message: Message,
-    make_victim: Callable[[Game], Learner],
+    make_victim: MakeVictim,
     schedule: Schedule,
     *,
     help: bool = False,
     size: int = 2,
-    over_training: bool = False,
+    fitness: str = "end",
+    defence: Defence = undefended,
 ) -> Callable[[Any, jax.Array], Outcome]:
     """The trial of an adversary, whose fitness is minus the victim's return, or of an ally.
 
@@ -106,12 +149,14 @@ def train_time_trial(
       schedule: how long a victim lives, and how it is judged.
       help: whether a high return is good.
       size: entries of a message.
-      over_training: judge by the mean return of the updates in which episodes ended, in place of the final policy's.
+      fitness: what the victim's return is, one of `MEASURES`.
+      defence: what the victims do against talk.
     """
+    measure = MEASURES[fitness]
 
     def trial(parameters: Any, key: jax.Array) -> Outcome:
-        life = live(key, game, message, parameters, make_victim, schedule, size=size)
-        victim_return = jnp.nanmean(life.curve) if over_training else life.final_return
+        life = live(key, game, message, parameters, make_victim, schedule, size=size, defence=defence)
+        victim_return = measure(life)
         return Outcome(victim_return if help else -victim_return, {"victim_return": victim_return})
 
     return trial

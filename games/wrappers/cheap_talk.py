@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,17 @@ from games.core import checks
 from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Space
 
-Speak = Callable[[Any, jax.Array], jax.Array]  # (parameters, observation) -> message [message_size]
+# (parameters, observation) -> message [message_size]; with the memory as a third argument where there is one
+Speak = Callable[..., jax.Array]
+Remember = Callable[[Any, Any, jax.Array], Any]  # (parameters, memory, observation) -> memory
+
+
+@struct.dataclass
+class Heard:
+    """The state of a game in which somebody talks who remembers."""
+
+    bare: Any  # the state of the bare game
+    memory: Any  # after what is seen now
 
 
 @struct.dataclass(eq=False)
@@ -23,16 +34,24 @@ class CheapTalk(Game):
 
         o' = [o, speak(parameters, o)]
 
-    The message is a function of the observation before it and of nothing else. Rewards, transitions, the end of the
-    game and everything that is drawn are the bare game's, bit for bit. What is seen is flattened into one vector, or
-    with `planes` an image whose last channels hold the message in every pixel.
+    The message is a function of the observation before it and of nothing else, unless who talks has a memory: then it
+    is one of the observation and of all before it,
+
+        m' = remember(parameters, m, o),   o' = [o, speak(parameters, o, m')],
+
+    and the memory goes on where an episode ends and another begins, so that it sees a learner's whole life. Rewards,
+    transitions, the end of the game and everything that is drawn are the bare game's, bit for bit. What is seen is
+    flattened into one vector, or with `planes` an image whose last channels hold the message in every pixel.
 
     Attributes:
       game: the bare game; its observation is an array.
       parameters: of `speak`, a pytree of arrays.
-      speak: `(parameters, observation) -> message`, pure, for one observation of the bare game's shape.
+      speak: `(parameters, observation) -> message`, pure, for one observation of the bare game's shape; with the memory
+        as a third argument where there is one.
       message_size: entries of a message.
       planes: whether the message comes as channels of an image.
+      remember: `(parameters, memory, observation) -> memory`, pure; None for a talker without memory.
+      memory: before the first observation; unused without `remember`.
 
     Raises:
       ValueError: for a game of several players, observations that are no array (or with `planes` no image), or a
@@ -48,6 +67,8 @@ class CheapTalk(Game):
     speak: Speak = static(None)
     message_size: int = static(2)
     planes: bool = static(False)
+    remember: Remember | None = static(None)
+    memory: Any = ()
 
     def __post_init__(self) -> None:
         checks.size("message_size", self.message_size, 1)
@@ -61,28 +82,52 @@ class CheapTalk(Game):
 
     def reset(self, key: jax.Array) -> tuple[Observations, Any]:
         observations, state = self.game.reset(key)
-        return self._with_message(observations), state
+        return self._after(observations, state, self.memory)
 
     def step_env(self, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
-        observations, *rest = self.game.step_env(key, state, actions)
-        return self._with_message(observations), *rest
+        observations, bare, *rest = self.game.step_env(key, self.bare(state), actions)
+        return *self._after(observations, bare, self._memory(state)), *rest
 
     def auto_reset(
         self, key: jax.Array, observations: Observations, state: Any, dones: Dones, reset_state: Any | None = None
     ) -> tuple[Observations, Any]:
-        bare = self._without_message(observations)
-        observations, state = self.game.auto_reset(key, bare, state, dones, reset_state)
-        return self._with_message(observations), state
+        seen = self._without_message(observations)
+        given = None if reset_state is None else self.bare(reset_state)
+        observations, bare = self.game.auto_reset(key, seen, self.bare(state), dones, given)
+        if self.remember is None:
+            return self._with_message(observations, ()), bare
+        memory = self.remember(self.parameters, state.memory, observations["agent_0"])  # of the first one of a new game
+        memory = jax.tree.map(lambda new, old: jnp.where(dones["__all__"], new, old), memory, state.memory)
+        return self._with_message(observations, memory), Heard(bare, memory)
 
     def get_obs(self, state: Any) -> Observations:
-        return self._with_message(self.game.get_obs(state))
+        return self._with_message(self.game.get_obs(self.bare(state)), self._memory(state))
 
     def get_avail_actions(self, state: Any) -> dict[str, jax.Array]:
-        return self.game.get_avail_actions(state)
+        return self.game.get_avail_actions(self.bare(state))
 
-    def _with_message(self, observations: Observations) -> Observations:
+    def bare(self, state: Any) -> Any:
+        """The state of the bare game in a state of this one."""
+        return state.bare if self.remember else state
+
+    def going_on(self, state: Any) -> CheapTalk:
+        """The same game, in which who talks remembers at first what it does in a state."""
+        return dataclasses.replace(self, memory=self._memory(state))
+
+    def _memory(self, state: Any) -> Any:
+        return state.memory if self.remember else ()
+
+    def _after(self, observations: Observations, bare: Any, memory: Any) -> tuple[Observations, Any]:
+        """What is heard, and the state, after one more observation."""
+        if self.remember is None:
+            return self._with_message(observations, ()), bare
+        memory = self.remember(self.parameters, memory, observations["agent_0"])
+        return self._with_message(observations, memory), Heard(bare, memory)
+
+    def _with_message(self, observations: Observations, memory: Any) -> Observations:
         observation = observations["agent_0"]
-        message = self.speak(self.parameters, observation)
+        heard = (memory,) if self.remember else ()
+        message = self.speak(self.parameters, observation, *heard)
         if self.planes:
             planes = jnp.broadcast_to(message, (*observation.shape[:2], self.message_size))
             return {"agent_0": jnp.concatenate([observation.astype(jnp.float32), planes], -1)}
@@ -120,7 +165,7 @@ class CheapTalk(Game):
         return f"{self.game.name} with cheap talk"
 
     def render(self, state: Any) -> np.ndarray:
-        return self.game.render(state)
+        return self.game.render(self.bare(state))
 
 
 def observation_shape(game: Game) -> tuple[int, ...]:

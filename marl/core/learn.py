@@ -80,6 +80,7 @@ class History(NamedTuple):
     trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
     game_states: Any  # before each step, `[K, T, N, ...]`, with the trajectories
     states: tuple[LearnerState, ...]  # the learners in the end
+    game_state: Any = ()  # in the end, `[N, ...]`
 
 
 class Episodes(NamedTuple):
@@ -111,7 +112,7 @@ def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_update
     begin, update = learning(game, learners, **settings)
     carry, run_key = begin(key)
     carry, found = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
-    return found._replace(states=carry.states)
+    return found._replace(states=carry.states, game_state=carry.game_state)
 
 
 class Carry(NamedTuple):
@@ -146,7 +147,8 @@ def learning(
 
     Returns:
       `begin(key) -> (carry, run key)`, and `update(carry, key) -> (carry, History)` with the key number i of
-      `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and has no states.
+      `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and has nothing of
+      what there is in the end.
     """
     if len(learners) != len(game.agents):
         raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")

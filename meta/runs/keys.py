@@ -15,7 +15,7 @@ NOISE = 2**32 - 2  # of the key of a bound's initial states: where the ascents b
 SEAT = 2**32 - 1  # of a player's key: its own in every step, where one of several sits
 SPEAKER = 2**32 - 1  # of a victim's key: the random message that it hears
 LATER = 2**32 - 2  # of an attack's key: its second evolution, after the warm-up
-ALLY = 2**32 - 3  # of an attack's key: an ally that is evolved before a puppeteer
+BESIDE = 2**32 - 3  # of an attack's key: controllers that are evolved for shapers that are not
 CHOICE = 2**32 - 4  # of an attack's key: the victims by which parameters are chosen
 
 

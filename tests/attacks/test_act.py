@@ -10,25 +10,27 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-import configs
 import games
-from attacks import experiment
+from attacks import experiment, messages
 from attacks.config import AttackConfig
+from attacks.defences import DEFENCES
+from attacks.examination import with_victim
 from attacks.experiment import load_adversary
 from games import Game, registry
-from meta.runs import tensors
-from meta.runs.keys import EVALUATION
 
 TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
-    *("--evaluation-steps", "8", "--num-victims", "2", "--warm-up-updates", "1", "--message", "mlp(hidden=[12])"),
+    *("--evaluation-steps", "8", "--num-victims", "2", "--message", "mlp(hidden=[12])"),
     *("--warm-up.population-size", "2", "--warm-up.chunk-size", "0", "--warm-up.generations", "2"),
     *("--evolution.population-size", "2", "--evolution.chunk-size", "0", "--evolution.generations", "2"),
     *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # the warm-up's, so that its program serves twice
 )
-HELP = ("--goal", "help", "--victim", "ppo(hidden=[12], epochs=1, minibatches=1, shared=True)")
+HELP = ("--goal", "help", "--victim", "ppo(hidden=[12], epochs=1, minibatches=1, shared=True)", "--warm-up-updates=1")
 # The oracle learns by PPO; of the victim no more is asked than that it learns.
-CONTROL = ("--goal", "control", "--oracle-updates", "1", "--controller", "mlp(hidden=[12])", "--victim", "reinforce")
+CONTROL = (
+    *("--goal", "control", "--oracle-updates", "1", "--controller", "mlp(hidden=[12])", "--victim", "reinforce"),
+    *("--shapers", "2"),
+)
 
 
 @pytest.fixture
@@ -73,43 +75,72 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
     finished = act("cartpole", *TINY, *CONTROL, "--out", "run")
     assert finished.returncode == 0, finished.stderr
     rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
-    rows = {"evolved", "oracle", "random_shaper_oracle", "constant", "still", "random", "silent"}
+    baselines = ("silent_shaper", "random_shaper", "constant", "still", "random", "silent")
+    rows = {"evolved", "oracle", "random_shaper_oracle", *baselines}
     assert set(rewards) == {*rows, "ratio", "best_baseline"}
     assert all(0 <= rewards[name]["mean"] <= 1 for name in rows)
-    best = max(rewards[name]["mean"] for name in ("constant", "still", "random", "silent"))
+    best = max(rewards[name]["mean"] for name in baselines)
     assert rewards["ratio"] == pytest.approx(rewards["evolved"]["mean"] / best)
-    for stage in ("ally", "warm_up", "."):
+    for stage in ("silent_shaper", "random_shaper", "."):
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert 100 < picture.n_frames <= 201
 
 
 @pytest.mark.slow  # `meta.fresh` is tested for it with less: here that control goes through it
-def test_who_is_played_at_once_draws_nobody_else(act, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "NUM_GOALS", 2)
-    assert act("cartpole", *TINY, *CONTROL, "--out", "run").returncode == 0
-    rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
-    arrays, metadata = tensors.load(tmp_path / "run/adversary.safetensors")
-    config = configs.build(AttackConfig, metadata["config"], "")
-    monkeypatch.setattr(experiment, "AT_ONCE", 1)
-    like = jax.eval_shape(experiment.make_init(config), jax.random.key(0))
-    words = tensors.as_tree(arrays, like, "")
-    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
-    one_by_one = experiment.fresh_victims(config, key, words, Console(quiet=True)).goal_rewards
-    for name, found in one_by_one.items():
-        assert rewards[name]["mean"] == pytest.approx(found.mean(), rel=1e-4)
-        assert rewards[name]["standard_error"] == pytest.approx(found.std(ddof=1) / 2**0.5, rel=1e-3, abs=1e-6)
+def test_who_is_played_at_once_draws_nobody_else(monkeypatch):
+    tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
+    config = AttackConfig(goal="control", victim="reinforce", num_victims=2, oracle_updates=1, **tiny)
+    words = experiment.make_init(config)(jax.random.key(5))
+    several = jax.tree.map(lambda x: jnp.stack([x, -x]), words)
+    everybody = {"evolved": words, "silent_shaper": several, "random_shaper": several}
+    found = []
+    for at_once in (1, 2):
+        monkeypatch.setattr(experiment, "AT_ONCE", at_once)
+        found.append(experiment.fresh_victims(config, jax.random.key(0), everybody, Console(quiet=True)))
+    for name, rewards in found[0].goal_rewards.items():
+        np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 
 
 def test_what_auto_stands_for():
     config = AttackConfig(goal="harm")
-    units = np.array(eval(config.message_spec.removeprefix("echo(units=").removesuffix(")")))
+    name, given = messages.MESSAGES.read("message", config.message_spec)
+    assert (name, given["steps"]) == ("turn", 32 * 256)
+    name, given = messages.MESSAGES.read("what", given["what"])
+    units = np.array(given["units"])
     # CartPole's first state is uniform within 0.05; in random play all but the position go far from it.
     assert (units > [0.03, 0.3, 0.06, 0.4]).all()
     assert (units < [0.2, 0.8, 0.12, 1.1]).all()
-    assert config.make_message().init(jax.random.key(0)).shape == (4,)
-    assert dataclasses.replace(config, goal="help").message_spec == "mlp"
+    assert dataclasses.replace(config, goal="help").message_spec == f"linear(units={given['units']})"
     assert dataclasses.replace(config, message="linear").message_spec == "linear"
+    # The goals are uniform on a track of 2.4 to both sides.
+    name, given = messages.MESSAGES.read("controller", dataclasses.replace(config, goal="control").controller_spec)
+    np.testing.assert_allclose(given["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
+
+
+def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
+    config = AttackConfig(num_updates=32, steps_per_update=256, num_envs=4, evaluation_episodes=12)
+    assert config.schedule == (32, 256, 4, 12, 200)
+    assert dataclasses.replace(config, victim="dqn").schedule == (512, 8, 8, 16, 200)
+    a2c = dataclasses.replace(config, victim="a2c(anneal=True)")
+    assert a2c.schedule == (819, 5, 8, 16, 200)
+    assert "turn(steps=4095," in a2c.message_spec
+    assert dataclasses.replace(a2c, steps_per_update=4).schedule == (32, 4, 4, 12, 200)  # what is small enough stays
+    # What turns at some time of a life of 8192 steps turns at the same share of 4096.
+    fixed = dataclasses.replace(config, message="turn(steps=8000)")
+    given = messages.MESSAGES.read("message", with_victim(fixed, "dqn").message)[1]
+    assert given["steps"] == 4000
+    assert with_victim(fixed, "dqn").schedule.num_updates == 512
+    assert with_victim(dataclasses.replace(config, message="mlp"), "dqn").message == "mlp"
+
+
+def test_a_search_may_begin_with_zeros_and_know_a_defence(monkeypatch):
+    config = AttackConfig(message="lstm(units=3)", begin="zero", defence="dropout", fitness="last_update")
+    begun = experiment.make_init(config)(jax.random.key(0))
+    assert not any(x.any() for x in jax.tree.leaves(begun))
+    monkeypatch.setattr(experiment, "train_time_trial", lambda *arguments, **settings: settings)
+    found = experiment.make_trial(config)
+    assert (found["defence"], found["fitness"]) == (DEFENCES["dropout"], "last_update")
 
 
 @pytest.mark.parametrize(
@@ -123,6 +154,9 @@ def test_what_auto_stands_for():
         (["cartpole", "--victim", "dqn", "--environment", "pendulum"], "Discrete is needed"),
         (["cartpole", "--victim", "ppo(network='recurrent')", "--goal", "control"], "memory"),
         (["cartpole", "--goal", "control", "--fitness", "training"], "fitness: got 'training'; end is needed"),
+        (["cartpole", "--goal", "control", "--defence", "masking"], "defence: got 'masking'; none is needed"),
+        (["cartpole", "--defence", "mask"], "defence: got 'mask'; did you mean masking?"),
+        (["cartpole", "--goal", "control", "--controller", "lstm"], "controller: got 'lstm'; a message without memory"),
         (["cartpole", "--oracle-updates", "3"], "oracle_updates: has no effect with the goal harm"),
         (["cartpole", "--goal", "help", "--controller=linear"], "controller: has no effect with the goal help"),
         (

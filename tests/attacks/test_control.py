@@ -203,7 +203,10 @@ def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
     # What is called evolved is here what the second victim's random functions are.
     random_key = jax.random.split(jax.random.split(KEY, 4)[1], 4)[0]
     words = first_parameters(SHAPER, CONTROLLER)(random_key)
-    rewards, returns = jax.jit(jax.vmap(run, (0, None)))(jax.random.split(KEY, 4), words)
+    quiet = {"shaper": jax.tree.map(jnp.zeros_like, words["shaper"]), "controller": words["controller"]}
+    drawn = jax.tree.map(lambda x: jnp.stack([x] * 3), words)  # whichever of three it draws
+    everybody = {"evolved": words, "silent_shaper": jax.tree.map(lambda x: x[None], quiet), "random_shaper": drawn}
+    rewards, returns = jax.jit(jax.vmap(run, (0, None)))(jax.random.split(KEY, 4), everybody)
     assert (rewards.keys(), returns.keys()) == ({*ROWS}, {*SHAPERS})
     for values in (*rewards.values(), *returns.values()):
         assert values.shape == (4,)
@@ -212,8 +215,10 @@ def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
         (rewards["evolved"], rewards["random"]),
         (rewards["oracle"], rewards["random_shaper_oracle"]),
         (returns["evolved"], returns["random"]),
+        (rewards["silent_shaper"], rewards["silent"]),
     ):
         assert evolved[1] == random[1]
+    np.testing.assert_array_equal(rewards["random_shaper"], rewards["evolved"])
     assert (rewards["evolved"] != rewards["random"]).any()
 
 
@@ -260,7 +265,7 @@ def test_what_cannot_be_steered_is_refused():
         with pytest.raises(ValueError, match=error):
             trial(parameters, KEY)
         with pytest.raises(ValueError, match=error):
-            compare(KEY, game, shaper, CONTROLLER, parameters, make, SCHEDULE)
+            compare(KEY, game, shaper, CONTROLLER, {"evolved": parameters}, make, SCHEDULE)
     with pytest.raises(ValueError, match="message_size: got 0"):
         train_puppet(KEY, GAME, SHAPER, PARAMETERS["shaper"], make_victim, SCHEDULE, size=0)
 

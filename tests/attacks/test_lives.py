@@ -16,7 +16,7 @@ from attacks import trials
 from attacks.config import AttackConfig, observations_of_play
 from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
 from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
-from attacks.examination import other_victims
+from attacks.examination import other_victims, with_victim
 from attacks.messages import loudness, make_message
 from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
@@ -97,9 +97,51 @@ def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
 
     assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(life.final_return), rel=1e-5)
     # What the settings make of this life; it is the same program, and compiled once.
-    monkeypatch.setattr(trials, "live", lambda key, *arguments, size: alone(key))
+    monkeypatch.setattr(trials, "live", lambda key, *arguments, **settings: alone(key))
     assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
-    np.testing.assert_allclose(trial(over_training=True)(words, key).fitness, -np.nanmean(life.curve), rtol=1e-5)
+    np.testing.assert_allclose(trial(fitness="training")(words, key).fitness, -np.nanmean(life.curve), rtol=1e-5)
+    np.testing.assert_allclose(trial(fitness="last_update")(words, key).fitness, -life.last_update, rtol=1e-5)
+
+
+def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
+    """A victim that has heard one thing for all its life, by a clock of its 32 steps, hears another afterwards."""
+    turning = make_message("turn(steps=32)", (4,), 2)
+    words = turning.init(jax.random.key(2))
+    run = jax.jit(lambda words: live(KEY, GAME, turning, words, make_victim, SCHEDULE))
+
+    def lived(turn, then):
+        return run({"first": words["first"], "then": words[then], "turn": jnp.float32(turn)})
+
+    # The 32 steps and the first sights of the episodes in between, which both are seen.
+    never, always = lived(100.0, "first"), lived(100.0, "then")
+    np.testing.assert_array_equal(never.curve, always.curve)
+    plain = jax.jit(lambda: live(KEY, GAME, make_message("linear", (4,), 2), words["first"], make_victim, SCHEDULE))()
+    for field in ("curve", "final_return", "muted_return", "explored_return", "last_update"):
+        np.testing.assert_allclose(getattr(never, field), getattr(plain, field), rtol=1e-5)
+    heard = [int(life.talk.memory) for life in (never, always)]
+    assert heard[0] == heard[1]
+    assert 33 <= heard[0] <= 33 + 32 // 9  # no pole falls within 8 steps
+    at_once = lived(-100.0, "then")
+    np.testing.assert_allclose(
+        at_once.curve,
+        jax.jit(lambda: live(KEY, GAME, make_message("linear", (4,), 2), words["then"], make_victim, SCHEDULE))().curve,
+    )
+    np.testing.assert_allclose(never.muted_return, always.muted_return)
+
+
+def test_an_adversary_is_judged_by_victims_that_defend_themselves(words):
+    trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, fitness="training", defence=DEFENCES["dropout"])
+    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    defended = jax.jit(lambda: DEFENCES["dropout"](KEY, talk, make_victim, SCHEDULE, 2))()
+    assert jax.jit(trial)(words, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
+
+
+def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
+    key = jax.random.key(5)
+    life = alone(key)
+    silent = CheapTalk(GAME, silence(words), MESSAGE.speak, 2)
+    expected = trials.final_return(jax.random.split(key)[1], silent, make_victim(silent), life.state, SCHEDULE)
+    np.testing.assert_allclose(life.muted_return, expected, rtol=1e-5)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=2, max_size=9))
@@ -108,7 +150,7 @@ def test_differences_are_paired(triples):
     curves = np.stack([returns[0], np.full(len(triples), np.nan)], 1)
     last = np.append(np.full(len(triples) - 2, np.inf), [1.0, 3.0])  # in all others no episode ended then
     groups = {
-        name: Lives(x, 2 * x, last if name == "silent" else last + 1, curves)
+        name: Lives(x, 2 * x, 3 * x, last if name == "silent" else last + 1, curves)
         for name, x in zip(("evolved", "silent", "random"), returns, strict=True)
     }
     found = compare(groups)
@@ -144,7 +186,7 @@ def test_every_defence_is_a_life_of_its_own(name, words, undefended):
     returned, curve, params = lived(name, words)
     assert 8 <= returned <= 20  # no pole falls sooner
     assert not np.allclose(params["Dense_0"]["kernel"], undefended[2]["Dense_0"]["kernel"], atol=1e-6)
-    assert curve.shape == (1 if name == "ensemble of five, a fifth of a life each" else 2,)
+    assert curve.shape == (1 if name == "ensemble" else 2,)
     assert np.isfinite(curve).any()
 
 
@@ -232,20 +274,22 @@ def settings_of(spec):
 def test_other_victims_are_what_their_names_say(preset):
     config = configs.load(AttackConfig, "act", preset)
     victims = other_victims(config)
-    assert victims["as evolved on"].spec == config.victim
+    assert victims["as evolved on"] == config.victim
     own = settings_of(config.victim)
     for name, victim in victims.items():
-        if victim.spec.startswith("ppo") and name != "as evolved on":
-            other = settings_of(victim.spec)
+        if victim.startswith("ppo") and name != "as evolved on":
+            other = settings_of(victim)
             assert sum(own[setting] != other[setting] for setting in own) == 1, name
-    wide, slow = (settings_of(victims[x].spec) for x in ("twice as wide", "a third of the learning rate"))
+    wide, slow = (settings_of(victims[x]) for x in ("twice as wide", "a third of the learning rate"))
     assert wide["hidden"] == tuple(2 * units for units in own["hidden"])
     assert slow["learning_rate"] == pytest.approx(own["learning_rate"] / 3)
     assert ("DQN" in victims) == (preset in ("cartpole", "breakout"))
     # All live as long, to within an update of theirs.
     for victim in victims.values():
-        piece = victim.num_envs * victim.steps_per_update
-        assert 0 <= config.steps_of_a_life - config.steps_of_a_life // piece * piece < piece
+        schedule = with_victim(config, victim).schedule
+        piece = schedule.num_envs * schedule.steps_per_update
+        assert 0 <= config.steps_of_a_life - schedule.num_updates * piece < piece
+        assert schedule.num_episodes % schedule.num_envs == 0
 
 
 def test_what_a_victim_reads_is_important_and_an_empty_message_is_not():

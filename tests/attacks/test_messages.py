@@ -1,6 +1,7 @@
 """What messages say, worked out in float64."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,10 @@ from attacks.messages import make_message
 
 KEY = jax.random.key(0)
 OBS = np.array([0.3, -1.2, 0.05, 2.0], np.float32)
+
+
+def late(speak, memory, words, obs):
+    return speak(words, obs, memory)
 
 
 def spoken(message, parameters, obs=OBS):
@@ -42,12 +47,21 @@ def test_weights_begin_with_variance_one_over_the_inputs():
 
 
 def test_a_linear_message_by_the_definition():
-    message = messages.linear((4,), 2, scale=2.0)
-    parameters = {"w0": jnp.arange(8.0).reshape(4, 2) / 10, "b0": jnp.array([0.1, -0.2])}
-    np.testing.assert_allclose(
-        spoken(message, parameters), 2 * np.tanh(OBS @ (np.arange(8).reshape(4, 2) / 10) + [0.1, -0.2]), rtol=1e-5
-    )
+    message = messages.linear((4,), 2, scale=2.0, units=[1, 2, 0.1, 1])
+    w, b = np.arange(8).reshape(4, 2) / 10, np.array([0.1, -0.2])
+    parameters = {"w": jnp.asarray(w), "b": jnp.asarray(b), "volume": jnp.log(0.5)}
+    word = (OBS / [1, 2, 0.1, 1]) @ w + b
+    np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * word), rtol=1e-5)
     assert jax.tree.map(jnp.shape, message.init(KEY)) == jax.tree.map(jnp.shape, parameters)
+    volumes = np.array([message.init(key)["volume"] for key in jax.random.split(KEY, 64)])
+    assert -3 <= volumes.min() < -2.5 < 0.5 < volumes.max() <= 1
+
+
+def test_a_network_without_hidden_layers_and_with_units():
+    message = messages.mlp((4,), hidden=(), scale=2.0, units=2.0)
+    parameters = message.init(KEY)
+    expected = 2 * np.tanh(OBS / 2 @ np.asarray(parameters["w0"], float))
+    np.testing.assert_allclose(spoken(message, parameters), expected, rtol=1e-5)
 
 
 def test_random_messages_are_as_loud_as_is_said_and_an_evolved_one_stays_what_it_is():
@@ -81,6 +95,52 @@ def test_a_constant_message_does_not_look():
     np.testing.assert_allclose(spoken(message, jnp.array([0.0, 1.0, -50.0])), [0, 4.7853, -2 * math.pi], atol=1e-3)
 
 
+def test_an_lstm_by_its_equations_remembers_what_it_saw():
+    """In float64: i, f, o = sigmoid(W x + U h + b), c = f c + i tanh(W x + U h + b), h = o tanh(c)."""
+    message = messages.lstm((4,), 2, scale=1.5, units=3)
+    parameters = jax.tree.map(lambda x: x + 0.1, message.init(KEY))
+    cell = jax.tree.map(lambda x: np.asarray(x, float), parameters["cell"])
+    sights = np.asarray(jax.random.normal(jax.random.key(4), (5, 4)))
+    (_, h), said = jax.jit(lambda x: messages.hear(message, parameters, message.memory, x))(sights)
+    c, hidden = np.zeros(3), np.zeros(3)
+    for i, x in enumerate(sights.astype(float)):
+        gates = {
+            k: x @ cell[f"i{k}"]["kernel"] + hidden @ cell[f"h{k}"]["kernel"] + cell[f"h{k}"]["bias"] for k in "ifgo"
+        }
+        sigmoid = {k: 1 / (1 + np.exp(-z)) for k, z in gates.items()}
+        c = sigmoid["f"] * c + sigmoid["i"] * np.tanh(gates["g"])
+        hidden = sigmoid["o"] * np.tanh(c)
+        expected = 1.5 * np.tanh(hidden @ np.asarray(parameters["w"], float) + np.asarray(parameters["b"], float))
+        np.testing.assert_allclose(said[i], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(h, hidden, rtol=1e-4, atol=1e-5)
+    # As many units, and as many numbers in each part, as in the paper's code.
+    shapes = jax.tree.map(jnp.shape, messages.lstm((4,)).init(KEY))
+    assert (shapes["w"], shapes["b"]) == ((32, 2), (2,))
+    assert shapes["cell"]["hf"] == {"kernel": (32, 32), "bias": (32,)}
+    assert shapes["cell"]["ii"] == {"kernel": (4, 32)}
+
+
+def test_who_turns_says_one_thing_and_then_another():
+    message = messages.turn((4,), 2, steps=12, what="linear(scale=2)")
+    parameters = message.init(KEY)
+    assert parameters["turn"] == pytest.approx(2.5, abs=2)
+    parameters["turn"] = jnp.log(jnp.float32(0.25 / 0.75))  # a quarter of 12
+    said = messages.hear(message, parameters, message.memory, jnp.tile(OBS, (6, 1)))[1]
+    linear = messages.linear((4,), 2, scale=2)
+    for i in range(6):
+        words = parameters["first" if i < 3 else "then"]
+        np.testing.assert_allclose(said[i], spoken(linear, words), rtol=1e-5)
+    assert np.abs(said[2] - said[3]).max() > 0.1
+
+
+def test_a_random_speaker_with_a_memory_is_as_loud_too():
+    observations = jax.random.normal(jax.random.key(7), (64, 4))
+    for message in (messages.lstm((4,), units=4), messages.turn((4,), steps=64)):
+        louder = messages.as_loud(message, observations, jnp.float32(0.7))
+        assert float(messages.loudness(louder, louder.init(KEY), observations)) == pytest.approx(0.7, rel=1e-4)
+        assert messages.loudness(louder, jax.tree.map(jnp.zeros_like, louder.init(KEY)), observations) == 0
+
+
 def test_a_table_by_hand():
     message = messages.table((2,), 1, low=[0, -1], high=[3, 1], bins=3, scale=1.0)
     words = jnp.arange(9.0)[:, None] / 10
@@ -105,10 +165,15 @@ def test_a_table_by_hand():
         messages.echo((4,), 2, scale=0.5),
         messages.constant((4,), 2, scale=0.5),
         messages.table((4,), 2, scale=0.5, low=[-1], high=[1], bins=2),
+        messages.lstm((4,), 2, scale=0.5),
+        messages.turn((4,), 2, scale=0.5),
     ],
 )
 def test_all_lie_within_the_scale_and_nothing_is_said_by_zeros(message):
     loud = jax.tree.map(lambda x: 1e3 * x, message.init(KEY))
+    if message.remember:
+        memory = message.memory
+        message = message._replace(speak=partial(late, message.speak, memory))
     assert np.abs(spoken(message, loud)).max() <= 0.5
     np.testing.assert_array_equal(spoken(message, jax.tree.map(jnp.zeros_like, loud)), [0.0, 0.0])
     assert spoken(message, loud).shape == (2,)
@@ -133,6 +198,11 @@ def test_a_message_by_its_name_and_settings():
         ("echo(units=0)", r"^message: echo: units: got .*; numbers above 0 are needed$"),
         ("echo(units='SI')", r"^message: echo: units: got 'SI'; a number or a list of numbers is needed$"),
         ("table", r"^message: table: "),
+        ("linear(units=[1, 2, 3])", r"^message: linear: units: got 3; one number, or 4 are needed$"),
+        ("lstm(units=0)", r"^message: lstm: units: got 0; a whole number of at least 1 is needed$"),
+        ("turn(what='lstm')", r"^message: turn: what: got 'lstm'; a message without memory is needed$"),
+        ("turn(what='mpl')", r"^message: turn: what: got 'mpl'; did you mean mlp\?$"),
+        ("turn(steps=0)", r"^message: turn: steps: got 0; .*needed$"),
         ("table(low=[0], high=[1], bins=0)", r"^message: table: bins: got 0; a whole number of at least 1 is needed$"),
         ("table(low=[0], high=[0])", r"^message: table: got the bounds .*; finite ones are needed$"),
         ("table(low=[0], high=[1], bins=100)", r"^message: table: got 100,000,000 cells; a million at most"),

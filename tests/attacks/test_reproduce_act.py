@@ -159,7 +159,7 @@ def test_a_smoke_run_writes_a_report_and_does_nothing_twice(within, tmp_path):
     found = json.loads((tmp_path / "run/report.json").read_text())
     assert found["claimed"] == 3
     assert set(found["examinations"]) == {"cartpole-harm", "cartpole-help"}
-    for words in ("smoke run", "cartpole: harm", "cartpole: control", "message dropout", "DQN"):
+    for words in ("smoke run", "cartpole: harm", "cartpole: control", "dropout", "DQN"):
         assert words in report
     assert (tmp_path / "run/figures/cartpole.png").is_file()
     again = within("--resume", "run", cwd=tmp_path, module="attacks.reproduce")

@@ -90,6 +90,54 @@ def test_the_message_is_what_is_said_of_the_sight_at_hand():
     np.testing.assert_allclose(seen[:, 4:], seen[:, :4] @ parameters[:, :4].T + parameters[:, 4], atol=1e-6)
 
 
+def count(parameters, memory, obs):
+    return memory[0] + 1, memory[1] + parameters * obs
+
+
+def test_who_remembers_sees_everything_once_in_its_order_over_all_episodes():
+    """Also the last sight of an episode, and then the first of the next one."""
+    talk = CheapTalk(
+        CARTPOLE,
+        jnp.float32(0.5),
+        lambda parameters, obs, memory: jnp.append(memory[1], memory[0]),
+        5,
+        remember=count,
+        memory=(jnp.float32(7), jnp.zeros(4)),
+    )
+
+    def step(game, carry, key):
+        action_key, step_key, reset_key = jax.random.split(key, 3)
+        action = {"agent_0": game.action_space("agent_0").sample(action_key)}
+        after, state, rewards, dones, infos = game.step_env(step_key, carry[1], action)
+        following, state = game.auto_reset(reset_key, after, state, dones)
+        return (following, state), (after["agent_0"], following["agent_0"], state, rewards, dones, infos)
+
+    @jax.jit
+    def run(game):
+        first = game.reset(KEY)
+        return first, jax.lax.scan(partial(step, game), first, jax.random.split(KEY, STEPS))[1]
+
+    (first, _), (after, following, state, *told) = run(talk)
+    (bare_first, _), (bare_after, bare_following, bare_state, *bare) = run(CARTPOLE)
+    jax.tree.map(np.testing.assert_array_equal, (talk.bare(state), *told), (bare_state, *bare))
+    done = np.asarray(bare[1]["__all__"])
+    assert done.any()
+    number, total = 8, 0.5 * np.asarray(bare_first["agent_0"], float)
+    np.testing.assert_allclose(first["agent_0"][4:], [*total, number], rtol=1e-5)
+    for i in range(STEPS):
+        number, total = number + 1, total + 0.5 * bare_after[i]
+        np.testing.assert_allclose(after[i], [*bare_after[i], *total, number], rtol=1e-4, atol=1e-5)
+        if done[i]:
+            number, total = number + 1, total + 0.5 * bare_following[i]
+        np.testing.assert_allclose(following[i], [*bare_following[i], *total, number], rtol=1e-4, atol=1e-5)
+    last = jax.tree.map(lambda x: x[-1], state)
+    np.testing.assert_array_equal(talk.get_obs(last)["agent_0"], following[-1])
+    # A game that goes on with this memory, from a new beginning.
+    again = talk.going_on(last).reset(KEY)[0]["agent_0"]
+    np.testing.assert_allclose(again[4:], [*total + 0.5 * bare_first["agent_0"], number + 1], rtol=1e-4, atol=1e-5)
+    assert talk.render(last).shape == CARTPOLE.render(talk.bare(last)).shape
+
+
 def test_of_an_image_the_message_is_the_last_channels():
     talk = CheapTalk(BREAKOUT, jnp.array([0.5, -2.0]), lambda words, obs: words, planes=True)
     step = jax.jit(lambda game, key, state: game.step(key, state, {"agent_0": 1}))

@@ -56,10 +56,26 @@ def test_a_table_of_many_agents_fits_a_page_in_letters_that_can_be_read(drawn, t
 def test_a_map_of_messages_has_a_named_row_for_each_entry_that_differs(drawn, tmp_path, scales, rows):
     message = Message(None, lambda parameters, obs: obs.sum() * jnp.array(scales, float))
     observations = np.random.default_rng(0).normal(size=(100, 3))
-    of_attacks.draw_message(tmp_path, message, None, observations)
+    of_attacks.draw_message(tmp_path, message, None, observations, 8)
     words = [text.get_text() for axes in drawn[0].axes for text in axes.texts]
     assert [word.split("\n")[0] for word in words] == rows
     assert len(drawn[0].axes) == 3 * len(rows) + 1  # three pairs of entries, and the scale
+
+
+def test_a_map_of_who_remembers_shows_a_life_s_first_step_and_its_last(drawn, tmp_path):
+    """It says how many sights there were, the last one included, and has seen as many as there are steps before."""
+    message = Message(
+        None, lambda parameters, obs, memory: memory * jnp.ones(2), lambda parameters, memory, obs: memory + 1, 0.0
+    )
+    of_attacks.draw_message(tmp_path, message, None, np.random.default_rng(0).normal(size=(5, 2)), 8)
+    (first, last, _), figure = drawn[0].axes, drawn[0]
+    assert [axes.texts[0].get_text() for axes in (first, last)] == [
+        "entries 1, 2\nat first",
+        "entries 1, 2\nin the end",
+    ]
+    for axes, number in ((first, 1), (last, 9)):
+        np.testing.assert_array_equal(axes.images[0].get_array(), np.full((61, 61), number))
+    assert figure
 
 
 def test_labels_are_larger_than_ticks(drawn, tmp_path):
