@@ -106,7 +106,8 @@ class Pendulum(Game):
     def observation_space(self, agent: str) -> Box:
         with jax.ensure_compile_time_eval():
             high = jnp.array([1.0, 1.0, self.max_speed])
-        return Box(-high, high, (3,))
+            low = -high
+        return Box(low, high, (3,))
 
     def action_space(self, agent: str) -> Box:
         return Box(-self.max_torque, self.max_torque, (1,))

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+import configs
 import games
 from attacks import experiment, messages
 from attacks.config import AttackConfig
@@ -17,6 +18,7 @@ from attacks.defences import DEFENCES
 from attacks.examination import with_victim
 from attacks.experiment import load_adversary
 from games import Game, registry
+from games.wrappers.goals import has_goals
 
 TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
@@ -116,6 +118,17 @@ def test_what_auto_stands_for():
     # The goals are uniform on a track of 2.4 to both sides.
     name, given = messages.MESSAGES.read("controller", dataclasses.replace(config, goal="control").controller_spec)
     np.testing.assert_allclose(given["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
+
+
+@pytest.mark.parametrize("preset", configs.presets("act"))
+def test_the_lives_of_every_preset_can_be_traced(preset):
+    config = configs.load(AttackConfig, "act", preset)
+    goals = ("harm", "control") if has_goals(config.make_game()) else ("harm",)
+    for goal in goals:
+        one = dataclasses.replace(config, goal=goal)
+        key = jax.random.key(0)
+        outcome = jax.eval_shape(experiment.make_trial(one), jax.eval_shape(experiment.make_init(one), key), key)
+        assert outcome.fitness.shape == outcome.metrics["victim_return"].shape == ()
 
 
 def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
