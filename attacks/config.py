@@ -70,8 +70,9 @@ class AttackConfig:
     defence: str = "none"
     """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
     it."""
-    trials: int = 1
-    """Victims of each candidate in each generation, the same for all candidates."""
+    trials: int = 0
+    """Victims of each candidate in each generation, the same for all candidates; 0: four for control, as in the paper,
+    and otherwise one."""
     evaluation_episodes: int = 32
     """Episodes that show what a victim has become; a multiple of num_envs."""
     evaluation_steps: int = 200
@@ -85,7 +86,7 @@ class AttackConfig:
     warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=64, generations=40, chunk_size=16))
     evolution: Evolution = field(
         default_factory=lambda: Evolution(
-            population_size=64, generations=20, chunk_size=16, sigma=0.05, learning_rate=0.02
+            population_size=64, generations=30, chunk_size=16, sigma=0.1, learning_rate=0.03
         )
     )
     shapers: int = 8
@@ -95,9 +96,9 @@ class AttackConfig:
     """For control: learning steps of the PPO controllers that the evolved one is compared with."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1, trials=1)
+        configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1)
         configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1, shapers=1)
-        configs.check_least(self, warm_up_updates=0)
+        configs.check_least(self, warm_up_updates=0, trials=0)
         configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_product(self, "evaluation_episodes", "evaluation_steps")
         if self.evaluation_episodes % self.num_envs:
@@ -164,12 +165,17 @@ class AttackConfig:
         )
         if self.goal == "control":  # where the shaper is fixed all candidates control the same victims
             lives += self.warm_up.generations * (self.shapers + 1)
-        return lives * self.trials
+        return lives * self.victims_each
 
     @property
     def steps_of_a_life(self) -> int:
         """Environment steps that a victim learns from."""
         return self.num_updates * self.steps_per_update * self.num_envs
+
+    @property
+    def victims_each(self) -> int:
+        """Victims of a candidate in a generation."""
+        return self.trials or (4 if self.goal == "control" else 1)
 
     @property
     def judged_steps(self) -> int:
@@ -235,7 +241,7 @@ def checked(config: AttackConfig) -> AttackConfig:
     words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
     check_bytes("message", config.message, words * max(one.population_size for one, _ in config.stages))
     for evolution, _ in config.stages:
-        at_once = (evolution.chunk_size or evolution.population_size) * config.trials
+        at_once = (evolution.chunk_size or evolution.population_size) * config.victims_each
         check_bytes("victim", config.victim, at_once * bytes_of(carry.states))
         check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
         judged = 16 * config.evaluation_steps * config.evaluation_episodes  # the keys of all steps

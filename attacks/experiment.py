@@ -46,7 +46,7 @@ TITLES = {
 }
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 AT_ONCE = 16  # victims that are steered at once on a device
-NUM_JUDGES = 256  # victims by which the parameters are chosen, at most
+NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
 
 
 def attack(
@@ -86,7 +86,7 @@ def attack(
     else:
         result, files = _evaluate_talk(config, evaluation_key, parameters, run.figures, console)
     done = config.evolution.generations - evolved.first_generation
-    steps = config.evolution.population_size * config.trials * config.steps_of_a_life * done
+    steps = config.evolution.population_size * config.victims_each * config.steps_of_a_life * done
     summary = {
         "environment": config.environment,
         "goal": config.goal,
@@ -145,14 +145,16 @@ def _evolve_controllers(
         shapers = silence(shapers)
     both, controller = make_trial(config), config.make_controller()
     store = run.part(name, lambda words: say(console, words))
-    steps = number * config.trials * (config.steps_of_a_life + config.judged_steps * config.warm_up.population_size)
+    steps = (
+        number * config.victims_each * (config.steps_of_a_life + config.judged_steps * config.warm_up.population_size)
+    )
     with Progress(console, config.warm_up.generations, steps, "steps", partial(_describe, config)) as progress:
         evolved = evolve(
             lambda words, key, shaper: both({"shaper": shaper, "controller": words}, key),
             controller.init,
             keys,
             dataclasses.replace(config.warm_up, chunk_size=0),  # chunks would each live the same lives
-            num_trials=config.trials,
+            num_trials=config.victims_each,
             store=store,
             report=progress,
             context=lambda keys, generation, means: shapers,
@@ -177,10 +179,10 @@ def _stage(
     store: RunDirectory,
     console: Console,
 ) -> Evolved:
-    steps = evolution.population_size * config.trials * num_updates * config.steps_per_update * config.num_envs
+    steps = evolution.population_size * config.victims_each * num_updates * config.steps_per_update * config.num_envs
     with Progress(console, evolution.generations, steps, "steps", partial(_describe, config)) as progress:
         trial = make_trial(config, num_updates)
-        return evolve(trial, init, key, evolution, num_trials=config.trials, store=store, report=progress)
+        return evolve(trial, init, key, evolution, num_trials=config.victims_each, store=store, report=progress)
 
 
 def _describe(config: AttackConfig, metrics: dict[str, Any]) -> str:
@@ -368,7 +370,7 @@ def print_header(console: Console, config: AttackConfig) -> None:
         words = f"{config.controller_spec}, at first for the victims of {many(config.shapers, 'random shaper')}"
         say(console, f"controller: {words}")
     for evolution, num_updates in config.stages:
-        victims = evolution.generations * evolution.population_size * config.trials
+        victims = evolution.generations * evolution.population_size * config.victims_each
         steps = num_updates * config.steps_per_update * config.num_envs
         generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
         say(console, f"{generations}, {many(steps, 'step')} each")
