@@ -44,6 +44,39 @@ def draw_curves(folder: Path, groups: dict[str, Lives], steps_per_update: int) -
       The file.
     """
     figure, axes = new_axes("environment steps of the victim", "return in training")
+    number = _draw_curves(axes, groups, steps_per_update)
+    axes.set_title(f"{number} fresh victims each; band: two standard errors", fontsize=8, color=GREY)
+    axes.legend(**BELOW | {"ncols": len(groups)})
+    return save_figure(figure, folder / "training_curves.png")
+
+
+def draw_all_curves(folder: Path, environments: dict[str, dict[str, Lives]], steps_per_update: dict[str, int]) -> Path:
+    """Draws the training returns of several environments, a panel for each.
+
+    Args:
+      folder: where to.
+      environments: by their names, the groups of `draw_curves`.
+      steps_per_update: by their names, as of `draw_curves`.
+
+    Returns:
+      The file.
+    """
+    columns = min(len(environments), 2)
+    rows = -(-len(environments) // columns)
+    figure, panels = new_panels((4.2 * columns, 2.9 * rows), rows, columns)
+    for axes in panels.flat[len(environments) :]:
+        axes.set_axis_off()
+    for axes, (name, groups) in zip(panels.flat, environments.items(), strict=False):
+        number = _draw_curves(axes, groups, steps_per_update[name])
+        axes.set(xlabel="environment steps of the victim", ylabel="return in training")
+        axes.set_title(f"{name}, {number} fresh victims each", fontsize=9)
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
+    return save_figure(figure, folder / "training_curves.png")
+
+
+def _draw_curves(axes: Any, groups: dict[str, Lives], steps_per_update: int) -> int:
+    """The curves of each group, and how many victims one has."""
     for name, group in groups.items():
         curves = np.asarray(group.curves, float)
         known = np.isfinite(curves)
@@ -53,9 +86,7 @@ def draw_curves(folder: Path, groups: dict[str, Lives], steps_per_update: int) -
         x = steps_per_update * np.arange(1, curves.shape[1] + 1)
         shown = known.any(0)
         draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS.get(name, PINK), name, STYLES.get(name, "-"))
-    axes.set_title(f"{len(curves)} fresh victims each; band: two standard errors", fontsize=8, color=GREY)
-    axes.legend(**BELOW | {"ncols": len(groups)})
-    return save_figure(figure, folder / "training_curves.png")
+    return len(curves)
 
 
 def draw_final_returns(folder: Path, groups: dict[str, Lives]) -> Path:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +19,13 @@ from attacks import control, figures
 from attacks.config import AttackConfig, Goal
 from attacks.evaluation import Lives
 from attacks.examination import COLUMNS, ExaminationConfig, examine
-from attacks.experiment import NUM_JUDGES, VICTIMS_FILE, attack, make_init, make_trial
+from attacks.experiment import NUM_JUDGES, TITLES, VICTIMS_FILE, attack, make_init, make_trial
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
 from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
-from meta.runs.statistics import with_error
-from meta.runs.words import amount
+from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import amount, many
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best of what needs nobody who controls
@@ -38,8 +38,10 @@ class ReproduceConfig:
 
     environments: tuple[str, ...] = ("cartpole", "pendulum", "reacher", "breakout")
     """Presets of `attacks.act`."""
+    searches: int = 3
+    """Searches for each attack, with the seeds seed, seed + 1, ...; errors are between them."""
     examine: bool = True
-    """Try other learners and defences, in the first environment."""
+    """Try other learners and defences on the first search for harm and for help in the first environment."""
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
     fast: bool = False
@@ -52,11 +54,12 @@ class ReproduceConfig:
                 raise ValueError(f"environments: got {name!r}; {configs.one_of(name, known)}")
         if not self.environments:
             raise ValueError(f"environments: got none; some of {', '.join(known)} are needed")
+        configs.check_least(self, searches=1)
         configs.check_seed(self.seed, 31)
 
 
 class Part(NamedTuple):
-    """One attack."""
+    """One search for an attack."""
 
     environment: str
     config: AttackConfig
@@ -96,14 +99,23 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     summaries = run_jobs([job(part) for part in parts], console)
     examinations = {}
     for part in parts if config.examine else []:
-        if part.environment == config.environments[0] and part.config.goal != "control":
+        first = part.environment == config.environments[0] and part.config.seed == config.seed
+        if first and part.config.goal != "control":
             say(console, f"{part.path.name}: other learners and defences")
             examinations[part.path.name] = _examine(part.path, config, console)
-    sections = list(itertools.chain.from_iterable(_sections(run, part, summaries, examinations) for part in parts))
+    attacks = itertools.groupby(parts, lambda part: (part.environment, part.config.goal))
+    sections = [_section(list(searches), summaries, examinations) for _, searches in attacks]
+    curves = {environment: _lives_of(parts, environment) for environment in config.environments}
+    batches = {part.environment: part.config.steps_per_update * part.config.num_envs for part in parts}
+    picture = figures.draw_all_curves(run.figures, curves, batches)
+    sections.append(
+        Section("Training curves", "Of the first search.", pictures=[("curves", f"figures/{picture.name}")])
+    )
     note = (
-        f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence, paired by victim; control has to "
-        f"reach {CONTROL_RATIO:g} times the goal reward of the best baseline: the best constant message, nothing that "
-        "moves, a random shaper with a random controller, silence."
+        f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence; control has to reach "
+        f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
+        "and of random shapers, the best constant message, nothing that moves, random talk, silence. Errors are "
+        f"between searches, of which there are {config.searches}, and between victims where there is one."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
     say(console, write_report(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))
@@ -119,9 +131,10 @@ def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
         if has_goals(preset.make_game()):
             goals.append("control")
         for goal in goals:
-            own = dataclasses.replace(preset, goal=goal, seed=config.seed)
-            own = small(own) if config.fast else own
-            parts.append(Part(environment, own, folder / f"{environment}-{goal}"))
+            for i in range(config.searches):
+                own = dataclasses.replace(preset, goal=goal, seed=config.seed + i)
+                own = small(own) if config.fast else own
+                parts.append(Part(environment, own, folder / f"{environment}-{goal}-{own.seed}"))
     return parts
 
 
@@ -136,9 +149,11 @@ def small(config: AttackConfig) -> AttackConfig:
         evaluation_episodes=2,
         evaluation_steps=8,
         warm_up_updates=0,
+        warm_up=evolution,
         evolution=evolution,
         num_victims=2,
         oracle_updates=1,
+        shapers=2,
     )
 
 
@@ -169,33 +184,49 @@ def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
     return seconds
 
 
-def _sections(run: RunDirectory, part: Part, summaries: dict[str, Any], examinations: dict[str, Any]) -> list[Section]:
-    name, found = part.path.name, summaries[part.path.name]
-    pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(part.path)]
-    text = f"Victim: `{part.config.victim}`; {found['num_victims']} fresh ones of each kind."
-    if part.config.goal == "control":
-        rewards = found["goal_reward"]
-        claims = [
-            Claim(f"goal reward, times that of {rewards['best_baseline']}", rewards["ratio"], None, least=CONTROL_RATIO)
-        ]
-        claims += [
-            Claim(row.replace("_", " "), rewards[row]["mean"], rewards[row]["standard_error"]) for row in control.ROWS
-        ]
-        return [Section(f"{part.environment}: control", text, claims, pictures=pictures)]
-    sign = 1 if part.config.goal == "help" else -1
-    difference = found["difference_from_silent"]
-    apart = sign * difference["mean"] / difference["standard_error"] if difference["standard_error"] else 0.0
+def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[str, Any]) -> Section:
+    """What the searches for one attack have found, and the pictures of the first."""
+    first, found = parts[0], [summaries[part.path.name] for part in parts]
+    name, goal = first.path.name, first.config.goal
+    title = f"{first.environment}: {goal}"
+    pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(first.path)]
+    number = found[0]["num_victims"]
+    text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {many(len(parts), 'search')}."
+    if goal == "control":
+        rewards = [summary["goal_reward"] for summary in found]
+        rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS}
+        best = max(control.BASELINES, key=lambda row: rows[row]["mean"])
+        ratio = rows["evolved"]["mean"] / rows[best]["mean"]
+        claims = [Claim(f"goal reward, times that of {best}", ratio, None, least=CONTROL_RATIO)]
+        claims += [Claim(row.replace("_", " "), x["mean"], x["standard_error"]) for row, x in rows.items()]
+        return Section(title, text, claims, [], pictures)
+    sign = 1 if goal == "help" else -1
+    difference = between(summary["difference_from_silent"] for summary in found)
+    apart = sign * (difference["mean"] or 0.0) / (difference["standard_error"] or np.inf)
     claims = [Claim("difference from silence, in standard errors", apart, None, least=STANDARD_ERRORS)]
-    claims += [Claim(row, found[row]["mean"], found[row]["standard_error"]) for row in ("evolved", "silent", "random")]
-    if part.config.goal == "help":  # both are there now
-        pictures = [("training curves", f"figures/{_all_four(run, part)}"), *pictures]
+    for row in ("evolved", "silent", "random"):
+        value = between(summary[row] for summary in found)
+        claims.append(Claim(f"final return, {row}", value["mean"], value["standard_error"]))
+    for measure, words in {"final": "final return", **TITLES}.items():
+        for row in ("evolved", "random"):
+            groups = found if measure == "final" else [summary[measure] for summary in found]
+            value = between(one[row]["difference_from_silent"] for one in groups)
+            claims.append(Claim(f"{words}: {row} less silent", value["mean"], value["standard_error"]))
     tables = []
     for kind, rows in examinations.get(name, {}).items():
         if kind in ("transfer", "defences"):
             titles = [kind, *(" ".join(title.split()) for title in COLUMNS.values())]
             tables.append(table(titles, _cells(rows)))
             pictures.append((kind, f"{name}/figures/{kind}.png"))
-    return [Section(f"{part.environment}: {part.config.goal}", text, claims, tables, pictures)]
+    return Section(title, text, claims, tables, pictures)
+
+
+def between(searches: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The mean of several searches and its error between them; of one search its own, between its victims."""
+    found = list(searches)
+    if len(found) == 1:
+        return found[0]
+    return mean_and_error(np.array([np.nan if one["mean"] is None else one["mean"] for one in found]))
 
 
 def _cells(rows: dict[str, Any]) -> list[list[str]]:
@@ -207,15 +238,14 @@ def _pictures(path: Path) -> list[Path]:
     return [path / "figures" / name for name in wanted if (path / "figures" / name).is_file()]
 
 
-def _all_four(run: RunDirectory, part: Part) -> str:
-    """One figure of the victims under messages evolved to harm, to help, silent and random; its name."""
+def _lives_of(parts: Sequence[Part], environment: str) -> dict[str, Lives]:
+    """The victims of the first searches in an environment: under messages evolved to harm, to help, silent, random."""
     groups = {}
     for goal in ("harm", "help"):
-        for name, lives in _read_lives(part.path.with_name(f"{part.environment}-{goal}") / VICTIMS_FILE).items():
+        part = next(part for part in parts if (part.environment, part.config.goal) == (environment, goal))
+        for name, lives in _read_lives(part.path / VICTIMS_FILE).items():
             groups[f"evolved to {goal}" if name == "evolved" else name] = lives
-    figures.draw_curves(run.figures, groups, part.config.steps_per_update * part.config.num_envs)
-    file = run.figures / "training_curves.png"
-    return file.replace(file.with_name(f"{part.environment}.png")).name
+    return groups
 
 
 def _read_lives(file: Path) -> dict[str, Lives]:

@@ -15,19 +15,28 @@ from attacks.defences import undefended
 from attacks.evaluation import Lives, make_lives
 from attacks.examination import FILE, _read_known
 from attacks.experiment import ADVERSARY_FILE
-from attacks.reproduction import Part, ReproduceConfig, _read_lives, make_parts
+from attacks.reproduction import Part, ReproduceConfig, _read_lives, between, make_parts
 from meta import Evolution, RunDirectory
 from meta.runs import tensors
 
 
 def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(tmp_path):
-    names = [part.path.name for part in make_parts(ReproduceConfig(), tmp_path)]
-    assert names == [
+    parts = make_parts(ReproduceConfig(searches=2, seed=3), tmp_path)
+    names = [
         *("cartpole-harm", "cartpole-help", "cartpole-control"),
         *("pendulum-harm", "pendulum-help", "pendulum-control"),
         *("reacher-harm", "reacher-help", "reacher-control"),
         *("breakout-harm", "breakout-help"),
     ]
+    assert [part.path.name for part in parts] == [f"{name}-{seed}" for name in names for seed in (3, 4)]
+    assert [part.config.seed for part in parts] == [3, 4] * len(names)
+
+
+def test_an_error_is_between_searches_where_there_are_several():
+    one = {"mean": 1.0, "standard_error": 0.5}
+    assert between([one]) == one
+    assert between([one, {"mean": 4.0, "standard_error": 0.1}]) == pytest.approx({"mean": 2.5, "standard_error": 1.5})
+    assert between([one, {"mean": None, "standard_error": None}]) == {"mean": None, "standard_error": None}
 
 
 def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
@@ -45,8 +54,9 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
         trials=2,
         oracle_updates=3,
     )
-    # 24 short lives of 20 steps and 24 of 100, each judged by 14; 6 victims choose between two, and 18 are fresh.
-    assert Part("cartpole", config, tmp_path).steps == 24 * (20 + 14) + 24 * (100 + 14) + 12 * 114 + 18 * 114
+    # 24 short lives of 20 steps, which are as many as 4 whole ones, and 24 of 100, each of those judged by 14; 6
+    # victims choose between two, and 18 are fresh.
+    assert Part("cartpole", config, tmp_path).steps == (4 + 24) * (100 + 14) + 12 * 114 + 18 * 114
 
 
 def test_every_preset_is_a_config():
@@ -152,16 +162,16 @@ def test_victims_that_are_damaged_are_one_line(tmp_path):
 
 @pytest.mark.slow
 def test_a_smoke_run_writes_a_report_and_does_nothing_twice(within, tmp_path):
-    arguments = ("act", "--environments", "cartpole", "--fast", "--out", "run")
+    arguments = ("act", "--environments", "cartpole", "--searches", "2", "--fast", "--out", "run")
     finished = within(*arguments, cwd=tmp_path, module="attacks.reproduce")
     assert finished.returncode == 0, finished.stderr
     report = (tmp_path / "run/report.md").read_text()
     found = json.loads((tmp_path / "run/report.json").read_text())
     assert found["claimed"] == 3
-    assert set(found["examinations"]) == {"cartpole-harm", "cartpole-help"}
+    assert set(found["examinations"]) == {"cartpole-harm-0", "cartpole-help-0"}
     for words in ("smoke run", "cartpole: harm", "cartpole: control", "dropout", "DQN"):
         assert words in report
-    assert (tmp_path / "run/figures/cartpole.png").is_file()
+    assert (tmp_path / "run/figures/training_curves.png").is_file()
     again = within("--resume", "run", cwd=tmp_path, module="attacks.reproduce")
     assert again.returncode == 0, again.stderr
-    assert again.stdout.count("done before") == 3
+    assert again.stdout.count("done before") == 6

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from attacks import figures as of_attacks
+from attacks.evaluation import Lives
 from attacks.messages import Message
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments.shaping import figures
@@ -60,6 +61,19 @@ def test_a_map_of_messages_has_a_named_row_for_each_entry_that_differs(drawn, tm
     words = [text.get_text() for axes in drawn[0].axes for text in axes.texts]
     assert [word.split("\n")[0] for word in words] == rows
     assert len(drawn[0].axes) == 3 * len(rows) + 1  # three pairs of entries, and the scale
+
+
+def test_the_curves_of_several_environments_have_a_panel_each_and_one_legend(drawn, tmp_path):
+    curves = np.array([[1.0, 3.0], [2.0, np.nan]])
+    lives = Lives(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), curves)
+    groups = {"evolved to harm": lives, "silent": lives}
+    of_attacks.draw_all_curves(tmp_path, dict.fromkeys("abc", groups), {"a": 10, "b": 20, "c": 30})
+    panels = drawn[0].axes
+    assert [axes.get_title() for axes in panels] == [f"{name}, 2 fresh victims each" for name in "abc"] + [""]
+    for axes, number in zip(panels, (10, 20, 30), strict=False):
+        np.testing.assert_array_equal(axes.lines[0].get_xdata(), [number, 2 * number])
+        np.testing.assert_array_equal(axes.lines[0].get_ydata(), [1.5, 3.0])
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["evolved to harm", "silent"]
 
 
 def test_a_map_of_who_remembers_shows_a_life_s_first_step_and_its_last(drawn, tmp_path):
