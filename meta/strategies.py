@@ -36,9 +36,11 @@ class Evolution:
     learning_rate: float = 0.05
     """Step size of Adam on the distribution's mean, for strategies that follow a gradient."""
     learning_rate_end: float = 0.0
-    """What is left of the step size in the end, as a fraction; it falls along half a cosine."""
+    """What is left of the step size in the end, as a fraction."""
     sigma_end: float = 0.1
     """What is left of sigma in the end, as a fraction, for strategies that do not adapt it."""
+    fall: Literal["cosine", "exponential"] = "cosine"
+    """How both fall: along half a cosine, or by the same factor in every generation."""
     fitness_shaping: FitnessShaping = "default"
     """How fitness becomes a weight; `default` is what the strategy's authors chose."""
     weight_decay: float = 0.0
@@ -54,6 +56,9 @@ class Evolution:
         check("a number above 0", lambda x: 0 < x <= LARGEST, "sigma", "learning_rate")
         check("a fraction from 0 to 1", lambda x: 0 <= x <= 1, "learning_rate_end", "sigma_end")
         check("a number of at least 0", lambda x: 0 <= x <= LARGEST, "checkpoint_seconds", "weight_decay")
+        if self.fall == "exponential":
+            words = "a fraction above 0, where both fall by a factor,"
+            check(words, lambda x: x > 0, "learning_rate_end", "sigma_end")
         size = self.population_size
         check(f"a whole number from 0 to population_size, {size},", lambda x: 0 <= x <= size, "chunk_size")
         if configs.has_defaults(self):
@@ -80,9 +85,11 @@ def strategy_names() -> list[str]:
 
 
 def _falling(evolution: Evolution, first: float, end: float) -> optax.Schedule:
-    """From `first` to the fraction `end` of it, along half a cosine over the generations."""
+    """From `first` to the fraction `end` of it over the generations."""
     import optax
 
+    if evolution.fall == "exponential":
+        return optax.exponential_decay(first, evolution.generations, end)
     return optax.cosine_decay_schedule(first, evolution.generations, alpha=end)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from meta import Evolution, NonFiniteFitness, Outcome, evolve, strategy_names
+from meta.strategies import make_strategy
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
@@ -181,3 +182,16 @@ def test_one_device_and_four_evolve_the_same_population(size, chunk):
         found.append(results)
     for one, four in zip(*found, strict=True):
         np.testing.assert_allclose(one, four, rtol=1e-4, atol=1e-5)
+
+
+def test_what_falls_by_a_factor_in_every_generation():
+    """0.04 and 0.01, by 0.999 in each, as in the code of Adversarial Cheap Talk."""
+    evolution = Evolution(
+        generations=1024, sigma=0.04, sigma_end=0.999**1024, learning_rate_end=0.999**1024, fall="exponential"
+    )
+    strategy, params = make_strategy(evolution, 3)
+    state = strategy.init(jax.random.key(0), jnp.zeros(3), params)
+    assert strategy.std_schedule(100) == pytest.approx(0.04 * 0.999**100, rel=1e-4)
+    assert state.std == pytest.approx(0.04)
+    with pytest.raises(ValueError, match=r"^evolution.learning_rate_end: got 0.0; a fraction above 0, .* is needed$"):
+        Evolution(fall="exponential")
