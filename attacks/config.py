@@ -105,20 +105,15 @@ class AttackConfig:
             got = f"evaluation_episodes: got {self.evaluation_episodes}"
             raise ValueError(f"{got}; a multiple of num_envs, {self.num_envs}, is needed")
         configs.check_seed(self.seed)
-        if self.goal == "control" and self.fitness != "end":
-            raise ValueError(
-                f"fitness: got {self.fitness!r}; end is needed with the goal control, which comes after it"
-            )
         if self.defence not in DEFENCES:
             raise ValueError(f"defence: got {short(self.defence)!r}; {one_of(self.defence, list(DEFENCES))}")
-        if self.goal == "control" and self.defence != "none":
-            raise ValueError(f"defence: got {self.defence!r}; none is needed with the goal control")
 
     @property
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are, with the reason."""
         if self.goal == "control":
-            return {"warm_up_updates": "with the goal control, which begins with whole lives"}
+            idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
+            return idle | dict.fromkeys(("fitness", "defence"), "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
         return idle | dict.fromkeys(only, f"with the goal {self.goal}; it is for control")
