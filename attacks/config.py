@@ -19,7 +19,7 @@ from attacks.defences import DEFENCES
 from attacks.messages import Message
 from attacks.trials import Schedule
 from configs import one_of, short
-from configs.specs import first_line
+from configs.specs import change, first_line
 from games import Game, rollout
 from games.registry import make_game
 from games.wrappers.cheap_talk import CheapTalk, observation_shape
@@ -55,8 +55,8 @@ class AttackConfig:
     """Environments that a victim plays at once."""
     message: str = "auto"
     """What is evolved: mlp, linear, echo, constant, table, lstm or turn, with settings in brackets such as
-    "mlp(hidden=[16])"; auto is linear in units of random play, and where the goal is harm two such functions and the
-    time of a life at which one takes the place of the other."""
+    "mlp(hidden=[16])"; auto is linear in units of random play, a whisper at first where the goal is control; where it
+    is harm two such functions, and the time of a life at which one takes the place of the other."""
     controller: str = "auto"
     """For control: what is said to a victim that no longer learns, about its observation and the goal; a message
     without memory, and auto is linear in units of random play and of goals."""
@@ -187,7 +187,9 @@ class AttackConfig:
         if self.message != "auto":
             return self.message
         linear = f"linear(units={_units_of_play(self.environment)})"
-        if self.goal != "harm":
+        if self.goal == "control":
+            return change(linear, volume=-2.0)
+        if self.goal == "help":
             return linear
         schedule = self.schedule
         return f"turn(steps={schedule.num_updates * schedule.steps_per_update}, what={linear!r})"

@@ -115,6 +115,8 @@ def test_what_auto_stands_for():
     assert (units < [0.2, 0.8, 0.12, 1.1]).all()
     assert dataclasses.replace(config, goal="help").message_spec == f"linear(units={given['units']})"
     assert dataclasses.replace(config, message="linear").message_spec == "linear"
+    whisper = messages.MESSAGES.read("message", dataclasses.replace(config, goal="control").message_spec)[1]
+    assert whisper == {**given, "volume": -2.0}
     # The goals are uniform on a track of 2.4 to both sides.
     name, given = messages.MESSAGES.read("controller", dataclasses.replace(config, goal="control").controller_spec)
     np.testing.assert_allclose(given["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
