@@ -86,7 +86,7 @@ class AttackConfig:
     warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=64, generations=40, chunk_size=16))
     evolution: Evolution = field(
         default_factory=lambda: Evolution(
-            population_size=64, generations=30, chunk_size=16, sigma=0.1, learning_rate=0.03
+            population_size=64, generations=24, chunk_size=16, sigma=0.05, learning_rate=0.03
         )
     )
     shapers: int = 8
