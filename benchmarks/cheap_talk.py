@@ -23,7 +23,6 @@ import jax
 import configs
 from attacks.config import AttackConfig
 from attacks.experiment import make_init, make_trial
-from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import Trajectory, learning
 from meta import scalarize
 from meta.devices import spread, use_all_cores
@@ -56,7 +55,7 @@ def lives(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[An
 def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The learning alone: every update on the same trajectory."""
     message = config.make_message()
-    talk = CheapTalk(config.make_game(), message.init(jax.random.key(0)), message.speak, config.message_size)
+    talk = message.talk(config.make_game(), message.init(jax.random.key(0)), config.message_size)
     victim = config.make_victim(talk)
     begin, update = learning(
         talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs, keep_trajectories=True

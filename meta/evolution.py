@@ -58,8 +58,9 @@ def evolve(
 ) -> Evolved:
     """Evolves the parameters that do best in a trial, on average over its randomness.
 
-    Each generation draws `num_trials` keys, the same for every candidate (common random numbers), and several
-    generations run on the device between two looks of the host. The candidates are spread over all local devices.
+    Each generation draws `num_trials` keys, the same for every candidate (common random numbers) or, with
+    `shared_trials="pair"`, for the two of each antithetic pair; several generations run on the device between two
+    looks of the host. The candidates are spread over all local devices.
     What is drawn depends on the key, the generation and the candidate, never on the devices or the chunks.
 
     Args:
@@ -96,7 +97,7 @@ def evolve(
     strategy, params = make_strategy(evolution, vector.size)
     state = jax.jit(over_runs(partial(_first_state, strategy, params, init)))(key)
     evaluate = _evaluate(trial, unravel, evolution, num_trials)
-    one = partial(_generation, strategy, params, evaluate, num_trials)
+    one = partial(_generation, strategy, params, evaluate, num_trials, evolution.shared_trials == "pair")
     generation = (_one_by_one if key.ndim and one_by_one else over_runs)(one, in_axes=(0, None, 0, 0))
     means = over_runs(lambda state: unravel(_mean(state)))
 
@@ -164,6 +165,7 @@ def _generation(
     params: Any,
     evaluate: Callable[..., Outcome],
     num_trials: int,
+    pairs: bool,
     key: jax.Array,
     generation: jax.Array,
     state: Any,
@@ -173,6 +175,9 @@ def _generation(
     drawn = jax.random.split(jax.random.fold_in(run_key, generation), 2 + num_trials)
     ask_key, tell_key, trial_keys = drawn[0], drawn[1], drawn[2:]
     population, state = strategy.ask(ask_key, state, params)
+    if pairs:
+        trial_keys = jax.vmap(lambda key: jax.random.split(key, len(population) // 2), out_axes=1)(trial_keys)
+        trial_keys = jnp.concatenate([trial_keys, trial_keys])  # the second half are the mirror images of the first
     fitness, metrics = evaluate(population, trial_keys, context)
     finite = jnp.isfinite(fitness)
     worst = jnp.min(jnp.where(finite, fitness, jnp.inf))
@@ -201,7 +206,10 @@ def _evaluate(
     evolution: Evolution,
     num_trials: int,
 ) -> Callable[..., Outcome]:
-    """(candidates `[N, D]`, keys `[trials]`, context) -> their mean outcomes `[N]`, over devices and in chunks."""
+    """(candidates `[N, D]`, keys, context) -> their mean outcomes `[N]`, over devices and in chunks.
+
+    The keys are `[trials]`, the same for all, or `[N, trials]`.
+    """
     devices = jax.local_devices()
     members = -(-evolution.population_size // len(devices))
     chunk = min(evolution.chunk_size or members, members)
@@ -209,6 +217,9 @@ def _evaluate(
     one = scalarize(lambda vector, key, context: trial(unravel(vector), key, *context))
 
     def evaluate_chunk(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
+        if keys.ndim == 2:
+            outcomes = jax.vmap(lambda v, own: jax.vmap(lambda key: one(v, key, context))(own))(vectors, keys)
+            return jax.tree.map(lambda x: x.mean(1), outcomes)
         # The wider axis goes last, where the vector units work.
         if num_trials > evolution.population_size:
             outcomes = jax.vmap(lambda vector: jax.vmap(lambda key: one(vector, key, context))(keys))(vectors)
@@ -219,7 +230,12 @@ def _evaluate(
     def evaluate_local(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
         if chunks == 1:
             return evaluate_chunk(vectors, keys, context)
-        outcomes = jax.lax.map(lambda v: evaluate_chunk(v, keys, context), vectors.reshape(chunks, chunk, -1))
+        vectors = vectors.reshape(chunks, chunk, -1)
+        if keys.ndim == 2:
+            own = keys.reshape(chunks, chunk, -1)
+            outcomes = jax.lax.map(lambda some: evaluate_chunk(some[0], some[1], context), (vectors, own))
+        else:
+            outcomes = jax.lax.map(lambda some: evaluate_chunk(some, keys, context), vectors)
         return jax.tree.map(lambda x: x.reshape(-1), outcomes)
 
     def evaluate_share(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
@@ -230,13 +246,16 @@ def _evaluate(
     evaluate_all = evaluate_local
     if len(devices) > 1:
         mesh = Mesh(np.array(devices), ("members",))
+        keys_of = P("members") if evolution.shared_trials == "pair" else P()
         evaluate_all = jax.shard_map(
-            evaluate_share, mesh=mesh, in_specs=(P("members"), P(), P()), out_specs=P(), check_vma=False
+            evaluate_share, mesh=mesh, in_specs=(P("members"), keys_of, P()), out_specs=P(), check_vma=False
         )
 
     def evaluate(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
         padding = len(devices) * chunks * chunk - evolution.population_size
         padded = jnp.pad(vectors, ((0, padding), (0, 0)), mode="edge")
+        if keys.ndim == 2:
+            keys = jnp.concatenate([keys, jnp.broadcast_to(keys[-1:], (padding, keys.shape[1]))])
         outcomes = evaluate_all(padded, keys, context)
         return jax.tree.map(lambda x: x[: evolution.population_size], outcomes)
 

@@ -41,6 +41,9 @@ class Evolution:
     """What is left of sigma in the end, as a fraction, for strategies that do not adapt it."""
     fall: Literal["cosine", "exponential"] = "cosine"
     """How both fall: along half a cosine, or by the same factor in every generation."""
+    shared_trials: Literal["generation", "pair"] = "generation"
+    """Who meets the same trials: all candidates of a generation, or the two of each antithetic pair, so that a
+    generation meets many; for strategies that make pairs, and a fitness shaping without ranks."""
     fitness_shaping: FitnessShaping = "default"
     """How fitness becomes a weight; `default` is what the strategy's authors chose."""
     weight_decay: float = 0.0
@@ -61,6 +64,8 @@ class Evolution:
             check(words, lambda x: x > 0, "learning_rate_end", "sigma_end")
         size = self.population_size
         check(f"a whole number from 0 to population_size, {size},", lambda x: 0 <= x <= size, "chunk_size")
+        if self.shared_trials == "pair":
+            check("an even number, for shared_trials pair,", lambda x: x % 2 == 0, "population_size")
         if configs.has_defaults(self):
             return
         try:

@@ -27,28 +27,28 @@ SAMPLED = ("--episodes=2", "--episode-length=4", "--trials=1", "--evaluation-tri
 LEARNER = "ppo(hidden=[4], epochs=1, minibatches=1)"
 ATTACK = (
     *("--num-updates=1", "--steps-per-update=8", "--num-envs=2", "--evaluation-episodes=2"),
-    *("--evaluation-steps=8", "--num-victims=2", "--warm-up-updates=1", "--message=mlp(hidden=[4])", *EVOLUTION),
+    *("--evaluation-steps=8", "--num-victims=2", "--message=mlp(hidden=[4])", *EVOLUTION),
     *("--warm-up.population-size=4", "--warm-up.generations=3", "--warm-up.checkpoint-seconds=0"),
     *("--warm-up.sigma=0.05", "--warm-up.learning-rate=0.02", "--warm-up.chunk-size=0"),
-    *("--evolution.generations=6", "--evolution.chunk-size=0", f"--victim={LEARNER}"),
+    *("--evolution.generations=300", "--evolution.chunk-size=0", f"--victim={LEARNER}"),
 )
 ONCE = ("ipd", "--discount=0")  # policies of one logit are sooner traced than those of five, and kept in the same files
 TRAINING = (*ONCE, "--iterations=300", "--checkpoint-seconds=0")  # more of them than one call to the device takes
 # What is run, and after how many reports it is stopped.
 RUNS = {
-    "exact": ("marl.mfos", [*ONCE, *EVOLUTION, "--evolution.generations=8", "--meta-steps=3", "--trials=1",
+    "exact": ("marl.mfos", [*ONCE, *EVOLUTION, "--evolution.generations=300", "--meta-steps=3", "--trials=1",
                             "--hidden-units=2", "--evaluation-trials=4"], 2),
-    "seeds": ("marl.mfos", [*ONCE, *EVOLUTION, "--evolution.generations=8", "--meta-steps=3", "--trials=1",
+    "seeds": ("marl.mfos", [*ONCE, *EVOLUTION, "--evolution.generations=300", "--meta-steps=3", "--trials=1",
                             "--hidden-units=2", "--evaluation-trials=4", "--seeds=2"], 2),
-    "ppo": ("marl.mfos", [*ONCE, "--meta-learner=ppo", "--meta-ppo.iterations=8", "--meta-ppo.batch-size=4",
+    "ppo": ("marl.mfos", [*ONCE, "--meta-learner=ppo", "--meta-ppo.iterations=300", "--meta-ppo.batch-size=4",
                           "--meta-ppo.hidden-units=2", "--meta-ppo.checkpoint-seconds=0", "--meta-steps=3",
                           "--evaluation-trials=4"], 2),
-    "sampled": ("marl.mfos", ["ipd_sampled", *EVOLUTION, "--evolution.generations=8", *SAMPLED], 2),
+    "sampled": ("marl.mfos", ["ipd_sampled", *EVOLUTION, "--evolution.generations=300", *SAMPLED], 2),
     "train": ("marl.train", ["CartPole-v1(max_steps_in_episode=20)", f"--learner={LEARNER}", "--num-envs=2",
                              "--steps-per-update=8", "--total-steps=128", "--evaluation-episodes=4",
                              "--checkpoint-seconds=0"], 2),
-    "act": ("attacks.act", ["cartpole", *ATTACK], 4),
-    "control": ("attacks.act", ["reacher", *ATTACK, "--goal=control", "--oracle-updates=1",
+    "act": ("attacks.act", ["cartpole", *ATTACK, "--warm-up-updates=1"], 4),
+    "control": ("attacks.act", ["reacher", *ATTACK, "--goal=control", "--oracle-updates=1", "--shapers=2",
                                 "--controller=mlp(hidden=[4])"], 6),
     "crossplay": ("marl.crossplay", [*ONCE, "--agents=naive,mfos", *EVOLUTION, "--evolution.generations=4",
                                      "--num-pairs=4", "--meta-steps=3", "--trials=1", "--hidden-units=2"], None),

@@ -50,7 +50,8 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     "train": "marl.train CartPole-v1 --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2 --steps-per-update 8"
     " --total-steps 8000 --evaluation-episodes 4 --seeds 2 --checkpoint-seconds 0",
     "act": TINY_ACT,
-    "act, control": f"{TINY_ACT} --goal control --oracle-updates 1 --controller 'mlp(hidden=[4])'",
+    "act, control": f"{TINY_ACT.replace(' --warm-up-updates 1', '')} --goal control --oracle-updates 1 --shapers 2"
+    " --controller 'mlp(hidden=[4])'",
     "crossplay": "marl.crossplay ipd --agents naive,tft,mfos --num-pairs 32 --num-sampled-pairs 4 --meta-steps 5"
     " --trials 2 --hidden-units 4 --evolution.population-size 4 --evolution.generations 20"
     " --evolution.checkpoint-seconds 0",

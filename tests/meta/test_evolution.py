@@ -195,3 +195,31 @@ def test_what_falls_by_a_factor_in_every_generation():
     assert state.std == pytest.approx(0.04)
     with pytest.raises(ValueError, match=r"^evolution.learning_rate_end: got 0.0; a fraction above 0, .* is needed$"):
         Evolution(fall="exponential")
+
+
+def test_pairs_meet_trials_of_their_own_and_a_generation_many():
+    """Every trial pulls elsewhere, by a draw from a unit normal: who follows one a generation wanders with it."""
+
+    def pull(parameters, key):
+        drawn = jax.random.uniform(key)
+        fitness = parameters @ jax.random.normal(key, (2,))
+        return Outcome(fitness, {"drawn": drawn, "signed": jnp.sign(parameters[0]) * drawn})
+
+    def found(shared, chunk_size):
+        evolution = Evolution(
+            population_size=64, generations=40, chunk_size=chunk_size, shared_trials=shared, learning_rate_end=1.0
+        )
+        keys = jax.random.split(jax.random.key(0), 8)
+        return evolve(pull, lambda key: jnp.zeros(2), keys, evolution, num_trials=2)
+
+    together, apart = found("generation", 0), found("pair", 0)
+    in_chunks = found("pair", 10)
+    np.testing.assert_allclose(apart.parameters, in_chunks.parameters, rtol=1e-4, atol=1e-5)
+    # The mean of 64 draws from a uniform distribution, or of 2, with its variance of 1/12.
+    assert apart.metrics["drawn"].std() == pytest.approx(1 / (12 * 64) ** 0.5, rel=0.2)
+    assert together.metrics["drawn"].std() == pytest.approx(1 / (12 * 2) ** 0.5, rel=0.2)
+    # The search begins at 0, so that the two of a pair have opposite signs, which cancel where they meet the same.
+    np.testing.assert_allclose(apart.metrics["signed"][0], 0, atol=1e-6)
+    assert (np.abs(apart.metrics["signed"][1:]) > 1e-3).any()
+    with pytest.raises(ValueError, match=r"^evolution.population_size: got 5; an even number, for shared_trials pair"):
+        Evolution(population_size=5, shared_trials="pair")
