@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -50,9 +50,9 @@ class AttackConfig:
     """Learning steps in a victim's life. A2C and DQN learn from few steps at a time: where more are given, a life of as
     many is cut into pieces of theirs, 5 or 8 steps in 8 environments."""
     steps_per_update: int = 256
-    """Steps of each environment between two of them."""
+    """Steps of each environment between two of them; A2C and DQN take fewer."""
     num_envs: int = 4
-    """Environments that a victim plays at once."""
+    """Environments that a victim plays at once; A2C and DQN have eight."""
     message: str = "auto"
     """What is evolved: mlp, linear, echo, constant, table, lstm or turn, with settings in brackets such as
     "mlp(hidden=[16])"; auto is linear in units of random play, a whisper at first where the goal is control; where it
@@ -113,7 +113,7 @@ class AttackConfig:
         """Fields that change nothing, as the others are, with the reason."""
         if self.goal == "control":
             idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
-            return idle | dict.fromkeys(("fitness", "defence"), "with the goal control")
+            return idle | dict.fromkeys(("fitness", "defence", "begin"), "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
         return idle | dict.fromkeys(only, f"with the goal {self.goal}; it is for control")
@@ -152,15 +152,16 @@ class AttackConfig:
         return [*short, (self.evolution, self.num_updates)]
 
     @property
+    def lives_shared(self) -> int:
+        """For control: lives of the victims of shapers that are not evolved, each controlled by all candidates."""
+        return self.warm_up.generations * (self.shapers + 1) * self.victims_each
+
+    @property
     def trained(self) -> int:
         """Whole lives of victims in all evolutions."""
-        lives = (
-            sum(evolution.generations * evolution.population_size * updates for evolution, updates in self.stages)
-            // self.num_updates
-        )
-        if self.goal == "control":  # where the shaper is fixed all candidates control the same victims
-            lives += self.warm_up.generations * (self.shapers + 1)
-        return lives * self.victims_each
+        updates = sum(evolution.generations * evolution.population_size * updates for evolution, updates in self.stages)
+        alone = updates * self.victims_each // self.num_updates
+        return alone + (self.lives_shared if self.goal == "control" else 0)
 
     @property
     def steps_of_a_life(self) -> int:
@@ -181,18 +182,29 @@ class AttackConfig:
         """The bare game."""
         return make_game(self.environment)
 
+    def with_life(self, **changes: Any) -> AttackConfig:
+        """The same of another victim, or of shorter lives: what turns at some time of a life turns at that share."""
+        other = dataclasses.replace(self, **changes)
+        if self.message == "auto" or not self.message.strip().startswith("turn"):
+            return other
+        name, given = messages.MESSAGES.read("message", self.message_spec)
+        before, now = (one.num_updates * one.steps_per_update for one in (self.schedule, other.schedule))
+        return dataclasses.replace(other, message=change(name, **given | {"steps": given["steps"] * now / before}))
+
     @property
     def message_spec(self) -> str:
-        """What is evolved, with auto in full."""
+        """What is evolved, with auto in full, and the steps of a life where none are given."""
+        schedule = self.schedule
+        steps = schedule.num_updates * schedule.steps_per_update
         if self.message != "auto":
-            return self.message
+            name, given = messages.MESSAGES.read("message", self.message)
+            return change(self.message, steps=steps) if name == "turn" and "steps" not in given else self.message
         linear = f"linear(units={_units_of_play(self.environment)})"
         if self.goal == "control":
             return change(linear, volume=-2.0)
         if self.goal == "help":
             return linear
-        schedule = self.schedule
-        return f"turn(steps={schedule.num_updates * schedule.steps_per_update}, what={linear!r})"
+        return f"turn(steps={steps}, what={linear!r})"
 
     @property
     def controller_spec(self) -> str:
@@ -243,7 +255,18 @@ def checked(config: AttackConfig) -> AttackConfig:
         check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
         judged = 16 * config.evaluation_steps * config.evaluation_episodes  # the keys of all steps
         check_bytes("evaluation_episodes", config.evaluation_episodes, at_once * judged)
-    check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.num_updates + 4))
+    if config.goal == "control":  # all candidates of a generation at once, for each of the shapers
+        lives = config.shapers * config.victims_each
+        check_bytes("shapers", config.shapers, lives * bytes_of(carry))
+        judged = 16 * config.judged_steps * lives * config.warm_up.population_size
+        check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
+    check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.schedule.num_updates + 5))
+    limit = game.time_limit
+    if config.fitness == "last_update" and limit is not None and math.prod(config.pieces) < limit:
+        raise ValueError(
+            f"fitness: got 'last_update', of {math.prod(config.pieces)} steps; an update of at least an episode's "
+            f"{limit} is needed"
+        )
     if config.goal == "control":
         Puppet(game, None, victim)
         config.make_controller()

@@ -251,6 +251,8 @@ def compare(
     schedule: Schedule,
     *,
     num_updates: int = 64,
+    steps_per_update: int | None = None,
+    num_envs: int | None = None,
     size: int = 2,
 ) -> Comparison:
     """Evolved control beside its baselines, on a fresh victim; pure, to be batched over keys and compiled once.
@@ -261,8 +263,8 @@ def compare(
     evolved shaper and the message among `NUM_CONSTANTS` that does best without change, as other episodes with this
     victim have shown; `still` what it is worth if nothing moves from where an episode begins; `random` a random shaper
     and a random controller; `silent` zeros during the life and a random controller after it. All rows share the keys of
-    the victim's weights,
-    of the games, of the goals, of the random functions and of the oracle's learning, so their differences are paired.
+    the victim's weights, of the games, of the goals, of the random functions and of the oracle's learning, so their
+    differences are paired.
 
     Args:
       key: of everything.
@@ -272,8 +274,10 @@ def compare(
       parameters: `{"shaper": ..., "controller": ...}` as `evolved`; the same for each of `FIXED`, with a leading axis
         of which every victim draws an entry.
       make_victim: as of `control_trial`.
-      schedule: as of `control_trial`; the oracle learns with its steps per update and its environments.
+      schedule: as of `control_trial`.
       num_updates: of the oracle.
+      steps_per_update: of the oracle; the victim's if None.
+      num_envs: of the oracle; the victim's if None.
       size: entries of a message.
     """
     victim = make_victim(shaper.talk(game, parameters["evolved"]["shaper"], size))
@@ -302,8 +306,9 @@ def compare(
 
     def learned(victim_policy: Any) -> jax.Array:
         puppet = Puppet(game, victim_policy, victim, size)
-        settings = {"steps_per_update": schedule.steps_per_update, "num_envs": schedule.num_envs}
-        return judged(puppet, *oracle(oracle_key, puppet, num_updates=num_updates, **settings))
+        steps, envs = steps_per_update or schedule.steps_per_update, num_envs or schedule.num_envs
+        taught = oracle(oracle_key, puppet, num_updates=num_updates, steps_per_update=steps, num_envs=envs)
+        return judged(puppet, *taught)
 
     def unchanging(victim_policy: Any) -> jax.Array:
         puppet = Puppet(game, victim_policy, victim, size)

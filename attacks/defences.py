@@ -69,6 +69,9 @@ def input_decay(rate: float = 0.05) -> Defence:
 def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
     """Several victims learn apart, and then decide together: by vote, or by the mean of their actions.
 
+    Who talks and has a memory talks to each as if there were no other, and goes on as with the first: one who turns
+    late in a life of full length does not in a shorter one.
+
     Args:
       members: how many.
       experience: of all members together, in lives: by default they learn from as many steps as one victim alone,
@@ -106,6 +109,8 @@ def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
 def masking(threshold: float = 0.05) -> Defence:
     """The victim learns, finds out which inputs its return depends on, and learns anew without the others.
 
+    Who talks and has a memory begins anew with it, as one who knows that this is the life that counts.
+
     The importance of an input is what the return loses when it is exchanged between parallel episodes at every step;
     what loses less than the fraction `threshold` of the return is masked.
 
@@ -118,7 +123,7 @@ def masking(threshold: float = 0.05) -> Defence:
         first_key, importance_key, second_key = jax.random.split(key, 3)
         first = life_of(first_key, talk, victim, schedule)
         kept = important_inputs(importance_key, first.talk, victim, first, schedule, threshold)
-        return life_of(second_key, first.talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
+        return life_of(second_key, talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
 
     return defend
 

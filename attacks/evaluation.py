@@ -79,12 +79,16 @@ def make_lives(
     return run
 
 
-def controlled(game: Game, message: Message, parameters: Any) -> tuple[Message, dict[str, Any]]:
+def controlled(game: Game, message: Message, parameters: Any, steps: int) -> tuple[Message, dict[str, Any]]:
     """(message, parameters of `evolved`, `silent` and `random`): what was evolved beside its controls.
 
-    Random messages are of the same kind and, in random play, as loud; each victim hears another one.
+    Random messages are of the same kind and, in random play, as loud; each victim hears another one. Who has a memory
+    is as loud over the `steps` of a life.
     """
-    seen = jnp.asarray(observations_of_play(game)).reshape(-1, *observation_shape(game))
+    play = observations_of_play(game)
+    if message.remember is not None:
+        play = np.resize(play, (steps, play.shape[1]))
+    seen = jnp.asarray(play).reshape(-1, *observation_shape(game))
     spoken = as_loud(message, seen, loudness(message, parameters, seen))
     evolved = parameters, np.float32(1)
     return spoken, {"evolved": evolved, "silent": silence(evolved), "random": None}

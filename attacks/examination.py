@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from attacks import figures, messages
+from attacks import figures
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_lives
@@ -91,22 +91,6 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
     return specs
 
 
-def with_victim(config: AttackConfig, victim: str) -> AttackConfig:
-    """The attack on another victim, whose life has as many environment steps, in the pieces that it needs.
-
-    Where the message turns at some time of a life it is the same share of this one.
-    """
-    other = dataclasses.replace(config, victim=victim)
-    if config.message == "auto":
-        return other
-    name, given = messages.MESSAGES.read("message", config.message)
-    if name != "turn":
-        return other
-    before, now = (one.num_updates * one.steps_per_update for one in (config.schedule, other.schedule))
-    steps = given.get("steps", messages.MESSAGES.settings(name)["steps"].default)
-    return dataclasses.replace(other, message=change(config.message, steps=steps * now / before))
-
-
 def checked(config: ExaminationConfig) -> ExaminationConfig:
     """The config, of which the directory is known to hold an attack that can be examined.
 
@@ -159,14 +143,16 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         victim = victims[name if part == "transfer" else "as evolved on"]
-        other = with_victim(config, victim)
-        spoken, speakers = controlled(game, other.make_message(), parameters)
+        other = config.with_life(victim=victim)
+        schedule = other.schedule
+        steps = schedule.num_updates * schedule.steps_per_update
+        spoken, speakers = controlled(game, other.make_message(), parameters, steps)
 
         run_lives = make_lives(
             game,
             spoken,
             other.make_victim,
-            other.schedule,
+            schedule,
             size=config.message_size,
             num_victims=options.num_victims,
             defence=DEFENCES[name if part == "defences" else config.defence],

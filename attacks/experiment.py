@@ -20,7 +20,7 @@ import configs
 from attacks import control, figures
 from attacks.config import AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
-from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives, silence
+from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
 from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
@@ -96,7 +96,7 @@ def attack(
         **result,
         "seed": config.seed,
         "num_victims_trained": config.trained,
-        "chosen": "warm_up" if chosen < len(stages) - 1 else "evolution",
+        "chosen": "evolution" if chosen == len(stages) - 1 else "controllers" if steered else "warm_up",
         "environment_steps_per_second": steps / evolved.seconds_to_run if done else None,
         "seconds_to_compile": evolved.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,
@@ -135,14 +135,13 @@ def _evolve_controllers(
     Whole lives: all candidates of a generation control the same victims, so that these cost nearly nothing.
     """
     number = config.shapers if name == "random_shaper" else 1
-    say(
-        console,
-        f"a controller for the victims of {many(number, name.replace('_', ' '))}{' each' if number > 1 else ''}",
-    )
+    say(console, f"controllers for the victims of {many(number, name.replace('_', ' '))}")
     keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, BESIDE), control.FIXED.index(name)), number)
-    shapers = jax.jit(jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER))))(keys)
-    if name == "silent_shaper":
-        shapers = silence(shapers)
+
+    def drawn(keys: jax.Array) -> Any:
+        words = jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER)))(keys)
+        return jax.tree.map(jnp.zeros_like, words) if name == "silent_shaper" else words
+
     both, controller = make_trial(config), config.make_controller()
     store = run.part(name, lambda words: say(console, words))
     steps = (
@@ -153,13 +152,15 @@ def _evolve_controllers(
             lambda words, key, shaper: both({"shaper": shaper, "controller": words}, key),
             controller.init,
             keys,
-            dataclasses.replace(config.warm_up, chunk_size=0),  # chunks would each live the same lives
+            # Chunks would each live the same lives, and pairs others.
+            dataclasses.replace(config.warm_up, chunk_size=0, shared_trials="generation"),
             num_trials=config.victims_each,
             store=store,
             report=progress,
-            context=lambda keys, generation, means: shapers,
+            context=lambda keys, generation, means: drawn(keys),
         )
-    return evolved._replace(parameters=jax.tree.map(np.asarray, {"shaper": shapers, "controller": evolved.parameters}))
+    both_of_them = {"shaper": jax.jit(drawn)(keys), "controller": evolved.parameters}
+    return evolved._replace(parameters=jax.tree.map(np.asarray, both_of_them))
 
 
 def _best_of(several: Evolved) -> Evolved:
@@ -202,7 +203,7 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
     program = compile_trials(lambda key, words: trial(words, key).fitness, found[0], len(keys), AT_ONCE)
     values = [play_trials(program, keys, parameters, AT_ONCE) for parameters in found]
     difference = mean_and_error(values[-1] - values[0])
-    say(console, f"{many(values[0].size, 'fresh victim')} to choose by: whole lives added {with_error(difference)}")
+    say(console, f"{many(values[0].size, 'fresh victim')} to choose by: the last search added {with_error(difference)}")
     return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
 
 
@@ -220,7 +221,7 @@ def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
 def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable[[Any, jax.Array], Outcome]:
     """The trial of `evolve`; of shorter lives, if the argument says so."""
     if num_updates:
-        config = dataclasses.replace(config, num_updates=num_updates)
+        config = config.with_life(num_updates=num_updates)
     game, message, schedule = config.make_game(), config.make_message(), config.schedule
     if config.goal == "control":
         return control.control_trial(
@@ -248,7 +249,8 @@ def _evaluate_talk(
 ) -> tuple[dict[str, Any], list[Path]]:
     game, message = config.make_game(), config.make_message()
     size, number = config.message_size, config.num_victims
-    spoken, speakers = controlled(game, message, parameters)
+    steps = config.schedule.num_updates * config.schedule.steps_per_update
+    spoken, speakers = controlled(game, message, parameters, steps)
     defence = DEFENCES[config.defence]
     run_lives = make_lives(
         game, spoken, config.make_victim, config.schedule, size=size, num_victims=number, defence=defence
@@ -264,10 +266,9 @@ def _evaluate_talk(
     scratch.replace(folder.parent / VICTIMS_FILE)
     compared = compare(groups)
     files = [
-        figures.draw_curves(folder, groups, config.steps_per_update * config.num_envs),
+        figures.draw_curves(folder, groups, config.schedule.steps_per_update * config.schedule.num_envs),
         figures.draw_final_returns(folder, groups),
     ]
-    steps = config.schedule.num_updates * config.schedule.steps_per_update
     drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), steps, _names(game))
     result = {**compared, "difference_from_silent": compared["evolved"]["difference_from_silent"]}
     return result, [*files, *([drawn] if drawn else [])]
@@ -288,6 +289,8 @@ def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console
             config.make_victim,
             config.schedule,
             num_updates=config.oracle_updates,
+            steps_per_update=config.steps_per_update,
+            num_envs=config.num_envs,
             size=config.message_size,
         )
 
@@ -365,10 +368,10 @@ def attack_and_show(config: AttackConfig, run: RunDirectory, console: Console) -
 def print_header(console: Console, config: AttackConfig) -> None:
     """What is going to happen, and how much of it."""
     console.print(f"{config.environment}: {config.goal} {config.victim}", highlight=False, markup=False, soft_wrap=True)
-    say(console, f"message: {config.message_spec}")
+    say(console, f"message: {configs.short(config.message_spec)}")
     if config.goal == "control":
-        words = f"{config.controller_spec}, at first for the victims of {many(config.shapers, 'random shaper')}"
-        say(console, f"controller: {words}")
+        shapers = many(config.shapers, "random shaper")
+        say(console, f"controller: {configs.short(config.controller_spec)}, at first for the victims of {shapers}")
     for evolution, num_updates in config.stages:
         victims = evolution.generations * evolution.population_size * config.victims_each
         steps = num_updates * config.steps_per_update * config.num_envs

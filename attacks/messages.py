@@ -188,7 +188,7 @@ def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi,
     checks.size("units", units, 1)
     checks.number("scale", scale, 0, brackets="()")
     cell = nn.OptimizedLSTMCell(units, parent=None)
-    memory = jnp.zeros(units), jnp.zeros(units)
+    memory = (np.broadcast_to(np.float32(0), (units,)),) * 2  # takes no room, however many there are
 
     def init(key: jax.Array) -> dict[str, Any]:
         cell_key, out_key = jax.random.split(key)

@@ -73,12 +73,15 @@ class Part(NamedTuple):
     @property
     def steps(self) -> int:
         """Environment steps in all, evaluations included."""
-        config, judged = self.config, self.config.judged_steps
-        trained = config.trained * (config.steps_of_a_life + judged)
-        judges = min(NUM_JUDGES, config.num_victims) * 2 * bool(config.warm_up_updates)
-        lives = (config.num_victims * 3 + judges) * (config.steps_of_a_life + judged)
+        config, judged, steered = self.config, self.config.judged_steps, self.config.goal == "control"
+        life = config.steps_of_a_life + judged
+        shared = config.lives_shared if steered else 0
+        trained = (config.trained - shared) * life
+        trained += shared * (life + (config.warm_up.population_size - 1) * judged)
+        judges = min(NUM_JUDGES, config.num_victims) * 2 * (steered or bool(config.warm_up_updates))
+        lives = (config.num_victims * (4 if steered else 3) + judges) * life
         oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
-        return trained + lives + (oracles if config.goal == "control" else 0)
+        return trained + lives + (oracles if steered else 0)
 
 
 def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> None:
@@ -114,8 +117,9 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     note = (
         f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence; control has to reach "
         f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
-        "and of random shapers, the best constant message, nothing that moves, random talk, silence. Errors are "
-        f"between searches, of which there are {config.searches}, and between victims where there is one."
+        "and of random shapers, from the best of which the search began, the best constant message, nothing that "
+        "moves, random talk, silence. Errors are between searches, of which there are "
+        f"{config.searches}, and between victims where there is one."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
     say(console, write_report(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))

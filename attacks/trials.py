@@ -108,9 +108,9 @@ def spoken_and_muted(
     """The `final_return` as who talks goes on, and where zeros are said; in a bare game the same twice."""
     if not isinstance(game, CheapTalk):
         return (final_return(key, game, learner, state, schedule),) * 2
-    words = jax.tree.map(lambda x: jnp.stack([x, jnp.zeros_like(x)]), game.parameters)
-    returns = jax.vmap(lambda x: final_return(key, dataclasses.replace(game, parameters=x), learner, state, schedule))
-    final, muted = returns(words)
+    silent = dataclasses.replace(game, parameters=jax.tree.map(jnp.zeros_like, game.parameters))
+    # Apart, so that a search, which does not ask for the second, does not pay for it.
+    final, muted = (final_return(key, one, learner, state, schedule) for one in (game, silent))
     return final, muted
 
 
@@ -122,7 +122,7 @@ def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, sched
 
 # How a victim's life is judged, `(life) -> []`: by the final policy on fresh episodes without exploration, by the mean
 # of the updates in which episodes ended, or as the paper's code does, by its last update and the mean of all.
-MEASURES: dict[str, Callable[[Life], jax.Array]] = {
+FITNESS: dict[str, Callable[[Life], jax.Array]] = {
     "end": lambda life: life.final_return,
     "training": lambda life: jnp.nanmean(life.curve),
     "last_update": lambda life: life.last_update,
@@ -149,10 +149,12 @@ def train_time_trial(
       schedule: how long a victim lives, and how it is judged.
       help: whether a high return is good.
       size: entries of a message.
-      fitness: what the victim's return is, one of `MEASURES`.
+      fitness: what the victim's return is, one of `FITNESS`.
       defence: what the victims do against talk.
     """
-    measure = MEASURES[fitness]
+    if fitness not in FITNESS:
+        raise ValueError(f"fitness: got {fitness!r}; one of {', '.join(FITNESS)} is needed")
+    measure = FITNESS[fitness]
 
     def trial(parameters: Any, key: jax.Array) -> Outcome:
         life = live(key, game, message, parameters, make_victim, schedule, size=size, defence=defence)

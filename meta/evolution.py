@@ -208,8 +208,9 @@ def _evaluate(
 ) -> Callable[..., Outcome]:
     """(candidates `[N, D]`, keys, context) -> their mean outcomes `[N]`, over devices and in chunks.
 
-    The keys are `[trials]`, the same for all, or `[N, trials]`.
+    The keys are `[trials]`, the same for all, or for pairs `[N, trials]`.
     """
+    pairs = evolution.shared_trials == "pair"
     devices = jax.local_devices()
     members = -(-evolution.population_size // len(devices))
     chunk = min(evolution.chunk_size or members, members)
@@ -217,21 +218,19 @@ def _evaluate(
     one = scalarize(lambda vector, key, context: trial(unravel(vector), key, *context))
 
     def evaluate_chunk(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
-        if keys.ndim == 2:
-            outcomes = jax.vmap(lambda v, own: jax.vmap(lambda key: one(v, key, context))(own))(vectors, keys)
-            return jax.tree.map(lambda x: x.mean(1), outcomes)
         # The wider axis goes last, where the vector units work.
-        if num_trials > evolution.population_size:
+        if num_trials > evolution.population_size and not pairs:
             outcomes = jax.vmap(lambda vector: jax.vmap(lambda key: one(vector, key, context))(keys))(vectors)
             return jax.tree.map(lambda x: x.mean(1), outcomes)
-        outcomes = jax.vmap(lambda key: jax.vmap(lambda vector: one(vector, key, context))(vectors))(keys)
+        members = jax.vmap(lambda vector, key: one(vector, key, context), in_axes=(0, 0 if pairs else None))
+        outcomes = jax.vmap(lambda key: members(vectors, key))(keys.T if pairs else keys)
         return jax.tree.map(lambda x: x.mean(0), outcomes)
 
     def evaluate_local(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
         if chunks == 1:
             return evaluate_chunk(vectors, keys, context)
         vectors = vectors.reshape(chunks, chunk, -1)
-        if keys.ndim == 2:
+        if pairs:
             own = keys.reshape(chunks, chunk, -1)
             outcomes = jax.lax.map(lambda some: evaluate_chunk(some[0], some[1], context), (vectors, own))
         else:
@@ -246,7 +245,7 @@ def _evaluate(
     evaluate_all = evaluate_local
     if len(devices) > 1:
         mesh = Mesh(np.array(devices), ("members",))
-        keys_of = P("members") if evolution.shared_trials == "pair" else P()
+        keys_of = P("members") if pairs else P()
         evaluate_all = jax.shard_map(
             evaluate_share, mesh=mesh, in_specs=(P("members"), keys_of, P()), out_specs=P(), check_vma=False
         )
@@ -254,7 +253,7 @@ def _evaluate(
     def evaluate(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
         padding = len(devices) * chunks * chunk - evolution.population_size
         padded = jnp.pad(vectors, ((0, padding), (0, 0)), mode="edge")
-        if keys.ndim == 2:
+        if pairs:
             keys = jnp.concatenate([keys, jnp.broadcast_to(keys[-1:], (padding, keys.shape[1]))])
         outcomes = evaluate_all(padded, keys, context)
         return jax.tree.map(lambda x: x[: evolution.population_size], outcomes)

@@ -16,6 +16,8 @@ from configs import LARGEST, MOST
 if TYPE_CHECKING:
     import optax
 
+# Strategies whose second half of candidates are the mirror images of the first.
+MIRRORED = ("open_es", "pgpe", "ars", "asebo", "guided_es", "noise_reuse_es", "persistent_es", "cr_fm_nes")
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
 FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize", "identity"]
@@ -43,7 +45,7 @@ class Evolution:
     """How both fall: along half a cosine, or by the same factor in every generation."""
     shared_trials: Literal["generation", "pair"] = "generation"
     """Who meets the same trials: all candidates of a generation, or the two of each antithetic pair, so that a
-    generation meets many; for strategies that make pairs, and a fitness shaping without ranks."""
+    generation meets many. A shaping by ranks compares pairs that met others: standardize does not."""
     fitness_shaping: FitnessShaping = "default"
     """How fitness becomes a weight; `default` is what the strategy's authors chose."""
     weight_decay: float = 0.0
@@ -66,6 +68,8 @@ class Evolution:
         check(f"a whole number from 0 to population_size, {size},", lambda x: 0 <= x <= size, "chunk_size")
         if self.shared_trials == "pair":
             check("an even number, for shared_trials pair,", lambda x: x % 2 == 0, "population_size")
+            words = f"one of {', '.join(MIRRORED)}, for shared_trials pair,"
+            check(words, lambda x: x.lower() in MIRRORED, "strategy")
         if configs.has_defaults(self):
             return
         try:

@@ -15,7 +15,6 @@ import games
 from attacks import experiment, messages
 from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
-from attacks.examination import with_victim
 from attacks.experiment import load_adversary
 from games import Game, registry
 from games.wrappers.goals import has_goals
@@ -133,6 +132,10 @@ def test_the_lives_of_every_preset_can_be_traced(preset):
         assert outcome.fitness.shape == outcome.metrics["victim_return"].shape == ()
 
 
+def turning(config):
+    return messages.MESSAGES.read("message", config.message_spec)[1]["steps"]
+
+
 def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
     config = AttackConfig(num_updates=32, steps_per_update=256, num_envs=4, evaluation_episodes=12)
     assert config.schedule == (32, 256, 4, 12, 200)
@@ -143,19 +146,27 @@ def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
     assert dataclasses.replace(a2c, steps_per_update=4).schedule == (32, 4, 4, 12, 200)  # what is small enough stays
     # What turns at some time of a life of 8192 steps turns at the same share of 4096.
     fixed = dataclasses.replace(config, message="turn(steps=8000)")
-    given = messages.MESSAGES.read("message", with_victim(fixed, "dqn").message)[1]
-    assert given["steps"] == 4000
-    assert with_victim(fixed, "dqn").schedule.num_updates == 512
-    assert with_victim(dataclasses.replace(config, message="mlp"), "dqn").message == "mlp"
+    assert turning(fixed.with_life(victim="dqn")) == 4000
+    assert fixed.with_life(victim="dqn").schedule.num_updates == 512
+    assert turning(fixed.with_life(num_updates=8)) == 2000
+    assert turning(dataclasses.replace(config, message="turn(what='mlp')")) == 8192
+    assert dataclasses.replace(config, message="mlp").with_life(victim="dqn").message == "mlp"
 
 
-def test_a_search_may_begin_with_zeros_and_know_a_defence(monkeypatch):
+def test_a_search_may_begin_with_zeros_and_know_a_defence():
     config = AttackConfig(message="lstm(units=3)", begin="zero", defence="dropout", fitness="last_update")
     begun = experiment.make_init(config)(jax.random.key(0))
     assert not any(x.any() for x in jax.tree.leaves(begun))
-    monkeypatch.setattr(experiment, "train_time_trial", lambda *arguments, **settings: settings)
-    found = experiment.make_trial(config)
-    assert (found["defence"], found["fitness"]) == (DEFENCES["dropout"], "last_update")
+    # What is judged is the life of a victim that defends itself, by its last update.
+    tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
+    tiny |= {"environment": "CartPole-v1(max_steps_in_episode=4)", "victim": "reinforce"}
+    one = dataclasses.replace(config, message="mlp(hidden=[12])", **tiny)
+    words, key = one.make_message().init(jax.random.key(1)), jax.random.key(2)
+    talk = one.make_message().talk(one.make_game(), words, 2)
+    life = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
+    outcome = jax.jit(experiment.make_trial(one))(words, key)
+    np.testing.assert_allclose(outcome.fitness, -life.last_update, rtol=1e-5)
+    assert life.last_update == 4  # every episode of four steps that ended
 
 
 @pytest.mark.parametrize(
@@ -170,6 +181,12 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence(monkeypatch):
         (["cartpole", "--victim", "ppo(network='recurrent')", "--goal", "control"], "memory"),
         (["cartpole", "--goal", "control", "--fitness", "training"], "fitness: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--defence", "masking"], "defence: has no effect with the goal control"),
+        (["cartpole", "--goal", "control", "--begin", "zero"], "begin: has no effect with the goal control"),
+        (["cartpole", "--goal", "control", "--shapers", "100000000"], "shapers: got 100000000"),
+        (
+            ["cartpole", "--victim", "a2c", "--fitness", "last_update"],
+            "fitness: got 'last_update', of 40 steps; an update",
+        ),
         (["cartpole", "--defence", "mask"], "defence: got 'mask'; did you mean masking?"),
         (["cartpole", "--goal", "control", "--controller", "lstm"], "controller: got 'lstm'; a message without memory"),
         (["cartpole", "--oracle-updates", "3"], "oracle_updates: has no effect with the goal harm"),

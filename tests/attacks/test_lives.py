@@ -16,7 +16,7 @@ from attacks import trials
 from attacks.config import AttackConfig, observations_of_play
 from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
 from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
-from attacks.examination import other_victims, with_victim
+from attacks.examination import other_victims
 from attacks.messages import loudness, make_message
 from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
@@ -78,7 +78,7 @@ def test_a_group_is_what_single_lives_are(run, words, alone):
 
 
 def test_what_was_evolved_is_compared_with_silence_and_with_random_words_as_loud(words):
-    spoken, speakers = controlled(GAME, MESSAGE, words)
+    spoken, speakers = controlled(GAME, MESSAGE, words, 32)
     seen = jnp.asarray(observations_of_play(GAME))
     volume = loudness(MESSAGE, words, seen)
     assert volume > 0
@@ -105,28 +105,49 @@ def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
 
 def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
     """A victim that has heard one thing for all its life, by a clock of its 32 steps, hears another afterwards."""
-    turning = make_message("turn(steps=32)", (4,), 2)
+    turning, linear = make_message("turn(steps=32)", (4,), 2), make_message("linear", (4,), 2)
     words = turning.init(jax.random.key(2))
-    run = jax.jit(lambda words: live(KEY, GAME, turning, words, make_victim, SCHEDULE))
+    calm = partial(make_victim, learning_rate=0.01)  # one that still looks at what it hears
+    keys = jax.random.split(KEY, 8)
+    run = jax.jit(jax.vmap(lambda key, words: live(key, GAME, turning, words, calm, SCHEDULE), (0, None)))
 
     def lived(turn, then):
-        return run({"first": words["first"], "then": words[then], "turn": jnp.float32(turn)})
+        return run(keys, {"first": words["first"], "then": words[then], "turn": jnp.float32(turn)})
 
-    # The 32 steps and the first sights of the episodes in between, which both are seen.
-    never, always = lived(100.0, "first"), lived(100.0, "then")
-    np.testing.assert_array_equal(never.curve, always.curve)
-    plain = jax.jit(lambda: live(KEY, GAME, make_message("linear", (4,), 2), words["first"], make_victim, SCHEDULE))()
+    @jax.jit
+    def plain(words):
+        return jax.vmap(lambda key: live(key, GAME, linear, words, calm, SCHEDULE))(keys)
+
+    never, always, at_once = lived(100.0, "first"), lived(100.0, "then"), lived(-100.0, "then")
+    first, then = plain(words["first"]), plain(words["then"])
     for field in ("curve", "final_return", "muted_return", "explored_return", "last_update"):
-        np.testing.assert_allclose(getattr(never, field), getattr(plain, field), rtol=1e-5)
-    heard = [int(life.talk.memory) for life in (never, always)]
-    assert heard[0] == heard[1]
-    assert 33 <= heard[0] <= 33 + 32 // 9  # no pole falls within 8 steps
-    at_once = lived(-100.0, "then")
-    np.testing.assert_allclose(
-        at_once.curve,
-        jax.jit(lambda: live(KEY, GAME, make_message("linear", (4,), 2), words["then"], make_victim, SCHEDULE))().curve,
-    )
-    np.testing.assert_allclose(never.muted_return, always.muted_return)
+        np.testing.assert_allclose(getattr(never, field), getattr(first, field), rtol=1e-5)
+        np.testing.assert_allclose(getattr(at_once, field), getattr(then, field), rtol=1e-5)
+    np.testing.assert_array_equal(never.curve, always.curve)
+    # The 32 steps and the first sights of the episodes in between, which both are seen.
+    heard = np.asarray(never.talk.memory)
+    assert ((heard >= 33) & (heard <= 33 + 32 // 9)).all()  # no pole falls within 8 steps
+
+    # Another message is what is heard afterwards, by a victim that has learned under the first.
+    def afterwards(key, state):
+        after = CheapTalk(GAME, words["then"], linear.speak, 2)
+        return trials.final_return(jax.random.split(key)[1], after, calm(after), state, SCHEDULE)
+
+    expected = jax.jit(jax.vmap(afterwards))(keys, always.state)
+    np.testing.assert_allclose(always.final_return, expected, rtol=1e-5)
+    assert (always.final_return != never.final_return).any()
+
+
+def test_a_random_voice_that_turns_is_as_loud_over_a_whole_life():
+    """However much louder the second half of what was evolved is, which lasts a half of this life."""
+    turning = make_message("turn(steps=128)", (4,), 2)
+    words = turning.init(jax.random.key(2))
+    words = words | {"first": silence(words["first"]), "turn": jnp.zeros(())}
+    spoken, _ = controlled(GAME, turning, words, 128)
+    seen = jnp.asarray(np.resize(observations_of_play(GAME), (128, 4)))
+    volume = float(loudness(turning, words, seen))
+    assert volume > 0
+    assert float(loudness(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
 
 
 def test_an_adversary_is_judged_by_victims_that_defend_themselves(words):
@@ -286,7 +307,7 @@ def test_other_victims_are_what_their_names_say(preset):
     assert ("DQN" in victims) == (preset in ("cartpole", "breakout"))
     # All live as long, to within an update of theirs.
     for victim in victims.values():
-        schedule = with_victim(config, victim).schedule
+        schedule = config.with_life(victim=victim).schedule
         piece = schedule.num_envs * schedule.steps_per_update
         assert 0 <= config.steps_of_a_life - schedule.num_updates * piece < piece
         assert schedule.num_episodes % schedule.num_envs == 0

@@ -171,7 +171,7 @@ def test_a_table_by_hand():
 def test_all_lie_within_the_scale_and_nothing_is_said_by_zeros(message):
     loud = jax.tree.map(lambda x: 1e3 * x, message.init(KEY))
     if message.remember:
-        memory = message.memory
+        memory = jax.tree.map(lambda x: x + 5, message.memory)
         message = message._replace(speak=partial(late, message.speak, memory))
     assert np.abs(spoken(message, loud)).max() <= 0.5
     np.testing.assert_array_equal(spoken(message, jax.tree.map(jnp.zeros_like, loud)), [0.0, 0.0])

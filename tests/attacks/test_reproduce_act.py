@@ -1,5 +1,6 @@
 """`python -m attacks.reproduce act` and `python -m attacks.examine`."""
 
+import dataclasses
 import io
 import json
 
@@ -57,6 +58,11 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
     # 24 short lives of 20 steps, which are as many as 4 whole ones, and 24 of 100, each of those judged by 14; 6
     # victims choose between two, and 18 are fresh.
     assert Part("cartpole", config, tmp_path).steps == (4 + 24) * (100 + 14) + 12 * 114 + 18 * 114
+    # Victims of silence and of 5 shapers, 2 in each of 3 generations, each judged 4 times; 24 lives of the search; 6
+    # victims choose between two, and live under 4 shapers, with two oracles of 3 updates.
+    control = dataclasses.replace(config, goal="control", shapers=5)
+    steps = 36 * (100 + 4 * 14) + 24 * 114 + 12 * 114 + 24 * 114 + 2 * 6 * 3 * 20
+    assert Part("cartpole", control, tmp_path).steps == steps
 
 
 def test_every_preset_is_a_config():

@@ -223,3 +223,7 @@ def test_pairs_meet_trials_of_their_own_and_a_generation_many():
     assert (np.abs(apart.metrics["signed"][1:]) > 1e-3).any()
     with pytest.raises(ValueError, match=r"^evolution.population_size: got 5; an even number, for shared_trials pair"):
         Evolution(population_size=5, shared_trials="pair")
+    with pytest.raises(
+        ValueError, match=r"^evolution.strategy: got 'snes'; one of open_es, .*, for shared_trials pair"
+    ):
+        Evolution(strategy="snes", shared_trials="pair")

@@ -82,14 +82,13 @@ def test_a_map_of_who_remembers_shows_a_life_s_first_step_and_its_last(drawn, tm
         None, lambda parameters, obs, memory: memory * jnp.ones(2), lambda parameters, memory, obs: memory + 1, 0.0
     )
     of_attacks.draw_message(tmp_path, message, None, np.random.default_rng(0).normal(size=(5, 2)), 8)
-    (first, last, _), figure = drawn[0].axes, drawn[0]
+    first, last, _ = drawn[0].axes
     assert [axes.texts[0].get_text() for axes in (first, last)] == [
         "entries 1, 2\nat first",
         "entries 1, 2\nin the end",
     ]
     for axes, number in ((first, 1), (last, 9)):
         np.testing.assert_array_equal(axes.images[0].get_array(), np.full((61, 61), number))
-    assert figure
 
 
 def test_labels_are_larger_than_ticks(drawn, tmp_path):
