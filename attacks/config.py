@@ -247,6 +247,13 @@ def checked(config: AttackConfig) -> AttackConfig:
         carry = check_update(talk, [victim], steps_per_update=steps, num_envs=envs)
     except ValueError as error:
         raise ValueError(f"victim: {config.victim}: {first_line(error)}") from None
+    if config.defence != "none":
+        try:
+            live, schedule = DEFENCES[config.defence], config.schedule
+            jax.eval_shape(lambda key: live(key, talk, config.make_victim, schedule, size), jax.random.key(0))
+        except (AssertionError, AttributeError):
+            got = f"defence: got {config.defence!r} for {config.victim}"
+            raise ValueError(f"{got}; a victim with networks, that can play its best, is needed") from None
     words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
     check_bytes("message", config.message, words * max(one.population_size for one, _ in config.stages))
     for evolution, _ in config.stages:

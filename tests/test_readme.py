@@ -137,6 +137,7 @@ def test_what_the_docs_call_a_default_is_one():
     assert evolution.sigma_end == 0.1
     assert f"--goal {attack.goal} (the default)" in attacks
     as_it_comes = f"{attack.warm_up.generations} generations of {attack.warm_up_updates} updates"
-    assert f"as it comes: an echo, {as_it_comes}, {attack.evolution.generations} of whole lives" in attacks
+    turning = f"a message that turns (`turn`), {as_it_comes}, {attack.evolution.generations} of whole lives"
+    assert f"as it comes: {turning}" in " ".join(attacks.split())
     assert f"{attack.num_victims:,} fresh victims for the result" in attacks
-    assert attack.message_spec.startswith("echo(")
+    assert attack.message_spec.startswith("turn(")

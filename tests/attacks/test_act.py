@@ -187,6 +187,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
             ["cartpole", "--victim", "a2c", "--fitness", "last_update"],
             "fitness: got 'last_update', of 40 steps; an update",
         ),
+        (
+            ["cartpole", "--defence", "dropout", "--victim", "random"],
+            "defence: got 'dropout' for random; a victim with",
+        ),
         (["cartpole", "--defence", "mask"], "defence: got 'mask'; did you mean masking?"),
         (["cartpole", "--goal", "control", "--controller", "lstm"], "controller: got 'lstm'; a message without memory"),
         (["cartpole", "--oracle-updates", "3"], "oracle_updates: has no effect with the goal harm"),
