@@ -72,12 +72,13 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
         now = settings(name, config.make_game()) | given
         hidden, relu, shared = list(now["hidden"]), now["activation"] == "relu", now["shared"]
         several, normalized = now["minibatches"] > 1, now["normalize_observations"]
+        learned = (config.steps_per_update - (not now["learn_last_step"])) * config.num_envs
         changes: dict[str, dict[str, Any]] = {
             "twice as wide": {"hidden": [2 * units for units in hidden]},
             "one layer more": {"hidden": [*hidden, hidden[-1]]},
             "tanh" if relu else "relu": {"activation": "tanh" if relu else "relu"},
             "a third of the learning rate": {"learning_rate": now["learning_rate"] / 3},
-            "full batch" if several else "four minibatches": {"minibatches": 1 if several else 4},
+            "full batch" if several else "minibatches": {"minibatches": 1 if several else _few(learned)},
             ("without" if normalized else "with") + " normalisation": {"normalize_observations": not normalized},
         }
         if now["network"] == "feed_forward":
@@ -89,6 +90,11 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
     if name != "dqn" and isinstance(config.make_game().action_space("agent_0"), Discrete):
         specs["DQN"] = "dqn(anneal=True)"
     return specs
+
+
+def _few(steps: int) -> int:
+    """Four minibatches, or the next number of them that divides the steps."""
+    return next(number for number in (4, 5, 6, 7, 3, 2, 1) if steps % number == 0)
 
 
 def checked(config: ExaminationConfig) -> ExaminationConfig:
