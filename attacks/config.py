@@ -30,6 +30,13 @@ from meta import Evolution
 from meta.memory import bytes_of, check_bytes
 
 Goal = Literal["harm", "help", "control"]
+# Victims differ so much that a generation has to meet many: one for each antithetic pair, compared without ranks.
+SEARCH: dict[str, Any] = {
+    "population_size": 64,
+    "chunk_size": 16,
+    "shared_trials": "pair",
+    "fitness_shaping": "standardize",
+}
 PIECES = {"a2c": (8, 5), "dqn": (8, 8)}  # environments, and steps of each, that these learn from at a time
 
 
@@ -71,8 +78,7 @@ class AttackConfig:
     """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
     it."""
     trials: int = 0
-    """Victims of each candidate in each generation, the same for all candidates; 0: four for control, as in the paper,
-    and otherwise one."""
+    """Victims of each candidate in each generation; 0: four for control, as in the paper, and otherwise one."""
     evaluation_episodes: int = 32
     """Episodes that show what a victim has become; a multiple of num_envs."""
     evaluation_steps: int = 200
@@ -83,11 +89,9 @@ class AttackConfig:
     """What is drawn in the whole run depends on it alone."""
     warm_up_updates: int = 8
     """Learning steps in a victim's life at first, in the generations under warm_up; 0 begins with whole lives."""
-    warm_up: Evolution = field(default_factory=lambda: Evolution(population_size=64, generations=40, chunk_size=16))
+    warm_up: Evolution = field(default_factory=lambda: Evolution(generations=40, **SEARCH))
     evolution: Evolution = field(
-        default_factory=lambda: Evolution(
-            population_size=64, generations=24, chunk_size=16, sigma=0.05, learning_rate=0.03
-        )
+        default_factory=lambda: Evolution(generations=24, sigma=0.05, learning_rate=0.03, **SEARCH)
     )
     shapers: int = 8
     """For control: random shapers, for the victims of each of which a controller is evolved at first, under warm_up, on
