@@ -205,7 +205,7 @@ class AttackConfig:
             return change(self.message, steps=steps) if name == "turn" and "steps" not in given else self.message
         linear = f"linear(units={_units_of_play(self.environment)})"
         if self.goal == "control":
-            return change(linear, volume=-2.0)
+            return change(linear, volume=0.135)
         if self.goal == "help":
             return linear
         return f"turn(steps={steps}, what={linear!r})"

@@ -90,31 +90,31 @@ def linear(
     *,
     scale: float = 2 * math.pi,
     units: float | Sequence[float] = 1.0,
-    volume: float = 0.0,
+    volume: float = 1.0,
 ) -> Message:
     """`scale` tanh(exp(volume) (W (o / units) + b)): direction and loudness apart.
 
-    At first the weights are normal with variance 1 / inputs. With the volume 0 what is said is bent, with 2 little more
-    than two words, and with -2 a whisper that is nearly linear.
+    At first the weights are normal with variance 1 / inputs. With the volume 1 what is said is bent, with 10 little
+    more than two words, and with 0.1 a whisper that is nearly linear.
 
     Args:
       obs_shape: of an observation, which is flattened.
       size: entries of a message.
       scale: the message lies in [-scale, scale].
       units: of the entries of an observation, as of `mlp`.
-      volume: with which the search begins.
+      volume: with which the search begins, e to the parameter of this name.
 
     Raises:
       ValueError: for units that are not above 0 and as many as the entries.
     """
     checks.number("scale", scale, 0, brackets="()")
-    checks.number("volume", volume, -20, 20)
+    checks.number("volume", volume, 0, brackets="()")
     inputs = math.prod(obs_shape)
     divisors = _divisors(units, inputs)
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
         weights = jax.random.normal(key, (inputs, size)) / inputs**0.5
-        return {"w": weights, "b": jnp.zeros(size), "volume": jnp.float32(volume)}
+        return {"w": weights, "b": jnp.zeros(size), "volume": jnp.float32(math.log(volume))}
 
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)

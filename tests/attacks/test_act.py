@@ -115,7 +115,7 @@ def test_what_auto_stands_for():
     assert dataclasses.replace(config, goal="help").message_spec == f"linear(units={given['units']})"
     assert dataclasses.replace(config, message="linear").message_spec == "linear"
     whisper = messages.MESSAGES.read("message", dataclasses.replace(config, goal="control").message_spec)[1]
-    assert whisper == {**given, "volume": -2.0}
+    assert whisper == {**given, "volume": 0.135}
     # The goals are uniform on a track of 2.4 to both sides.
     name, given = messages.MESSAGES.read("controller", dataclasses.replace(config, goal="control").controller_spec)
     np.testing.assert_allclose(given["units"], [*units, 4.8 / 12**0.5], rtol=0.05)

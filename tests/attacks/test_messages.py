@@ -53,7 +53,7 @@ def test_a_linear_message_by_the_definition():
     word = (OBS / [1, 2, 0.1, 1]) @ w + b
     np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * word), rtol=1e-5)
     assert jax.tree.map(jnp.shape, message.init(KEY)) == jax.tree.map(jnp.shape, parameters)
-    assert messages.linear((4,), volume=-2.0).init(KEY)["volume"] == -2
+    assert messages.linear((4,), volume=0.1).init(KEY)["volume"] == pytest.approx(math.log(0.1))
 
 
 def test_a_network_without_hidden_layers_and_with_units():

@@ -211,5 +211,7 @@ def test_learning_step_by_step_is_learning():
         carry, results = step(carry, key)
         found.append(results)
     apart = jax.tree.map(lambda *x: np.stack(x), *found)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), apart, at_once._replace(states=()))
+    same = partial(np.testing.assert_allclose, rtol=1e-6)
+    jax.tree.map(same, apart, at_once._replace(states=(), game_state=()))
+    jax.tree.map(same, carry.game_state, at_once.game_state)
     assert int(carry.memories[1]) == int(at_once.trajectories[1].last_memory[-1]) == 6
