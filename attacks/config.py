@@ -161,8 +161,14 @@ class AttackConfig:
         return self.warm_up.generations * (self.shapers + 1) * self.victims_each
 
     @property
+    def victims_trained(self) -> int:
+        """Victims in all evolutions, those of short lives among them."""
+        victims = sum(evolution.generations * evolution.population_size for evolution, _ in self.stages)
+        return victims * self.victims_each + (self.lives_shared if self.goal == "control" else 0)
+
+    @property
     def trained(self) -> int:
-        """Whole lives of victims in all evolutions."""
+        """What all victims of all evolutions have learned from, in whole lives."""
         updates = sum(evolution.generations * evolution.population_size * updates for evolution, updates in self.stages)
         alone = updates * self.victims_each // self.num_updates
         return alone + (self.lives_shared if self.goal == "control" else 0)

@@ -95,7 +95,7 @@ def attack(
         "num_victims": config.num_victims,
         **result,
         "seed": config.seed,
-        "num_victims_trained": config.trained,
+        "num_victims_trained": config.victims_trained,
         "chosen": "evolution" if chosen == len(stages) - 1 else "controllers" if steered else "warm_up",
         "environment_steps_per_second": steps / evolved.seconds_to_run if done else None,
         "seconds_to_compile": evolved.seconds_to_compile,

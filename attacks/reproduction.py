@@ -109,7 +109,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     attacks = itertools.groupby(parts, lambda part: (part.environment, part.config.goal))
     sections = [_section(list(searches), summaries, examinations) for _, searches in attacks]
     curves = {environment: _lives_of(parts, environment) for environment in config.environments}
-    batches = {part.environment: part.config.steps_per_update * part.config.num_envs for part in parts}
+    schedules = {part.environment: part.config.schedule for part in parts}
+    batches = {name: one.steps_per_update * one.num_envs for name, one in schedules.items()}
     picture = figures.draw_all_curves(run.figures, curves, batches)
     sections.append(
         Section("Training curves", "Of the first search.", pictures=[("curves", f"figures/{picture.name}")])

@@ -61,6 +61,7 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
     # Victims of silence and of 5 shapers, 2 in each of 3 generations, each judged 4 times; 24 lives of the search; 6
     # victims choose between two, and live under 4 shapers, with two oracles of 3 updates.
     control = dataclasses.replace(config, goal="control", shapers=5)
+    assert (config.victims_trained, control.victims_trained) == (48, 36 + 24)
     steps = 36 * (100 + 4 * 14) + 24 * 114 + 12 * 114 + 24 * 114 + 2 * 6 * 3 * 20
     assert Part("cartpole", control, tmp_path).steps == steps
 
