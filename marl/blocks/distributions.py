@@ -5,8 +5,10 @@ Written here, for distrax brings TensorFlow Probability and seconds of import fo
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import chex
@@ -48,26 +50,37 @@ def distribution(space: Space) -> Distribution:
 def categorical(num_actions: int) -> Distribution:
     """Over the integers 0 to num_actions - 1; the outputs are logits."""
 
+    def columns(logits: jax.Array) -> list[jax.Array]:
+        """Less the largest of a row. One array an action, for few actions in a row leave the vector units idle."""
+        chex.assert_axis_dimension(logits, -1, num_actions)
+        each = [logits[..., i] for i in range(num_actions)]
+        largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, each))
+        return [x - largest for x in each]
+
+    def log_probs(logits: jax.Array) -> list[jax.Array]:
+        each = columns(logits)
+        total = jnp.log(_sum(jnp.exp(x) for x in each))
+        return [x - total for x in each]
+
     def sample(key: jax.Array, logits: jax.Array) -> jax.Array:
         # One random word an action, whatever their number: where it falls in the cumulative probabilities.
         uniform = bits.uniform(bits.array(key, math.prod(logits.shape[:-1]))).reshape(logits.shape[:-1])
-        weights = jnp.exp(logits - logits.max(-1, keepdims=True))
-        total, below, action = weights.sum(-1), jnp.zeros(()), jnp.zeros((), jnp.int32)
-        for i in range(num_actions - 1):
-            below = below + weights[..., i]
-            action = action + (uniform * total >= below)
-        return jnp.broadcast_to(action, logits.shape[:-1])
+        weights = [jnp.exp(x) for x in columns(logits)]
+        drawn, below = uniform * _sum(weights), itertools.accumulate(weights[:-1])
+        return _sum(((drawn >= x).astype(jnp.int32) for x in below), jnp.zeros(logits.shape[:-1], jnp.int32))
 
     def log_prob(logits: jax.Array, actions: jax.Array) -> jax.Array:
         chex.assert_shape(actions, logits.shape[:-1])
-        chosen = sum(jnp.where(actions == i, logits[..., i], 0.0) for i in range(num_actions))
-        return chosen - jax.nn.logsumexp(logits, -1)
+        return _sum(jnp.where(actions == i, x, 0.0) for i, x in enumerate(log_probs(logits)))
 
     def entropy(logits: jax.Array) -> jax.Array:
-        log_probs = jax.nn.log_softmax(logits)
-        return -(jnp.exp(log_probs) * log_probs).sum(-1)
+        return -_sum(jnp.exp(x) * x for x in log_probs(logits))
 
     return Distribution(num_actions, 0, sample, log_prob, entropy, lambda logits: jnp.argmax(logits, -1))
+
+
+def _sum(arrays: Iterable[jax.Array], *first: jax.Array) -> jax.Array:
+    return functools.reduce(jnp.add, arrays, *first)
 
 
 def diagonal_normal(shape: tuple[int, ...]) -> Distribution:

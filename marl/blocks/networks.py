@@ -136,8 +136,10 @@ def _network(module: _FeedForward | _Recurrent) -> Network:
         chex.assert_shape(obs, (..., *module.obs_shape))
         leading = obs.shape[: obs.ndim - len(module.obs_shape)]
         chex.assert_tree_shape_prefix(carry, leading)
-        found: Any = module.apply({"params": params}, obs.astype(jnp.float32), carry)
-        return found
+        one_row = jax.tree.map(lambda x: x.reshape(math.prod(leading), *x.shape[len(leading) :]), (obs, carry))
+        found: Any = module.apply({"params": params}, one_row[0].astype(jnp.float32), one_row[1])
+        outputs, *others = found
+        return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), (outputs.T, *others))
 
     return Network(init, apply, initial)
 
@@ -166,8 +168,29 @@ def orthogonal(scale: float) -> Callable[..., jax.Array]:
     return init
 
 
-def _dense(units: int, scale: float = 2**0.5, init: Init = "orthogonal") -> nn.Dense:
-    return nn.Dense(units, kernel_init=orthogonal(scale) if init == "orthogonal" else nn.initializers.lecun_normal())
+class Dense(nn.Module):
+    """A layer of a batch in columns, `[inputs, N] -> [units, N]`, with the parameters of flax's.
+
+    Where a batch is long and layers are small, what bounds learning is not the products but what is done to each of
+    their numbers; along the batch the vector units work evenly, whatever the number of units. The epochs of a victim of
+    32 units take little more than half the time that they take in rows on a processor's core. A batch that is shorter
+    than the layer is better off in rows.
+    """
+
+    units: int
+    kernel_init: Any
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        kernel = self.param("kernel", self.kernel_init, (x.shape[0], self.units))
+        bias = self.param("bias", nn.initializers.zeros, (self.units,))
+        if x.shape[1] < self.units:  # a few who act
+            return (x.T @ kernel + bias).T
+        return kernel.T @ x + bias[:, None]
+
+
+def _dense(units: int, scale: float = 2**0.5, init: Init = "orthogonal") -> Dense:
+    return Dense(units, orthogonal(scale) if init == "orthogonal" else nn.initializers.lecun_normal())
 
 
 class _Heads(nn.Module):
@@ -178,10 +201,10 @@ class _Heads(nn.Module):
     @nn.compact
     def __call__(self, for_policy: jax.Array, for_value: jax.Array) -> tuple[jax.Array, jax.Array]:
         outputs = _dense(self.num_outputs, 0.01, self.init_weights)(for_policy)
-        value = _dense(1, 1.0, self.init_weights)(for_value)[..., 0]
+        value = _dense(1, 1.0, self.init_weights)(for_value)[0]
         if self.num_scales:
             scales = self.param("scales", nn.initializers.zeros, (self.num_scales,))
-            outputs = jnp.concatenate([outputs, jnp.broadcast_to(scales, (*value.shape, self.num_scales))], -1)
+            outputs = jnp.concatenate([outputs, jnp.broadcast_to(scales[:, None], (self.num_scales, *value.shape))])
         return outputs, value
 
 
@@ -201,10 +224,10 @@ class _FeedForward(nn.Module):
         if self.channels:
             convolution = nn.Conv(self.channels, (3, 3), padding="VALID", kernel_init=orthogonal(2**0.5))
             obs = activate(convolution(obs))
-        obs = _flat(obs, len(self.obs_shape))
+        columns = obs.reshape(len(obs), -1).T
 
         def layers() -> jax.Array:
-            x = obs
+            x = columns
             for units in self.hidden:
                 x = activate(_dense(units, init=self.init_weights)(x))
             return x
@@ -224,15 +247,11 @@ class _Recurrent(nn.Module):
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        x = _flat(obs, len(self.obs_shape))
+        x = obs.reshape(len(obs), -1).T
         for units in self.hidden:
             x = _ACTIVATIONS[self.activation](_dense(units)(x))
-        carry, x = nn.GRUCell(self.memory, recurrent_kernel_init=orthogonal(1.0))(carry, x)
-        return (*_Heads(self.num_outputs, self.num_scales)(x, x), carry)
-
-
-def _flat(x: jax.Array, ndim: int) -> jax.Array:
-    return x.reshape(*x.shape[: x.ndim - ndim], -1)
+        carry, x = nn.GRUCell(self.memory, recurrent_kernel_init=orthogonal(1.0))(carry, x.T)
+        return (*_Heads(self.num_outputs, self.num_scales)(x.T, x.T), carry)
 
 
 def where_done(done: jax.Array, new: Any, old: Any) -> Any:
