@@ -179,6 +179,11 @@ class AttackConfig:
         return self.num_updates * self.steps_per_update * self.num_envs
 
     @property
+    def at_once(self) -> int:
+        """Fresh victims that live together on a device: as many as candidates in the search."""
+        return self.evolution.chunk_size or SEARCH["chunk_size"]
+
+    @property
     def victims_each(self) -> int:
         """Victims of a candidate in a generation."""
         return self.trials or (4 if self.goal == "control" else 1)

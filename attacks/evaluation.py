@@ -19,8 +19,6 @@ from meta.loop import compiler_options
 from meta.runs.keys import SPEAKER
 from meta.runs.statistics import mean_and_error
 
-AT_ONCE = 32  # victims on a device: what they learn from stays near the processor
-
 
 class Lives(NamedTuple):
     """What became of a group of victims, in the order of their seeds."""
@@ -40,6 +38,7 @@ def make_lives(
     *,
     size: int,
     num_victims: int,
+    at_once: int = 16,
     defence: Defence = undefended,
 ) -> Callable[[jax.Array, Any], Lives]:
     """Victims that learn from scratch while somebody talks, as one program for every speaker.
@@ -51,6 +50,7 @@ def make_lives(
       schedule: how long they live, and how they are judged.
       size: entries of a message.
       num_victims: how many.
+      at_once: of them on a device, whose caches should hold what they learn from.
       defence: what the victims do against talk.
 
     Returns:
@@ -58,7 +58,7 @@ def make_lives(
       are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
     devices = len(jax.local_devices())
-    chunk = devices * min(AT_ONCE, -(-num_victims // devices))
+    chunk = devices * min(at_once, -(-num_victims // devices))
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
         life = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)

@@ -161,6 +161,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             schedule,
             size=config.message_size,
             num_victims=options.num_victims,
+            at_once=config.at_once,
             defence=DEFENCES[name if part == "defences" else config.defence],
         )
         returns = {kind: run_lives(key, words).final_returns for kind, words in speakers.items()}

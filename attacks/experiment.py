@@ -45,7 +45,6 @@ TITLES = {
     "training_return": "return in training",
 }
 NUM_GOALS = 4  # in the GIF of a victim that is steered
-AT_ONCE = 16  # victims that are steered at once on a device
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
 
 
@@ -200,8 +199,8 @@ def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Conso
     What whole lives add to a warm-up is small beside the noise of a short search, and may as well be a loss.
     """
     trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
-    program = compile_trials(lambda key, words: trial(words, key).fitness, found[0], len(keys), AT_ONCE)
-    values = [play_trials(program, keys, parameters, AT_ONCE) for parameters in found]
+    program = compile_trials(lambda key, words: trial(words, key).fitness, found[0], len(keys), config.at_once)
+    values = [play_trials(program, keys, parameters, config.at_once) for parameters in found]
     difference = mean_and_error(values[-1] - values[0])
     say(console, f"{many(values[0].size, 'fresh victim')} to choose by: the last search added {with_error(difference)}")
     return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
@@ -253,7 +252,14 @@ def _evaluate_talk(
     spoken, speakers = controlled(game, message, parameters, steps)
     defence = DEFENCES[config.defence]
     run_lives = make_lives(
-        game, spoken, config.make_victim, config.schedule, size=size, num_victims=number, defence=defence
+        game,
+        spoken,
+        config.make_victim,
+        config.schedule,
+        size=size,
+        num_victims=number,
+        at_once=config.at_once,
+        defence=defence,
     )
     groups: dict[str, Lives] = {}
     for name, words in speakers.items():
@@ -297,8 +303,8 @@ def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console
     def report(part: int, parts: int) -> None:
         say(console, f"fresh victims, each under four shapers and with two oracles: part {part} of {parts}")
 
-    program = compile_trials(compared, parameters, config.num_victims, AT_ONCE)
-    found: control.Comparison = play_trials(program, keys, parameters, AT_ONCE, report)
+    program = compile_trials(compared, parameters, config.num_victims, config.at_once)
+    found: control.Comparison = play_trials(program, keys, parameters, config.at_once, report)
     return found
 
 

@@ -89,7 +89,7 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
 
 
 @pytest.mark.slow  # `meta.fresh` is tested for it with less: here that control goes through it
-def test_who_is_played_at_once_draws_nobody_else(monkeypatch):
+def test_who_is_played_at_once_draws_nobody_else():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     config = AttackConfig(goal="control", victim="reinforce", num_victims=2, oracle_updates=1, **tiny)
     words = experiment.make_init(config)(jax.random.key(5))
@@ -97,8 +97,9 @@ def test_who_is_played_at_once_draws_nobody_else(monkeypatch):
     everybody = {"evolved": words, "silent_shaper": several, "random_shaper": several}
     found = []
     for at_once in (1, 2):
-        monkeypatch.setattr(experiment, "AT_ONCE", at_once)
-        found.append(experiment.fresh_victims(config, jax.random.key(0), everybody, Console(quiet=True)))
+        evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
+        own = dataclasses.replace(config, evolution=evolution)
+        found.append(experiment.fresh_victims(own, jax.random.key(0), everybody, Console(quiet=True)))
     for name, rewards in found[0].goal_rewards.items():
         np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 

@@ -1,0 +1,85 @@
+"""A search by a surrogate model, for what evolution is compared with: the harm of an echo, which is four numbers.
+
+A Gaussian process of what 32 victims have become at the end of their lives, with the direction and the loudness of an
+echo for its inputs, is asked where the next 32 should be tried (expected improvement). The echo of which it believes
+most is then tried on fresh victims, beside silence.
+
+    pip install bayesian-optimization
+    python -m benchmarks.surrogate [--evaluations 100] [--victims 32] [--fresh 1024] [--seed 0]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from bayes_opt import BayesianOptimization
+from bayes_opt.acquisition import ExpectedImprovement
+from scipy.stats import norm
+
+import configs
+from attacks.config import AttackConfig, observations_of_play
+from attacks.evaluation import Lives, make_lives
+from meta.devices import use_all_cores
+from meta.runs.statistics import mean_and_error, with_error
+
+LOUDNESS = (0.003, 3.0)  # the root mean square of the echo, in standard deviations of random play
+
+
+def weights(numbers: dict[str, float]) -> np.ndarray:
+    """The weights of the echo: a direction, even over the sphere where its numbers are even in [0, 1], and loudness."""
+    direction = norm.ppf(np.clip([numbers[f"w{i}"] for i in range(4)], 1e-6, 1 - 1e-6))
+    return np.asarray(np.exp(numbers["loudness"]) * direction / np.linalg.norm(direction), np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--evaluations", type=int, default=100)
+    parser.add_argument("--victims", type=int, default=32)
+    parser.add_argument("--fresh", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    use_all_cores()
+    config = configs.load(AttackConfig, "act", "cartpole")
+    units = [float(f"{x:.2g}") for x in observations_of_play(config.make_game()).std(0)]
+    config = dataclasses.replace(config, message=f"echo(units={units})")
+    game, message, key = config.make_game(), config.make_message(), jax.random.key(options.seed)
+
+    def lives_of(number: int) -> Any:
+        return make_lives(
+            game, message, config.make_victim, config.schedule, size=config.message_size, num_victims=number
+        )
+
+    some = lives_of(options.victims)
+    bounds = {f"w{i}": (0.0, 1.0) for i in range(4)} | {"loudness": tuple(np.log(LOUDNESS))}
+    search = BayesianOptimization(
+        None, bounds, acquisition_function=ExpectedImprovement(xi=1.0), random_state=options.seed, verbose=0
+    )
+    # What is measured is noisy: 33 between victims.
+    search.set_gp_params(alpha=(33.0**2 / options.victims) / 10.0**2, normalize_y=True)
+    rng = np.random.default_rng(options.seed)
+    tried = []
+    for i in range(options.evaluations):
+        first = {name: rng.uniform(*bound) for name, bound in bounds.items()}
+        numbers = first if i < 20 else search.suggest()
+        harm = -float(some(jax.random.fold_in(key, i), weights(numbers)).final_returns.mean())
+        search.register(params=numbers, target=harm)
+        tried.append(numbers)
+        print(f"{i + 1:4} {np.round(weights(numbers), 3)} final return {-harm:.1f}", flush=True)
+    search._gp.fit(search.space.params, search.space.target)
+    believed = search._gp.predict(search.space.params)
+    best = tried[int(np.argmax(believed))]
+    print(f"believed best: {np.round(weights(best), 3)}, {-believed.max():.1f}")
+    fresh = lives_of(options.fresh)
+    groups: dict[str, Lives] = {}
+    for name, words in (("evolved", weights(best)), ("silent", np.zeros(4, np.float32))):
+        groups[name] = fresh(jax.random.fold_in(key, 10_000), words)
+        print(f"{name}: {with_error(mean_and_error(groups[name].final_returns))}", flush=True)
+    print(f"difference: {with_error(mean_and_error(groups['evolved'].final_returns - groups['silent'].final_returns))}")
+
+
+if __name__ == "__main__":
+    main()
