@@ -69,9 +69,10 @@ class AttackConfig:
     without memory, and auto is linear in units of random play and of goals."""
     message_size: int = 2
     """Entries of a message."""
-    fitness: Literal["end", "training", "last_update"] = "end"
+    fitness: Literal["auto", "end", "training", "last_update"] = "auto"
     """Judge by the final policy, on fresh episodes without exploration; by the mean return during training; or by the
-    metric of the paper's code, the last update's rewards over the number of episodes that ended in it."""
+    metric of the paper's code, the last update's rewards over the number of episodes that ended in it. auto is training
+    for help, of which the end shows little more than noise, if an episode ends in every life, and otherwise end."""
     begin: Literal["random", "zero"] = "random"
     """Where the search begins: at random parameters, or at zeros as in the paper's code."""
     defence: str = "none"
@@ -179,6 +180,22 @@ class AttackConfig:
         return self.num_updates * self.steps_per_update * self.num_envs
 
     @property
+    def judged_by(self) -> str:
+        """What the victim's return is in the search, with auto resolved; one of `trials.FITNESS`.
+
+        Lives in which no episode need end have no mean return.
+        """
+        if self.fitness != "auto":
+            return self.fitness
+        limit = self.make_game().time_limit
+        return "training" if self.goal == "help" and self.steps_of_the_shortest >= (limit or 0) else "end"
+
+    @property
+    def steps_of_the_shortest(self) -> int:
+        """Steps of each environment in the shortest lives of the search."""
+        return min(updates for _, updates in self.stages) * self.steps_per_update
+
+    @property
     def at_once(self) -> int:
         """Fresh victims that live together on a device: as many as candidates in the search."""
         return self.evolution.chunk_size or SEARCH["chunk_size"]
@@ -284,6 +301,11 @@ def checked(config: AttackConfig) -> AttackConfig:
         check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
     check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.schedule.num_updates + 5))
     limit = game.time_limit
+    if config.fitness == "training" and limit is not None and config.steps_of_the_shortest < limit:
+        raise ValueError(
+            f"fitness: got 'training', of lives of {config.steps_of_the_shortest} steps; of at least an episode's "
+            f"{limit} are needed"
+        )
     if config.fitness == "last_update" and limit is not None and math.prod(config.pieces) < limit:
         raise ValueError(
             f"fitness: got 'last_update', of {math.prod(config.pieces)} steps; an update of at least an episode's "

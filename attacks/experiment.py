@@ -238,7 +238,7 @@ def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable
         schedule,
         help=config.goal == "help",
         size=config.message_size,
-        fitness=config.fitness,
+        fitness=config.judged_by,
         defence=DEFENCES[config.defence],
     )
 

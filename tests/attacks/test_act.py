@@ -114,6 +114,9 @@ def test_what_auto_stands_for():
     assert (units > [0.03, 0.3, 0.06, 0.4]).all()
     assert (units < [0.2, 0.8, 0.12, 1.1]).all()
     assert dataclasses.replace(config, goal="help").message_spec == f"linear(units={given['units']})"
+    assert (config.judged_by, dataclasses.replace(config, goal="help").judged_by) == ("end", "training")
+    assert dataclasses.replace(config, goal="help", fitness="end").judged_by == "end"
+    assert dataclasses.replace(config, goal="help", steps_per_update=24).judged_by == "end"  # 8 x 24 steps, of 201
     assert dataclasses.replace(config, message="linear").message_spec == "linear"
     whisper = messages.MESSAGES.read("message", dataclasses.replace(config, goal="control").message_spec)[1]
     assert whisper == {**given, "volume": 0.135}
@@ -184,6 +187,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         (["cartpole", "--goal", "control", "--defence", "masking"], "defence: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--begin", "zero"], "begin: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--shapers", "100000000"], "shapers: got 100000000"),
+        (
+            ["cartpole", "--fitness", "training", "--steps-per-update", "24"],
+            "fitness: got 'training', of lives of 192 steps; of at least an episode's 201 are needed",
+        ),
         (
             ["cartpole", "--victim", "a2c", "--fitness", "last_update"],
             "fitness: got 'last_update', of 40 steps; an update",
