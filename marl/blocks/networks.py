@@ -174,7 +174,7 @@ class Dense(nn.Module):
 
     Where a batch is long and layers are small, what bounds learning is not the products but what is done to each of
     their numbers, and along the batch the vector units work evenly, whatever the number of units: the epochs of a
-    victim of 32 units and 1,023 steps take little more than half the time on a processor's core. For short batches
+    victim of 32 units and 1,023 steps take less than half the time on a processor's core. For short batches
     and wide layers it is the other way round, by a tenth.
     """
 
