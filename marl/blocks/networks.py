@@ -224,7 +224,10 @@ class _FeedForward(nn.Module):
 
     def prefers_columns(self, number: int) -> bool:
         """Whether a batch of so many is faster in columns."""
-        return number >= 8 * max(math.prod(self.obs_shape), *self.hidden, 1)
+        inputs = math.prod(self.obs_shape)
+        if self.channels:
+            inputs = math.prod(size - 2 for size in self.obs_shape[:2]) * self.channels
+        return number >= 8 * max(inputs, *self.hidden, 1)
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
