@@ -21,7 +21,8 @@ SHORT, LONG = 8, 512
 )
 def test_a_long_batch_gets_in_columns_what_short_ones_get_in_rows(make, shape, settings):
     layers = _FeedForward(shape, 3, 0, settings["hidden"], "tanh", True)
-    assert layers.prefers_columns(LONG) and not layers.prefers_columns(SHORT)
+    assert layers.prefers_columns(LONG)
+    assert not layers.prefers_columns(SHORT)
     network = make(shape, 3, **settings)
     params = network.init(jax.random.key(0))
     weights = jax.random.normal(jax.random.key(1), (LONG, 4 + settings.get("num_scales", 0)))
