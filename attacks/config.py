@@ -61,20 +61,22 @@ class AttackConfig:
     num_envs: int = 4
     """Environments that a victim plays at once; A2C and DQN have eight."""
     message: str = "auto"
-    """What is evolved: mlp, linear, echo, constant, table, lstm or turn, with settings in brackets such as
-    "mlp(hidden=[16])"; auto is linear in units of random play, a whisper at first where the goal is control; where it
-    is harm two such functions, and the time of a life at which one takes the place of the other."""
+    """What is evolved: mlp, linear, quadratic, echo, constant, table, lstm or turn, with settings in brackets such as
+    "mlp(hidden=[16])"; auto is linear in units of random play, a whisper at first where the goal is control, and
+    quadratic if it begins with an expert and observations are small; where the goal is harm two such functions, and the
+    time of a life at which one takes the place of the other."""
     controller: str = "auto"
     """For control: what is said to a victim that no longer learns, about its observation and the goal; a message
-    without memory, and auto is linear in units of random play and of goals."""
+    without memory, and auto is linear in units of random play and of goals, or quadratic as above."""
     message_size: int = 2
     """Entries of a message."""
     fitness: Literal["auto", "end", "training", "last_update"] = "auto"
     """Judge by the final policy, on fresh episodes without exploration; by the mean return during training; or by the
     metric of the paper's code, the last update's rewards over the number of episodes that ended in it. auto is training
     for help, of which the end shows little more than noise, if an episode ends in every life, and otherwise end."""
-    begin: Literal["random", "zero"] = "random"
-    """Where the search begins: at random parameters, or at zeros as in the paper's code."""
+    begin: Literal["random", "zero", "expert"] = "random"
+    """Where the search begins: at random parameters, at zeros as in the paper's code, or with what an expert would do:
+    a learner of the victim's kind that has learned in silence for four lives."""
     defence: str = "none"
     """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
     it."""
@@ -96,7 +98,7 @@ class AttackConfig:
     )
     shapers: int = 8
     """For control: random shapers, for the victims of each of which a controller is evolved at first, under warm_up, on
-    whole lives; the best pair is where shaper and controller begin to be evolved together."""
+    whole lives; the best pair is where shaper and controller begin to be evolved together, unless with an expert."""
     oracle_updates: int = 64
     """For control: learning steps of the PPO controllers that the evolved one is compared with."""
 
@@ -118,7 +120,8 @@ class AttackConfig:
         """Fields that change nothing, as the others are, with the reason."""
         if self.goal == "control":
             idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
-            return idle | dict.fromkeys(("fitness", "defence", "begin"), "with the goal control")
+            idle |= {"begin": "with the goal control, if it is zero"} if self.begin == "zero" else {}
+            return idle | dict.fromkeys(("fitness", "defence"), "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
         return idle | dict.fromkeys(only, f"with the goal {self.goal}; it is for control")
@@ -231,19 +234,22 @@ class AttackConfig:
         if self.message != "auto":
             name, given = messages.MESSAGES.read("message", self.message)
             return change(self.message, steps=steps) if name == "turn" and "steps" not in given else self.message
-        linear = f"linear(units={_units_of_play(self.environment)})"
+        own = self._function_of(_units_of_play(self.environment))
         if self.goal == "control":
-            return change(linear, volume=0.135)
-        if self.goal == "help":
-            return linear
-        return f"turn(steps={steps}, what={linear!r})"
+            return change(own, volume=0.135)
+        return own if self.goal == "help" else f"turn(steps={steps}, what={own!r})"
 
     @property
     def controller_spec(self) -> str:
         """The controller, with auto in full."""
         if self.controller != "auto":
             return self.controller
-        return f"linear(units={_units_of_play(self.environment) + _units_of_goals(self.environment)})"
+        return self._function_of(_units_of_play(self.environment) + _units_of_goals(self.environment))
+
+    def _function_of(self, units: list[float]) -> str:
+        """The kind that auto means; what experts do is seldom linear."""
+        kind = "quadratic" if self.begin == "expert" and len(units) <= messages.MOST_ENTRIES else "linear"
+        return f"{kind}(units={units})"
 
     def make_message(self) -> Message:
         """What is evolved."""
@@ -279,6 +285,12 @@ def checked(config: AttackConfig) -> AttackConfig:
         carry = check_update(talk, [victim], steps_per_update=steps, num_envs=envs)
     except ValueError as error:
         raise ValueError(f"victim: {config.victim}: {first_line(error)}") from None
+    if config.begin == "expert":
+        name, message = messages.MESSAGES.read("message", config.message_spec)[0], config.make_message()
+        if message.remember is not None and name != "turn":
+            raise ValueError(f"begin: got 'expert' with the message {name!r}; one without memory, or turn, is needed")
+        if victim.forget is not None:
+            raise ValueError(f"begin: got 'expert' with {config.victim}; a victim without memory is needed")
     if config.defence != "none":
         try:
             live, schedule = DEFENCES[config.defence], config.schedule

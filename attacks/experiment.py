@@ -21,6 +21,7 @@ from attacks import control, figures
 from attacks.config import AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
 from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
+from attacks.experts import LIVES, teach
 from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
@@ -29,7 +30,7 @@ from meta.fresh import compile_trials, play_trials
 from meta.runs import tensors
 from meta.runs.command import STARTED
 from meta.runs.jobs import say
-from meta.runs.keys import BESIDE, CHOICE, EVALUATION, LATER, SPEAKER
+from meta.runs.keys import BESIDE, CHOICE, EVALUATION, EXPERT, LATER, SPEAKER
 from meta.runs.machine import devices, versions
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
@@ -45,6 +46,7 @@ TITLES = {
     "training_return": "return in training",
 }
 NUM_GOALS = 4  # in the GIF of a victim that is steered
+ROWS = ("evolved", "silent", "random", "expert")  # who talks to fresh victims
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
 
 
@@ -69,10 +71,15 @@ def attack(
     started = time.perf_counter() if started is None else started
     key, steered = jax.random.key(config.seed), config.goal == "control"
     drawn = {name: _evolve_controllers(config, name, key, run, console) for name in control.FIXED if steered}
-    stages = _evolve(config, key, run, console, _best_of(drawn["random_shaper"]) if steered else None)
+    start, taught = _teach(config, key, console) if config.begin == "expert" else (None, {})
+    init = make_init(config) if start is None else _always(start)
+    first = _best_of(drawn["random_shaper"]) if steered and start is None else None
+    stages = _evolve(config, init, key, run, console, first)
     evolved = stages[-1]
-    found = [jax.tree.map(np.asarray, stage.parameters) for stage in stages]
-    chosen = _best(config, jax.random.fold_in(key, CHOICE), found, console) if len(found) > 1 else 0
+    names = ("controllers" if steered else "warm_up", "evolution")[-len(stages) :]
+    found = {} if start is None else {"expert": start}
+    found |= {name: jax.tree.map(np.asarray, stage.parameters) for name, stage in zip(names, stages, strict=True)}
+    chosen, judged = _best(config, jax.random.fold_in(key, CHOICE), found, console)
     parameters = found[chosen]
     kept = dataclasses.replace(config, message=config.message_spec)
     if config.goal == "control":
@@ -83,7 +90,7 @@ def attack(
         everybody = {"evolved": parameters} | {name: one.parameters for name, one in drawn.items()}
         result, files = _evaluate_control(config, evaluation_key, everybody, run.figures, console)
     else:
-        result, files = _evaluate_talk(config, evaluation_key, parameters, run.figures, console)
+        result, files = _evaluate_talk(config, evaluation_key, parameters, start, run.figures, console)
     done = config.evolution.generations - evolved.first_generation
     steps = config.evolution.population_size * config.victims_each * config.steps_of_a_life * done
     summary = {
@@ -93,9 +100,11 @@ def attack(
         "message": config.message_spec,
         "num_victims": config.num_victims,
         **result,
+        **taught,
         "seed": config.seed,
         "num_victims_trained": config.victims_trained,
-        "chosen": "evolution" if chosen == len(stages) - 1 else "controllers" if steered else "warm_up",
+        "chosen": chosen,
+        "judged": judged,
         "environment_steps_per_second": steps / evolved.seconds_to_run if done else None,
         "seconds_to_compile": evolved.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,
@@ -109,21 +118,40 @@ def attack(
     return summary, [figures.draw_evolution(run.figures, shown, *value), *files]
 
 
+def _teach(config: AttackConfig, key: jax.Array, console: Console) -> tuple[Any, dict[str, Any]]:
+    """Where the search begins if that is with an expert, and what the summary says of it."""
+    say(console, f"an expert learns in silence for {LIVES} lives")
+    start, found = teach(config, jax.random.fold_in(key, EXPERT))
+    for name, told in found.items():
+        say(console, f"its return is {told.expert_return:.4g}; the {name} tells {told.share:.0%} of what it does")
+    kept = {name: {"expert_return": told.expert_return, "share_told": told.share} for name, told in found.items()}
+    return start, {"begin": kept}
+
+
 def _evolve(
-    config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console, first: Evolved | None
+    config: AttackConfig,
+    init: Callable[[jax.Array], Any],
+    key: jax.Array,
+    run: RunDirectory,
+    console: Console,
+    first: Evolved | None,
 ) -> list[Evolved]:
     """The warm-up, if there is one, and what counts; for control it goes on from the best pair of a first search."""
-    init, short = make_init(config), config.warm_up_updates
+    short = config.warm_up_updates if config.goal != "control" else 0
     stages = [first] if first else []
-    if short and not first:
+    if short:
         say(console, f"warm-up: {config.goal} victims that learn for {many(short, 'update')}")
         store = run.part("warm_up", lambda words: say(console, words))
         stages = [_stage(config, config.warm_up, short, init, key, store, console)]
     if stages:
-        found = jax.tree.map(np.asarray, stages[0].parameters)
         say(console, f"victims that learn for {many(config.num_updates, 'update')}")
-        key, init = jax.random.fold_in(key, LATER), lambda key: jax.tree.map(jnp.asarray, found)
+        key, init = jax.random.fold_in(key, LATER), _always(jax.tree.map(np.asarray, stages[0].parameters))
     return [*stages, _stage(config, config.evolution, config.num_updates, init, key, run, console)]
+
+
+def _always(parameters: Any) -> Callable[[jax.Array], Any]:
+    """An `init` of `evolve` that begins there whatever the key."""
+    return lambda key: jax.tree.map(jnp.asarray, parameters)
 
 
 def _evolve_controllers(
@@ -193,17 +221,27 @@ def _describe(config: AttackConfig, metrics: dict[str, Any]) -> str:
     return words + (f"  {failed} not finite" if failed else "")
 
 
-def _best(config: AttackConfig, key: jax.Array, found: list[Any], console: Console) -> int:
+def _best(
+    config: AttackConfig, key: jax.Array, found: dict[str, Any], console: Console
+) -> tuple[str, dict[str, dict[str, Any]]]:
     """Which parameters do best to whole lives of victims that are fresh, and others than those of the result.
 
     What whole lives add to a warm-up is small beside the noise of a short search, and may as well be a loss.
+
+    Returns:
+      (their name, the fitness of each; nothing where there is no choice).
     """
+    *before, last = found
+    if not before:
+        return last, {}
     trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
-    program = compile_trials(lambda key, words: trial(words, key).fitness, found[0], len(keys), config.at_once)
-    values = [play_trials(program, keys, parameters, config.at_once) for parameters in found]
-    difference = mean_and_error(values[-1] - values[0])
-    say(console, f"{many(values[0].size, 'fresh victim')} to choose by: the last search added {with_error(difference)}")
-    return int(np.argmax([np.nan_to_num(x.mean(), nan=-np.inf) for x in values]))
+    program = compile_trials(lambda key, words: trial(words, key).fitness, found[last], len(keys), config.at_once)
+    values = {name: play_trials(program, keys, parameters, config.at_once) for name, parameters in found.items()}
+    for name in before:
+        added = with_error(mean_and_error(values[last] - values[name]))
+        say(console, f"{many(len(keys), 'fresh victim')} to choose by: {last} {added} over {name}".replace("_", " "))
+    best = max(found, key=lambda name: np.nan_to_num(values[name].mean(), nan=-np.inf))
+    return best, {name: mean_and_error(x) for name, x in values.items()}
 
 
 def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
@@ -244,12 +282,14 @@ def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable
 
 
 def _evaluate_talk(
-    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+    config: AttackConfig, key: jax.Array, parameters: Any, start: Any, folder: Path, console: Console
 ) -> tuple[dict[str, Any], list[Path]]:
     game, message = config.make_game(), config.make_message()
     size, number = config.message_size, config.num_victims
     steps = config.schedule.num_updates * config.schedule.steps_per_update
     spoken, speakers = controlled(game, message, parameters, steps)
+    if start is not None:
+        speakers["expert"] = start, np.float32(1)
     defence = DEFENCES[config.defence]
     run_lives = make_lives(
         game,
@@ -377,7 +417,7 @@ def print_header(console: Console, config: AttackConfig) -> None:
     say(console, f"message: {configs.short(config.message_spec)}")
     if config.goal == "control":
         shapers = many(config.shapers, "random shaper")
-        say(console, f"controller: {configs.short(config.controller_spec)}, at first for the victims of {shapers}")
+        say(console, f"controller: {configs.short(config.controller_spec)}; others for the victims of {shapers}")
     for evolution, num_updates in config.stages:
         victims = evolution.generations * evolution.population_size * config.victims_each
         steps = num_updates * config.steps_per_update * config.num_envs
@@ -395,7 +435,7 @@ def print_result(
         if not groups:
             continue
         table = Table("messages", title, "difference from silence", "standard errors", box=None)
-        for name in ("evolved", "silent", "random"):
+        for name in (name for name in ROWS if name in groups):
             row = [name, with_error(groups[name], 1)]
             if difference := groups[name].get("difference_from_silent"):
                 mean, error = difference["mean"], difference["standard_error"]

@@ -27,7 +27,14 @@ from meta.runs.charts import (
     save_figure,
 )
 
-COLORS = {"evolved": ORANGE, "evolved to harm": ORANGE, "evolved to help": GREEN, "silent": GREY, "random": BLUE}
+COLORS = {
+    "evolved": ORANGE,
+    "evolved to harm": ORANGE,
+    "evolved to help": GREEN,
+    "silent": GREY,
+    "random": BLUE,
+    "expert": SKY,
+}
 STYLES = {"silent": "--", "random": ":"}
 MAP_ENTRIES = 6  # observations of more have no map
 

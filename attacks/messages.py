@@ -18,6 +18,8 @@ from games import Game
 from games.core import checks
 from games.wrappers.cheap_talk import CheapTalk
 
+MOST_ENTRIES = 64  # of an observation, for products of two of them
+
 
 class Message(NamedTuple):
     """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message.
@@ -119,6 +121,52 @@ def linear(
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
         word = (obs.reshape(-1).astype(jnp.float32) / divisors) @ parameters["w"] + parameters["b"]
+        return scale * jnp.tanh(jnp.exp(parameters["volume"]) * word)
+
+    return Message(init, speak)
+
+
+def quadratic(
+    obs_shape: Sequence[int],
+    size: int = 2,
+    *,
+    scale: float = 2 * math.pi,
+    units: float | Sequence[float] = 1.0,
+    volume: float = 1.0,
+) -> Message:
+    """As `linear`, of the entries of o / units and of all products of two of them.
+
+    So it can say what no linear function does: which torque brings the tip of an arm nearer, what energy a pendulum
+    has. The weights are divided by the square root of the number of these inputs in what is said and not where they
+    are drawn, so that a step of a search turns what is said by the same angle, however many there are.
+
+    Args:
+      obs_shape: of an observation, which is flattened; `MOST_ENTRIES` at most.
+      size: entries of a message.
+      scale: the message lies in [-scale, scale].
+      units: of the entries of an observation, as of `mlp`.
+      volume: with which the search begins, as of `linear`.
+
+    Raises:
+      ValueError: for larger observations, or units that are not above 0 and as many as the entries.
+    """
+    checks.number("scale", scale, 0, brackets="()")
+    checks.number("volume", volume, 0, brackets="()")
+    entries = math.prod(obs_shape)
+    if entries > MOST_ENTRIES:
+        raise ValueError(f"quadratic: got observations of {entries} entries; {MOST_ENTRIES} at most")
+    divisors = _divisors(units, entries)
+    i, j = np.triu_indices(entries)
+    inputs = entries + len(i)
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        weights = jax.random.normal(key, (inputs, size))
+        return {"w": weights, "b": jnp.zeros(size), "volume": jnp.float32(math.log(volume))}
+
+    def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
+        chex.assert_shape(obs, obs_shape)
+        x = obs.reshape(-1).astype(jnp.float32) / divisors
+        word = jnp.concatenate([x, x[i] * x[j]]) @ parameters["w"] / inputs**0.5 + parameters["b"]
         return scale * jnp.tanh(jnp.exp(parameters["volume"]) * word)
 
     return Message(init, speak)
@@ -335,7 +383,7 @@ def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Mes
 
 
 MESSAGES: Registry[Message] = Registry("mlp")
-for _factory in (mlp, linear, echo, constant, table, lstm, turn):
+for _factory in (mlp, linear, quadratic, echo, constant, table, lstm, turn):
     MESSAGES.register(_factory.__name__, _factory)
 
 
@@ -343,7 +391,7 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
     """A message function from its name, or its name with settings: `mlp`, `mlp(hidden=[16], scale=3.14)`.
 
     Args:
-      spec: mlp, linear, echo, constant, table, lstm or turn, or one that was registered.
+      spec: mlp, linear, quadratic, echo, constant, table, lstm or turn, or one that was registered.
       obs_shape: of what it is about.
       size: entries of a message.
       field: what the spec is of, for messages about errors.

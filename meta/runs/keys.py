@@ -17,6 +17,7 @@ SPEAKER = 2**32 - 1  # of a victim's key: the random message that it hears
 LATER = 2**32 - 2  # of an attack's key: its second evolution, after the warm-up
 BESIDE = 2**32 - 3  # of an attack's key: controllers that are evolved for shapers that are not
 CHOICE = 2**32 - 4  # of an attack's key: the victims by which parameters are chosen
+EXPERT = 2**32 - 5  # of an attack's key: the expert whose words are where a search begins
 
 
 def of_seeds(seed: int, seeds: int) -> jax.Array:

@@ -199,6 +199,14 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
             ["cartpole", "--defence", "dropout", "--victim", "random"],
             "defence: got 'dropout' for random; a victim with",
         ),
+        (
+            ["cartpole", "--begin", "expert", "--message", "lstm"],
+            "begin: got 'expert' with the message 'lstm'; one without",
+        ),
+        (
+            ["cartpole", "--begin", "expert", "--victim", "ppo(network='recurrent')"],
+            "begin: got 'expert' with ppo(network='recurrent'); a victim without memory is needed",
+        ),
         (["cartpole", "--defence", "mask"], "defence: got 'mask'; did you mean masking?"),
         (["cartpole", "--goal", "control", "--controller", "lstm"], "controller: got 'lstm'; a message without memory"),
         (["cartpole", "--oracle-updates", "3"], "oracle_updates: has no effect with the goal harm"),

@@ -56,6 +56,19 @@ def test_a_linear_message_by_the_definition():
     assert messages.linear((4,), volume=0.1).init(KEY)["volume"] == pytest.approx(math.log(0.1))
 
 
+def test_a_quadratic_message_by_the_definition():
+    message = messages.quadratic((4,), 2, scale=2.0, units=[1, 2, 0.1, 1])
+    parameters = message.init(KEY)
+    assert parameters["w"].shape == (4 + 10, 2)
+    x = OBS / np.array([1, 2, 0.1, 1])
+    products = [x[i] * x[j] for i in range(4) for j in range(i, 4)]
+    word = np.array([*x, *products]) @ np.asarray(parameters["w"], float) / 14**0.5 + [0.1, 0.0]
+    parameters |= {"b": jnp.array([0.1, 0.0]), "volume": jnp.log(0.5)}
+    np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * word), rtol=1e-5)
+    with pytest.raises(ValueError, match="65 entries; 64 at most"):
+        messages.quadratic((65,))
+
+
 def test_a_network_without_hidden_layers_and_with_units():
     message = messages.mlp((4,), hidden=(), scale=2.0, units=2.0)
     parameters = message.init(KEY)
