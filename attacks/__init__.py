@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         seeing,
         undefended,
     )
-    from attacks.messages import Message, constant, echo, linear, make_message, mlp, table
+    from attacks.messages import Message, constant, echo, linear, lstm, make_message, mlp, quadratic, table, turn
     from attacks.trials import Life, Schedule, life_of, live, train_time_trial
 else:
 
@@ -55,16 +55,19 @@ __all__ = [
     "life_of",
     "linear",
     "live",
+    "lstm",
     "make_message",
     "masking",
     "message_dropout",
     "mlp",
     "oracle",
+    "quadratic",
     "seeing",
     "speaker",
     "table",
     "train_puppet",
     "train_time_trial",
+    "turn",
     "undefended",
 ]
 

@@ -76,7 +76,7 @@ class AttackConfig:
     for help, of which the end shows little more than noise, if an episode ends in every life, and otherwise end."""
     begin: Literal["random", "zero", "expert"] = "random"
     """Where the search begins: at random parameters, at zeros as in the paper's code, or with what an expert would do:
-    a learner of the victim's kind that has learned in silence for four lives."""
+    the best of eight learners of the victim's kind that have learned in silence for twelve lives."""
     defence: str = "none"
     """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
     it."""

@@ -21,7 +21,7 @@ from attacks import control, figures
 from attacks.config import AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
 from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
-from attacks.experts import LIVES, teach
+from attacks.experts import EXPERTS, LIVES, teach
 from attacks.messages import Message
 from attacks.trials import train_time_trial
 from games import Game, animate
@@ -37,6 +37,7 @@ from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
 ADVERSARY_FILE = "adversary.safetensors"
+EXPERT_FILE = "expert.safetensors"
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 TITLES = {
@@ -71,7 +72,7 @@ def attack(
     started = time.perf_counter() if started is None else started
     key, steered = jax.random.key(config.seed), config.goal == "control"
     drawn = {name: _evolve_controllers(config, name, key, run, console) for name in control.FIXED if steered}
-    start, taught = _teach(config, key, console) if config.begin == "expert" else (None, {})
+    start, told = _teach(config, key, run, console) if config.begin == "expert" else (None, None)
     init = make_init(config) if start is None else _always(start)
     first = _best_of(drawn["random_shaper"]) if steered and start is None else None
     stages = _evolve(config, init, key, run, console, first)
@@ -100,7 +101,7 @@ def attack(
         "message": config.message_spec,
         "num_victims": config.num_victims,
         **result,
-        **taught,
+        **({"begin": told} if told else {}),
         "seed": config.seed,
         "num_victims_trained": config.victims_trained,
         "chosen": chosen,
@@ -118,14 +119,24 @@ def attack(
     return summary, [figures.draw_evolution(run.figures, shown, *value), *files]
 
 
-def _teach(config: AttackConfig, key: jax.Array, console: Console) -> tuple[Any, dict[str, Any]]:
-    """Where the search begins if that is with an expert, and what the summary says of it."""
-    say(console, f"an expert learns in silence for {LIVES} lives")
+def _teach(
+    config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console
+) -> tuple[Any, dict[str, dict[str, Any]]]:
+    """Where the search begins if with an expert, and what the summary says of it; kept for a run that goes on."""
+    file = run.path / EXPERT_FILE
+    if os.path.isfile(file):
+        arrays, metadata = tensors.load(file)
+        return tensors.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
+    say(console, f"{EXPERTS} experts learn in silence for {LIVES} lives")
     start, found = teach(config, jax.random.fold_in(key, EXPERT))
-    for name, told in found.items():
-        say(console, f"its return is {told.expert_return:.4g}; the {name} tells {told.share:.0%} of what it does")
-    kept = {name: {"expert_return": told.expert_return, "share_told": told.share} for name, told in found.items()}
-    return start, {"begin": kept}
+    for name, one in found.items():
+        say(
+            console,
+            f"the best has a return of {one.expert_return:.4g}; the {name} tells {one.share:.0%} of what it does",
+        )
+    told = {name: {"expert_return": one.expert_return, "share_told": one.share} for name, one in found.items()}
+    tensors.replace(file, start, {"told": told})
+    return start, told
 
 
 def _evolve(

@@ -20,7 +20,8 @@ from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.evaluate import act_best
 
-LIVES = 4  # of a victim, that an expert has learned for
+LIVES = 12  # of a victim, that an expert has learned for
+EXPERTS = 8  # of which the best is listened to
 ROLLOUTS, STEPS = 64, 256  # of its play, from which its words are learned
 LARGEST_TARGET = 3.0  # in standard deviations
 LOUD = 4.0  # what a controller says to a victim that has learned from a shaper
@@ -38,12 +39,13 @@ class Told(NamedTuple):
 def teach(config: AttackConfig, key: jax.Array) -> tuple[Any, dict[str, Told]]:
     """The parameters by which a message says what an expert would do.
 
-    The expert is a learner of the victim's kind that has learned in silence for four of its lives. Its best action
-    about each state of its own play, of random play and of mixtures of both is what the message is fitted to, by least
-    squares and gradient descent: an action of a box entry by entry, a discrete one by its contrasts, so that actions
-    lie in the corners of a simplex; both in units of their root mean square. A message that turns says the opposite in
-    the end. For control a shaper says this of an expert at the bare game, and the controller that of one at the game
-    with goals, four times as loud: a victim that has learned from a quiet word obeys a loud one.
+    The expert is the best of eight learners of the victim's kind that have learned in silence for twelve of its lives.
+    Its best action about each state of its own play, of random play and of mixtures of both is what the message is
+    fitted to, by least squares and gradient descent: an action of a box entry by entry, a discrete one by its
+    contrasts, so that actions lie in the corners of a simplex; both in units of their root mean square. A message that
+    turns says the opposite in the end. For control a shaper says this of an expert at the bare game, and the controller
+    that of one at the game with goals, four times as loud: a victim that has learned from a quiet word obeys a loud
+    one.
 
     Args:
       config: of the attack, as `config.checked` leaves it: neither victim nor message has a memory, but for `turn`.
@@ -90,10 +92,14 @@ def _play_of_an_expert(
     size = config.message_size
     silence = Message(lambda key: (), lambda parameters, obs: jnp.zeros(size))
     longer = dataclasses.replace(config, num_updates=LIVES * config.num_updates)
-    life = live(life_key, game, silence, (), longer.make_victim, longer.schedule, size=size)
+    lives = jax.vmap(lambda key: live(key, game, silence, (), longer.make_victim, longer.schedule, size=size))(
+        jax.random.split(life_key, EXPERTS)
+    )
+    best = jnp.argmax(lives.final_return)
+    final_return, state = jax.tree.map(lambda x: x[best], (lives.final_return, lives.state))
     talk = silence.talk(game, (), size)
     expert = longer.make_victim(talk)
-    policy = expert.policy(life.state)
+    policy = expert.policy(state)
     memory = expert.begin(policy, 1)
 
     def play(key: jax.Array, randomness: jax.Array) -> jax.Array:
@@ -109,7 +115,7 @@ def _play_of_an_expert(
     heard = jax.vmap(play)(keys[1:], jnp.linspace(0, 1, ROLLOUTS)).reshape(ROLLOUTS * STEPS, -1)
     actions, _ = act_best(expert, keys[0], policy, expert.begin(policy, len(heard)), heard)
     shape = observation_shape(game)
-    return heard[:, : math.prod(shape)].reshape(-1, *shape), actions, life.final_return
+    return heard[:, : math.prod(shape)].reshape(-1, *shape), actions, final_return
 
 
 def _targets(actions: np.ndarray, space: Space, size: int) -> np.ndarray:

@@ -19,7 +19,8 @@ from attacks import control, figures
 from attacks.config import AttackConfig, Goal
 from attacks.evaluation import Lives
 from attacks.examination import COLUMNS, ExaminationConfig, examine
-from attacks.experiment import NUM_JUDGES, TITLES, VICTIMS_FILE, attack, make_init, make_trial
+from attacks.experiment import NUM_JUDGES, ROWS, TITLES, VICTIMS_FILE, attack, make_init, make_trial
+from attacks.experts import EXPERTS, LIVES
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
@@ -78,8 +79,11 @@ class Part(NamedTuple):
         shared = config.lives_shared if steered else 0
         trained = (config.trained - shared) * life
         trained += shared * (life + (config.warm_up.population_size - 1) * judged)
-        judges = min(NUM_JUDGES, config.num_victims) * 2 * (steered or bool(config.warm_up_updates))
-        lives = (config.num_victims * (4 if steered else 3) + judges) * life
+        expert = config.begin == "expert"
+        tried = 1 + expert + (not expert if steered else bool(config.warm_up_updates))
+        judges = min(NUM_JUDGES, config.num_victims) * tried * (tried > 1)
+        kinds = 4 if steered else 3 + expert
+        lives = (config.num_victims * kinds + judges + (steered + 1) * expert * EXPERTS * LIVES) * life
         oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
         return trained + lives + (oracles if steered else 0)
 
@@ -209,11 +213,12 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     difference = between(summary["difference_from_silent"] for summary in found)
     apart = sign * (difference["mean"] or 0.0) / (difference["standard_error"] or np.inf)
     claims = [Claim("difference from silence, in standard errors", apart, None, least=STANDARD_ERRORS)]
-    for row in ("evolved", "silent", "random"):
+    spoken = [row for row in ROWS if row in found[0]]
+    for row in spoken:
         value = between(summary[row] for summary in found)
         claims.append(Claim(f"final return, {row}", value["mean"], value["standard_error"]))
     for measure, words in {"final": "final return", **TITLES}.items():
-        for row in ("evolved", "random"):
+        for row in (row for row in spoken if row != "silent"):
             groups = found if measure == "final" else [summary[measure] for summary in found]
             value = between(one[row]["difference_from_silent"] for one in groups)
             claims.append(Claim(f"{words}: {row} less silent", value["mean"], value["standard_error"]))

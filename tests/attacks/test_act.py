@@ -43,14 +43,18 @@ def act(within, tmp_path):
 
 
 def test_a_run_leaves_what_the_issue_names(act, tmp_path):
-    finished = act("cartpole", *TINY, *HELP, "--out", "run")
+    finished = act("cartpole", *TINY, *HELP, "--begin", "expert", "--out", "run")
     assert finished.returncode == 0, finished.stderr
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["goal"] == "help"
     assert summary["config_digest"] == json.loads((tmp_path / "run/run.json").read_text())["config_digest"]
     assert summary["num_victims"] == 2
-    assert summary["chosen"] in ("warm_up", "evolution")
-    for name in ("evolved", "silent", "random"):
+    judged = {name: one["mean"] for name, one in summary["judged"].items()}
+    assert set(judged) == {"expert", "warm_up", "evolution"}
+    assert judged[summary["chosen"]] == max(judged.values())
+    assert summary["begin"]["message"]["share_told"] <= 1
+    taught = (tmp_path / "run/expert.safetensors").stat().st_mtime_ns
+    for name in ("evolved", "silent", "random", "expert"):
         assert set(summary[name]) >= {"mean", "standard_error"}
     with np.load(tmp_path / "run/victims.npz") as victims:
         difference = victims["evolved_final_returns"] - victims["silent_final_returns"]
@@ -59,7 +63,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     for name in ("evolution", "training_curves", "final_returns", "message"):
         with Image.open(tmp_path / f"run/figures/{name}.png") as picture:
             assert min(picture.size) > 100
-    assert set(summary["training_return"]) == {"evolved", "silent", "random"}
+    assert set(summary["training_return"]) == {"evolved", "silent", "random", "expert"}
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
     assert len((tmp_path / "run/warm_up/metrics.jsonl").read_text().splitlines()) == 2
     config, _, parameters = load_adversary(tmp_path / "run")
@@ -69,6 +73,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     again = act("--resume", "run")
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "run/summary.json").read_text())["evolved"] == summary["evolved"]
+    assert (tmp_path / "run/expert.safetensors").stat().st_mtime_ns == taught
 
 
 def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path, monkeypatch):
