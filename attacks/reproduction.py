@@ -162,6 +162,7 @@ def small(config: AttackConfig) -> AttackConfig:
         evolution=evolution,
         num_victims=2,
         oracle_updates=1,
+        begin="random",
         shapers=2,
     )
 

@@ -58,6 +58,9 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
     # 24 short lives of 20 steps, which are as many as 4 whole ones, and 24 of 100, each of those judged by 14; 6
     # victims choose between two, and 18 are fresh.
     assert Part("cartpole", config, tmp_path).steps == (4 + 24) * (100 + 14) + 12 * 114 + 18 * 114
+    # Eight experts live twelve lives; their words are a third choice, and a fourth kind of messages.
+    taught = dataclasses.replace(config, begin="expert")
+    assert Part("cartpole", taught, tmp_path).steps == (4 + 24 + 18 + 24 + 96) * 114
     # Victims of silence and of 5 shapers, 2 in each of 3 generations, each judged 4 times; 24 lives of the search; 6
     # victims choose between two, and live under 4 shapers, with two oracles of 3 updates.
     control = dataclasses.replace(config, goal="control", shapers=5)
