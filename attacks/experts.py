@@ -19,6 +19,7 @@ from games.core.spaces import Discrete, Space
 from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.evaluate import act_best
+from meta.devices import spread
 
 LIVES = 12  # of a victim, that an expert has learned for
 EXPERTS = 8  # of which the best is listened to
@@ -54,68 +55,83 @@ def teach(config: AttackConfig, key: jax.Array) -> tuple[Any, dict[str, Told]]:
     Returns:
       (where the search begins, what each of the messages tells).
     """
-    game, (shaper_key, controller_key, turn_key) = config.make_game(), jax.random.split(key, 3)
+    game, (key, goal_key, turn_key) = config.make_game(), jax.random.split(key, 3)
+    message, turns = _until_a_turn(config)
+    found = _expert(config, game, key)
+    told = _tell(message, found)
     if config.goal == "control":
-        shaper = _tell(config, game, config.make_message(), shaper_key)
-        controller = _tell(config, GoalConditioned(game), config.make_controller(), controller_key, LOUD)
-        both = {"shaper": shaper.parameters, "controller": controller.parameters}
-        return both, {"shaper": shaper, "controller": controller}
-    half = _half(config)
-    told = _tell(config, game, half or config.make_message(), shaper_key)
-    if half is None:
+        controller = _tell(config.make_controller(), _expert(config, GoalConditioned(game), goal_key), LOUD)
+        both = {"shaper": told.parameters, "controller": controller.parameters}
+        return both, {"shaper": told, "controller": controller}
+    if not turns:
         return told.parameters, {"message": told}
-    then = _tell(config, game, half, shaper_key, -1.0).parameters
+    then = _tell(message, found, -1.0).parameters
     return config.make_message().init(turn_key) | {"first": told.parameters, "then": then}, {"message": told}
 
 
-def _half(config: AttackConfig) -> Message | None:
-    """What a message says before its turn, if it turns."""
+class _Expert(NamedTuple):
+    """What an expert does."""
+
+    key: jax.Array
+    observations: jax.Array  # [number, *obs_shape]
+    targets: np.ndarray  # [number, size], what a message is to say about each
+    final_return: float
+
+
+def _until_a_turn(config: AttackConfig) -> tuple[Message, bool]:
+    """What a message says before its turn, and whether it turns."""
     name, given = MESSAGES.read("message", config.message_spec)
     if name != "turn":
-        return None
-    return make_message(given.get("what", "linear"), observation_shape(config.make_game()), config.message_size)
+        return config.make_message(), False
+    what, shape = given.get("what", "linear"), observation_shape(config.make_game())
+    return make_message(what, shape, config.message_size), True
 
 
-def _tell(config: AttackConfig, game: Game, message: Message, key: jax.Array, factor: float = 1.0) -> Told:
-    """What a message says of an expert at a game, times a factor."""
+def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Told:
+    """What a message says of an expert, times a factor."""
+    fit = jax.jit(lambda targets: _fitted(message, expert.key, expert.observations, targets))
+    words, share = fit(factor * expert.targets)
+    return Told(jax.tree.map(np.asarray, words), expert.final_return, float(share))
+
+
+def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
+    """The best of some learners, and what it does in its own play, in random play, and in between."""
     life_key, play_key, fit_key = jax.random.split(key, 3)
-    observations, actions, expert_return = jax.jit(lambda: _play_of_an_expert(config, game, life_key, play_key))()
-    targets = _targets(np.asarray(actions), game.action_space("agent_0"), config.message_size)
-    words, share = jax.jit(lambda: _fitted(message, fit_key, observations, factor * jnp.asarray(targets)))()
-    return Told(jax.tree.map(np.asarray, words), float(expert_return), float(share))
-
-
-def _play_of_an_expert(
-    config: AttackConfig, game: Game, life_key: jax.Array, play_key: jax.Array
-) -> tuple[jax.Array, ...]:
-    """(observations `[number, *obs_shape]`, its best actions about them, its final return)."""
     size = config.message_size
     silence = Message(lambda key: (), lambda parameters, obs: jnp.zeros(size))
     longer = dataclasses.replace(config, num_updates=LIVES * config.num_updates)
-    lives = jax.vmap(lambda key: live(key, game, silence, (), longer.make_victim, longer.schedule, size=size))(
-        jax.random.split(life_key, EXPERTS)
-    )
-    best = jnp.argmax(lives.final_return)
-    final_return, state = jax.tree.map(lambda x: x[best], (lives.final_return, lives.state))
+
+    def lived(key: jax.Array) -> tuple[jax.Array, Any]:
+        life = live(key, game, silence, (), longer.make_victim, longer.schedule, size=size)
+        return life.final_return, life.state
+
+    returns, states = jax.jit(spread(lived, EXPERTS))(jax.random.split(life_key, EXPERTS))
+    best = int(np.argmax(np.nan_to_num(returns, nan=-np.inf)))
     talk = silence.talk(game, (), size)
     expert = longer.make_victim(talk)
-    policy = expert.policy(state)
-    memory = expert.begin(policy, 1)
+    policy = expert.policy(jax.tree.map(lambda x: x[best], states))
 
     def play(key: jax.Array, randomness: jax.Array) -> jax.Array:
         def act(key: jax.Array, observations: dict[str, jax.Array]) -> dict[str, jax.Array]:
             keys = jax.random.split(key, 3)
-            own = expert.act(keys[0], policy, memory, observations["agent_0"][None])[0][0]
+            own = expert.act(keys[0], policy, expert.begin(policy, 1), observations["agent_0"][None])[0][0]
             other = game.action_space("agent_0").sample(keys[1])
             return {"agent_0": jnp.where(jax.random.uniform(keys[2]) < randomness, other, own)}
 
         return rollout(key, talk, STEPS, act).observations["agent_0"]
 
-    keys = jax.random.split(play_key, ROLLOUTS + 1)
-    heard = jax.vmap(play)(keys[1:], jnp.linspace(0, 1, ROLLOUTS)).reshape(ROLLOUTS * STEPS, -1)
-    actions, _ = act_best(expert, keys[0], policy, expert.begin(policy, len(heard)), heard)
+    @jax.jit
+    def played(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        keys = jax.random.split(key, ROLLOUTS + 1)
+        heard = jax.vmap(play)(keys[1:], jnp.linspace(0, 1, ROLLOUTS)).reshape(ROLLOUTS * STEPS, -1)
+        actions, _ = act_best(expert, keys[0], policy, expert.begin(policy, len(heard)), heard)
+        return heard, actions
+
+    heard, actions = played(play_key)
     shape = observation_shape(game)
-    return heard[:, : math.prod(shape)].reshape(-1, *shape), actions, final_return
+    observations = heard[:, : math.prod(shape)].reshape(-1, *shape)
+    targets = _targets(np.asarray(actions), game.action_space("agent_0"), size)
+    return _Expert(fit_key, observations, targets, float(returns[best]))
 
 
 def _targets(actions: np.ndarray, space: Space, size: int) -> np.ndarray:
