@@ -299,7 +299,7 @@ def _evaluate_talk(
     size, number = config.message_size, config.num_victims
     steps = config.schedule.num_updates * config.schedule.steps_per_update
     spoken, speakers = controlled(game, message, parameters, steps)
-    if start is not None:
+    if start is not None and start is not parameters:
         speakers["expert"] = start, np.float32(1)
     defence = DEFENCES[config.defence]
     run_lives = make_lives(
@@ -316,6 +316,8 @@ def _evaluate_talk(
     for name, words in speakers.items():
         say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
+    if start is parameters and start is not None:  # the search has found nothing better
+        groups["expert"] = groups["evolved"]
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
     scratch = folder.parent / f".{VICTIMS_FILE}"
     scratch.unlink(missing_ok=True)
