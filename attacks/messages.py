@@ -154,7 +154,7 @@ def quadratic(
     checks.number("volume", volume, 0, brackets="()")
     entries = math.prod(obs_shape)
     if entries > MOST_ENTRIES:
-        raise ValueError(f"quadratic: got observations of {entries} entries; {MOST_ENTRIES} at most")
+        raise ValueError(f"got observations of {entries} entries; {MOST_ENTRIES} at most")
     divisors = _divisors(units, entries)
     i, j = np.triu_indices(entries)
     inputs = entries + len(i)
