@@ -109,21 +109,8 @@ def linear(
     Raises:
       ValueError: for units that are not above 0 and as many as the entries.
     """
-    checks.number("scale", scale, 0, brackets="()")
-    checks.number("volume", volume, 0, brackets="()")
     inputs = math.prod(obs_shape)
-    divisors = _divisors(units, inputs)
-
-    def init(key: jax.Array) -> dict[str, jax.Array]:
-        weights = jax.random.normal(key, (inputs, size)) / inputs**0.5
-        return {"w": weights, "b": jnp.zeros(size), "volume": jnp.float32(math.log(volume))}
-
-    def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
-        chex.assert_shape(obs, obs_shape)
-        word = (obs.reshape(-1).astype(jnp.float32) / divisors) @ parameters["w"] + parameters["b"]
-        return scale * jnp.tanh(jnp.exp(parameters["volume"]) * word)
-
-    return Message(init, speak)
+    return _linear_in(lambda x: x, inputs, inputs**-0.5, 1.0, obs_shape, size, scale, units, volume)
 
 
 def quadratic(
@@ -150,23 +137,42 @@ def quadratic(
     Raises:
       ValueError: for larger observations, or units that are not above 0 and as many as the entries.
     """
-    checks.number("scale", scale, 0, brackets="()")
-    checks.number("volume", volume, 0, brackets="()")
     entries = math.prod(obs_shape)
     if entries > MOST_ENTRIES:
         raise ValueError(f"got observations of {entries} entries; {MOST_ENTRIES} at most")
-    divisors = _divisors(units, entries)
     i, j = np.triu_indices(entries)
     inputs = entries + len(i)
 
+    def features(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x, x[i] * x[j]])
+
+    return _linear_in(features, inputs, 1.0, inputs**-0.5, obs_shape, size, scale, units, volume)
+
+
+def _linear_in(
+    features: Callable[[jax.Array], jax.Array],
+    inputs: int,
+    drawn: float,
+    weighted: float,
+    obs_shape: Sequence[int],
+    size: int,
+    scale: float,
+    units: float | Sequence[float],
+    volume: float,
+) -> Message:
+    """`linear` of features, `[inputs]`, with weights of the deviation `drawn`, which are multiplied by `weighted`."""
+    checks.number("scale", scale, 0, brackets="()")
+    checks.number("volume", volume, 0, brackets="()")
+    divisors = _divisors(units, math.prod(obs_shape))
+
     def init(key: jax.Array) -> dict[str, jax.Array]:
-        weights = jax.random.normal(key, (inputs, size))
+        weights = drawn * jax.random.normal(key, (inputs, size))
         return {"w": weights, "b": jnp.zeros(size), "volume": jnp.float32(math.log(volume))}
 
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
-        x = obs.reshape(-1).astype(jnp.float32) / divisors
-        word = jnp.concatenate([x, x[i] * x[j]]) @ parameters["w"] / inputs**0.5 + parameters["b"]
+        seen = features(obs.reshape(-1).astype(jnp.float32) / divisors)
+        word = seen @ parameters["w"] * weighted + parameters["b"]
         return scale * jnp.tanh(jnp.exp(parameters["volume"]) * word)
 
     return Message(init, speak)
