@@ -11,21 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
 
 from configs import MOST
+from meta.evaluators import Asked, Evaluator, Outcome, Work, current
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
 from meta.scalars import scalarize
 from meta.strategies import Evolution, make_strategy
-
-
-class Outcome(NamedTuple):
-    """How one trial of one candidate went."""
-
-    fitness: jax.Array  # `[]`, to be maximised
-    metrics: dict[str, jax.Array]  # scalars to report
 
 
 class Evolved(NamedTuple):
@@ -56,13 +48,15 @@ def evolve(
     context: Callable[[jax.Array, jax.Array, Any], Any] | None = None,
     start: Callable[[jax.Array], Any] | None = None,
     one_by_one: bool = False,
+    evaluator: Evaluator | None = None,
 ) -> Evolved:
     """Evolves the parameters that do best in a trial, on average over its randomness.
 
     Each generation draws `num_trials` keys, the same for every candidate (common random numbers) or, with
     `shared_trials="pair"`, for the two of each antithetic pair; several generations run on the device between two
-    looks of the host. The candidates are spread over all local devices.
-    What is drawn depends on the key, the generation and the candidate, never on the devices or the chunks.
+    looks of the host. The candidates are spread over all local devices, or over those of a cluster.
+    What is drawn depends on the key, the generation and the candidate, never on where it is evaluated; and with
+    `chunk_size` set no bit of what comes out does either.
 
     Args:
       trial: `(parameters, key) -> Outcome`, pure; it is batched over candidates and keys and compiled once.
@@ -77,8 +71,9 @@ def evolve(
         entry: the leading axis is then `[K]`. So do runs that meet each other evolve together.
       start: `(key or keys as given) -> parameters`, of K runs `[K, ...]`, where the search begins in place of `init`;
         called by the host, and not for a run that goes on. `meta.screening.screen` finds some.
-      one_by_one: whether K runs go through each generation one after the other, with the memory of one, and not at
-        once.
+      one_by_one: whether the trials of K runs come one run after the other, with the memory of one, and not at once.
+      evaluator: where trials run; None for that of `meta.evaluators.evaluating` around this call, or for all devices of
+        this process.
 
     Returns:
       `Evolved`: the mean of the search distribution in the end, and the metrics of every generation: over the
@@ -106,14 +101,28 @@ def evolve(
 
         return jax.jit(over_runs(first_state))(key, start(key)) if start else state
 
-    evaluate = _evaluate(trial, unravel, evolution, num_trials)
-    one = partial(_generation, strategy, params, evaluate, num_trials, evolution.shared_trials == "pair")
-    generation = (_one_by_one if key.ndim and one_by_one else over_runs)(one, in_axes=(0, None, 0, 0))
-    means = over_runs(lambda state: unravel(_mean(state)))
+    evaluator, over_trials = evaluator or current(), _one_by_one if key.ndim and one_by_one else over_runs
+    pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
+
+    def ask(key: jax.Array, number: jax.Array, state: Any) -> Asked:
+        vectors, keys, new = over_runs(partial(_ask, strategy, params, num_trials, pairs), in_axes=(0, None, 0))(
+            key, number, state
+        )
+        # One tuple of further arguments to `trial`, empty where there is no context.
+        return Asked(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
+
+    def tell(key: jax.Array, number: jax.Array, state: Any, vectors: jax.Array, outcomes: Outcome) -> Any:
+        return over_runs(partial(_tell, strategy, params, num_trials), in_axes=(0, None, 0, 0, 0))(
+            key, number, state, vectors, outcomes
+        )
+
+    one = scalarize(lambda vector, key, context: trial(unravel(vector), key, *context))
+    ask, tell = evaluator.jit(ask), evaluator.jit(tell)
+    evaluate = evaluator.evaluate(Work(one, over_trials, ask, evolution, num_trials))
 
     def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
-        # One tuple of further arguments to `trial`, empty where there is no context.
-        return generation(key, number, state, (context(key, number, means(state)),) if context else ())
+        asked = ask(key, number, state)
+        return tell(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
 
     seconds = time.perf_counter() - started
     found = iterate(
@@ -126,6 +135,7 @@ def evolve(
         report=report,
         checkpoint_seconds=evolution.checkpoint_seconds,
         check=partial(_check_finite, evolution),
+        run=evaluator.run,
         advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
     )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
@@ -137,14 +147,9 @@ def _as_it_is(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., A
     return function
 
 
-def _one_by_one(generation: Callable[..., Any], in_axes: Any) -> Callable[..., Any]:
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     """What stands for `jax.vmap` where there are several runs and the memory is for one."""
-    del in_axes
-
-    def run(keys: jax.Array, number: jax.Array, states: Any, contexts: Any) -> Any:
-        return jax.lax.map(lambda one: generation(one[0], number, *one[1:]), (keys, states, contexts))
-
-    return run
+    return lambda *arguments: jax.lax.map(lambda one: function(*one), arguments)
 
 
 def _check_finite(evolution: Evolution, metrics: dict[str, np.ndarray], generation: int) -> None:
@@ -171,28 +176,40 @@ def _mean(state: Any) -> jax.Array:
     return state.mean if state.mean.ndim == 1 else state.mean[jnp.argmin(state.best_fitness)]
 
 
-def _generation(
-    strategy: Any,
-    params: Any,
-    evaluate: Callable[..., Outcome],
-    num_trials: int,
-    pairs: bool,
-    key: jax.Array,
-    generation: jax.Array,
-    state: Any,
-    context: tuple[Any, ...],
-) -> tuple[Any, dict[str, jax.Array]]:
+def _keys_of(key: jax.Array, generation: jax.Array, number: int) -> jax.Array:
+    """Keys of a generation: to ask, to tell, and of its trials `[number]`."""
     run_key = jax.random.split(key, 3)[2]
-    drawn = jax.random.split(jax.random.fold_in(run_key, generation), 2 + num_trials)
-    ask_key, tell_key, trial_keys = drawn[0], drawn[1], drawn[2:]
-    population, state = strategy.ask(ask_key, state, params)
+    return jax.random.split(jax.random.fold_in(run_key, generation), number)
+
+
+def _ask(
+    strategy: Any, params: Any, num_trials: int, pairs: bool, key: jax.Array, generation: jax.Array, state: Any
+) -> tuple[jax.Array, jax.Array, Any]:
+    """(candidates `[N, D]`, keys `[trials]` of all or, where pairs share them, `[N, trials]`, the state after)."""
+    drawn = _keys_of(key, generation, 2 + num_trials)
+    population, state = strategy.ask(drawn[0], state, params)
+    trial_keys = drawn[2:]
     if pairs:
         trial_keys = jax.vmap(lambda key: jax.random.split(key, len(population) // 2), out_axes=1)(trial_keys)
         trial_keys = jnp.concatenate([trial_keys, trial_keys])  # the second half are the mirror images of the first
-    fitness, metrics = evaluate(population, trial_keys, context)
-    finite = jnp.isfinite(fitness)
+    return population, trial_keys, state
+
+
+def _tell(
+    strategy: Any,
+    params: Any,
+    num_trials: int,
+    key: jax.Array,
+    generation: jax.Array,
+    state: Any,
+    population: jax.Array,
+    outcomes: Outcome,
+) -> tuple[Any, dict[str, jax.Array]]:
+    """(the next state, the report of a generation)."""
+    finite, fitness = jnp.isfinite(outcomes.fitness), outcomes.fitness
     worst = jnp.min(jnp.where(finite, fitness, jnp.inf))
     ranked = jnp.where(finite, fitness, jnp.nextafter(worst, -jnp.inf))  # those without a fitness come last
+    tell_key = _keys_of(key, generation, 2 + num_trials)[1]
     state, _ = strategy.tell(tell_key, population, -ranked, state, params)  # evosax minimises
 
     def mean(x: jax.Array) -> jax.Array:
@@ -203,70 +220,9 @@ def _generation(
 
     report = {"fitness": mean(fitness), "fitness_deviation": deviation(fitness)}
     report |= {"fitness_best": jnp.max(ranked), "non_finite": jnp.sum(~finite)}
-    for name, values in metrics.items():
+    for name, values in outcomes.metrics.items():
         own = {name: mean(values), f"{name}_deviation": deviation(values)}
         if taken := sorted(own.keys() & report.keys()):
             raise ValueError(f"trial: got the metric {name!r}, and evolve itself reports {taken[0]}; another is needed")
         report |= own
     return state, report
-
-
-def _evaluate(
-    trial: Callable[..., Outcome],
-    unravel: Callable[[jax.Array], Any],
-    evolution: Evolution,
-    num_trials: int,
-) -> Callable[..., Outcome]:
-    """(candidates `[N, D]`, keys, context) -> their mean outcomes `[N]`, over devices and in chunks.
-
-    The keys are `[trials]`, the same for all, or for pairs `[N, trials]`.
-    """
-    pairs = evolution.shared_trials == "pair"
-    devices = jax.local_devices()
-    members = -(-evolution.population_size // len(devices))
-    chunk = min(evolution.chunk_size or members, members)
-    chunks = -(-members // chunk)
-    one = scalarize(lambda vector, key, context: trial(unravel(vector), key, *context))
-
-    def evaluate_chunk(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
-        # The wider axis goes last, where the vector units work.
-        if num_trials > evolution.population_size and not pairs:
-            outcomes = jax.vmap(lambda vector: jax.vmap(lambda key: one(vector, key, context))(keys))(vectors)
-            return jax.tree.map(lambda x: x.mean(1), outcomes)
-        members = jax.vmap(lambda vector, key: one(vector, key, context), in_axes=(0, 0 if pairs else None))
-        outcomes = jax.vmap(lambda key: members(vectors, key))(keys.T if pairs else keys)
-        return jax.tree.map(lambda x: x.mean(0), outcomes)
-
-    def evaluate_local(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
-        if chunks == 1:
-            return evaluate_chunk(vectors, keys, context)
-        vectors = vectors.reshape(chunks, chunk, -1)
-        if pairs:
-            own = keys.reshape(chunks, chunk, -1)
-            outcomes = jax.lax.map(lambda some: evaluate_chunk(some[0], some[1], context), (vectors, own))
-        else:
-            outcomes = jax.lax.map(lambda some: evaluate_chunk(some, keys, context), vectors)
-        return jax.tree.map(lambda x: x.reshape(-1), outcomes)
-
-    def evaluate_share(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
-        # Everybody gets every outcome, so that each device goes on alone, in the same order of sums.
-        outcomes = evaluate_local(vectors, keys, context)
-        return jax.tree.map(lambda x: jax.lax.all_gather(x, "members", tiled=True), outcomes)
-
-    evaluate_all = evaluate_local
-    if len(devices) > 1:
-        mesh = Mesh(np.array(devices), ("members",))
-        keys_of = P("members") if pairs else P()
-        evaluate_all = jax.shard_map(
-            evaluate_share, mesh=mesh, in_specs=(P("members"), keys_of, P()), out_specs=P(), check_vma=False
-        )
-
-    def evaluate(vectors: jax.Array, keys: jax.Array, context: Any) -> Outcome:
-        padding = len(devices) * chunks * chunk - evolution.population_size
-        padded = jnp.pad(vectors, ((0, padding), (0, 0)), mode="edge")
-        if pairs:
-            keys = jnp.concatenate([keys, jnp.broadcast_to(keys[-1:], (padding, keys.shape[1]))])
-        outcomes = evaluate_all(padded, keys, context)
-        return jax.tree.map(lambda x: x[: evolution.population_size], outcomes)
-
-    return evaluate

@@ -18,6 +18,10 @@ MAX_ITERATIONS_PER_CALL = 256
 SECONDS_PER_CALL = 0.5
 
 Report = Callable[[int, dict[str, np.ndarray], float], None]
+Step = Callable[[jax.Array, jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
+# (state, key, first iteration, how many) -> (state, metrics `[at least so many, ...]`)
+Call = Callable[[Any, jax.Array, int, int], tuple[Any, dict[str, jax.Array]]]
+Run = Callable[[Step, str, Any, jax.Array, str], Call]  # (step, what an iteration is called, state, key, advice)
 
 
 class NonFiniteFitness(ArithmeticError):
@@ -65,8 +69,21 @@ def compiler_options() -> dict[str, Any] | None:
     return {"xla_cpu_prefer_vector_width": 512} if jax.default_backend() == "cpu" else None
 
 
+def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: str) -> Call:
+    """A program of as many steps as it is told, one compilation for every number of them.
+
+    Raises:
+      ValueError: if a metric is called as an iteration is.
+      TooLarge: if it needs more memory than its devices have.
+    """
+    program = jax.jit(partial(several, step, name), compiler_options=compiler_options())
+    compiled = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
+    check_memory(compiled, advice)
+    return lambda state, key, first, count: compiled(state, key, jnp.int32(first), jnp.int32(count))
+
+
 def iterate(
-    step: Callable[[jax.Array, jax.Array, Any], tuple[Any, dict[str, jax.Array]]],
+    step: Step,
     state: Any,
     key: jax.Array,
     num_iterations: int,
@@ -78,6 +95,7 @@ def iterate(
     check: Callable[[dict[str, np.ndarray], int], None] | None = None,
     name: str = "generation",
     advice: str = "",
+    run: Run = run_on_devices,
 ) -> Iterated:
     """Takes `num_iterations` steps, several on the device between two looks of the host, and keeps what comes of them.
 
@@ -98,6 +116,7 @@ def iterate(
         raise.
       name: what an iteration is called where metrics are kept.
       advice: what to do where memory does not suffice, for the message.
+      run: makes of the step what takes several of them; on the devices of this process unless told otherwise.
 
     Returns:
       `Iterated`: the last state and the metrics of every iteration, those before a resumption included.
@@ -107,7 +126,6 @@ def iterate(
       TooLarge: if the compiled program needs more memory than its devices have; nothing has run then.
     """
     started = time.perf_counter()
-    program = jax.jit(partial(_steps, step, name), compiler_options=compiler_options())
     done, parts = (0, state), list[dict[str, np.ndarray]]()  # of how many iterations, and what came of them
     found = store.restore(state, num_iterations) if store else None
     if found:
@@ -120,8 +138,7 @@ def iterate(
         store.rewrite(_rows(name, 0, *parts))
     iteration, state = done
     if iteration < num_iterations:
-        call = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
-        check_memory(call, advice)
+        call = run(step, name, state, key, advice)
     seconds_to_compile = time.perf_counter() - started
 
     seconds, saved_at, per_call, first_iteration = 0.0, time.perf_counter(), 1, iteration
@@ -130,8 +147,8 @@ def iterate(
             check_stop()
             count = min(per_call, num_iterations - iteration)
             started = time.perf_counter()
-            new_state, buffers = call(state, key, jnp.int32(iteration), jnp.int32(count))
-            buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in buffers.items()}
+            new_state, found_there = call(state, key, iteration, count)
+            buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in found_there.items()}
             elapsed = time.perf_counter() - started
             if check:
                 check(buffers, iteration)
@@ -172,7 +189,7 @@ def _rows(name: str, first: int, *parts: dict[str, np.ndarray]) -> Iterator[dict
             yield {name: first + i + 1} | {metric: values[i].tolist() for metric, values in part.items()}
 
 
-def _steps(step: Callable[..., Any], name: str, state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:
+def several(step: Step, name: str, state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:
     """Takes `count` steps, which is traced: one compilation for every number of them."""
     step = jax.jit(step)  # so that it is traced once for the several places that need its shapes
 

@@ -1,0 +1,152 @@
+"""Where the trials of a generation run: on the devices of this process, or on those of a cluster.
+
+The unit of work is a chunk of candidates. Its width is fixed, for XLA rounds otherwise in a batch of another width; so
+with `Evolution.chunk_size` set it does not matter for a single bit where, in which order or how often a chunk is
+evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from meta.loop import Run, run_on_devices
+from meta.strategies import Evolution
+
+
+class Outcome(NamedTuple):
+    """How one trial of one candidate went."""
+
+    fitness: jax.Array  # `[]`, to be maximised
+    metrics: dict[str, jax.Array]  # scalars to report
+
+
+class Asked(NamedTuple):
+    """What is to be evaluated in a generation. Leading axes `[K]` where K runs are evolved together."""
+
+    vectors: jax.Array  # `[N, D]`, the candidates
+    keys: jax.Array  # `[trials]`, those of all candidates or, where pairs share them, `[N, trials]`
+    context: tuple[Any, ...]  # further arguments of the trial
+    number: jax.Array  # of the generation, `[]` even where there are K runs
+    state: Any  # of the strategy, which goes on from there
+
+
+class Work(NamedTuple):
+    """What an evaluator has to know of an evolution."""
+
+    trial: Callable[[jax.Array, jax.Array, tuple[Any, ...]], Outcome]  # (vector `[D]`, key, context), unbatched
+    over_runs: Callable[..., Callable[..., Any]]  # batches a function over K runs, if there are several
+    ask: Callable[[jax.Array, jax.Array, Any], Asked]  # (key or keys, generation, state), pure
+    evolution: Evolution
+    num_trials: int
+
+    def chunk(self, asked: Asked, number: jax.Array | int, size: int) -> Outcome:
+        """The mean outcomes of chunk `number`, `[size]` or `[K, size]`; past the last candidate, those of the last."""
+        pairs, population = self.evolution.shared_trials == "pair", self.evolution.population_size
+        rows = jnp.minimum(number * size + jnp.arange(size), population - 1)
+
+        def of_a_run(vectors: jax.Array, keys: jax.Array, context: tuple[Any, ...]) -> Outcome:
+            if size < population:
+                vectors, keys = vectors[rows], keys[rows] if pairs else keys
+            # The wider axis goes last, where the vector units work.
+            if self.num_trials > population and not pairs:
+                over_keys = jax.vmap(self.trial, (None, 0, None))
+                return jax.tree.map(lambda x: x.mean(1), jax.vmap(over_keys, (0, None, None))(vectors, keys, context))
+            members = jax.vmap(self.trial, (0, 0 if pairs else None, None))
+            outcomes = jax.vmap(members, (None, 0, None))(vectors, keys.T if pairs else keys, context)
+            return jax.tree.map(lambda x: x.mean(0), outcomes)
+
+        return self.over_runs(of_a_run)(asked.vectors, asked.keys, asked.context)
+
+
+Evaluate = Callable[[Asked, tuple[jax.Array, jax.Array, Any]], Outcome]
+
+
+class Evaluator(NamedTuple):
+    """Where trials run. `evolve` knows nothing else of it."""
+
+    evaluate: Callable[[Work], Evaluate]
+    """-> `(asked, (key, generation, state) that asked for it) -> Outcome [N]` or `[K, N]`."""
+    run: Run = run_on_devices
+    """Takes several generations, as `meta.loop.iterate` does."""
+    jit: Callable[[Any], Any] = lambda function: function
+    """What becomes of the pure functions beside; of those that the host calls, a program."""
+
+
+def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:
+    """Trials on devices of this process, all of them if None; a part of the program that asks and tells."""
+    return Evaluator(lambda work: evaluate_on(work, jax.local_devices() if devices is None else devices))
+
+
+def evaluate_on(work: Work, devices: Sequence[jax.Device]) -> Evaluate:
+    """`Evaluator.evaluate` on these devices, each of which gets every outcome and goes on alone, in the same order."""
+    fixed, population = work.evolution.chunk_size, work.evolution.population_size
+    size = fixed or -(-population // len(devices))
+    chunks = -(-population // size)
+    each = -(-chunks // len(devices))
+
+    def share(device: jax.Array | int, asked: Asked) -> Outcome:
+        """Outcomes of the chunks of a device, `[chunks of each, ..., size]`."""
+        first = device * each
+        if not fixed:
+            return jax.tree.map(lambda x: x[None], work.chunk(asked, first, size))
+        shapes = jax.eval_shape(lambda: work.chunk(asked, jnp.int32(0), size))
+        # XLA takes a loop whose length it knows apart, and compiles what is inside with what is around it.
+        count = jnp.where(asked.number < 0, 0, jnp.clip(chunks - first, 0, each))
+
+        def one(i: jax.Array, outcomes: Outcome) -> Outcome:
+            return jax.tree.map(lambda all, x: all.at[i].set(x), outcomes, work.chunk(asked, first + i, size))
+
+        nothing = jax.tree.map(lambda x: jnp.zeros((each, *x.shape), x.dtype), shapes)
+        return jax.lax.fori_loop(0, count, one, nothing)
+
+    def gathered(asked: Asked) -> Outcome:
+        outcomes = share(jax.lax.axis_index("members"), asked)
+        return jax.tree.map(lambda x: jax.lax.all_gather(x, "members", tiled=True), outcomes)
+
+    def evaluate(asked: Asked, origin: Any) -> Outcome:
+        del origin
+        if len(devices) == 1:
+            outcomes = share(0, asked)
+        else:
+            mesh = Mesh(np.array(devices), ("members",))
+            # Without the state, which need not be an array on every device.
+            over_devices = jax.shard_map(gathered, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+            outcomes = over_devices(asked._replace(state=()))
+        return jax.tree.map(lambda x: joined(x, population), outcomes)
+
+    return evaluate
+
+
+def joined(chunks: Any, population: int) -> Any:
+    """Outcomes of all candidates `[..., N]` from those of all chunks `[chunks, ..., size]`."""
+    several = jnp if isinstance(chunks, jax.Array) else np
+    moved = several.moveaxis(chunks, 0, -2)
+    return moved.reshape(*moved.shape[:-2], -1)[..., :population]
+
+
+_HERE = on_devices()
+_EVALUATOR: ContextVar[Evaluator] = ContextVar("evaluator", default=_HERE)
+
+
+def current() -> Evaluator:
+    """The evaluator of `evaluating`; without it, all devices of this process."""
+    return _EVALUATOR.get()
+
+
+@contextlib.contextmanager
+def evaluating(evaluator: Evaluator) -> Iterator[None]:
+    """Inside, every `evolve` that is not told otherwise has its trials run there."""
+    token = _EVALUATOR.set(evaluator)
+    try:
+        yield
+    finally:
+        _EVALUATOR.reset(token)
