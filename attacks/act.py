@@ -26,6 +26,7 @@ COMMAND = command.Command(
     name=lambda preset, config: f"{preset}-{config.goal}-{config.seed}",
     presets="act",
     all_cores=True,
+    evolves=True,
 )
 
 main = COMMAND.main

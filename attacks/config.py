@@ -153,6 +153,10 @@ class AttackConfig:
         given = self.num_envs, self.steps_per_update
         return own if math.prod(own) < math.prod(given) else given
 
+    def in_chunks(self) -> AttackConfig:
+        """For a cluster."""
+        return dataclasses.replace(self, evolution=self.evolution.in_chunks(), warm_up=self.warm_up.in_chunks())
+
     @property
     def stages(self) -> list[tuple[Evolution, int]]:
         """The evolutions one after the other, each with the learning steps of its victims' lives."""

@@ -27,6 +27,7 @@ COMMAND = command.Command(
     presets="reproduce",
     first="experiment",
     all_cores=True,
+    evolves=True,
 )
 
 main = COMMAND.main

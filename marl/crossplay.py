@@ -35,6 +35,7 @@ COMMAND = command.Command(
     output=command.ToTable,
     name=lambda preset, config: f"crossplay-{preset}-{config.seed}",
     presets="crossplay",
+    evolves=True,
 )
 
 main = COMMAND.main

@@ -53,6 +53,7 @@ COMMAND = command.Command(
     run=_train,
     name=lambda preset, config: f"{preset}-{config.shaper if config.environment else config.opponent}-{config.seed}",
     presets="mfos",
+    evolves=True,
 )
 main = COMMAND.main
 

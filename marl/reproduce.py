@@ -44,6 +44,7 @@ COMMAND = command.Command(
     run=reproduce,
     name=lambda experiment, config: f"reproduce-{experiment}",
     first="experiment",
+    evolves=True,
 )
 
 main = COMMAND.main

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -67,6 +67,18 @@ class Work(NamedTuple):
         return self.over_runs(of_a_run)(asked.vectors, asked.keys, asked.context)
 
 
+class Cluster(Protocol):
+    """Those who evaluate elsewhere."""
+
+    def words(self) -> str:
+        """How it is, for a line of progress."""
+        ...
+
+    def statistics(self) -> dict[str, Any]:
+        """What it is and what became of the work, for a summary."""
+        ...
+
+
 Evaluate = Callable[[Asked, tuple[jax.Array, jax.Array, Any]], Outcome]
 
 
@@ -79,6 +91,8 @@ class Evaluator(NamedTuple):
     """Takes several generations, as `meta.loop.iterate` does."""
     jit: Callable[[Any], Any] = lambda function: function
     """What becomes of the pure functions beside; of those that the host calls, a program."""
+    cluster: Cluster | None = None
+    """Who else is there."""
 
 
 def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:

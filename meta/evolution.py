@@ -117,12 +117,12 @@ def evolve(
         )
 
     one = scalarize(lambda vector, key, context: trial(unravel(vector), key, *context))
-    ask, tell = evaluator.jit(ask), evaluator.jit(tell)
     evaluate = evaluator.evaluate(Work(one, over_trials, ask, evolution, num_trials))
+    ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
     def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
-        asked = ask(key, number, state)
-        return tell(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
+        asked = ask_here(key, number, state)
+        return tell_here(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
 
     seconds = time.perf_counter() - started
     found = iterate(

@@ -28,6 +28,10 @@ class NonFiniteFitness(ArithmeticError):
     """Nothing that was tried in an iteration had a fitness that is a number."""
 
 
+class Lost(RuntimeError):
+    """What evaluates is not there any more. What was saved before stays."""
+
+
 class Iterated(NamedTuple):
     """What `iterate` returns."""
 
@@ -165,7 +169,7 @@ def iterate(
                 saved_at = time.perf_counter()
             if report:
                 report(iteration, {metric: buffer[-1] for metric, buffer in buffers.items()}, seconds)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Lost):
         if store and done[0]:
             store.save(*done, _joined(parts, done[0]))
         raise

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Strategies whose second half of candidates are the mirror images of the first.
 MIRRORED = ("open_es", "pgpe", "ars", "asebo", "guided_es", "noise_reuse_es", "persistent_es", "cr_fm_nes")
+CHUNKS = 16  # of a population on a cluster, where nothing is said of their size
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
 FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize", "identity"]
@@ -77,6 +78,10 @@ class Evolution:
             jax.eval_shape(lambda: make_strategy(self, 10)[1])
         except (TypeError, ValueError):  # it does not fit, or it is one of the two that cannot be traced
             make_strategy(self, 10)
+
+    def in_chunks(self) -> Evolution:
+        """With chunks of a fixed size, so that no bit depends on where they are evaluated: some 16 if none is set."""
+        return dataclasses.replace(self, chunk_size=self.chunk_size or -(-self.population_size // CHUNKS))
 
     @property
     def falling(self) -> list[str]:

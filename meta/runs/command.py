@@ -21,7 +21,9 @@ import configs
 from configs import flags
 from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
+from meta.loop import Lost
 from meta.runs import resume
+from meta.runs.cluster import OnCluster, connected
 from meta.runs.machine import versions
 from meta.runs.tensors import load
 
@@ -98,11 +100,17 @@ class Command(NamedTuple):
     load: Callable[[str], Any] | None = None  # (first argument) -> config; of a preset or a YAML file if None
     choose_devices: Callable[[Any], Any] = lambda config: None  # of a config, before anything starts JAX
     all_cores: bool = False  # each core of a CPU as a device of its own: for what is sampled step by step
+    evolves: bool = False  # what it does by `evolve` can be done on a cluster
 
     @property
     def keeps_a_run(self) -> bool:
         """Whether there is a run directory, and with it --resume."""
         return issubclass(self.output or object, ToDirectory | ToFile)
+
+    @property
+    def places(self) -> tuple[type, ...]:
+        """What can be said of where trials run."""
+        return (OnCluster,) if self.evolves else ()
 
     @property
     def names(self) -> list[str]:
@@ -139,7 +147,7 @@ class Command(NamedTuple):
 
     def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> Any:
         """The config with what the command line says instead, and what it says beside that."""
-        bases = (self.output, type(config)) if self.output else (type(config),)
+        bases = (*((self.output,) if self.output else ()), *self.places, type(config))
         options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
         return flags.parse(options(**_fields(config)), arguments, named, description)
 
@@ -159,22 +167,25 @@ class Command(NamedTuple):
             print(f"marl-shaping {found['marl-shaping']}, jax {found['jax']}")
             return 0
         try:
-            try:
-                task = _begin(self, arguments, say)
-            except (ValueError, FileExistsError) as error:
-                return say(str(error), 2)
-            except OSError as error:
-                return say(f"out: cannot be written to: {_plain(error)}", 2)
-            kept = task.kept
-            interrupt.stop_on_signals()
-            # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
-            with interrupt.recognised(), task.target or contextlib.nullcontext():
-                self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
+            with contextlib.ExitStack() as cluster:
+                try:
+                    task = _begin(self, arguments, say, cluster)
+                except (ValueError, FileExistsError) as error:
+                    return say(str(error), 2)
+                except OSError as error:
+                    return say(f"out: cannot be written to: {_plain(error)}", 2)
+                kept = task.kept
+                interrupt.stop_on_signals()
+                # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
+                with interrupt.recognised(), task.target or contextlib.nullcontext():
+                    self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
             interrupt.ignore_signals()  # who is impatient sees no traceback
             return say(f"stopped; {kept}", interrupt.STOPPED)
         except (NonFiniteFitness, ValueError) as error:
             return say(str(error), 1)
+        except Lost as error:
+            return say(f"{error}; {kept}", 1)
         except JaxRuntimeError as error:  # such as a device whose memory does not suffice
             return say(str(error).strip().split("\n")[0], 1)
         except OSError as error:
@@ -202,7 +213,9 @@ def _fields(config: Any, cls: type | None = None) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(cls or config)}
 
 
-def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
+def _begin(
+    command: Command, arguments: Sequence[str], say: Callable[[str], int], cluster: contextlib.ExitStack
+) -> _Task:
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
@@ -214,7 +227,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.first and rest and not rest[0].startswith("-"):
         first = rest.pop(0)
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
-        return _resume(command, first, rest, say)
+        return _resume(command, first, rest, say, cluster)
     if command.first and not first:
         if rest and rest[0] in ("-h", "--help"):
             several = isinstance(command.config, Mapping)  # the first of them is explained
@@ -231,7 +244,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         for one in given:
             if one == field or one.startswith(f"{field}."):
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
-    command.choose_devices(config)
+    config = _place(command, options, config, say, cluster)
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
@@ -246,6 +259,17 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     return _Task(prepared, None, False, NOTHING)
 
 
+def _place(
+    command: Command, options: Any, config: Any, say: Callable[[str], int], cluster: contextlib.ExitStack
+) -> Any:
+    """Connects with the cluster, if one is wanted, and gives the config what it needs there."""
+    command.choose_devices(config)
+    if not command.evolves or not options.cluster:
+        return config
+    cluster.enter_context(connected(options, say))
+    return config.in_chunks() if hasattr(config, "in_chunks") else config
+
+
 def _file_name(words: str) -> str:
     """Words and specs in characters that need no quotes: of `naive(learning_rate=0.5) + lola` it is
     `naive,learning_rate=0.5+lola`."""
@@ -255,7 +279,9 @@ def _file_name(words: str) -> str:
     return words.strip("-")
 
 
-def _resume(command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int]) -> _Task:
+def _resume(
+    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], cluster: contextlib.ExitStack
+) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     program, named = command.program, f"{command.program} {first}".strip()
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
@@ -263,15 +289,16 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
     about = "Goes on with a run that was stopped, or makes it longer."
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
-            _with(resume.options(command.kind(first or command.names[0])()), ["--help"], f"{named} --resume DIR", about)
+            some = resume.options(command.kind(first or command.names[0])())
+            _with(some, command.places, ["--help"], f"{named} --resume DIR", about)
         flags.parse(Resume(), arguments, named, about)
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
-    command.choose_devices(now)
-    options = _with(resume.options(now), arguments, named, about)
+    options = _with(resume.options(now), command.places, arguments, named, about)
     now = configs.replaced(now, options)
     words = resume.check(was, now)
+    _place(command, options, now, say, cluster)
     if command.output is ToFile:
         _check_file(file_of(path), now)
     prepared = command.prepare(now)
@@ -288,9 +315,9 @@ def _resume(command: Command, first: str, arguments: Sequence[str], say: Callabl
     return _Task(prepared, run, options.quiet, f"go on with {program} --resume {path}")
 
 
-def _with(given: Any, arguments: Sequence[str], named: str, about: str) -> Any:
+def _with(given: Any, places: Sequence[type], arguments: Sequence[str], named: str, about: str) -> Any:
     """What the command line says of a run that goes on."""
-    kind = dataclasses.make_dataclass("Options", (), bases=(Resume, type(given)), frozen=True)
+    kind = dataclasses.make_dataclass("Options", (), bases=(Resume, *places, type(given)), frozen=True)
     return flags.parse(kind(**_fields(given)), arguments, named, about)
 
 

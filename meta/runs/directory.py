@@ -13,6 +13,7 @@ from typing import Any
 
 import configs
 from configs import files
+from meta.evaluators import current
 from meta.runs import checkpoints, machine
 from meta.runs import record as records
 from meta.runs.files import check_folder, write_whole
@@ -149,6 +150,8 @@ class RunDirectory:
             summary = summary | {"config_digest": self.record.digest}
         if self.record and self.record.changes:
             summary = summary | {"changes": list(self.record.changes)}
+        if cluster := current().cluster:
+            summary = summary | {"cluster": cluster.statistics()}
         kept = json.loads(json.dumps(summary, allow_nan=False))
         self.write(name, json.dumps(kept | {"digest": records.digest_of(kept)}, indent=2) + "\n")
 

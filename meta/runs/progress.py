@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from meta.evaluators import current
 from meta.runs.words import amount
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -76,6 +77,8 @@ class Progress:
         if speed:
             left = (self._generations - generation) / speed
             words += f"  {amount(speed * self._steps)} {self._unit}/s  {_clock(left)} left"
+        if cluster := current().cluster:
+            words += f"  {cluster.words()}"
         if self._console.is_terminal:
             self._bar.update(self._task, completed=generation, words=words)
         elif generation == self._generations or time.perf_counter() - self._shown_at > SECONDS_BETWEEN_LINES:

@@ -115,6 +115,10 @@ class ShapingConfig(AnyGameConfig):
         """Whether it begins at the best of many random parameters."""
         return starts.STARTS.read("start", self.starting)[0] == "screened"
 
+    def in_chunks(self) -> ShapingConfig:
+        """For a cluster."""
+        return dataclasses.replace(self, evolution=self.evolution.in_chunks())
+
     @property
     def evolving(self) -> Evolution:
         """The evolution, where what its start has found is not lost by settings that are for random ones."""

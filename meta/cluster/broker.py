@@ -1,0 +1,182 @@
+"""The process that speaks with Ray: it hands chunks to actors, and answers to the process that evolves.
+
+A process of its own, for three reasons. Ray ends the process that is connected to it when the cluster goes, and a run
+should outlive that; its threads are not among those of JAX; and it is not there where nobody wants it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from meta.cluster.scheduler import NoWorkers, Scheduler
+from meta.cluster.worker import versions
+
+LOOK = 5.0  # seconds between two looks at how large the cluster is
+
+
+class Plan(NamedTuple):
+    """What is known of the cluster that is wanted."""
+
+    address: str  # of a Ray cluster; empty for one on this machine
+    workers: int  # 0 for as many as fit
+    cpus: int  # cores of a worker
+    cache: str  # a folder for compiled programs that all workers on a machine share
+    alone: float  # seconds without any worker after which nothing is waited for
+
+
+class _Actor:
+    """A `Worker` that is a Ray actor."""
+
+    def __init__(self, handle: Any, plan: Plan, cores: list[int], gpu: bool):
+        self._handle, self._plan, self._cores, self._gpu = handle, plan, cores, gpu
+
+    def join(self) -> Future[Any]:
+        return self._handle.join.remote(self._cores, self._plan.cache, self._gpu).future()
+
+    def evaluate(self, generation: Any, chunk: int) -> Future[Any]:
+        return self._handle.evaluate.remote(generation, chunk).future()
+
+    def leave(self) -> None:
+        import ray
+
+        ray.kill(self._handle)
+
+
+def _define() -> Any:
+    """The class of the actors, where Ray is there."""
+    import ray
+
+    class Actor:
+        def __init__(self) -> None:
+            from meta.cluster.worker import Evaluations
+
+            self._evaluations = Evaluations(lambda handle: ray.get(handle[0]))
+
+        def join(self, cores: list[int], cache: str, gpu: bool) -> Any:
+            from meta.cluster.worker import prepare
+
+            return prepare(cores, cache, gpu)
+
+        def evaluate(self, generation: Any, chunk: int) -> Any:
+            return self._evaluations.evaluate(generation, chunk)
+
+    # By themselves they come back, and what they had in hand is the scheduler's business.
+    return ray.remote(max_restarts=-1, max_task_retries=0)(Actor)  # type: ignore[call-overload]
+
+
+class _Cluster:
+    """A connection with Ray, and the actors that were made there."""
+
+    def __init__(self, plan: Plan):
+        import ray
+
+        quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": True, "logging_level": "CRITICAL"}
+        self.plan, self._cores = plan, sorted(os.sched_getaffinity(0))
+        if plan.address:
+            ray.init(address=plan.address, **quiet)
+        else:
+            number = plan.workers or max(len(self._cores) // plan.cpus, 1)
+            # Nobody outside this machine can reach it.
+            ray.init(
+                num_cpus=number * plan.cpus,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                object_store_memory=2**28,
+                **quiet,
+            )
+        self._actor, self._made, self._looked = _define(), 0, 0.0
+
+    def find(self, there: int) -> list[_Actor]:
+        """Actors for what of the cluster has none yet."""
+        import ray
+
+        if self._made and time.monotonic() - self._looked < LOOK:
+            return []
+        self._looked = time.monotonic()
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        fit = gpus or int(resources.get("CPU", 0)) // self.plan.cpus
+        number = (self.plan.workers or max(fit, 1)) - self._made
+        found = []
+        for _ in range(number):
+            options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.plan.cpus}
+            cores: list[int] = []
+            if not self.plan.address:  # of other machines nobody here knows the cores
+                first = self._made * self.plan.cpus
+                cores = sorted({self._cores[(first + i) % len(self._cores)] for i in range(self.plan.cpus)})
+            found.append(_Actor(self._actor.options(**options).remote(), self.plan, cores, bool(gpus)))
+            self._made += 1
+        return found
+
+
+def wrong(outcomes: list[Any]) -> bool:
+    """Whether the fitness of a candidate, which comes first, is no number."""
+    import numpy as np
+
+    return not np.isfinite(outcomes[0]).all()
+
+
+def main(descriptor: int) -> None:
+    """Serves the process at the other end of a pipe until it goes."""
+    import ray
+
+    pipe = Connection(descriptor)
+    plan, lock = pipe.recv(), threading.Lock()
+
+    def tell(*message: Any) -> None:
+        with lock:
+            pipe.send(message)
+
+    def leave_if_alone() -> None:
+        if os.getppid() != parent:
+            raise EOFError
+
+    parent, status = os.getppid(), 0
+    scheduler = None
+    try:
+        try:
+            cluster = _Cluster(plan)
+        except Exception as error:  # of a dozen kinds
+            words = str(error).strip().split("\n")[0] or type(error).__name__
+            if plan.address and "RAY_AUTH_MODE" not in os.environ:
+                words += "; if it asks for a token, RAY_AUTH_MODE=token is needed"
+            tell("refused", words)
+            return
+        scheduler = Scheduler(cluster.find, versions(), lambda words: tell("said", words), wrong, plan.alone)
+
+        def idle() -> None:
+            leave_if_alone()
+            assert scheduler
+            tell("there", scheduler.statistics())
+
+        tell("connected")
+        shared: dict[str, Any] = {}
+        while True:
+            if not pipe.poll(1.0):
+                leave_if_alone()
+                continue
+            name, *rest = pipe.recv()
+            if name == "programs":
+                digest, programs = rest
+                shared = {digest: [ray.put(programs)]}
+            elif name == "generation":
+                digest, token, is_state, leaves, chunks = rest
+                generation = digest, shared[digest], token, is_state, [ray.put(leaves)]
+                found = scheduler.evaluate(generation, chunks, idle)
+                tell("found", token, found, scheduler.statistics())
+            elif name == "leave":
+                break
+    except NoWorkers as error:
+        tell("refused", str(error))
+    except (EOFError, OSError):  # whoever evolves is gone
+        status = 1
+    finally:
+        if scheduler:
+            scheduler.close()
+        ray.shutdown()
+        os._exit(status)

@@ -1,0 +1,269 @@
+"""Who evaluates which chunk: workers that join, die, come back, are slow or answer nonsense; whatever they are.
+
+A chunk gives the same outcomes wherever it is evaluated, so that the first answer counts and it may be asked for twice.
+"""
+
+from __future__ import annotations
+
+import queue
+import statistics
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+IN_HAND = 2  # chunks that a worker has at once: the next is there when one is done
+REST = 2.0  # seconds after which one that died is asked whether it is back; at once, it would lose what it is asked
+TICK = 0.5  # seconds between two looks at who is late, who has joined, and who listens
+LATE = 3.0  # times the median duration of a chunk, after which somebody idle evaluates it too
+LEAST_LATE = 1.0  # seconds
+ALONE = 600.0  # seconds without any worker after which nothing is waited for any more
+
+
+class NoWorkers(RuntimeError):
+    """Nobody is there who could evaluate anything."""
+
+
+class Report(NamedTuple):
+    """What a worker tells when it joins."""
+
+    versions: dict[str, str]  # of what has to be the same everywhere
+    place: str  # the machine
+    vectors: str  # its vector units, which decide how sums are rounded
+
+
+class Worker(Protocol):
+    """Somebody who evaluates chunks. A future that raises says that it has died, or cannot."""
+
+    def join(self) -> Future[Report]:
+        """Makes it ready, for the first time or after it died."""
+        ...
+
+    def evaluate(self, generation: Any, chunk: int) -> Future[tuple[Any, float]]:
+        """The outcomes of a chunk, and the seconds that it took."""
+        ...
+
+    def leave(self) -> None:
+        """It is needed no more."""
+        ...
+
+
+class _Member:
+    """A worker and what is known of it."""
+
+    def __init__(self, worker: Worker):
+        self.worker = worker
+        self.ready = False
+        self.rests_until = 0.0
+        self.joining: Future[Report] | None = None
+        self.hand: dict[Future[Any], tuple[Any, int, float]] = {}  # -> (generation's token, chunk, since when)
+        self.since = 0.0
+        self.busy = 0.0
+
+
+class Scheduler:
+    """Has chunks evaluated by whoever is there.
+
+    Args:
+      find_workers: `(how many there are) -> further ones`, called again and again.
+      versions: that a worker has to have.
+      say: is told of what somebody should know, in one line.
+      wrong: `outcomes -> bool`, whether these may be of a worker that is broken; not if another one says so too.
+      alone: seconds without any worker after which nothing is waited for any more.
+    """
+
+    def __init__(
+        self,
+        find_workers: Callable[[int], Sequence[Worker]],
+        versions: dict[str, str],
+        say: Callable[[str], None] = lambda words: None,
+        wrong: Callable[[Any], bool] = lambda outcomes: False,
+        alone: float = ALONE,
+    ):
+        self._find, self._versions, self._say, self._wrong, self._alone = find_workers, versions, say, wrong, alone
+        self._members: list[_Member] = []
+        self._events: queue.SimpleQueue[tuple[_Member, Future[Any]]] = queue.SimpleQueue()
+        self._durations: deque[float] = deque(maxlen=64)
+        self._looked = self._last_seen = 0.0
+        self._refused: set[str] = set()
+        self._vectors: set[str] = set()
+        self.repeated = self.lost = self.wrong_answers = 0
+        self.waited = 0.0  # worker-seconds without work, of those that left
+
+    @property
+    def workers(self) -> int:
+        """How many are ready."""
+        return sum(member.ready for member in self._members)
+
+    def statistics(self) -> dict[str, Any]:
+        """What became of the work so far."""
+        now = time.monotonic()
+        waited = self.waited + sum(max(now - one.since - one.busy, 0.0) for one in self._members if one.ready)
+        return {
+            "workers": self.workers,
+            "chunks_repeated": self.repeated,
+            "seconds_waited": round(waited, 3),
+            "workers_lost": self.lost,
+            "wrong_answers": self.wrong_answers,
+            "vector_units": sorted(self._vectors),
+        }
+
+    def evaluate(self, generation: Any, chunks: int, idle: Callable[[], None] = lambda: None) -> list[Any]:
+        """The outcomes of all chunks of a generation, in their order.
+
+        Args:
+          generation: handed to the workers.
+          chunks: how many there are.
+          idle: called now and then; may raise.
+
+        Raises:
+          NoWorkers: if nobody has been there for long, or nobody whose versions are the same.
+        """
+        token, answers, doubtful = object(), dict[int, Any](), dict[int, tuple[_Member, Any]]()
+        waiting, copies = deque(range(chunks)), Counter[int]()
+        self._last_seen = time.monotonic()
+        while len(answers) < chunks:
+            self._look(idle)
+            self._assign(generation, token, waiting, copies, answers, doubtful)
+            try:
+                member, future = self._events.get(timeout=TICK)
+            except queue.Empty:
+                continue
+            if future is member.joining:
+                self._joined(member, future)
+                continue
+            was, chunk, since = member.hand.pop(future, (None, -1, 0.0))
+            if was is not token:
+                if was is not None and future.exception():
+                    self._died(member)
+                continue
+            if future.exception():
+                self._died(member)
+                if chunk not in answers and not self._asked(token, chunk):
+                    waiting.appendleft(chunk)
+                continue
+            outcomes, seconds = future.result()
+            member.busy += seconds
+            self._durations.append(time.monotonic() - since)
+            if chunk in answers:
+                continue
+            if not self._wrong(outcomes):
+                if chunk in doubtful:
+                    self._broken(doubtful[chunk][0])
+                answers[chunk] = outcomes
+            elif chunk in doubtful or self.workers == 1:  # somebody else says so too, or there is nobody else
+                answers[chunk] = outcomes
+            else:
+                doubtful[chunk] = member, outcomes
+                self.repeated += 1
+                waiting.appendleft(chunk)
+        return [answers[chunk] for chunk in range(chunks)]
+
+    def close(self) -> None:
+        """Lets everybody go."""
+        for member in self._members:
+            member.worker.leave()
+        self._members.clear()
+
+    def _asked(self, token: object, chunk: int) -> bool:
+        """Whether somebody is at work on a chunk."""
+        return any((token, chunk) == (was, one) for member in self._members for was, one, _ in member.hand.values())
+
+    def _look(self, idle: Callable[[], None]) -> None:
+        """At who has joined, and who is back."""
+        now = time.monotonic()
+        if now - self._looked < TICK:
+            return
+        self._looked = now
+        idle()
+        self._members += map(_Member, self._find(len(self._members)))
+        for member in self._members:
+            if not member.ready and not member.joining and now >= member.rests_until:
+                member.joining = self._when_done(member, member.worker.join())
+        if self.workers:
+            self._last_seen = now
+        elif now - self._last_seen > self._alone:
+            raise NoWorkers(f"no worker has been there for {self._alone:.0f} s")
+        elif self._refused and len(self._refused) >= len(self._members) and not any(m.joining for m in self._members):
+            raise NoWorkers(f"no worker fits: {min(self._refused)}")
+
+    def _when_done(self, member: _Member, future: Future[Any]) -> Future[Any]:
+        future.add_done_callback(lambda done: self._events.put((member, done)))
+        return future
+
+    def _joined(self, member: _Member, future: Future[Any]) -> None:
+        member.joining, now = None, time.monotonic()
+        if future.exception():
+            member.rests_until = now + REST
+            return
+        report = future.result()
+        for name, version in self._versions.items():
+            if (theirs := report.versions.get(name, "none")) != version:
+                words = f"a worker on {report.place} has {name} {theirs} and not {version}, and is not used"
+                if words not in self._refused:
+                    self._refused.add(words)
+                    self._say(words)
+                member.rests_until = float("inf")
+                return
+        self._vectors.add(report.vectors)
+        member.ready, member.since, member.busy = True, now, 0.0
+
+    def _died(self, member: _Member) -> None:
+        """What it had is given to others as its futures fail."""
+        if member.ready:
+            now = time.monotonic()
+            self.waited += max(now - member.since - member.busy, 0.0)
+            self.lost += 1
+            member.ready, member.rests_until = False, now + REST
+        self.repeated += 1
+
+    def _broken(self, member: _Member) -> None:
+        """It said what nobody else confirms."""
+        self.wrong_answers += 1
+        self._say("a worker gave an outcome that is no number where another gives one; it is not used any more")
+        member.ready, member.rests_until = False, float("inf")
+        member.worker.leave()
+
+    def _assign(
+        self,
+        generation: Any,
+        token: object,
+        waiting: deque[int],
+        copies: Counter[int],
+        answers: dict[int, Any],
+        doubtful: dict[int, tuple[_Member, Any]],
+    ) -> None:
+        """Gives everybody something to do: what waits, or what somebody else is late with."""
+
+        def give(member: _Member, chunk: int) -> None:
+            copies[chunk] += 1
+            self.repeated += copies[chunk] > 1 and chunk not in doubtful
+            future = member.worker.evaluate(generation, chunk)
+            member.hand[future] = token, chunk, time.monotonic()
+            self._when_done(member, future)
+
+        ready = [member for member in self._members if member.ready]
+        for full in range(1, IN_HAND + 1):  # everybody has one before anybody gets a second
+            for member in ready:
+                if waiting and len(member.hand) < full:
+                    doubted = [chunk for chunk in waiting if chunk in doubtful and doubtful[chunk][0] is member]
+                    if waiting[0] in doubted:  # it has answered that already
+                        waiting.rotate(-1)
+                    if waiting[0] not in doubted:
+                        give(member, waiting.popleft())
+        if waiting or not self._durations:
+            return
+        now = time.monotonic()
+        late = max(LATE * statistics.median(self._durations), LEAST_LATE)
+        for member in ready:
+            if member.hand:
+                continue
+            behind = [
+                (since, chunk)
+                for other in ready
+                for was, chunk, since in other.hand.values()
+                if was is token and chunk not in answers and copies[chunk] < 2 and now - since > late
+            ]
+            if behind:
+                give(member, min(behind)[1])

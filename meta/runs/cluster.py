@@ -1,0 +1,97 @@
+"""What can be said of a cluster on a command line, and the connection with it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import configs
+from meta.evaluators import evaluating
+
+ALONE = 600.0  # seconds without any worker after which a run stops
+
+
+@dataclasses.dataclass(frozen=True)
+class OnCluster:
+    """What can be said to a command whose trials can run elsewhere; none of it changes a result."""
+
+    cluster: str = ""
+    """Where trials run: here if empty; "ray", the cluster of RAY_ADDRESS or one that is begun on this machine;
+    "ray://HOST:PORT"; or "jax": all processes of a job run this command (SLURM, Kubernetes, or with --coordinator)."""
+    cluster_workers: int | None = None
+    """Ray: how many workers; as many as fit if None."""
+    cluster_cpus: int | None = None
+    """Ray: cores of a worker where there is no GPU; 1 if None."""
+    coordinator: str = ""
+    """jax: HOST:PORT of the first process, which listens there; found by itself on SLURM and Kubernetes if empty."""
+    processes: int | None = None
+    """jax: how many processes there are; found by itself if None."""
+    process_id: int | None = None
+    """jax: which of them this is, from 0; found by itself if None."""
+
+    def __post_init__(self) -> None:
+        on_ray = self.cluster == "ray" or self.cluster.startswith("ray://")
+        if self.cluster and not on_ray and self.cluster != "jax":
+            got = configs.shown(self.cluster)
+            raise configs.ConfigError(f"cluster: got {got}; ray, ray://HOST:PORT or jax is needed")
+        if self.cluster.startswith("ray://") and not _is_address(self.cluster.removeprefix("ray://")):
+            raise configs.ConfigError(f"cluster: got {configs.shown(self.cluster)}; ray://HOST:PORT is needed")
+        for name in ("cluster_workers", "cluster_cpus"):
+            value = getattr(self, name)
+            if value is not None and not on_ray:
+                raise configs.ConfigError(f"{name}: has no effect without --cluster ray")
+            if value is not None and not 1 <= value <= 65_536:
+                raise configs.ConfigError(f"{name}: got {value}; a whole number from 1 to 65536 is needed")
+        for name in ("coordinator", "processes", "process_id"):
+            if getattr(self, name) not in ("", None) and self.cluster != "jax":
+                raise configs.ConfigError(f"{name}: has no effect without --cluster jax")
+        if self.coordinator and not _is_address(self.coordinator):
+            raise configs.ConfigError(f"coordinator: got {configs.shown(self.coordinator)}; HOST:PORT is needed")
+        if self.processes is not None and self.processes < 1:
+            raise configs.ConfigError(f"processes: got {self.processes}; a whole number from 1 is needed")
+        if self.process_id is not None and not 0 <= self.process_id < (self.processes or 1 << 31):
+            most = f" to {self.processes - 1}" if self.processes else ""
+            raise configs.ConfigError(f"process_id: got {self.process_id}; a whole number from 0{most} is needed")
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    return bool(host and colon and port.isdecimal() and 0 < int(port) < 65_536)
+
+
+@contextlib.contextmanager
+def connected(options: OnCluster, say: Callable[[str], Any]) -> Iterator[None]:
+    """Inside, trials run where the options say. Before JAX computes anything.
+
+    Raises:
+      ConfigError: if what they need is not installed, or nobody answers.
+    """
+    with contextlib.ExitStack() as stack:
+        if options.cluster == "jax":
+            _join_hosts(options, stack)
+        elif options.cluster:
+            _join_ray(options, stack, say)
+        yield
+
+
+def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> None:
+    if not all(map(importlib.util.find_spec, ("ray", "grpc"))):
+        raise configs.ConfigError('cluster: got ray, which is not there; pip install "marl-shaping[ray]" is needed')
+    from meta.cluster.broker import Plan
+    from meta.cluster.on_ray import Refused, ray_cluster
+
+    address = os.environ.get("RAY_ADDRESS", "") if options.cluster == "ray" else options.cluster
+    plan = Plan(address, options.cluster_workers or 0, options.cluster_cpus or 1, "", ALONE)
+    try:
+        cluster = stack.enter_context(ray_cluster(plan, say))
+    except Refused as error:
+        raise configs.ConfigError(f"cluster: got {configs.shown(address or options.cluster)}; {error}") from None
+    stack.enter_context(evaluating(cluster.evaluator()))
+
+
+def _join_hosts(options: OnCluster, stack: contextlib.ExitStack) -> None:
+    raise NotImplementedError
