@@ -205,6 +205,9 @@ class Scheduler:
                     self._say(words)
                 member.rests_until = float("inf")
                 return
+        if self._vectors and report.vectors not in self._vectors:
+            kinds = ", ".join(sorted({*self._vectors, report.vectors}))
+            self._say(f"the workers have several kinds of vector units ({kinds}): last bits depend on who evaluates")
         self._vectors.add(report.vectors)
         member.ready, member.since, member.busy = True, now, 0.0
 

@@ -159,9 +159,11 @@ def test_time_without_work_is_counted():
 
 
 def test_mixed_vector_units_are_told():
-    found = scheduled(Simulated(), Simulated(report=Report(VERSIONS, "there", "avx512f")))
+    said = []
+    found = scheduled(Simulated(), Simulated(report=Report(VERSIONS, "there", "avx512f")), say=said.append)
     found.evaluate(1, 12)
     assert found.statistics()["vector_units"] == ["avx2", "avx512f"]
+    assert said == ["the workers have several kinds of vector units (avx2, avx512f): last bits depend on who evaluates"]
 
 
 def test_whoever_listens_may_end_it():
