@@ -18,6 +18,7 @@ REST = 2.0  # seconds after which one that died is asked whether it is back; at 
 TICK = 0.5  # seconds between two looks at who is late, who has joined, and who listens
 LATE = 3.0  # times the median duration of a chunk, after which somebody idle evaluates it too
 LEAST_LATE = 1.0  # seconds
+NEVER = float("inf")
 ALONE = 600.0  # seconds without any worker after which nothing is waited for any more
 
 
@@ -57,9 +58,33 @@ class _Member:
         self.ready = False
         self.rests_until = 0.0
         self.joining: Future[Report] | None = None
-        self.hand: dict[Future[Any], tuple[Any, int, float]] = {}  # -> (generation's token, chunk, since when)
+        self.hand: dict[Future[Any], tuple[_Generation, int, float]] = {}  # -> (of what, chunk, since when)
         self.since = 0.0
         self.busy = 0.0
+
+
+class _Generation:
+    """What is to be evaluated, and what is known of it."""
+
+    def __init__(self, what: Any, chunks: int):
+        self.what, self.chunks = what, chunks
+        self.waiting = deque(range(chunks))
+        self.answers: dict[int, Any] = {}
+        self.copies = Counter[int]()  # how often a chunk was asked for
+        self.at_work = Counter[int]()  # how many have it in hand
+        self.doubtful: dict[int, _Member] = {}  # chunks whose answer may be wrong, and whose it is
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.answers) == self.chunks
+
+    def next_for(self, member: _Member) -> int | None:
+        """A chunk that waits, if any, and not what this worker has answered in doubt."""
+        for _ in range(len(self.waiting)):
+            if self.doubtful.get(self.waiting[0]) is not member:
+                return self.waiting.popleft()
+            self.waiting.rotate(-1)
+        return None
 
 
 class Scheduler:
@@ -120,44 +145,23 @@ class Scheduler:
         Raises:
           NoWorkers: if nobody has been there for long, or nobody whose versions are the same.
         """
-        token, answers, doubtful = object(), dict[int, Any](), dict[int, tuple[_Member, Any]]()
-        waiting, copies = deque(range(chunks)), Counter[int]()
+        this = _Generation(generation, chunks)
         self._last_seen = time.monotonic()
-        while len(answers) < chunks:
-            self._look(idle)
-            self._assign(generation, token, waiting, copies, answers, doubtful)
+        self._give_to_all(this)
+        while not this.is_done:
+            if time.monotonic() - self._looked >= TICK:
+                self._look(idle)
+                self._give_to_all(this)
             try:
                 member, future = self._events.get(timeout=TICK)
             except queue.Empty:
                 continue
             if future is member.joining:
                 self._joined(member, future)
-                continue
-            was, chunk, since = member.hand.pop(future, (None, -1, 0.0))
-            if was is not token:
-                if was is not None and future.exception():
-                    self._died(member)
-                continue
-            if future.exception():
-                self._died(member)
-                if chunk not in answers and not self._asked(token, chunk):
-                    waiting.appendleft(chunk)
-                continue
-            outcomes, seconds = future.result()
-            member.busy += seconds
-            self._durations.append(time.monotonic() - since)
-            if chunk in answers:
-                continue
-            if not self._wrong(outcomes):
-                if chunk in doubtful:
-                    self._broken(doubtful[chunk][0])
-                answers[chunk] = outcomes
-            elif chunk in doubtful or self.workers == 1:  # somebody else says so too, or there is nobody else
-                answers[chunk] = outcomes
-            else:
-                doubtful[chunk] = member, outcomes
-                waiting.appendleft(chunk)
-        return [answers[chunk] for chunk in range(chunks)]
+            elif future in member.hand:
+                self._answered(member, future, this)
+            self._give(member, this, IN_HAND)
+        return [this.answers[chunk] for chunk in range(chunks)]
 
     def close(self) -> None:
         """Lets everybody go."""
@@ -165,16 +169,33 @@ class Scheduler:
             member.worker.leave()
         self._members.clear()
 
-    def _asked(self, token: object, chunk: int) -> bool:
-        """Whether somebody is at work on a chunk."""
-        return any((token, chunk) == (was, one) for member in self._members for was, one, _ in member.hand.values())
+    def _answered(self, member: _Member, future: Future[Any], this: _Generation) -> None:
+        """Takes what a worker says of a chunk, or that it has died."""
+        of, chunk, since = member.hand.pop(future)
+        of.at_work[chunk] -= 1
+        if future.exception():
+            self._died(member)
+            if of is this and chunk not in this.answers and not this.at_work[chunk]:
+                this.waiting.appendleft(chunk)
+            return
+        outcomes, seconds = future.result()
+        member.busy += seconds
+        self._durations.append(time.monotonic() - since)
+        if of is not this or chunk in this.answers:
+            return
+        if not self._wrong(outcomes):
+            if chunk in this.doubtful:
+                self._broken(this.doubtful[chunk])
+            this.answers[chunk] = outcomes
+        elif chunk in this.doubtful or self.workers == 1:  # somebody else says so too, or there is nobody else
+            this.answers[chunk] = outcomes
+        else:
+            this.doubtful[chunk] = member
+            this.waiting.appendleft(chunk)
 
     def _look(self, idle: Callable[[], None]) -> None:
         """At who has joined, and who is back."""
-        now = time.monotonic()
-        if now - self._looked < TICK:
-            return
-        self._looked = now
+        self._looked = now = time.monotonic()
         idle()
         self._members += map(_Member, self._find(len(self._members)))
         for member in self._members:
@@ -184,7 +205,7 @@ class Scheduler:
             self._last_seen = now
         elif now - self._last_seen > self._alone:
             raise NoWorkers(f"no worker has been there for {self._alone:.0f} s")
-        elif self._refused and len(self._refused) >= len(self._members) and not any(m.joining for m in self._members):
+        elif self._refused and all(member.rests_until == NEVER for member in self._members):
             raise NoWorkers(f"no worker fits: {min(self._refused)}")
 
     def _when_done(self, member: _Member, future: Future[Any]) -> Future[Any]:
@@ -203,7 +224,7 @@ class Scheduler:
                 if words not in self._refused:
                     self._refused.add(words)
                     self._say(words)
-                member.rests_until = float("inf")
+                member.rests_until = NEVER
                 return
         if self._vectors and report.vectors not in self._vectors:
             kinds = ", ".join(sorted({*self._vectors, report.vectors}))
@@ -221,52 +242,40 @@ class Scheduler:
 
     def _broken(self, member: _Member) -> None:
         """It said what nobody else confirms, perhaps more than once."""
-        if member.rests_until == float("inf"):
+        if member.rests_until == NEVER:
             return
         self.wrong_answers += 1
         self._say("a worker gave an outcome that is no number where another gives one; it is not used any more")
-        member.ready, member.rests_until = False, float("inf")
+        member.ready, member.rests_until = False, NEVER
         member.worker.leave()
 
-    def _assign(
-        self,
-        generation: Any,
-        token: object,
-        waiting: deque[int],
-        copies: Counter[int],
-        answers: dict[int, Any],
-        doubtful: dict[int, tuple[_Member, Any]],
-    ) -> None:
+    def _give(self, member: _Member, this: _Generation, most: int) -> None:
+        """Hands a worker what waits, until it has so many chunks."""
+        while member.ready and len(member.hand) < most and (chunk := this.next_for(member)) is not None:
+            self._ask(member, this, chunk)
+
+    def _ask(self, member: _Member, this: _Generation, chunk: int) -> None:
+        this.copies[chunk] += 1
+        this.at_work[chunk] += 1
+        self.repeated += this.copies[chunk] > 1
+        future = member.worker.evaluate(this.what, chunk)
+        member.hand[future] = this, chunk, time.monotonic()
+        self._when_done(member, future)
+
+    def _give_to_all(self, this: _Generation) -> None:
         """Gives everybody something to do: what waits, or what somebody else is late with."""
-
-        def give(member: _Member, chunk: int) -> None:
-            copies[chunk] += 1
-            self.repeated += copies[chunk] > 1
-            future = member.worker.evaluate(generation, chunk)
-            member.hand[future] = token, chunk, time.monotonic()
-            self._when_done(member, future)
-
-        ready = [member for member in self._members if member.ready]
         for full in range(1, IN_HAND + 1):  # everybody has one before anybody gets a second
-            for member in ready:
-                if waiting and len(member.hand) < full:
-                    doubted = [chunk for chunk in waiting if chunk in doubtful and doubtful[chunk][0] is member]
-                    if waiting[0] in doubted:  # it has answered that already
-                        waiting.rotate(-1)
-                    if waiting[0] not in doubted:
-                        give(member, waiting.popleft())
-        if waiting or not self._durations:
+            for member in self._members:
+                self._give(member, this, full)
+        if this.waiting or not self._durations:
             return
-        now = time.monotonic()
-        late = max(LATE * statistics.median(self._durations), LEAST_LATE)
-        for member in ready:
-            if member.hand:
-                continue
-            behind = [
-                (since, chunk)
-                for other in ready
-                for was, chunk, since in other.hand.values()
-                if was is token and chunk not in answers and copies[chunk] < 2 and now - since > late
-            ]
-            if behind:
-                give(member, min(behind)[1])
+        now, late = time.monotonic(), max(LATE * statistics.median(self._durations), LEAST_LATE)
+        behind = sorted(
+            (since, chunk)
+            for member in self._members
+            for of, chunk, since in member.hand.values()
+            if of is this and chunk not in this.answers and this.copies[chunk] < 2 and now - since > late
+        )
+        idle = (member for member in self._members if member.ready and not member.hand)
+        for member, (_, chunk) in zip(idle, behind, strict=False):
+            self._ask(member, this, chunk)
