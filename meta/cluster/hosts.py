@@ -28,6 +28,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meta.cluster.peers import Peer, Place, gather, next_of
+from meta.cluster.worker import vector_units
 from meta.evaluators import Evaluator, evaluate_on, on_devices
 from meta.loop import Call, Lost, Step, compiler_options, several
 from meta.memory import check_memory
@@ -61,7 +62,7 @@ def connect(
     """
     place, device_ids = _place(coordinator, processes, process_id, timeout)
     if place.processes == 1:
-        return Hosts([], True, set())
+        return Hosts(place, [], {vector_units()})
     peers, vectors = gather(place, timeout, heartbeat)
     first = place.process_id == 0
     with _silent(for_good=not first):
@@ -78,7 +79,7 @@ def connect(
                 initialization_timeout=int(timeout) + 1,
                 heartbeat_timeout_seconds=2 * int(heartbeat) + 1,  # we notice before
             )
-            hosts = Hosts(peers, first, vectors)
+            hosts = Hosts(place, peers, vectors)
             hosts._begin(timeout)
         except RuntimeError as error:
             _end_by(1)
@@ -91,10 +92,10 @@ def connect(
 class Hosts:
     """The processes of a job, seen from one of them. `connect` makes it."""
 
-    def __init__(self, peers: Sequence[Peer], first: bool, vectors: set[str]):
-        self.first = first  # whether this is process 0
-        self.number = len(peers) + 1 if first else jax.process_count()
-        self.vectors = vectors  # the vector units that there are: other ones round in another way
+    def __init__(self, place: Place, peers: Sequence[Peer], vectors: set[str]):
+        self.first = place.process_id == 0  # whether this is process 0
+        self.number = place.processes
+        self.vectors = vectors  # the vector units that there are
         self._peers = {peer.process_id: peer for peer in peers}
         self._called: _Called | None = None  # whose program the others have
         self._at_work = False  # in a call that has not come to its end
@@ -105,6 +106,11 @@ class Hosts:
     def devices(self) -> int:
         """How many devices all of them have together."""
         return len(jax.devices())
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some round otherwise than others, so that bits depend on who evaluates what."""
+        return len(self.vectors) > 1
 
     def words(self) -> str:
         """How it is, for a line of progress."""

@@ -59,8 +59,9 @@ class Peer:
         """How it was lost, in words; empty if it was not."""
         if self._ended:
             return f"process {self.process_id} is not there any more"
-        silent = time.monotonic() - self._heard
-        return f"process {self.process_id} has been silent for {silent:.0f} s" if silent > self._heartbeat else ""
+        if time.monotonic() - self._heard > self._heartbeat:
+            return f"process {self.process_id} has been silent for {self._heartbeat:g} s"
+        return ""
 
     def _send(self) -> None:
         while not self._ended:
