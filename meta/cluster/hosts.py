@@ -12,7 +12,6 @@ import ctypes
 import os
 import queue
 import signal
-import struct
 import sys
 import tempfile
 import threading
@@ -21,17 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import export
-from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meta.cluster.lockstep import Program, data_of, everywhere, export_steps, typed, written
 from meta.cluster.peers import Peer, Place, gather, next_of
 from meta.cluster.worker import vector_units
 from meta.evaluators import Evaluator, evaluate_on, on_devices
-from meta.loop import Call, Lost, Step, compiler_options, several
-from meta.memory import check_memory
+from meta.loop import Call, Lost, Step
 
 TICK = 0.2  # seconds between two looks at who is lost
 FAREWELL = 5.0  # seconds in which the others leave when they are told to
@@ -81,12 +77,17 @@ def connect(
             )
             hosts = Hosts(place, peers, vectors)
             hosts._begin(timeout)
-        except RuntimeError as error:
-            _end_by(1)
-            if isinstance(error, Lost):
+        except (RuntimeError, ValueError) as error:
+            lost = isinstance(error, Lost)
+            _end_by(1 if lost else 2)
+            if lost or isinstance(error, Unfit):
                 raise
             raise ValueError(f"cluster: the devices were not connected: {_line(error)}") from None
     return hosts
+
+
+class Unfit(ValueError):
+    """A process cannot take part in a job."""
 
 
 class Hosts:
@@ -180,11 +181,11 @@ class Hosts:
                 kind, theirs = next_of(peer, TICK)
             if kind != READY or theirs != ready:
                 got = f"process {who} computes on {theirs.decode() or 'nothing'}"
-                raise ValueError(f"cluster: {got} and this process on {ready.decode()}; the same is needed")
-        everywhere = _everywhere()
-        ones = jax.make_array_from_callback((), everywhere, lambda index: np.ones((), np.int32))
+                raise Unfit(f"cluster: {got} and this process on {ready.decode()}; the same is needed")
+        sharding = everywhere()
+        ones = jax.make_array_from_callback((), sharding, lambda index: np.ones((), np.int32))
         total = jax.shard_map(
-            lambda x: jax.lax.psum(x, "members"), mesh=everywhere.mesh, in_specs=P(), out_specs=P(), check_vma=False
+            lambda x: jax.lax.psum(x, "members"), mesh=sharding.mesh, in_specs=P(), out_specs=P(), check_vma=False
         )
         there = np.asarray(jax.jit(total)(ones).addressable_data(0))
         if there != self.devices:
@@ -257,156 +258,42 @@ class Hosts:
                 kind, payload = orders.get()
                 if kind == PROGRAM:
                     program = None  # before the next one takes memory too
-                    program = _Program(payload, "")
+                    program = Program(payload, "")
                 elif kind == CALL:
                     assert program
-                    program.call_as_told(payload)
+                    program.call_as_written(payload)
         except Exception as error:
             self._peers[0].send(FAILED, _line(error).encode())
-
-
-class _Program:
-    """What was exported, compiled for the devices of all, each of which has all arguments and results.
-
-    Its arguments are the leaves of a state, a key, an iteration and a number of them; its results the leaves of a state
-    and further ones. Keys are their data.
-    """
-
-    def __init__(self, exported: bytes, advice: str):
-        self._everywhere, found = _everywhere(), export.deserialize(bytearray(exported))
-        self._shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._everywhere) for x in found.in_avals]
-        options = compiler_options()
-        if options is not None:  # on CPUs, whose collectives would not wait for longer than that: we see who is lost
-            options |= {"xla_cpu_collective_timeout_seconds": 10**8}
-        program = jax.jit(found.call, out_shardings=self._everywhere, compiler_options=options)
-        self._compiled = program.lower(*self._shapes).compile()
-        check_memory(self._compiled, advice)
-        self._carried: list[jax.Array] = []
-
-    def call(self, arguments: Sequence[Any], first: int, count: int) -> list[jax.Array]:
-        """Takes some iterations, without arguments from where it was."""
-        if arguments:
-            self._carried = [self._put(x) for x in arguments]
-        results = self._compiled(*self._carried, self._put(np.int32(first)), self._put(np.int32(count)))
-        self._carried[:-1] = results[: len(self._carried) - 1]
-        return jax.block_until_ready(results)
-
-    def call_as_told(self, told: bytes) -> None:
-        """`call` with what `told` wrote down."""
-        first, count = _HEAD.unpack_from(told)
-        arguments, offset = [], _HEAD.size
-        for shape in self._shapes[:-2] if len(told) > offset else []:
-            arguments.append(np.ndarray(shape.shape, shape.dtype, told, offset))
-            offset += arguments[-1].nbytes
-        self.call(arguments, first, count)
-
-    def _put(self, x: Any) -> jax.Array:
-        # Not `jax.device_put`, which compares what the processes give.
-        return jax.make_array_from_callback(np.shape(x), self._everywhere, lambda index: np.asarray(x)[index])
-
-
-_HEAD = struct.Struct("!qq")
-
-
-def told(arguments: Sequence[np.ndarray], first: int, count: int) -> bytes:
-    """A call, written down."""
-    return _HEAD.pack(first, count) + b"".join(x.tobytes() for x in arguments)
 
 
 class _Called:
     """`meta.loop.Call`: has the others do what this process does."""
 
     def __init__(self, hosts: Hosts, step: Step, name: str, state: Any, key: jax.Array, advice: str):
-        leaves, structure = jax.tree.flatten((state, key))
-        self._kinds = [jax.random.key_impl(x) if _is_key(x) else None for x in leaves]
-        as_one = _of_first_device(step)
-
-        def flat(*data: jax.Array) -> list[jax.Array]:
-            state, key = jax.tree.unflatten(structure, map(_typed, data[:-2], self._kinds))
-            results, self._structure = jax.tree.flatten(several(as_one, name, state, key, *data[-2:]))
-            return [_data(x) for x in results]
-
-        data = [np.asarray(_data(x)) for x in leaves] + 2 * [np.int32(0)]
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in data]
-        everywhere = _everywhere()
-        self._exported = bytes(
-            export.export(jax.jit(flat, in_shardings=everywhere, out_shardings=everywhere))(*shapes).serialize()
-        )
+        self._exported = export_steps(step, name, state, key)
         self._hosts = hosts
         self._last: tuple[Any, Any] = None, None  # what is there already
         self._begin()
-        self._program = _Program(self._exported, advice)
+        self._program = Program(self._exported.program, advice)
 
     def _begin(self) -> None:
         self._hosts._called = self
-        self._hosts._tell(PROGRAM, self._exported)
+        self._hosts._tell(PROGRAM, self._exported.program)
 
     def __call__(self, state: Any, key: jax.Array, first: int, count: int) -> tuple[Any, dict[str, jax.Array]]:
         if self._hosts._called is not self:
             self._begin()
             self._last = None, None
         there = self._last[0] is state and self._last[1] is key
-        arguments = [] if there else [np.asarray(_data(x)) for x in jax.tree.leaves((state, key))]
-        self._hosts._tell(CALL, told(arguments, first, count))
+        arguments = [] if there else [np.asarray(data_of(x)) for x in jax.tree.leaves((state, key))]
+        self._hosts._tell(CALL, written(arguments, first, count))
         results = self._hosts._do(lambda: self._program.call(arguments, first, count))
         # Of this process alone: what is done with them is done by nobody else.
         local = [np.asarray(x.addressable_data(0)) for x in results]
-        kinds = self._kinds[:-1] + [None] * len(local)  # without that of the key; metrics are none
-        state, metrics = jax.tree.unflatten(self._structure, map(_typed, local, kinds))
+        kinds = self._exported.kinds[:-1] + [None] * len(local)  # without that of the key; metrics are none
+        state, metrics = jax.tree.unflatten(self._exported.structure, map(typed, local, kinds))
         self._last = state, key
         return state, metrics
-
-
-def _everywhere() -> NamedSharding:
-    """All of an array on each device of all processes."""
-    return NamedSharding(Mesh(np.array(jax.devices()), ("members",)), P())
-
-
-def _of_first_device(step: Step) -> Step:
-    """The step from the state that the first device has.
-
-    All of them compute it, and none of another kind or with another algorithm rounds as the first does, which would
-    add up.
-    """
-    mesh = _everywhere().mesh
-
-    def share(x: jax.Array) -> jax.Array:
-        # Beside negative zeros, to which nothing is added that changes a bit.
-        return jax.lax.psum(jnp.where(jax.lax.axis_index("members") == 0, x, -jnp.zeros_like(x)), "members")
-
-    def shares(data: list[jax.Array]) -> list[jax.Array]:
-        """All of a type at once, for it is their number that costs time."""
-        numbers = [x.astype(jnp.int8) if x.dtype == bool else x for x in data]
-        by_type = {x.dtype: jnp.concatenate([y.ravel() for y in numbers if y.dtype == x.dtype]) for x in numbers}
-        rest, found = {kind: share(x) for kind, x in by_type.items()}, []
-        for x, number in zip(data, numbers, strict=True):
-            mine, rest[number.dtype] = jnp.split(rest[number.dtype], [number.size])
-            found.append(mine.reshape(x.shape).astype(x.dtype))
-        return found
-
-    shared = jax.shard_map(shares, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
-
-    def as_one(key: jax.Array, iteration: jax.Array, state: Any) -> Any:
-        leaves, structure = jax.tree.flatten(state)
-        kinds = [jax.random.key_impl(x) if _is_key(x) else None for x in leaves]
-        same = map(_typed, shared([_data(x) for x in leaves]), kinds)
-        return step(key, iteration, jax.tree.unflatten(structure, same))
-
-    return as_one
-
-
-def _is_key(x: Any) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
-def _data(x: Any) -> Any:
-    """An array, of keys their data."""
-    return jax.random.key_data(x) if _is_key(x) else x
-
-
-def _typed(x: Any, kind: Any) -> Any:
-    """What `_data` was made of: keys of a kind, or if None what it is."""
-    return x if kind is None else jax.random.wrap_key_data(x, impl=kind)
 
 
 def _line(error: BaseException) -> str:
@@ -421,30 +308,29 @@ def _place(
 
     coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS")
     device_ids = None
-    if processes != 1 or coordinator or process_id is not None:
+    if processes != 1:
         try:
             coordinator, processes, process_id, device_ids = ClusterEnv.auto_detect_unset_distributed_params(
                 coordinator, processes, process_id, None, None, int(timeout)
             )
         except Exception as error:  # of whatever kind of cluster it is
             raise ValueError(f"cluster: what the job says of itself was not found: {_line(error)}") from None
-    if processes is not None and processes < 1:
-        raise ValueError(f"processes: got {processes}; a whole number from 1 is needed")
-    if processes == 1 and not process_id:
-        return Place(coordinator or "", 1, 0), device_ids
-    nobody = "is needed where no job of SLURM, Kubernetes or Open MPI says it"
-    if coordinator is None:
-        raise ValueError(f"coordinator: got none; HOST:PORT of process 0 {nobody}")
-    host, _, port = coordinator.rpartition(":")
-    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise ValueError(f"coordinator: got {coordinator!r}; HOST:PORT is needed")
+    said = "is needed where no job of SLURM, Kubernetes or Open MPI says it"
     if processes is None:
-        raise ValueError(f"processes: got none; their number {nobody}")
-    if process_id is None:
-        raise ValueError(f"process_id: got none; a whole number from 0 to {processes - 1} {nobody}")
+        raise ValueError(f"processes: got none; their number {said}")
+    if processes < 1:
+        raise ValueError(f"processes: got {processes}; a whole number from 1 is needed")
+    if process_id is None and processes > 1:
+        raise ValueError(f"process_id: got none; a whole number from 0 to {processes - 1} {said}")
+    process_id = process_id or 0
     if not 0 <= process_id < processes:
         raise ValueError(f"process_id: got {process_id}; a whole number from 0 to {processes - 1} is needed")
-    return Place(coordinator, processes, process_id), device_ids
+    if coordinator is None and processes > 1:
+        raise ValueError(f"coordinator: got none; HOST:PORT of process 0 {said}")
+    host, _, port = (coordinator or "none:1").rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise ValueError(f"coordinator: got {coordinator!r}; HOST:PORT is needed")
+    return Place(coordinator or "", processes, process_id), device_ids
 
 
 _ending = threading.Event()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -17,6 +18,14 @@ from meta.cluster.hosts import connect
 from tests.meta.cluster import job
 
 TASK = "tests.meta.cluster.job"
+
+
+@pytest.fixture(autouse=True)
+def _no_job(monkeypatch):
+    """Whoever starts the tests may do so in a job."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "OMPI_", "KUBERNETES_", "JAX_COORDINATOR_")):
+            monkeypatch.delenv(name)
 
 
 def free_port():
@@ -131,6 +140,14 @@ def test_what_does_not_fit_is_one_line(changes, message):
     with pytest.raises(ValueError, match=f"^{message.format(port=port)}") as refused:
         connect(**where, timeout=1.0)
     assert "\n" not in str(refused.value)
+
+
+def test_a_job_of_slurm_says_where_and_who(monkeypatch):
+    slurm = {"JOB_ID": "7", "STEP_NODELIST": "localhost", "NTASKS": "3", "PROCID": "1", "LOCALID": "0"}
+    for name, value in slurm.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    with pytest.raises(ValueError, match=r"^coordinator: got 'localhost:61447'; process 0 does not answer there"):
+        connect(timeout=0.1)
 
 
 def test_an_address_that_somebody_else_has():
