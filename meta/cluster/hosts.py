@@ -61,6 +61,8 @@ def connect(
         return Hosts(place, [], {vector_units()})
     peers, vectors = gather(place, timeout, heartbeat)
     first = place.process_id == 0
+    # A host may wait for another for hours; we see who is lost. Only here, and not of a program, does XLA read it.
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_collective_timeout_seconds={10**7} {os.environ.get('XLA_FLAGS', '')}"
     with _silent(for_good=not first):
         # Otherwise the service ends all where one is lost; and the other one takes signals.
         jax.config.update("jax_enable_recoverability", True)

@@ -56,10 +56,7 @@ class Program:
     def __init__(self, exported: bytes, advice: str):
         self._everywhere, found = everywhere(), export.deserialize(bytearray(exported))
         self._shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._everywhere) for x in found.in_avals]
-        options = compiler_options()
-        if options is not None:  # on CPUs, whose collectives would not wait for longer than that: we see who is lost
-            options |= {"xla_cpu_collective_timeout_seconds": 10**8}
-        program = jax.jit(found.call, out_shardings=self._everywhere, compiler_options=options)
+        program = jax.jit(found.call, out_shardings=self._everywhere, compiler_options=compiler_options())
         self._compiled = program.lower(*self._shapes).compile()
         check_memory(self._compiled, advice)
         self._carried: list[jax.Array] = []
@@ -116,7 +113,9 @@ def of_first_device(step: Step) -> Step:
 
     def as_one(key: jax.Array, iteration: jax.Array, state: Any) -> Any:
         leaves, structure = jax.tree.flatten(state)
-        same = map(typed, shared([data_of(x) for x in leaves]), map(kind_of, leaves))
+        # Apart from what is around it, for XLA would compile it with that, and round there in another way.
+        data = jax.lax.cond(iteration < 0, lambda data: data, shared, [data_of(x) for x in leaves])
+        same = map(typed, data, map(kind_of, leaves))
         return step(key, iteration, jax.tree.unflatten(structure, same))
 
     return as_one

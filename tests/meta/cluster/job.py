@@ -43,28 +43,25 @@ def digest(found):
     return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in arrays)).hexdigest()
 
 
-def bits(evaluator=None):
-    """Of a run, and of two that meet each other."""
+def together(evaluator=None):
+    """Two runs that meet each other."""
     keys = jax.random.split(jax.random.key(1), 2)
-    found = [
-        evolve(trial, init, jax.random.key(0), settings(), num_trials=2, evaluator=evaluator),
-        evolve(trial, init, keys, settings(), num_trials=1, context=follow_each_other, evaluator=evaluator),
-    ]
-    return [digest(one) for one in found]
+    return digest(evolve(trial, init, keys, settings(), num_trials=1, context=follow_each_other, evaluator=evaluator))
 
 
-def stored(folder, generations, stop_at=None, evaluator=None, **changes):
+def stored(folder, generations, stop_at=None, evaluator=None):
     """A run that is kept, or goes on where one was; a signal comes in the midst of it."""
     path = Path(folder)
     make = RunDirectory if path.exists() else lambda path: RunDirectory.create(path, {})
-    evolution = settings(generations=generations, **changes)
+    evolution = settings(generations=generations)
 
     def report(generation, metrics, seconds):
         if stop_at and generation >= stop_at:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with make(path) as store:
-        evolve(trial, init, jax.random.key(3), evolution, num_trials=2, store=store, report=report, evaluator=evaluator)
+        key, to_do = jax.random.key(3), {"store": store, "report": report, "evaluator": evaluator}
+        return digest(evolve(trial, init, key, evolution, num_trials=2, **to_do))
 
 
 def main(where, devices, heartbeat, tasks):
