@@ -23,6 +23,7 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
+from meta import interrupt
 from meta.cluster.lockstep import Program, data_of, everywhere, export_steps, typed, written
 from meta.cluster.peers import Peer, Place, gather, next_of
 from meta.cluster.worker import vector_units
@@ -67,7 +68,9 @@ def connect(
         # Otherwise the service ends all where one is lost; and the other one takes signals.
         jax.config.update("jax_enable_recoverability", True)
         jax.config.update("jax_enable_preemption_service", False)
-        try:
+        hosts = Hosts(place, peers, vectors)
+
+        def begin() -> None:
             jax.distributed.initialize(
                 place.coordinator,
                 place.processes,
@@ -77,12 +80,14 @@ def connect(
                 initialization_timeout=int(timeout) + 1,
                 heartbeat_timeout_seconds=2 * int(heartbeat) + 1,  # we notice before
             )
-            hosts = Hosts(place, peers, vectors)
             hosts._begin(timeout)
-        except (RuntimeError, ValueError) as error:
-            lost = isinstance(error, Lost)
-            _end_by(1 if lost else 2)
-            if lost or isinstance(error, Unfit):
+
+        try:
+            _apart(begin, hosts._miss)
+        except BaseException as error:
+            kinds = {Lost: 1, KeyboardInterrupt: interrupt.STOPPED}
+            _end_by(kinds.get(type(error), 2))
+            if isinstance(error, Lost | KeyboardInterrupt | Unfit):
                 raise
             raise ValueError(f"cluster: the devices were not connected: {_line(error)}") from None
     return hosts
@@ -203,29 +208,25 @@ class Hosts:
         Raises:
           Lost: if one of them is lost before it returns.
         """
-        results = queue.SimpleQueue[tuple[Any, Exception | None]]()
-
-        def work() -> None:
-            try:
-                results.put((function(), None))
-            except Exception as error:
-                results.put((None, error))
-
         self._at_work = True
         self._check(0.0)
-        threading.Thread(target=work, daemon=True).start()
-        while True:
-            try:
-                result, error = results.get(timeout=TICK)
-                break
-            except queue.Empty:
-                self._check(0.0)
-        if error:
+        try:
+            result = _apart(function, lambda: self._check(0.0))
+        except Lost:
+            raise
+        except Exception as error:
             self._check(EXPLAIN)
             self._lost = True
             raise Lost(f"cluster: a process of the job was lost: {_line(error)}") from error
         self._at_work = False
         return result
+
+    def _miss(self) -> None:
+        """Raises Lost if somebody is lost."""
+        for peer in self._peers.values():
+            if peer.lost:
+                self._lost = True
+                raise Lost(f"cluster: a process of the job was lost: {peer.lost}")
 
     def _check(self, seconds: float) -> None:
         """Raises Lost if somebody is lost or has failed, or is so in some seconds."""
@@ -233,13 +234,11 @@ class Hosts:
         while True:
             now = time.monotonic()
             for who, peer in self._peers.items():
-                try:
+                with contextlib.suppress(Lost):  # which comes in its turn
                     kind, payload = next_of(peer, 0.0)
-                except Lost:
-                    self._lost = True
-                    raise Lost(f"cluster: a process of the job was lost: {peer.lost}") from None
-                if kind == FAILED:
-                    self._failures[who] = payload.decode(), now
+                    if kind == FAILED:
+                        self._failures[who] = payload.decode(), now
+            self._miss()
             for who, (words, since) in self._failures.items():
                 if "Gloo" not in words or now - since > EXPLAIN:  # who says that may have lost somebody else
                     self._lost = True
@@ -296,6 +295,28 @@ class _Called:
         state, metrics = jax.tree.unflatten(self._exported.structure, map(typed, local, kinds))
         self._last = state, key
         return state, metrics
+
+
+def _apart(function: Callable[[], Any], look: Callable[[], Any]) -> Any:
+    """What a function returns that may never end: in a thread, while this one looks around, which may raise."""
+    results = queue.SimpleQueue[tuple[Any, Exception | None]]()
+
+    def work() -> None:
+        try:
+            results.put((function(), None))
+        except Exception as error:
+            results.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    while True:
+        try:
+            result, error = results.get(timeout=TICK)
+            break
+        except queue.Empty:
+            look()
+    if error:
+        raise error
+    return result
 
 
 def _line(error: BaseException) -> str:
