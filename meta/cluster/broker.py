@@ -36,7 +36,9 @@ class _Actor:
         self._handle, self._plan, self._cores, self._gpu = handle, plan, cores, gpu
 
     def join(self) -> Future[Any]:
-        return self._handle.join.remote(self._cores, self._plan.cache, self._gpu).future()
+        return self._handle.join.remote(
+            self._cores, self._plan.cache, os.environ.get("XLA_FLAGS", ""), self._gpu
+        ).future()
 
     def evaluate(self, generation: Any, chunk: int) -> Future[Any]:
         return self._handle.evaluate.remote(generation, chunk).future()
@@ -57,10 +59,10 @@ def _define() -> Any:
 
             self._evaluations = Evaluations(lambda handle: ray.get(handle[0]))
 
-        def join(self, cores: list[int], cache: str, gpu: bool) -> Any:
+        def join(self, *how: Any) -> Any:
             from meta.cluster.worker import prepare
 
-            return prepare(cores, cache, gpu)
+            return prepare(*how)
 
         def evaluate(self, generation: Any, chunk: int) -> Any:
             return self._evaluations.evaluate(generation, chunk)

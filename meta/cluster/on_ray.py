@@ -25,7 +25,6 @@ from meta.evaluators import Asked, Evaluate, Evaluator, Outcome, Work, joined
 from meta.interrupt import check_stop
 from meta.loop import Call, Lost, Step, compiler_options
 
-
 START = 180.0  # seconds in which Ray begins; 27 were seen on a busy machine
 ANSWER = 10.0  # seconds in which somebody listens at an address
 
@@ -71,8 +70,7 @@ class RayCluster:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RAY_raylet_start_wait_time_s": "120"},
+            env=os.environ | self._variables(),
         )
         there.close()
         self._sent = set()
@@ -81,6 +79,14 @@ class RayCluster:
             self._receive(START)
         except (EOFError, OSError):
             raise Refused("Ray ended while it began") from None
+
+    def _variables(self) -> dict[str, str]:
+        """What the process has to know beside."""
+        path = os.pathsep.join(filter(None, sys.path))
+        found = {"PYTHONPATH": path, "RAY_raylet_start_wait_time_s": f"{START:.0f}", "RAY_USAGE_STATS_ENABLED": "0"}
+        if not self._plan.address:  # Ray's name for one that nobody outside this machine can reach
+            found["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        return found
 
     def close(self) -> None:
         """Lets the workers go; a cluster that was begun here ends."""

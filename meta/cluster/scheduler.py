@@ -156,7 +156,6 @@ class Scheduler:
                 answers[chunk] = outcomes
             else:
                 doubtful[chunk] = member, outcomes
-                self.repeated += 1
                 waiting.appendleft(chunk)
         return [answers[chunk] for chunk in range(chunks)]
 
@@ -206,6 +205,9 @@ class Scheduler:
                     self._say(words)
                 member.rests_until = float("inf")
                 return
+        if self._vectors and report.vectors not in self._vectors:
+            kinds = ", ".join(sorted({*self._vectors, report.vectors}))
+            self._say(f"the workers have several kinds of vector units ({kinds}): last bits depend on who evaluates")
         self._vectors.add(report.vectors)
         member.ready, member.since, member.busy = True, now, 0.0
 
@@ -216,10 +218,11 @@ class Scheduler:
             self.waited += max(now - member.since - member.busy, 0.0)
             self.lost += 1
             member.ready, member.rests_until = False, now + REST
-        self.repeated += 1
 
     def _broken(self, member: _Member) -> None:
-        """It said what nobody else confirms."""
+        """It said what nobody else confirms, perhaps more than once."""
+        if member.rests_until == float("inf"):
+            return
         self.wrong_answers += 1
         self._say("a worker gave an outcome that is no number where another gives one; it is not used any more")
         member.ready, member.rests_until = False, float("inf")
@@ -238,7 +241,7 @@ class Scheduler:
 
         def give(member: _Member, chunk: int) -> None:
             copies[chunk] += 1
-            self.repeated += copies[chunk] > 1 and chunk not in doubtful
+            self.repeated += copies[chunk] > 1
             future = member.worker.evaluate(generation, chunk)
             member.hand[future] = token, chunk, time.monotonic()
             self._when_done(member, future)

@@ -77,16 +77,18 @@ class Evaluations:
         return outcomes, time.perf_counter() - started
 
 
-def prepare(cores: Sequence[int], cache: str, gpu: bool) -> Report:
+def prepare(cores: Sequence[int], cache: str, flags: str, gpu: bool) -> Report:
     """Makes this process a worker, before it imports JAX.
 
     Args:
       cores: that it computes on; empty for all. XLA's threads respect nothing but this.
       cache: a folder for compiled programs, which several workers share; empty for none.
+      flags: of XLA, those of whoever evolves: some change bits.
       gpu: whether it has one.
     """
     if "jax" in sys.modules:  # it has been one before
         return Report(versions(), os.uname().nodename, vector_units())
+    os.environ["XLA_FLAGS"] = flags
     if cores:
         os.sched_setaffinity(0, cores)
         os.environ["NPROC"] = str(len(cores))

@@ -6,11 +6,17 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import configs
+from configs import flags
+from meta.devices import use_all_cores
 from meta.evaluators import evaluating
+from meta.loop import Lost
+from meta.process import leave
+
+Leave = Callable[[int], Any]  # what is done in the end, with the exit status
 
 ALONE = 600.0  # seconds without any worker after which a run stops
 
@@ -63,22 +69,34 @@ def _is_address(text: str) -> bool:
     return bool(host and colon and port.isdecimal() and 0 < int(port) < 65_536)
 
 
-@contextlib.contextmanager
-def connected(options: OnCluster, say: Callable[[str], Any]) -> Iterator[None]:
-    """Inside, trials run where the options say. Before JAX computes anything.
+def said_of(arguments: Sequence[str]) -> OnCluster:
+    """What a command line says of the cluster, whatever else it says."""
+    names, words, said = {field.name for field in dataclasses.fields(OnCluster)}, list(arguments), list[str]()
+    while words:
+        name, equals, _ = (word := words.pop(0)).partition("=")
+        if name.startswith("--") and name[2:].replace("-", "_") in names:
+            said += [word] if equals else [word, *words[:1]]
+    return flags.parse(OnCluster(), said, "", "")
+
+
+def connect(options: OnCluster, say: Callable[[str], Any]) -> Leave:
+    """From now on trials run where the options say. Before JAX computes anything.
+
+    Of a job only the first process returns; the others do what it does on the devices, and end when it ends.
+
+    Returns:
+      What ends it, to be called with the exit status of this process.
 
     Raises:
-      ConfigError: if what they need is not installed, or nobody answers.
+      ConfigError: if what is needed is not installed, or nobody answers.
     """
-    with contextlib.ExitStack() as stack:
-        if options.cluster == "jax":
-            _join_hosts(options, stack)
-        elif options.cluster:
-            _join_ray(options, stack, say)
-        yield
+    stack = contextlib.ExitStack()
+    if options.cluster == "jax":
+        return _join_hosts(options, stack, say)
+    return _join_ray(options, stack, say)
 
 
-def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> None:
+def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> Leave:
     if not all(map(importlib.util.find_spec, ("ray", "grpc"))):
         raise configs.ConfigError('cluster: got ray, which is not there; pip install "marl-shaping[ray]" is needed')
     from meta.cluster.broker import Plan
@@ -91,7 +109,28 @@ def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[st
     except Refused as error:
         raise configs.ConfigError(f"cluster: got {configs.shown(address or options.cluster)}; {error}") from None
     stack.enter_context(evaluating(cluster.evaluator()))
+    return lambda status: stack.close()
 
 
-def _join_hosts(options: OnCluster, stack: contextlib.ExitStack) -> None:
-    raise NotImplementedError
+def _join_hosts(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> Leave:
+    from meta.cluster import hosts
+
+    use_all_cores()
+    try:
+        job = hosts.connect(options.coordinator or None, options.processes, options.process_id)
+    except (ValueError, Lost) as error:
+        raise configs.ConfigError(str(error)) from None
+    if not job.first:
+        try:
+            status = job.serve()
+        except Lost as error:
+            say(str(error))
+            status = 1
+        leave(status)
+    stack.enter_context(evaluating(job.evaluator()))
+
+    def end(status: int) -> None:
+        stack.close()
+        job.leave(status)
+
+    return end

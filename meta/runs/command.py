@@ -23,7 +23,7 @@ from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
 from meta.loop import Lost
 from meta.runs import resume
-from meta.runs.cluster import OnCluster, connected
+from meta.runs.cluster import Leave, OnCluster, connect, said_of
 from meta.runs.machine import versions
 from meta.runs.tensors import load
 
@@ -154,6 +154,15 @@ class Command(NamedTuple):
     @streams.forgiving()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
+        status, leave_cluster = 1, list[Leave]()
+        try:
+            status = self._main(arguments, leave_cluster)
+        finally:
+            for leave in leave_cluster:
+                leave(status)
+        return status
+
+    def _main(self, arguments: Sequence[str], leave_cluster: list[Leave]) -> int:
         if self.all_cores:
             use_all_cores()
         kept = NOTHING
@@ -167,18 +176,17 @@ class Command(NamedTuple):
             print(f"marl-shaping {found['marl-shaping']}, jax {found['jax']}")
             return 0
         try:
-            with contextlib.ExitStack() as cluster:
-                try:
-                    task = _begin(self, arguments, say, cluster)
-                except (ValueError, FileExistsError) as error:
-                    return say(str(error), 2)
-                except OSError as error:
-                    return say(f"out: cannot be written to: {_plain(error)}", 2)
-                kept = task.kept
-                interrupt.stop_on_signals()
-                # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
-                with interrupt.recognised(), task.target or contextlib.nullcontext():
-                    self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
+            try:
+                task = _begin(self, arguments, say, leave_cluster)
+            except (ValueError, FileExistsError) as error:
+                return say(str(error), 2)
+            except OSError as error:
+                return say(f"out: cannot be written to: {_plain(error)}", 2)
+            kept = task.kept
+            interrupt.stop_on_signals()
+            # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
+            with interrupt.recognised(), task.target or contextlib.nullcontext():
+                self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
             interrupt.ignore_signals()  # who is impatient sees no traceback
             return say(f"stopped; {kept}", interrupt.STOPPED)
@@ -213,9 +221,7 @@ def _fields(config: Any, cls: type | None = None) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(cls or config)}
 
 
-def _begin(
-    command: Command, arguments: Sequence[str], say: Callable[[str], int], cluster: contextlib.ExitStack
-) -> _Task:
+def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]) -> _Task:
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
@@ -227,7 +233,7 @@ def _begin(
     if command.first and rest and not rest[0].startswith("-"):
         first = rest.pop(0)
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
-        return _resume(command, first, rest, say, cluster)
+        return _resume(command, first, rest, say, leave_cluster)
     if command.first and not first:
         if rest and rest[0] in ("-h", "--help"):
             several = isinstance(command.config, Mapping)  # the first of them is explained
@@ -244,7 +250,10 @@ def _begin(
         for one in given:
             if one == field or one.startswith(f"{field}."):
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
-    config = _place(command, options, config, say, cluster)
+    command.choose_devices(config)
+    if command.evolves and options.cluster:
+        leave_cluster.append(connect(options, say))
+        config = config.in_chunks() if hasattr(config, "in_chunks") else config
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     interrupt.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
@@ -259,17 +268,6 @@ def _begin(
     return _Task(prepared, None, False, NOTHING)
 
 
-def _place(
-    command: Command, options: Any, config: Any, say: Callable[[str], int], cluster: contextlib.ExitStack
-) -> Any:
-    """Connects with the cluster, if one is wanted, and gives the config what it needs there."""
-    command.choose_devices(config)
-    if not command.evolves or not options.cluster:
-        return config
-    cluster.enter_context(connected(options, say))
-    return config.in_chunks() if hasattr(config, "in_chunks") else config
-
-
 def _file_name(words: str) -> str:
     """Words and specs in characters that need no quotes: of `naive(learning_rate=0.5) + lola` it is
     `naive,learning_rate=0.5+lola`."""
@@ -280,9 +278,11 @@ def _file_name(words: str) -> str:
 
 
 def _resume(
-    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], cluster: contextlib.ExitStack
+    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]
 ) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
+    if command.evolves and (place := said_of(arguments)).cluster == "jax":
+        leave_cluster.append(connect(place, say))  # at once, for only the first process has the directory
     program, named = command.program, f"{command.program} {first}".strip()
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
     folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
@@ -291,14 +291,18 @@ def _resume(
         if not {"-h", "--help"}.isdisjoint(arguments):
             some = resume.options(command.kind(first or command.names[0])())
             _with(some, command.places, ["--help"], f"{named} --resume DIR", about)
-        flags.parse(Resume(), arguments, named, about)
+        flags.parse(
+            dataclasses.make_dataclass("Options", (), bases=(Resume, *command.places))(), arguments, named, about
+        )
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
     options = _with(resume.options(now), command.places, arguments, named, about)
     now = configs.replaced(now, options)
     words = resume.check(was, now)
-    _place(command, options, now, say, cluster)
+    command.choose_devices(now)
+    if command.evolves and options.cluster and not leave_cluster:
+        leave_cluster.append(connect(options, say))
     if command.output is ToFile:
         _check_file(file_of(path), now)
     prepared = command.prepare(now)

@@ -1,0 +1,264 @@
+"""Trials on Ray: the same bits as in one process, whoever dies. One cluster of four workers for most of these tests."""
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meta import Evolution, NonFiniteFitness, Outcome, evolve, loop
+from meta.cluster.broker import Plan
+from meta.cluster.on_ray import Refused, ray_cluster
+from meta.evaluators import current, evaluating
+
+TARGET = jnp.array([1.0, -2.0, 0.5])
+
+
+def trial(parameters, key, *context):
+    noise = 0.3 * jax.random.normal(key, (8,))
+    hidden = jnp.tanh(jnp.outer(noise, parameters["x"]))
+    distance = jnp.sum((parameters["x"] - TARGET) ** 2) + sum(map(jnp.sum, context))
+    return Outcome(-distance - 0.1 * jnp.sum(hidden @ hidden.T), {"distance": distance, "noise": noise.mean()})
+
+
+def init(key):
+    return {"x": jax.random.normal(key, (3,))}
+
+
+def search(**changes):
+    return Evolution(**{"population_size": 30, "generations": 9, "chunk_size": 4} | changes)
+
+
+def digest(found):
+    leaves = jax.tree.leaves((found.parameters, found.metrics))
+    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
+
+
+def processes(cluster, name=""):
+    """Process ids of a cluster that was begun here, of those whose command line has a name in it."""
+    found, parents = [], [cluster._process.pid]
+    while parents:
+        pids = subprocess.run(["pgrep", "-P", ",".join(map(str, parents))], capture_output=True, text=True).stdout
+        parents = [int(pid) for pid in pids.split()]
+        found += parents
+    named = []
+    for pid in found:
+        with contextlib.suppress(OSError):
+            if name in Path(f"/proc/{pid}/cmdline").read_text():
+                named.append(pid)
+    return named
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """The host looks at every generation."""
+    monkeypatch.setattr(loop, "SECONDS_PER_CALL", 0.0)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    said = []
+    with ray_cluster(Plan("", 4, 1, "", 120.0), said.append) as found:
+        found.said = said
+        yield found
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return digest(evolve(trial, init, jax.random.key(0), search(), num_trials=2))
+
+
+def test_four_workers_give_the_bits_of_one_process(cluster, alone):
+    with evaluating(cluster.evaluator()):
+        assert current().cluster is cluster
+        found = evolve(trial, init, jax.random.key(0), search(), num_trials=2)
+    assert current().cluster is None
+    assert digest(found) == alone
+    known = cluster.statistics()
+    assert known["kind"] == "ray"
+    assert 1 <= known["workers"] <= 4  # some may still be on their way
+    assert known["workers_lost"] == known["wrong_answers"] == 0
+    assert "candidates/s" in cluster.words()
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"shared_trials": "pair"}, {"num_trials": 3}),
+        # The state of this one is larger than its population, which travels instead.
+        ({"strategy": "cr_fm_nes", "population_size": 8}, {"num_trials": 2}),
+        ({"generations": 3}, {"num_trials": 40}),  # more trials than candidates
+    ],
+)
+def test_whatever_travels_the_bits_are_the_same(cluster, settings, options):
+    here = evolve(trial, init, jax.random.key(1), search(**settings), **options)
+    there = evolve(trial, init, jax.random.key(1), search(**settings), evaluator=cluster.evaluator(), **options)
+    assert digest(here) == digest(there)
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_runs_that_know_of_each_other_evolve_there_too(cluster, one_by_one):
+    def context(keys, generation, means):
+        return jnp.stack([jnp.float32(0), means["x"][0].sum() * generation])
+
+    options = {"num_trials": 2, "context": context, "one_by_one": one_by_one}
+    keys = jax.random.split(jax.random.key(2), 2)
+    here = evolve(trial, init, keys, search(generations=4), **options)
+    there = evolve(trial, init, keys, search(generations=4), evaluator=cluster.evaluator(), **options)
+    assert digest(here) == digest(there)
+
+
+def test_a_worker_that_is_killed_in_every_third_generation_changes_nothing(cluster, alone, looked_at):
+    before, killed = cluster.statistics()["workers_lost"], 0
+
+    def kill(generation, metrics, seconds):
+        nonlocal killed
+        if generation % 3 == 0 and (pids := processes(cluster, "ray::Actor")):
+            os.kill(pids[generation % len(pids)], signal.SIGKILL)
+            killed += 1
+
+    how = {"evaluator": cluster.evaluator(), "report": kill}
+    found = evolve(trial, init, jax.random.key(0), search(), num_trials=2, **how)
+    assert digest(found) == alone
+    assert killed >= 2
+    assert cluster.statistics()["workers_lost"] > before
+
+
+def test_candidates_without_a_fitness_are_counted_as_here(cluster):
+    def fragile(parameters, key):
+        outcome = trial(parameters, key)
+        return outcome._replace(fitness=jnp.where(jnp.sin(50 * parameters["x"][0]) < 0, jnp.nan, outcome.fitness))
+
+    def broken(parameters, key):
+        return Outcome(jnp.inf + parameters["x"].sum(), {})
+
+    here = evolve(fragile, init, jax.random.key(0), search(generations=3), num_trials=1)
+    there = evolve(fragile, init, jax.random.key(0), search(generations=3), num_trials=1, evaluator=cluster.evaluator())
+    assert digest(here) == digest(there)
+    assert there.metrics["non_finite"].max() > 0
+    with pytest.raises(NonFiniteFitness, match="generation 1: the fitness of all 30"):
+        evolve(broken, init, jax.random.key(0), search(), num_trials=1, evaluator=cluster.evaluator())
+    assert cluster.statistics()["wrong_answers"] == 0
+
+
+def test_the_connection_is_sought_again_where_all_of_it_is_gone(cluster, alone, looked_at):
+    def end(generation, metrics, seconds):
+        if generation == 1:
+            for pid in processes(cluster, "raylet/raylet"):
+                os.kill(pid, signal.SIGKILL)
+
+    how = {"evaluator": cluster.evaluator(), "report": end}
+    found = evolve(trial, init, jax.random.key(0), search(), num_trials=2, **how)
+    assert digest(found) == alone
+    assert cluster.statistics()["connections_lost"] == 1
+    assert cluster.said.count("the connection with the cluster is lost; it is sought again") == 1
+
+
+def test_where_nobody_answers_it_is_said():
+    with pytest.raises(Refused, match="nobody answers there"), ray_cluster(Plan("ray://127.0.0.1:9", 0, 1, "", 1.0)):
+        pass
+
+
+def test_nothing_of_it_listens_to_other_machines(cluster):
+    """Ports of the cluster's processes that are bound to more than this machine's own address."""
+    sockets = set()
+    for pid in [cluster._process.pid, *processes(cluster)]:
+        with contextlib.suppress(OSError):
+            for one in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    sockets.add(os.readlink(one.path))
+    open_ports = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            address, state, inode = (line.split()[i] for i in (1, 3, 9))
+            host = address.split(":")[0]
+            local = host in ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
+            if state == "0A" and f"socket:[{inode}]" in sockets and not local:
+                open_ports.append(int(address.split(":")[1], 16))
+    assert sockets
+    assert not open_ports
+
+
+SMALL = [
+    "--meta-steps",
+    "5",
+    "--trials",
+    "2",
+    "--hidden-units",
+    "4",
+    "--evaluation-trials",
+    "16",
+    "--evolution.population-size",
+    "8",
+    "--evolution.generations",
+    "40",
+    "--evolution.checkpoint-seconds",
+    "0",
+]
+
+
+def test_a_run_that_is_killed_goes_on_elsewhere_bit_for_bit(command, environment, tmp_path):
+    """On one worker, killed so that it can save nothing, and gone on with on two: as if it had been in one process."""
+    there = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--cluster", "ray", "--cluster-workers", "1"]
+    process = subprocess.Popen([*there, "--out", "run", "--quiet"], cwd=tmp_path, env=environment, text=True)
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not len(list((tmp_path / "run" / "checkpoints").glob("0*"))) > 1:
+        time.sleep(0.05)
+    broker = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    process.kill()
+    process.wait()
+    assert not (tmp_path / "run" / "summary.json").exists()
+    chunk = ["--evolution.chunk-size", "1"]  # what a sixteenth of eight is on a cluster
+    assert command("ipd", *SMALL, *chunk, "--out", "whole", "--quiet", cwd=tmp_path).returncode == 0
+    found = command("--resume", "run", "--quiet", "--cluster", "ray", "--cluster-workers", "2", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_bytes())["cluster"]["kind"] == "ray"
+    for name in ("metrics.jsonl", "agent.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    until = time.monotonic() + 30
+    while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in broker):
+        time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in broker)  # nor is anything of its cluster left
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--cluster spark", "cluster: got 'spark'; ray, ray://HOST:PORT or jax is needed"),
+        ("--cluster ray://nowhere", "cluster: got 'ray://nowhere'; ray://HOST:PORT is needed"),
+        ("--cluster ray://127.0.0.1:9", "cluster: got 'ray://127.0.0.1:9'; nobody answers there: [Errno 111]"),
+        ("--cluster ray --cluster-workers 0", "cluster_workers: got 0; a whole number from 1 to 65536 is needed"),
+        ("--cluster ray --cluster-cpus 0", "cluster_cpus: got 0; a whole number from 1 to 65536 is needed"),
+        ("--cluster-workers 2", "cluster_workers: has no effect without --cluster ray"),
+        ("--cluster ray --processes 2", "processes: has no effect without --cluster jax"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(within, options, message, tmp_path):
+    found = within("ipd", *options.split(), cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"python -m marl.mfos: {message}")
+    assert found.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_it_says_what_is_needed(within, monkeypatch, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = within("ipd", "--cluster", "ray", cwd=tmp_path)
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    assert 'pip install "marl-shaping[ray]" is needed' in found.stderr
+
+
+def test_a_command_without_a_cluster_imports_none_of_it(environment):
+    code = "import sys, marl.mfos, attacks.act; print([x for x in ('ray', 'meta.cluster.on_ray') if x in sys.modules])"
+    line = [sys.executable, "-c", code]
+    assert subprocess.run(line, env=environment, capture_output=True, text=True).stdout.strip() == "[]"
