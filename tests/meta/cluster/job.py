@@ -1,0 +1,94 @@
+"""What the processes of a job do in the tests: `python -m tests.meta.cluster.job JSON`."""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from meta import Evolution, Outcome, RunDirectory, evolve, interrupt
+from meta.cluster.hosts import connect
+from meta.loop import Lost
+
+TARGET = np.array([1.0, -2.0, 0.5], np.float32)
+
+
+def trial(parameters, key, goal=TARGET):
+    """A parabola with noise that all candidates of a generation share."""
+    x, noise = parameters["x"] - goal, jax.random.normal(key)
+    return Outcome(-jnp.sum(x**2) + noise, {"distance": jnp.linalg.norm(x), "noise": noise})
+
+
+def init(key):
+    return {"x": jnp.zeros(3) + 0.01 * jax.random.normal(key, (3,))}
+
+
+def follow_each_other(keys, generation, means):
+    """The first of two runs knows where to go, the second goes where the first is."""
+    return jnp.stack([TARGET, means["x"][0] + 0.0 * generation])
+
+
+def settings(**changes):
+    return Evolution(**{"population_size": 10, "generations": 12, "chunk_size": 3} | changes)
+
+
+def digest(found):
+    """Of every bit of the parameters and of all metrics."""
+    arrays = jax.tree.leaves((found.parameters, dict(sorted(found.metrics.items()))))
+    return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in arrays)).hexdigest()
+
+
+def together(evaluator=None):
+    """Two runs that meet each other."""
+    keys = jax.random.split(jax.random.key(1), 2)
+    return digest(evolve(trial, init, keys, settings(), num_trials=1, context=follow_each_other, evaluator=evaluator))
+
+
+def stored(folder, generations, stop_at=None, evaluator=None):
+    """A run that is kept, or goes on where one was; a signal comes in the midst of it."""
+    path = Path(folder)
+    make = RunDirectory if path.exists() else lambda path: RunDirectory.create(path, {})
+    evolution = settings(generations=generations)
+
+    def report(generation, metrics, seconds):
+        if stop_at and generation >= stop_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with make(path) as store:
+        key, to_do = jax.random.key(3), {"store": store, "report": report, "evaluator": evaluator}
+        return digest(evolve(trial, init, key, evolution, num_trials=2, **to_do))
+
+
+def main(where, devices, heartbeat, tasks):
+    """Connects and does some of the above: (name, its arguments)."""
+    jax.config.update("jax_num_cpu_devices", devices)
+    interrupt.stop_on_signals()
+    hosts, status = None, 0
+    try:
+        hosts = connect(**where, timeout=60.0, heartbeat=heartbeat)
+        if not hosts.first:
+            return hosts.serve()
+        print(json.dumps(hosts.statistics()), flush=True)
+        for name, arguments in tasks:
+            print(json.dumps(globals()[name](**arguments, evaluator=hosts.evaluator())), flush=True)
+    except ValueError as error:
+        print(f"job: {error}", file=sys.stderr)
+        status = 2
+    except Lost as error:
+        print(f"job: {error}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        print("job: stopped", file=sys.stderr)
+        status = interrupt.STOPPED
+    if hosts and hosts.first:
+        hosts.leave(status)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(**json.loads(sys.argv[1])))
