@@ -113,11 +113,11 @@ def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[st
 
 
 def _join_hosts(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> Leave:
-    from meta.cluster import hosts
+    from meta.cluster.hosts import connect as connect_hosts
 
     use_all_cores()
     try:
-        job = hosts.connect(options.coordinator or None, options.processes, options.process_id)
+        job = connect_hosts(options.coordinator or None, options.processes, options.process_id)
     except (ValueError, Lost) as error:
         raise configs.ConfigError(str(error)) from None
     if not job.first:

@@ -292,7 +292,10 @@ def _resume(
             some = resume.options(command.kind(first or command.names[0])())
             _with(some, command.places, ["--help"], f"{named} --resume DIR", about)
         flags.parse(
-            dataclasses.make_dataclass("Options", (), bases=(Resume, *command.places))(), arguments, named, about
+            dataclasses.make_dataclass("Options", (), bases=(Resume, *command.places), frozen=True)(),
+            arguments,
+            named,
+            about,
         )
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
