@@ -1,0 +1,102 @@
+"""What is said of a cluster on a command line, and a job whose processes all run the same line."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from meta.runs.cluster import said_of
+
+SMALL = [
+    "--meta-steps",
+    "5",
+    "--trials",
+    "2",
+    "--hidden-units",
+    "4",
+    "--evaluation-trials",
+    "16",
+    "--evolution.population-size",
+    "8",
+    "--evolution.generations",
+    "40",
+    "--evolution.checkpoint-seconds",
+    "0",
+    "--quiet",
+]
+
+
+def job(environment, cwd, *arguments, processes=2):
+    """Processes of `python -m marl.mfos ...`, each with its number; only the first one has the directory."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    line = [sys.executable, "-m", "marl.mfos", *arguments, "--cluster", "jax", "--coordinator", address]
+    found = []
+    for i in range(processes):
+        folder = cwd / f"process{i}"
+        folder.mkdir(exist_ok=True)
+        numbered = [*line, "--processes", str(processes), "--process-id", str(i)]
+        how = {"env": environment | {"JAX_NUM_CPU_DEVICES": "1"}, "text": True, "start_new_session": True}
+        found.append(subprocess.Popen(numbered, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how))
+    return found
+
+
+def test_a_job_leaves_what_one_process_leaves_and_goes_on_alone(command, environment, tmp_path):
+    first, other = job(environment, tmp_path, "ipd", *SMALL, "--out", "run")
+    run = tmp_path / "process0" / "run"
+    until = time.monotonic() + 120
+    while time.monotonic() < until and first.poll() is None and not list((run / "checkpoints").glob("0*")):
+        time.sleep(0.01)
+    first.send_signal(signal.SIGINT)
+    (_, said), (printed, others) = first.communicate(timeout=60), other.communicate(timeout=60)
+    if first.returncode:  # stopped before it was done
+        assert said.endswith("stopped; go on with python -m marl.mfos --resume run\n")
+        assert (first.returncode, other.returncode) == (130, 130)
+        resumed = command("--resume", "run", "--quiet", cwd=tmp_path / "process0")
+        assert resumed.returncode == 0, resumed.stderr
+    assert (printed, others) == ("", "")
+    assert not list((tmp_path / "process1").iterdir())
+    chunk = ["--evolution.chunk-size", "1"]  # what a sixteenth of eight is on a cluster
+    assert command("ipd", *SMALL, *chunk, "--out", "whole", cwd=tmp_path).returncode == 0
+    for name in ("metrics.jsonl", "agent.safetensors"):
+        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert "cluster" not in json.loads((tmp_path / "whole" / "summary.json").read_bytes())
+
+
+def test_what_is_wrong_is_said_by_the_first_process_and_ends_all(environment, tmp_path):
+    first, other = job(environment, tmp_path, "--resume", "nowhere")
+    (_, said), (_, others) = first.communicate(timeout=60), other.communicate(timeout=60)
+    assert said == "python -m marl.mfos: --resume: got 'nowhere'; the directory of a run is needed\n"
+    assert others == ""
+    assert (first.returncode, other.returncode) == (2, 2)
+
+
+def test_the_cluster_is_found_among_other_arguments():
+    found = said_of(
+        ["--resume", "runs/x", "--cluster=jax", "--evolution.generations", "9", "--processes", "3", "--process-id", "1"]
+    )
+    assert (found.cluster, found.processes, found.process_id, found.coordinator) == ("jax", 3, 1, "")
+    assert said_of(["--resume", "runs/x"]).cluster == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--cluster jax --processes 0", "processes: got 0; a whole number from 1 is needed"),
+        ("--cluster jax --processes 2", "process_id: got none; a whole number from 0 to 1 is needed where no job of"),
+        ("--cluster jax --coordinator nowhere", "coordinator: got 'nowhere'; HOST:PORT is needed"),
+        ("--cluster jax --processes 2 --process-id 2", "process_id: got 2; a whole number from 0 to 1 is needed"),
+        ("--coordinator 127.0.0.1:1", "coordinator: has no effect without --cluster jax"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(within, options, message, tmp_path):
+    found = within("ipd", *options.split(), cwd=tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.startswith(f"python -m marl.mfos: {message}")
+    assert found.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
