@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from meta.cluster.scheduler import NoWorkers, Scheduler
+from meta.cluster.scheduler import Failed, NoWorkers, Scheduler
 from meta.cluster.worker import versions
 
 LOOK = 5.0  # seconds between two looks at how large the cluster is
@@ -65,7 +65,10 @@ def _define() -> Any:
             return prepare(*how)
 
         def evaluate(self, generation: Any, chunk: int) -> Any:
-            return self._evaluations.evaluate(generation, chunk)
+            try:
+                return self._evaluations.evaluate(generation, chunk)
+            except Exception as error:  # such as memory that does not suffice
+                raise Failed(one_line(error)) from None
 
     # By themselves they come back, and what they had in hand is the scheduler's business.
     return ray.remote(max_restarts=-1, max_task_retries=0)(Actor)  # type: ignore[call-overload]
@@ -116,6 +119,11 @@ class _Cluster:
         return found
 
 
+def one_line(error: BaseException) -> str:
+    """What went wrong."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
 def wrong(outcomes: list[Any]) -> bool:
     """Whether the fitness of a candidate, which comes first, is no number."""
     import numpy as np
@@ -144,7 +152,7 @@ def main(descriptor: int) -> None:
         try:
             cluster = _Cluster(plan)
         except Exception as error:  # of a dozen kinds
-            words = str(error).strip().split("\n")[0] or type(error).__name__
+            words = one_line(error)
             if plan.address and "RAY_AUTH_MODE" not in os.environ:
                 words += "; if it asks for a token, RAY_AUTH_MODE=token is needed"
             tell("refused", words)
@@ -153,6 +161,8 @@ def main(descriptor: int) -> None:
 
         def idle() -> None:
             leave_if_alone()
+            if pipe.poll():  # in the midst of a generation there is one thing to say: that all is over
+                raise EOFError
             assert scheduler
             tell("there", scheduler.statistics())
 

@@ -185,6 +185,7 @@ class RayCluster:
     def _end(self) -> None:
         """Ends the process and what it began."""
         if self._process:
+            self._pipe.close()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 IN_HAND = 2  # chunks that a worker has at once: the next is there when one is done
 REST = 2.0  # seconds after which one that died is asked whether it is back; at once, it would lose what it is asked
 TICK = 0.5  # seconds between two looks at who is late, who has joined, and who listens
+TRIES = 3  # of a chunk that workers fail at which are well
 LATE = 3.0  # times the median duration of a chunk, after which somebody idle evaluates it too
 LEAST_LATE = 1.0  # seconds
 NEVER = float("inf")
@@ -24,6 +25,10 @@ ALONE = 600.0  # seconds without any worker after which nothing is waited for an
 
 class NoWorkers(RuntimeError):
     """Nobody is there who could evaluate anything."""
+
+
+class Failed(RuntimeError):
+    """A worker that is well could not evaluate a chunk."""
 
 
 class Report(NamedTuple):
@@ -35,7 +40,7 @@ class Report(NamedTuple):
 
 
 class Worker(Protocol):
-    """Somebody who evaluates chunks. A future that raises says that it has died, or cannot."""
+    """Somebody who evaluates chunks. A future that raises says that it has died or, by `Failed`, that it cannot."""
 
     def join(self) -> Future[Report]:
         """Makes it ready, for the first time or after it died."""
@@ -72,6 +77,7 @@ class _Generation:
         self.answers: dict[int, Any] = {}
         self.copies = Counter[int]()  # how often a chunk was asked for
         self.at_work = Counter[int]()  # how many have it in hand
+        self.failures = Counter[int]()
         self.doubtful: dict[int, _Member] = {}  # chunks whose answer may be wrong, and whose it is
 
     @property
@@ -143,7 +149,8 @@ class Scheduler:
           idle: called now and then; may raise.
 
         Raises:
-          NoWorkers: if nobody has been there for long, or nobody whose versions are the same.
+          NoWorkers: if nobody has been there for long, or nobody whose versions are the same; or if several could not
+            evaluate a chunk.
         """
         this = _Generation(generation, chunks)
         self._last_seen = time.monotonic()
@@ -173,8 +180,12 @@ class Scheduler:
         """Takes what a worker says of a chunk, or that it has died."""
         of, chunk, since = member.hand.pop(future)
         of.at_work[chunk] -= 1
-        if future.exception():
+        if error := future.exception():
             self._died(member)
+            this.failures[chunk] += of is this and isinstance(error, Failed)
+            if this.failures[chunk] >= TRIES:
+                words = str(error).strip().split("\n")[-1]  # Ray puts before them where it happened
+                raise NoWorkers(f"a chunk cannot be evaluated: {words.split(f'{Failed.__name__}: ')[-1]}")
             if of is this and chunk not in this.answers and not this.at_work[chunk]:
                 this.waiting.appendleft(chunk)
             return

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from meta import Evolution, NonFiniteFitness, Outcome, evolve, loop
+from meta.cluster import programs
 from meta.cluster.broker import Plan
 from meta.cluster.on_ray import Refused, ray_cluster
 from meta.evaluators import current, evaluating
@@ -189,22 +191,18 @@ def test_nothing_of_it_listens_to_other_machines(cluster):
     assert not open_ports
 
 
-SMALL = [
-    "--meta-steps",
-    "5",
-    "--trials",
-    "2",
-    "--hidden-units",
-    "4",
-    "--evaluation-trials",
-    "16",
-    "--evolution.population-size",
-    "8",
-    "--evolution.generations",
-    "40",
-    "--evolution.checkpoint-seconds",
-    "0",
-]
+def test_what_no_worker_can_evaluate_is_said_once(cluster, monkeypatch):
+    """A program that is no program, to every worker."""
+    monkeypatch.setattr(programs, "pack", lambda *_: b"nothing")
+    with pytest.raises(Refused, match="a chunk cannot be evaluated") as raised:
+        evolve(trial, init, jax.random.key(0), search(), num_trials=2, evaluator=cluster.evaluator())
+    assert "\n" not in str(raised.value)
+
+
+SMALL = shlex.split(
+    "--meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
+    " --evolution.generations 40 --evolution.checkpoint-seconds 0"
+)
 
 
 def test_a_run_that_is_killed_goes_on_elsewhere_bit_for_bit(command, environment, tmp_path):

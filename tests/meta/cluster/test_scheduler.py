@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from meta.cluster import scheduler
-from meta.cluster.scheduler import NoWorkers, Report, Scheduler
+from meta.cluster.scheduler import Failed, NoWorkers, Report, Scheduler
 
 VERSIONS = {"jax": "1"}
 HERE = Report(VERSIONS, "here", "avx2")
@@ -31,8 +31,8 @@ class Simulated:
         future, how = Future(), self.behaviour(len(self.calls))
 
         def answer():
-            if how == "dies":
-                future.set_exception(ConnectionError("gone"))
+            if how in ("dies", "fails"):
+                future.set_exception(ConnectionError("gone") if how == "dies" else Failed("too large"))
             else:
                 future.set_result((float("nan") if how == "nonsense" else generation * chunk**2, self.seconds))
 
@@ -77,6 +77,18 @@ def test_what_a_dead_worker_had_is_done_by_others_and_it_comes_back():
     assert len(dying.calls) > 2  # it has worked again
     assert found.statistics()["workers_lost"] == 1
     assert 1 <= found.statistics()["chunks_repeated"] <= 2
+
+
+def test_what_fails_everywhere_is_not_asked_for_for_ever():
+    workers = [Simulated(lambda calls: "fails") for _ in range(2)]
+    with pytest.raises(NoWorkers, match="a chunk cannot be evaluated: too large"):
+        scheduled(*workers).evaluate(2, 2)
+    assert sum(len(worker.calls) for worker in workers) <= 6
+
+
+def test_who_fails_alone_is_helped_by_others():
+    found = scheduled(Simulated(lambda calls: "fails" if calls == 1 else "well"), Simulated(seconds=0.01))
+    assert found.evaluate(2, 12) == SQUARES
 
 
 def test_a_dead_worker_is_not_asked_at_once():

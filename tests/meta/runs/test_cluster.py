@@ -1,6 +1,7 @@
 """What is said of a cluster on a command line, and a job whose processes all run the same line."""
 
 import json
+import shlex
 import signal
 import socket
 import subprocess
@@ -11,23 +12,10 @@ import pytest
 
 from meta.runs.cluster import said_of
 
-SMALL = [
-    "--meta-steps",
-    "5",
-    "--trials",
-    "2",
-    "--hidden-units",
-    "4",
-    "--evaluation-trials",
-    "16",
-    "--evolution.population-size",
-    "8",
-    "--evolution.generations",
-    "40",
-    "--evolution.checkpoint-seconds",
-    "0",
-    "--quiet",
-]
+SMALL = shlex.split(
+    "--meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
+    " --evolution.generations 40 --evolution.checkpoint-seconds 0 --quiet"
+)
 
 
 def job(environment, cwd, *arguments, processes=2):
