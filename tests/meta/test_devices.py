@@ -145,7 +145,7 @@ def test_seeds_that_go_on_have_their_devices_again(environment, tmp_path):
     code = """
 from marl.train import COMMAND
 from meta.runs.command import _begin
-_begin(COMMAND, ["--resume", "run"], lambda words: None)
+_begin(COMMAND, ["--resume", "run"], lambda words: None, [])
 import jax
 print(len(jax.devices()))
 """
