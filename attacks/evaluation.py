@@ -15,8 +15,8 @@ from attacks.trials import Defence, MakeVictim, Schedule, undefended
 from games import Game
 from games.wrappers.cheap_talk import observation_shape
 from meta.devices import spread
+from meta.keys import SPEAKER
 from meta.loop import compiler_options
-from meta.runs.keys import SPEAKER
 from meta.runs.statistics import mean_and_error
 
 

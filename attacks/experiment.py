@@ -23,10 +23,10 @@ from attacks.search import search
 from games import Game, animate
 from meta import RunDirectory
 from meta.fresh import compile_trials, play_trials
+from meta.keys import EVALUATION
 from meta.runs import tensors
 from meta.runs.command import STARTED
 from meta.runs.jobs import say
-from meta.runs.keys import EVALUATION
 from meta.runs.machine import devices, versions
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many

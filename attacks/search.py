@@ -20,9 +20,9 @@ from attacks.experts import EXPERTS, LIVES, teach
 from attacks.trials import train_time_trial
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
 from meta.fresh import compile_trials, play_trials
+from meta.keys import BESIDE, CHOICE, EXPERT, LATER, SPEAKER
 from meta.runs import tensors
 from meta.runs.jobs import say
-from meta.runs.keys import BESIDE, CHOICE, EXPERT, LATER, SPEAKER
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many

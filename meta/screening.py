@@ -13,11 +13,14 @@ from jax.flatten_util import ravel_pytree
 
 from meta.devices import spread
 from meta.evolution import Outcome
+from meta.keys import NOISE, SCREENING
 from meta.loop import Report, compiler_options, iterate
-from meta.runs.keys import NOISE, SCREENING
 from meta.scalars import scalarize
 
 BATCH = 1024  # candidates of an iteration
+# Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same for 1
+# to 8 cores, so that it does not matter for a bit how many there are.
+AT_ONCE = 64
 
 
 class Screened(NamedTuple):
@@ -86,8 +89,9 @@ def screen(
         fitness = jax.vmap(scalarize(play))(jax.random.split(of_stages[stage], number))
         return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()
 
-    first = spread(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch)
-    again = spread(lambda key: fitness_of_best(key, 1, final_trials, math.ceil(final_trials / 3)), finalists)
+    first = spread(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch, at_once=AT_ONCE)
+    best_third = math.ceil(final_trials / 3)
+    again = spread(lambda key: fitness_of_best(key, 1, final_trials, best_third), finalists, at_once=AT_ONCE // 8)
     over_runs: Callable[..., Any] = _one_by_one if key.ndim else _alone
 
     def one(key: jax.Array, number: jax.Array, state: Any) -> Any:

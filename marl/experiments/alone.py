@@ -27,12 +27,12 @@ from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.devices import spread, use_all_cores
+from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
 from meta.runs.jobs import say
-from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
 from meta.runs.words import amount, many
 

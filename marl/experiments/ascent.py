@@ -17,8 +17,8 @@ from marl.core.learn import Learner, Trajectory
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import play
 from meta import scalarize
+from meta.keys import NOISE
 from meta.loop import Report, Store, compiler_options, iterate
-from meta.runs.keys import NOISE
 from meta.screening import BATCH, loud
 
 # Starts: a policy that is played throughout, as logits, and the standard deviation of what each step adds to it.

@@ -26,8 +26,8 @@ from marl.experiments.shaping.experiment import make_progress
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.exact.trained import SHIPPED
 from meta import RunDirectory
+from meta.keys import of_seeds
 from meta.runs.jobs import open_run, say
-from meta.runs.keys import of_seeds
 
 ALL = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos good_shepherd
     shaper all_c all_d tft wsls grim gtft random zd""".split()  # noqa: SIM905

@@ -15,7 +15,7 @@ from games import InfinitelyRepeated, MatrixGame
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import naive
 from marl.shapers.exact import Shaper
-from meta.runs.keys import MEETING
+from meta.keys import MEETING
 
 ANNEALING = 0.65  # lambda falls from 1 by 0.0015 in each of 1024 iterations in the public code of Lu et al. (2022)
 

@@ -24,10 +24,11 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from meta import interrupt
-from meta.cluster.lockstep import Program, data_of, everywhere, export_steps, typed, written
+from meta.cluster.lockstep import Program, everywhere, export_steps, written
 from meta.cluster.peers import Peer, Place, gather, next_of
 from meta.cluster.worker import vector_units
 from meta.evaluators import Evaluator, evaluate_on, on_devices
+from meta.keys import data_of, typed
 from meta.loop import Call, Lost, Step
 
 TICK = 0.2  # seconds between two looks at who is lost

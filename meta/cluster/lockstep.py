@@ -13,6 +13,7 @@ from jax import export
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from meta.keys import data_of, kind_of, typed
 from meta.loop import Step, compiler_options, several
 from meta.memory import check_memory
 
@@ -132,18 +133,3 @@ def _of_bytes(data: jax.Array, like: jax.Array) -> jax.Array:
         return data.reshape(like.shape).astype(bool)
     size = like.dtype.itemsize
     return jax.lax.bitcast_convert_type(data.reshape(like.shape + (size,) * (size > 1)), like.dtype)
-
-
-def kind_of(x: Any) -> Any:
-    """The kind of keys, None of anything else."""
-    return jax.random.key_impl(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else None
-
-
-def data_of(x: Any) -> Any:
-    """An array as it is, of keys their data."""
-    return x if kind_of(x) is None else jax.random.key_data(x)
-
-
-def typed(x: Any, kind: Any) -> Any:
-    """What `data_of` had: keys of a kind, or if None what it is."""
-    return x if kind is None else jax.random.wrap_key_data(x, impl=kind)

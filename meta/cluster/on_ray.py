@@ -23,6 +23,7 @@ import numpy as np
 from meta.cluster.broker import Plan
 from meta.evaluators import Asked, Evaluate, Evaluator, Outcome, Work, joined
 from meta.interrupt import check_stop
+from meta.keys import data_of
 from meta.loop import Call, Lost, Step, compiler_options
 
 START = 180.0  # seconds in which Ray begins; 27 were seen on a busy machine
@@ -250,7 +251,7 @@ def ray_cluster(plan: Plan, say: Callable[[str], Any] = lambda words: None) -> I
 
 
 def _data(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+    return np.asarray(data_of(leaf))
 
 
 def _bytes(leaves: list[Any]) -> int:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import jax
 from jax import export
 
+from meta.keys import data_of, kind_of, typed
 from meta.loop import compiler_options
 
 
 class Program(NamedTuple):
-    """What `unpack` gives. It takes leaves of arguments, keys as their data, and returns those of the result."""
+    """What `unpack` gives. It takes leaves of arguments and returns those of the result, of keys their data."""
 
     call: Callable[[Sequence[Any]], list[jax.Array]]
     num_arguments: int
@@ -26,11 +27,13 @@ def pack(function: Callable[..., Any], *examples: Any) -> bytes:
       examples: arguments, or their shapes.
     """
     leaves, structure = jax.tree.flatten(examples)
+    kinds = list(map(kind_of, leaves))
 
     def flat(*leaves: jax.Array) -> list[jax.Array]:
-        return jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
+        found = function(*jax.tree.unflatten(structure, map(typed, leaves, kinds)))
+        return [data_of(x) for x in jax.tree.leaves(found)]
 
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+    shapes = [jax.eval_shape(data_of, leaf) for leaf in leaves]
     return bytes(export.export(jax.jit(flat))(*shapes).serialize())
 
 
@@ -39,9 +42,4 @@ def unpack(packed: bytes) -> Program:
     found = export.deserialize(bytearray(packed))
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in found.in_avals]
     compiled = jax.jit(found.call, compiler_options=compiler_options()).lower(*shapes).compile()
-
-    def as_needed(leaf: Any, shape: jax.ShapeDtypeStruct) -> Any:
-        is_key = jax.dtypes.issubdtype(shape.dtype, jax.dtypes.prng_key) and leaf.dtype != shape.dtype
-        return jax.random.wrap_key_data(leaf) if is_key else leaf
-
-    return Program(lambda leaves: compiled(*map(as_needed, leaves, shapes)), len(shapes))
+    return Program(lambda leaves: compiled(*leaves), len(shapes))

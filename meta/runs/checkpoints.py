@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from configs import files
+from meta.keys import data_of, kind_of, typed
 from meta.runs.files import write_whole
 from meta.runs.record import Record
 
@@ -91,13 +92,8 @@ def record_in(path: Path) -> Record | None:
         return Record.from_json(file.readline(MAX_RECORD))
 
 
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _data(leaf: Any) -> jax.Array:
-    leaf = jax.numpy.asarray(leaf)
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return data_of(jax.numpy.asarray(leaf))
 
 
 def _to_numpy(leaf: Any) -> np.ndarray:
@@ -105,8 +101,7 @@ def _to_numpy(leaf: Any) -> np.ndarray:
 
 
 def _from_numpy(array: np.ndarray, like: Any) -> jax.Array:
-    data = jax.numpy.asarray(array)
-    return jax.random.wrap_key_data(data) if _is_key(jax.eval_shape(jax.numpy.asarray, like)) else data
+    return typed(jax.numpy.asarray(array), kind_of(jax.eval_shape(jax.numpy.asarray, like)))
 
 
 def _digest(path: Path, body: bytes) -> bytes:

@@ -144,3 +144,41 @@ def test_devices_that_do_not_divide_the_candidates_are_no_obstacle():
     code = ON_DEVICES.format(tests=os.path.dirname(__file__))
     found = subprocess.run([sys.executable, "-c", code], env=os.environ | {"XLA_FLAGS": flags}, capture_output=True)
     assert found.stdout.split() == [b"3"], found.stderr.decode()[-500:]
+
+
+WIDTHS = """
+import sys
+sys.path.insert(0, {tests!r})
+import jax
+from meta import Outcome
+from meta.screening import screen
+from test_screening import init
+
+@jax.custom_batching.custom_vmap
+def play(x):
+    return x
+
+@play.def_vmap
+def together(size, batched, x):
+    widths.append(size)
+    return play(x), True
+
+def trial(parameters, key):
+    return Outcome(play(parameters["x"][0] + jax.random.normal(key)), {{}})
+
+devices = jax.devices()
+for number in (1, 2, 4, 8):
+    jax.local_devices, widths = (lambda: devices[:number]), []
+    screen(trial, init, jax.random.key(0), candidates=2048, final_trials=4)
+    print(*sorted(set(widths)), sep=",")
+"""
+
+
+def test_as_many_are_computed_together_on_any_number_of_cores():
+    """XLA rounds otherwise where a batch has another width."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    code = WIDTHS.format(tests=os.path.dirname(__file__))
+    found = subprocess.run([sys.executable, "-c", code], env=os.environ | {"XLA_FLAGS": flags}, capture_output=True)
+    of_devices = found.stdout.split()
+    assert len(of_devices) == 4, found.stderr.decode()[-500:]
+    assert len(set(of_devices)) == 1

@@ -21,10 +21,10 @@ from marl.experiments.shaping.sampled_lens import own_coin_share
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.devices import spread
+from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.runs.claims import Claim, Section, number, table
 from meta.runs.jobs import Job, open_run, say
-from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
 

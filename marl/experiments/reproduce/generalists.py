@@ -18,9 +18,9 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from meta import scalarize
+from meta.keys import EVALUATION
 from meta.loop import compiler_options
 from meta.runs.claims import Claim, Section, table
-from meta.runs.keys import EVALUATION
 from meta.runs.statistics import mean_and_error, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.

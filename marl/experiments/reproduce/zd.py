@@ -32,8 +32,8 @@ from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers.exact import after_a_random_step
 from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
+from meta.keys import ANALYSIS
 from meta.runs.claims import Claim, Section, number, table
-from meta.runs.keys import ANALYSIS
 from meta.runs.statistics import mean_and_error, with_error
 
 CHIS = (1.5, 2.0, 3.0, 5.0, 10.0)  # of the extortioners by theory

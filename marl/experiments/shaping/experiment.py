@@ -22,9 +22,9 @@ from marl.experiments.shaping.played import ALONE, Played, analyse, pool
 from meta import RunDirectory
 from meta.fresh import compile_trials, play_trials
 from meta.interrupt import check_stop
+from meta.keys import EVALUATION, of_seeds
 from meta.runs import machine
 from meta.runs.jobs import say
-from meta.runs.keys import EVALUATION, of_seeds
 from meta.runs.progress import Progress
 from meta.runs.words import many
 

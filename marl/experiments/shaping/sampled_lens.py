@@ -29,9 +29,9 @@ from marl.shapers.sampled import Policy
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolved, evolve
+from meta.keys import FILM
 from meta.loop import Report, Store
 from meta.memory import bytes_of, check_bytes
-from meta.runs.keys import FILM
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 

@@ -12,7 +12,7 @@ import numpy as np
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, Metrics, Trajectory, keep_state
 from meta import scalarize
-from meta.runs.keys import SEAT
+from meta.keys import SEAT
 
 
 class SeatState(NamedTuple):

@@ -1,11 +1,14 @@
-"""The branches of a key that its owner never draws from, by name.
+"""Keys: branches that their owner never draws from, by name; those of several runs; keys as data, to be kept or sent.
 
 `learn`, `evolve` and `iterate` split the key that they are given, or fold small numbers into it. What is drawn beside
 them, from the same key, is drawn from one of these: `jax.random.fold_in(key, keys.EVALUATION)`. Two that are the same
 number belong to keys of different kinds.
 """
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 
 EVALUATION = 2**32 - 1  # of a run's key: fresh trials, episodes, victims
 FILM = 2**32 - 2  # of a run's key: the trial that is shown
@@ -23,4 +26,19 @@ EXPERT = 2**32 - 5  # of an attack's key: the expert whose words are where a sea
 
 def of_seeds(seed: int, seeds: int) -> jax.Array:
     """The keys `[seeds]` of independent runs, with the seeds seed, seed + 1, ..."""
-    return jax.numpy.stack([jax.random.key(seed + i) for i in range(seeds)])
+    return jnp.stack([jax.random.key(seed + i) for i in range(seeds)])
+
+
+def kind_of(x: Any) -> Any:
+    """The kind of keys, or of their shapes; None of anything else."""
+    return jax.random.key_impl(jnp.zeros(0, x.dtype)) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else None
+
+
+def data_of(x: Any) -> Any:
+    """An array as it is, of keys their data."""
+    return x if kind_of(x) is None else jax.random.key_data(x)
+
+
+def typed(x: Any, kind: Any) -> Any:
+    """What `data_of` had: keys of a kind, or if None what it is."""
+    return x if kind is None else jax.random.wrap_key_data(x, impl=kind)
