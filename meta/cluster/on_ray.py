@@ -101,7 +101,7 @@ class RayCluster:
 
     def statistics(self) -> dict[str, Any]:
         """What became of the work, those of earlier connections included."""
-        found = dict(self._statistics)
+        found = {"workers": 0, "chunks_repeated": 0, "seconds_waited": 0.0} | self._statistics
         for name, value in self._before.items():
             found[name] = found.get(name, 0) + value
         return {"kind": "ray"} | found

@@ -34,10 +34,14 @@ def write_whole(path: Path, contents: bytes) -> None:
     scratch = path.with_name(f".{path.name}")
     scratch.unlink(missing_ok=True)
     handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    with open(handle, "wb") as file:
-        file.write(contents)
-        file.flush()
-        os.fsync(handle)
+    try:
+        with open(handle, "wb") as file:
+            file.write(contents)
+            file.flush()
+            os.fsync(handle)
+    except OSError:  # what there was of a full disk is not to be kept by a half
+        scratch.unlink(missing_ok=True)
+        raise
     scratch.replace(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import resource
 import shutil
 
 import jax
@@ -15,6 +16,7 @@ from configs import files
 from meta import RunDirectory
 from meta.loop import iterate
 from meta.runs import command, machine, tensors
+from meta.runs.files import write_whole
 from tests.faults import damages
 from tests.faults.damages import go, results, verdict
 
@@ -368,6 +370,18 @@ def test_a_directory_in_which_nothing_was_begun_is_empty(runs, tmp_path):
     assert (status, said.count("\n"), "the directory of a run (with config.yaml) is needed" in said) == (2, 1, True)
     assert go(main, "there", "--out", str(path)) == (0, "")
     assert results(path) == results(runs / "whole")
+
+
+def test_what_a_full_disk_has_left_of_a_file_is_removed(tmp_path):
+    path, before = tmp_path / "file", resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_whole(path, b"old")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write_whole(path, bytes(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
 
 
 def test_paths_that_are_too_long(tmp_path):
