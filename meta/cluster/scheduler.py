@@ -78,16 +78,17 @@ class _Generation:
         self.copies = Counter[int]()  # how often a chunk was asked for
         self.at_work = Counter[int]()  # how many have it in hand
         self.failures = Counter[int]()
-        self.doubtful: dict[int, _Member] = {}  # chunks whose answer may be wrong, and whose it is
+        self.doubtful: dict[int, tuple[_Member, float]] = {}  # chunk -> (whose answer may be wrong, since when)
 
     @property
     def is_done(self) -> bool:
         return len(self.answers) == self.chunks
 
-    def next_for(self, member: _Member) -> int | None:
-        """A chunk that waits, if any, and not what this worker has answered in doubt."""
+    def next_for(self, member: _Member, before: float) -> int | None:
+        """A chunk that waits, if any, and not what this worker has answered in doubt since then."""
         for _ in range(len(self.waiting)):
-            if self.doubtful.get(self.waiting[0]) is not member:
+            who, since = self.doubtful.get(self.waiting[0], (None, NEVER))
+            if who is not member or since < before:
                 return self.waiting.popleft()
             self.waiting.rotate(-1)
         return None
@@ -196,12 +197,12 @@ class Scheduler:
             return
         if not self._wrong(outcomes):
             if chunk in this.doubtful:
-                self._broken(this.doubtful[chunk])
+                self._broken(this.doubtful[chunk][0])
             this.answers[chunk] = outcomes
         elif chunk in this.doubtful or self.workers == 1:  # somebody else says so too, or there is nobody else
             this.answers[chunk] = outcomes
         else:
-            this.doubtful[chunk] = member
+            this.doubtful[chunk] = member, time.monotonic()
             this.waiting.appendleft(chunk)
 
     def _look(self, idle: Callable[[], None]) -> None:
@@ -262,8 +263,14 @@ class Scheduler:
 
     def _give(self, member: _Member, this: _Generation, most: int) -> None:
         """Hands a worker what waits, until it has so many chunks."""
-        while member.ready and len(member.hand) < most and (chunk := this.next_for(member)) is not None:
+        before = time.monotonic() - self._late  # what nobody has confirmed since, nobody else is there to confirm
+        while member.ready and len(member.hand) < most and (chunk := this.next_for(member, before)) is not None:
             self._ask(member, this, chunk)
+
+    @property
+    def _late(self) -> float:
+        """Seconds after which a chunk should have been evaluated."""
+        return max(LATE * statistics.median(self._durations), LEAST_LATE) if self._durations else LEAST_LATE
 
     def _ask(self, member: _Member, this: _Generation, chunk: int) -> None:
         this.copies[chunk] += 1
@@ -280,12 +287,12 @@ class Scheduler:
                 self._give(member, this, full)
         if this.waiting or not self._durations:
             return
-        now, late = time.monotonic(), max(LATE * statistics.median(self._durations), LEAST_LATE)
+        now = time.monotonic()
         behind = sorted(
             (since, chunk)
             for member in self._members
             for of, chunk, since in member.hand.values()
-            if of is this and chunk not in this.answers and this.copies[chunk] < 2 and now - since > late
+            if of is this and chunk not in this.answers and this.copies[chunk] < 2 and now - since > self._late
         )
         idle = (member for member in self._members if member.ready and not member.hand)
         for member, (_, chunk) in zip(idle, behind, strict=False):

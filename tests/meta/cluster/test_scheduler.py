@@ -152,6 +152,14 @@ def test_an_answer_that_is_no_number_counts_if_another_confirms_it():
     assert found.statistics()["chunks_repeated"] == 1
 
 
+def test_who_is_left_confirms_an_answer_alone():
+    """A chunk that has no fitness anywhere, and nobody else who could say so."""
+    hanging, nonsense = Simulated(lambda calls: "hangs"), Simulated(lambda calls: "nonsense", seconds=0.01)
+    found = scheduled(hanging, nonsense, wrong=lambda outcome: outcome != outcome)
+    assert all(outcome != outcome for outcome in found.evaluate(2, 4))
+    assert found.statistics()["wrong_answers"] == 0
+
+
 def test_a_worker_whose_answers_nobody_confirms_is_used_no_more():
     said, broken = [], Simulated(lambda calls: "nonsense")
     found = scheduled(broken, Simulated(), wrong=lambda x: x != x, say=said.append)
