@@ -1,9 +1,12 @@
-"""What a policy gradient climbs: surrogates and sampled returns, as functions."""
+"""What a policy gradient climbs, and how far a value is from its target: surrogates, drifts, distances, as functions.
+
+Those with parameters are pairs of pure functions, `Parametric`, as networks are, so that they can be evolved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import chex
 import jax
@@ -13,9 +16,26 @@ from games.core import checks
 from games.core.game import Scalar
 
 Objective = Callable[[jax.Array, jax.Array], jax.Array]  # (log ratios, advantages) -> what is to be maximised, [...]
+# (values, targets, values before the update) -> what is to be minimised, [...]
+ValueLoss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+NO_DRIFT = 1e-4  # what a learned drift has to exceed to count: around a ratio of 1 it is 0, and flat
 
 
-def clipped_surrogate(clip: Scalar = 0.2) -> Objective:
+class Timed(NamedTuple):
+    """An objective that depends on how much of the training is over."""
+
+    at: Callable[[jax.Array], Objective]  # (share in [0, 1]) -> the objective of then
+
+
+class Parametric(NamedTuple):
+    """A function with parameters."""
+
+    init: Callable[[jax.Array], Any]  # (key) -> parameters
+    apply: Callable[..., jax.Array]  # (parameters, *arguments) -> [...]
+
+
+def clipped_surrogate(*, clip: Scalar = 0.2) -> Objective:
     """min(rho A, clip(rho, 1 - clip, 1 + clip) A), with rho the ratio of new and old probability.
 
     Raises:
@@ -31,6 +51,178 @@ def clipped_surrogate(clip: Scalar = 0.2) -> Objective:
         return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
 
     return objective
+
+
+def dpo(*, alpha: Scalar = 2.0, beta: Scalar = 0.6) -> Objective:
+    """rho A - drift, with rho the ratio of new and old probability, and
+
+        drift = relu((rho - 1) A - alpha tanh((rho - 1) A / alpha))    where A >= 0,
+        drift = relu(A log rho - beta tanh(A log rho / beta))          where A < 0:
+
+    what an evolved drift looked like, as a formula.
+
+    Raises:
+      ValueError: for an `alpha` or `beta` that is not above 0.
+
+    Source: Lu et al., Discovered Policy Optimisation (2022), arXiv:2210.05639, section 6.
+    """
+    checks.number("alpha", alpha, 0, brackets="()")
+    checks.number("beta", beta, 0, brackets="()")
+
+    def drift(log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:
+        up, down = jnp.expm1(log_ratio) * advantage, log_ratio * advantage
+        up, down = up - alpha * jnp.tanh(up / alpha), down - beta * jnp.tanh(down / beta)
+        return jax.nn.relu(jnp.where(advantage >= 0, up, down))
+
+    return with_drift(drift)
+
+
+def with_drift(drift: Objective) -> Objective:
+    """rho A - drift(log rho, A): the form of mirror learning.
+
+    A drift that is at least 0, and 0 with a gradient of 0 where rho is 1, keeps the guarantees of a trust region:
+    no step lowers the return, and what it leads to is optimal.
+
+    Source: Kuba et al., Mirror Learning (2022), arXiv:2201.02373.
+    """
+
+    def objective(log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:
+        chex.assert_equal_shape([jnp.asarray(x) for x in (log_ratio, advantage)])
+        return jnp.exp(log_ratio) * advantage - drift(log_ratio, advantage)
+
+    return objective
+
+
+def drift_network(hidden: int = 128, clip: Scalar | None = None, *, timed: bool = False) -> Parametric:
+    """A drift that is evolved: `apply(parameters, log rho, A)` or, timed, `apply(parameters, log rho, A, share)`.
+
+        relu(base + w2 tanh(W1 x) - 1e-4),    x = log rho, (log rho)^2, 1 - rho, (1 - rho)^2, and each of them times A,
+
+    without biases, so that for all parameters it is 0 with a gradient of 0 where rho is 1. The base is 0 or, with a
+    `clip`, the drift of the clipped surrogate, relu((rho - clip(rho, 1 - clip, 1 + clip)) A). Timed, x has two more
+    entries: 1 - rho and (1 - rho) A, times the share of the training that is over.
+
+    The last layer begins at 0. The first does not: of a network of zeros the parameters w and -w are the same, and
+    antithetic pairs would all tie.
+
+    Raises:
+      ValueError: for a number of hidden units or a `clip` that is none, or too small.
+
+    Source: Lu et al., Discovered Policy Optimisation (2022), arXiv:2210.05639, section 5 and appendix (128 units);
+    a learned objective that knows the time: Jackson et al., Discovering Temporally-Aware Reinforcement Learning
+    Algorithms (2024), arXiv:2402.05828.
+    """
+    checks.size("hidden", hidden, 1)
+    checks.number("clip", 1 if clip is None else clip, 0, brackets="()")
+    inputs = 10 if timed else 8
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        return {"w1": jax.random.normal(key, (inputs, hidden)) / inputs**0.5, "w2": jnp.zeros(hidden)}
+
+    def apply(parameters: Any, log_ratio: jax.Array, advantage: jax.Array, share: Any = None) -> jax.Array:
+        less = -jnp.expm1(log_ratio)  # 1 - rho
+        x = [log_ratio, log_ratio**2, less, less**2]
+        x += [one * advantage for one in x]
+        x += [share * less, share * less * advantage] if timed else []
+        drift = jnp.tanh(jnp.stack(x, -1) @ parameters["w1"]) @ parameters["w2"] - NO_DRIFT
+        if clip is not None:
+            drift += jax.nn.relu((jnp.clip(less, -clip, clip) - less) * advantage)
+        return jax.nn.relu(drift)
+
+    return Parametric(init, apply)
+
+
+def learned(network: Parametric, parameters: Any, *, timed: bool = False) -> Objective | Timed:
+    """The objective of a `drift_network` with these parameters."""
+    if not timed:
+        return with_drift(lambda *x: network.apply(parameters, *x))
+    return Timed(lambda share: with_drift(lambda *x: network.apply(parameters, *x, share)))
+
+
+def l2(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
+    """Half the square of what a value lacks."""
+    del before
+    return 0.5 * (value - target) ** 2
+
+
+def clipped_l2(*, clip: Scalar = 0.2) -> ValueLoss:
+    """Half the square of what is larger: what the value lacks, or what it would if moved by at most `clip`.
+
+    Raises:
+      ValueError: for a `clip` that is not above 0.
+
+    Source: the public code of Schulman et al. (2017), arXiv:1707.06347, where the paper says nothing of it.
+    """
+    checks.number("clip", clip, 0, brackets="()")
+
+    def loss(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
+        clipped = before + jnp.clip(value - before, -clip, clip)
+        return 0.5 * jnp.maximum((value - target) ** 2, (clipped - target) ** 2)
+
+    return loss
+
+
+def huber(*, delta: Scalar = 1.0) -> ValueLoss:
+    """Half the square of what a value lacks, and beyond `delta` a straight line.
+
+    Raises:
+      ValueError: for a `delta` that is not above 0.
+
+    Source: Huber (1964).
+    """
+    checks.number("delta", delta, 0, brackets="()")
+
+    def loss(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
+        del before
+        lack = jnp.abs(value - target)
+        return jnp.where(lack <= delta, 0.5 * lack**2, delta * (lack - 0.5 * delta))
+
+    return loss
+
+
+def distance_network(hidden: int = 16, start: Literal["l2", "zero"] = "l2") -> Parametric:
+    """A value's distance that is evolved: `apply(parameters, values, targets, values before the update)`, `[B]`.
+
+    Of what a value lacks in units of the batch, s = (value - target) / rms(value before - target), it makes
+
+        d(s) = s^2 / 2 exp(f(s)),  with a start at L2, where f is 0;  or  d(s) = |f(s) - f(0)|,  with a start at zero,
+
+    f a layer of tanh units with biases. Both are 0 where the value equals the target, and at least 0. They are free of
+    scale: the mean over the batch is multiplied by what makes its gradient at the values as large as that of L2, so
+    that no coefficient, clip or step size can hide in it.
+
+    Raises:
+      ValueError: for a number of hidden units that is none.
+    """
+    checks.size("hidden", hidden, 1)
+    checks.choice("start", start, ("l2", "zero"))
+
+    def init(key: jax.Array) -> dict[str, jax.Array]:
+        keys = jax.random.split(key, 3)
+        last = jnp.zeros(hidden) if start == "l2" else jax.random.normal(keys[2], (hidden,)) / hidden**0.5
+        return {"w1": jax.random.normal(keys[0], (hidden,)), "b1": jax.random.normal(keys[1], (hidden,)), "w2": last}
+
+    def apply(parameters: Any, value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
+        unit = jax.lax.stop_gradient(_rms(before - target)) + 1e-8
+        s, towards = (value - target) / unit, jnp.ones_like(value)
+        distance, slope = jax.jvp(lambda s: distance_of(parameters, s, start), (s,), (towards,))
+        scale = _rms(value - target) * unit / (_rms(slope) + 1e-8)
+        return distance * jax.lax.stop_gradient(scale)
+
+    return Parametric(init, apply)
+
+
+def distance_of(parameters: Any, s: jax.Array, start: Literal["l2", "zero"] = "l2") -> jax.Array:
+    """d(s) of a `distance_network`, without its scale."""
+
+    def f(s: jax.Array) -> jax.Array:
+        return jnp.tanh(s[..., None] * parameters["w1"] + parameters["b1"]) @ parameters["w2"]
+
+    return 0.5 * s**2 * jnp.exp(f(s)) if start == "l2" else jnp.abs(f(s) - f(jnp.zeros_like(s)))
+
+
+def _rms(x: jax.Array) -> jax.Array:
+    return jnp.sqrt((x**2).mean())
 
 
 def policy_gradient(log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from games.core.game import Scalar
 from games.exact.zd import zd_policy
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
-from marl.blocks.objectives import clipped_surrogate
+from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.core.learn import Learner
 from marl.learners.exact import model_free, white_box
 from marl.learners.exact.cola import cola_opponent
@@ -36,6 +36,7 @@ from marl.learners.sampled.alignment import advantage_alignment, proximal_advant
 from marl.learners.sampled.dqn import dqn
 from marl.learners.sampled.fixed import always_cooperate, always_defect, random
 from marl.learners.sampled.loqa import loqa
+from marl.learners.sampled.objectives import make_objective, make_value_loss
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
 from marl.learners.sampled.reciprocator import reciprocator
 
@@ -247,8 +248,25 @@ def _axelrod(game: InfinitelyRepeated, seat: int, *, name: str = "") -> Learner:
     return _fixed(*strategy(name))(game, seat)
 
 
-def _ppo(game: Game, seat: int, *, clip: Scalar = 0.2, **settings: Any) -> Learner:
-    return ppo(game, seat, objective=clipped_surrogate(clip), **settings)
+def _ppo(
+    game: Game,
+    seat: int,
+    *,
+    clip: Scalar = 0.2,
+    objective: str | Objective | Timed = "clipped",
+    value_loss: str | ValueLoss | None = None,
+    **settings: Any,
+) -> Learner:
+    """PPO with an objective and a value's loss that are functions, or named, or in files."""
+    if objective != "clipped" and clip != 0.2:
+        raise ValueError(f"clip: got {clip}; it is of the objective clipped, and of no other")
+    if objective == "clipped":
+        objective = clipped_surrogate(clip=clip)
+    elif isinstance(objective, str):
+        objective = make_objective(objective)
+    if isinstance(value_loss, str):
+        value_loss = make_value_loss(value_loss)
+    return ppo(game, seat, objective=objective, value_loss=value_loss, **settings)
 
 
 def _register_deep(name: str, *factories: Callable[..., Learner], without: Sequence[str] = (), **defaults: Any) -> None:
@@ -280,6 +298,7 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
     ) -> Learner:
         of_learner = {setting: default for setting, (_, default) in own.items()}
         of_learner |= {setting: x for setting, x in settings.items() if setting in own}
+        of_learner |= {"num_updates": num_updates} if "num_updates" in own else {}
         if anneal:
             if num_updates is None:
                 raise ValueError("anneal: got True; the number of updates, num_updates, is needed")

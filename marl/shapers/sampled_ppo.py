@@ -74,7 +74,7 @@ def sampled_ppo(
     """
     settings = (settings or MetaPPO()).of(sampled=True)
     optimizer = optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), optax.adam(settings.learning_rate))
-    objective = clipped_surrogate(settings.clip)
+    objective = clipped_surrogate(clip=settings.clip)
 
     def compared(trajectory: Trajectory) -> Trial:
         returns = jax.vmap(coala_returns)(trajectory.reward)

@@ -105,4 +105,4 @@ def proximal_advantage_alignment(
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
     own |= {"epochs": epochs, "discount": discount, "alignment": alignment}
-    return ppo(game, player, objective=clipped_surrogate(clip), **own, **settings)
+    return ppo(game, player, objective=clipped_surrogate(clip=clip), **own, **settings)

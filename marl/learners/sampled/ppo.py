@@ -16,7 +16,7 @@ from marl.blocks.advantages import align, generalized_advantages
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, feed_forward, unroll, where_done, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.objectives import Objective, clipped_surrogate, policy_gradient
+from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
 from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
 
 
@@ -62,11 +62,12 @@ def ppo(
     minibatches: int = 4,
     discount: Scalar = 0.99,
     gae_lambda: Scalar = 0.95,
-    objective: Objective | None = None,
+    objective: Objective | Timed | None = None,
     value_clip: Scalar | None = 0.2,
+    value_loss: ValueLoss | None = None,
     value_coefficient: Scalar = 0.5,
     entropy_coefficient: Scalar = 0.01,
-    max_gradient_norm: Scalar = 0.5,
+    max_gradient_norm: Scalar | None = 0.5,
     adam_epsilon: float = 1e-5,
     normalize_observations: bool = False,
     observation_epsilon: Scalar = 1e-8,
@@ -74,6 +75,7 @@ def ppo(
     bootstrap_limits: bool = True,
     learn_last_step: bool = True,
     alignment: Scalar | None = None,
+    num_updates: int | None = None,
 ) -> Learner:
     """Learns a policy and a value from the episodes between two updates, several steps up a clipped surrogate.
 
@@ -100,11 +102,13 @@ def ppo(
       minibatches: of an epoch, drawn anew; 1 is the full batch. A recurrent network's are of whole environments.
       discount: of rewards.
       gae_lambda: 0 trusts the value, 1 the return.
-      objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise.
+      objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise. One that is
+        `Timed` is told how much of the training is over, which needs `num_updates`.
       value_clip: None does not clip.
+      value_loss: in place of L_V; anything of values, targets and the values before the update, elementwise.
       value_coefficient: weight of the value's loss.
       entropy_coefficient: weight of the policy's entropy.
-      max_gradient_norm: of the gradient of all parameters together.
+      max_gradient_norm: of the gradient of all parameters together; None does not clip it.
       adam_epsilon: of Adam.
       normalize_observations: by their running mean and standard deviation, which move with every step: they are the
         actor's, and reach the learner with the trajectory. The first observations are normalised too. The value of
@@ -116,10 +120,11 @@ def ppo(
       learn_last_step: from all steps of the batch; otherwise the last one only lends its value to those before, as in
         code that saves the network one evaluation.
       alignment: what the co-players' advantages count, as `marl.learners.sampled.alignment` has it; None is PPO.
+      num_updates: of the whole training, as of `learn`.
 
     Raises:
-      ValueError: for integers in a `Box` of actions, observations that are no array, an `alignment` where nobody else
-        plays, or numbers that are none or out of range.
+      ValueError: for a timed objective without `num_updates`, integers in a `Box` of actions, observations that are no
+        array, an `alignment` where nobody else plays, or numbers that are none or out of range.
 
     Source: Schulman et al. (2017), arXiv:1707.06347; the advantages: Schulman et al. (2016), arXiv:1506.02438,
     equation 16; the defaults: PureJaxRL (Lu et al., 2022).
@@ -132,7 +137,7 @@ def ppo(
     checks.number("value_coefficient", value_coefficient, 0)
     checks.number("entropy_coefficient", entropy_coefficient, 0)
     checks.number("value_clip", 1 if value_clip is None else value_clip, 0, brackets="()")
-    checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
+    checks.number("max_gradient_norm", 1 if max_gradient_norm is None else max_gradient_norm, 0, brackets="()")
     checks.number("adam_epsilon", adam_epsilon, 0, brackets="()")
     checks.number("observation_epsilon", observation_epsilon, 0, brackets="()")
     if alignment is not None:
@@ -145,8 +150,13 @@ def ppo(
     if alignment is not None:
         network = with_critic(network, network)
     objective = objective or clipped_surrogate()
+    if isinstance(objective, Timed) and num_updates is None:
+        raise ValueError("objective: got one that knows the time; the number of updates, num_updates, is needed")
+    all_steps = (num_updates or 1) * epochs * minibatches
+    value_loss = value_loss or (l2 if value_clip is None else clipped_l2(clip=value_clip))
     has_memory = bool(jax.tree.leaves(network.initial(1)))
-    optimizer = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=adam_epsilon))
+    clip = optax.identity() if max_gradient_norm is None else optax.clip_by_global_norm(max_gradient_norm)
+    optimizer = optax.chain(clip, optax.adam(learning_rate, eps=adam_epsilon))
     optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
 
     def init(key: jax.Array) -> PPOState:
@@ -183,19 +193,18 @@ def ppo(
     def forget(memory: PPOMemory, done: jax.Array) -> PPOMemory:
         return memory._replace(carry=where_done(done, network.initial(len(done)), memory.carry))
 
-    def loss(params: Any, batch: _Batch) -> tuple[jax.Array, Metrics]:
+    def loss(params: Any, batch: _Batch, steps: jax.Array) -> tuple[jax.Array, Metrics]:
         outputs, value, _ = unroll(network, params, batch.obs, batch.done, batch.first_carry)
         log_ratio = actions.log_prob(outputs, batch.action) - batch.log_prob
         advantage = _standard(batch.advantage) if normalize_advantages else batch.advantage
-        gain = objective(log_ratio, advantage).mean()
+        now = objective
+        if isinstance(now, Timed):
+            now = now.at(steps / all_steps)
+        gain = now(log_ratio, advantage).mean()
         chex.assert_equal_shape((value, batch.value, batch.target))
-        error = (value - batch.target) ** 2
-        if value_clip is not None:
-            clipped = batch.value + jnp.clip(value - batch.value, -value_clip, value_clip)
-            error = jnp.maximum(error, (clipped - batch.target) ** 2)
-        value_loss, entropy = 0.5 * error.mean(), actions.entropy(outputs).mean()
-        metrics = {"value_loss": value_loss, "entropy": entropy, "kl": (jnp.expm1(log_ratio) - log_ratio).mean()}
-        return value_coefficient * value_loss - entropy_coefficient * entropy - gain, metrics
+        error, entropy = value_loss(value, batch.target, batch.value).mean(), actions.entropy(outputs).mean()
+        metrics = {"value_loss": error, "entropy": entropy, "kl": (jnp.expm1(log_ratio) - log_ratio).mean()}
+        return value_coefficient * error - entropy_coefficient * entropy - gain, metrics
 
     def update(key: jax.Array, state: PPOState, trajectory: Trajectory) -> tuple[PPOState, Metrics]:
         extras: PPOExtras = trajectory.extras
@@ -241,7 +250,7 @@ def ppo(
             if has_memory:
                 minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
                 minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
-            gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch)
+            gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch, _steps(optimizer_state))
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
             return (optax.apply_updates(params, updates), optimizer_state), metrics
 
@@ -256,6 +265,12 @@ def ppo(
         return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
     return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, player)
+
+
+def _steps(state: optax.OptState) -> jax.Array:
+    """How many steps an optimiser has taken."""
+    counts = optax.tree_utils.tree_get_all_with_path(state, "count")
+    return counts[0][1]
 
 
 def _standard(advantage: jax.Array) -> jax.Array:

@@ -116,7 +116,7 @@ def reciprocator(
         epochs=epochs,
         minibatches=minibatches,
         discount=discount,
-        objective=clipped_surrogate(clip),
+        objective=clipped_surrogate(clip=clip),
         entropy_coefficient=entropy_coefficient,
         **settings,
     )

@@ -3,7 +3,9 @@
 import re
 from functools import partial
 
+import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,12 +15,14 @@ from marl import Learner, learn, make_learner, make_shaper, naive, register
 from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.core.learn import learning
 from marl.learners import registry
+from marl.learners.sampled import objectives
 from marl.learners.sampled.dqn import dqn
 from marl.learners.sampled.fixed import random
 from marl.learners.sampled.ppo import a2c, ppo
 from marl.shapers import registry as shapers
 from marl.shapers import sampled
 from marl.shapers.exact import mfos
+from meta.runs import tensors
 from tests.marl.sampled_steps import CART_POLE
 
 EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
@@ -179,7 +183,7 @@ REFUSED = {
     "ppo(": "learner: got 'ppo('; a name such as ppo, or name(setting=value), is needed",
     "a2c(clip=0.1)": "learner: a2c has no setting 'clip'; it takes learning_rate, gae_lambda, ",
     "ppo(num_envs=2)": "learner: ppo has no setting 'num_envs'; it takes ",
-    "ppo(objective='mine')": "learner: ppo has no setting 'objective'; it takes ",
+    "ppo(objective='mine')": "learner: ppo: objective: got 'mine'; one of clipped, dpo, policy_gradient is needed",
     "ppo(epochs=0)": "learner: ppo: epochs: got 0; a whole number of at least 1 is needed",
     "ppo(epochs=True)": "learner: ppo: epochs: got True; a whole number is needed",
     "ppo(minibatches=0)": "learner: ppo: minibatches: got 0; a whole number of at least 1 is needed",
@@ -300,3 +304,46 @@ def test_a_shaper_of_ones_own_is_an_untrained_learner_too(a_name):
     assert make_learner("mine(width=2)", EXACT).init(jax.random.key(0)).which["w1"].shape == (10, 2)
     with pytest.raises(ValueError, match="shaper: mine: width: not given; a value is needed"):
         make_shaper("mine", EXACT)
+
+
+@pytest.mark.parametrize("kind", ["drift", "value_loss"])
+def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
+    """And is what it was: another objective than PPO's own, so that something else is learned from the same steps."""
+    form = objectives.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)
+    parameters = form.network().init(jax.random.key(0))
+    parameters["w2"] = jnp.full(3, 2.0)
+    objectives.save(tmp_path / objectives.FILE, form, parameters, 0.3)
+    field = "objective" if kind == "drift" else "value_loss"
+
+    def learned(spec):
+        learner = make_learner(spec, CART_POLE, num_updates=1)
+        settings = {"num_updates": 1, "steps_per_update": 16, "num_envs": 2}
+        return jax.jit(lambda key: learn(key, CART_POLE, [learner], **settings))(jax.random.key(1)).states[0].params
+
+    of_run, of_file = (learned(f"ppo({field}={str(path)!r})") for path in (tmp_path, tmp_path / objectives.FILE))
+    chex.assert_trees_all_equal(of_run, of_file)
+    plain = learned("ppo")
+    assert any(not np.allclose(*pair) for pair in zip(jax.tree.leaves(of_run), jax.tree.leaves(plain), strict=True))
+    other = "value_loss" if kind == "drift" else "objective"
+    with pytest.raises(ValueError, match=f"learner: ppo: {other}: got .*, a {kind}; a "):
+        make_learner(f"ppo({other}={str(tmp_path)!r})", CART_POLE)
+
+
+def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
+    tensors.replace(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
+    for path, words in (
+        (tmp_path / "other.safetensors", "marl.discover wrote"),
+        (tmp_path / "none.safetensors", "no such file"),
+    ):
+        with pytest.raises(ValueError, match=words) as error:
+            make_learner(f"ppo(objective={str(path)!r})", CART_POLE)
+        assert "\n" not in str(error.value)
+
+
+def test_an_objective_that_knows_the_time_needs_the_number_of_updates(tmp_path):
+    form = objectives.Form("drift", "zero", hidden=2, timed=True)
+    objectives.save(tmp_path / objectives.FILE, form, form.network().init(jax.random.key(0)), 0.2)
+    spec = f"ppo(objective={str(tmp_path)!r})"
+    make_learner(spec, CART_POLE, num_updates=3)
+    with pytest.raises(ValueError, match="objective: got one that knows the time; the number of updates"):
+        make_learner(spec, CART_POLE)

@@ -61,7 +61,7 @@ def test_advantages_are_the_sum_of_their_definition():
     ],
 )
 def test_clipped_surrogate_by_hand(log_ratio, advantage, expected):
-    assert float(clipped_surrogate(0.2)(log_ratio, advantage)) == pytest.approx(expected)
+    assert float(clipped_surrogate(clip=0.2)(log_ratio, advantage)) == pytest.approx(expected)
 
 
 def loss(params, t, value, advantage, objective=None, clip=0.2, value_clip=0.2, entropy_coefficient=0.03):

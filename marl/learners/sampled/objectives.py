@@ -1,0 +1,117 @@
+"""Objectives and values' losses of PPO by their names, or from the files of those that were evolved."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from configs import short
+from configs.specs import Registry
+from games.core.game import Scalar
+from marl.blocks import objectives
+from marl.blocks.objectives import Objective, Parametric, Timed, ValueLoss
+from meta.runs import tensors
+
+FILE = "objective.safetensors"  # in the directory of a run that evolved one
+METHOD = "discover"  # in a file's metadata
+Kind = Literal["drift", "value_loss"]
+
+OBJECTIVES: Registry[Objective | Timed] = Registry("dpo")
+VALUE_LOSSES: Registry[ValueLoss] = Registry("huber")
+
+
+class Form(NamedTuple):
+    """What an evolved objective is but for its parameters; metadata of its file."""
+
+    kind: Kind
+    start: Literal["ppo", "zero", "l2"]  # what it is where nothing has been evolved
+    hidden: int = 16
+    timed: bool = False
+
+    def network(self, clip: Scalar = 0.2) -> Parametric:
+        """Its functions; the clip is of a drift that began as PPO."""
+        if self.kind == "drift":
+            return objectives.drift_network(self.hidden, clip if self.start == "ppo" else None, timed=self.timed)
+        return objectives.distance_network(self.hidden, "l2" if self.start == "l2" else "zero")
+
+    def settings(self, parameters: Any, clip: Scalar = 0.2) -> dict[str, Any]:
+        """The setting of `ppo` that it is, with these parameters."""
+        network = self.network(clip)
+        if self.kind == "drift":
+            return {"objective": objectives.learned(network, parameters, timed=self.timed)}
+        return {"value_loss": lambda *x: network.apply(parameters, *x)}
+
+
+def save(path: Path, form: Form, parameters: Any, clip: float, **about: Any) -> None:
+    """Writes an evolved objective, for `ppo(objective='PATH')` or `ppo(value_loss='PATH')`."""
+    tensors.replace(path, parameters, {"method": METHOD, "form": form._asdict(), "clip": clip, **about})
+
+
+def load(path: str) -> tuple[Form, Any, float]:
+    """What `save` wrote, in a file or in a run's directory: (form, parameters, clip).
+
+    Raises:
+      ValueError: if there is none, or if the file is damaged or of another kind; one line.
+    """
+    file = Path(path) / FILE if os.path.isdir(path) else Path(path)
+    arrays, metadata = tensors.load(file)
+    try:
+        form, clip = Form(**metadata["form"]), float(metadata["clip"])
+        known = metadata["method"] == METHOD and form.hidden <= 4096 and form.kind in ("drift", "value_loss")
+        wanted = {name: x.shape for name, x in _shapes(form.network(clip)).items()} if known else None
+    except (KeyError, TypeError, ValueError):
+        wanted = None
+    if wanted is None:
+        raise ValueError(f"got {short(path)!r}; a file that python -m marl.discover wrote is needed")
+    tensors.same_shapes(arrays, wanted, str(file))
+    return form, {name: jnp.asarray(x) for name, x in arrays.items()}, clip
+
+
+def make_objective(spec: str) -> Objective | Timed:
+    """An objective of policies: by its name, `dpo(alpha=2, beta=0.6)`, or the path of one that was evolved.
+
+    Raises:
+      ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed; for a file that
+        cannot be used.
+    """
+    return OBJECTIVES.make("objective", spec) if not _is_path(spec) else _of_file("drift", spec)["objective"]
+
+
+def make_value_loss(spec: str) -> ValueLoss:
+    """A value's loss: by its name, `huber(delta=1)`, or the path of one that was evolved.
+
+    Raises:
+      ValueError: as `make_objective`.
+    """
+    return VALUE_LOSSES.make("value_loss", spec) if not _is_path(spec) else _of_file("value_loss", spec)["value_loss"]
+
+
+def _of_file(kind: Kind, path: str) -> dict[str, Any]:
+    field = "objective" if kind == "drift" else "value_loss"
+    try:
+        form, parameters, clip = load(path)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+    if form.kind != kind:
+        raise ValueError(f"{field}: got {short(path)!r}, a {form.kind}; a {kind} is needed")
+    return form.settings(parameters, clip)
+
+
+def _is_path(spec: str) -> bool:
+    return "/" in spec or spec.endswith(".safetensors") or (os.path.isdir(spec) and spec.partition("(")[0] == spec)
+
+
+def _shapes(network: Parametric) -> dict[str, Any]:
+    return tensors.named(jax.eval_shape(network.init, jax.random.key(0)))
+
+
+OBJECTIVES.register("clipped", objectives.clipped_surrogate)
+OBJECTIVES.register("dpo", objectives.dpo)
+OBJECTIVES.register("policy_gradient", lambda: objectives.policy_gradient)
+VALUE_LOSSES.register("l2", lambda: objectives.l2)
+VALUE_LOSSES.register("clipped_l2", objectives.clipped_l2)
+VALUE_LOSSES.register("huber", objectives.huber)

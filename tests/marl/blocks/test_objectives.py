@@ -1,0 +1,143 @@
+"""What PPO climbs and how far values are: against the published formulas, and the constraints of mirror learning."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from marl.blocks.objectives import (
+    Timed,
+    clipped_l2,
+    clipped_surrogate,
+    distance_network,
+    distance_of,
+    dpo,
+    drift_network,
+    huber,
+    l2,
+    learned,
+)
+
+LOG_RATIO, ADVANTAGE = (x.ravel() for x in np.meshgrid(np.linspace(-2, 2, 41), np.linspace(-3, 3, 25)))
+HIDDEN = 5
+WEIGHT = st.floats(-100, 100, width=32)
+drift_parameters = st.fixed_dictionaries(
+    {"w1": arrays(np.float32, (8, HIDDEN), elements=WEIGHT), "w2": arrays(np.float32, HIDDEN, elements=WEIGHT)}
+)
+distance_parameters = st.fixed_dictionaries(
+    {name: arrays(np.float32, HIDDEN, elements=st.floats(-5, 5, width=32)) for name in ("w1", "b1", "w2")}
+)
+drift_and_slope = jax.jit(
+    lambda parameters, x, a, clip: jax.value_and_grad(
+        lambda x: drift_network(HIDDEN, clip).apply(parameters, x, a)
+    )(x)
+)  # fmt: skip
+
+
+def test_dpo_is_the_published_formula():
+    """In float64: ratios and advantages of either sign, alpha 2 and beta 0.6."""
+    ratio, a = np.exp(LOG_RATIO), ADVANTAGE
+    up = np.maximum((ratio - 1) * a - 2 * np.tanh((ratio - 1) * a / 2), 0)
+    down = np.maximum(a * LOG_RATIO - 0.6 * np.tanh(a * LOG_RATIO / 0.6), 0)
+    expected = ratio * a - np.where(a >= 0, up, down)
+    np.testing.assert_allclose(dpo()(jnp.float32(LOG_RATIO), jnp.float32(a)), expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("objective", [clipped_surrogate(), dpo(), dpo(alpha=0.3, beta=4)])
+def test_the_named_objectives_have_a_drift_of_mirror_learning(objective):
+    """At least 0; at a ratio of 1 it is 0 and the objective's slope is the advantage, that of the policy gradient."""
+    drift = jnp.exp(LOG_RATIO) * ADVANTAGE - objective(jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE))
+    assert (drift > -1e-5).all()
+    for a in (-2.0, -0.1, 0.0, 0.5, 3.0):
+        value, slope = jax.value_and_grad(objective)(0.0, a)
+        assert (float(value), float(slope)) == pytest.approx((a, a))
+
+
+@settings(deadline=None, max_examples=50)
+@given(drift_parameters, st.floats(-3, 3, width=32), st.floats(-4, 4, width=32), st.floats(0.0625, 2, width=32))
+def test_every_drift_network_keeps_the_constraints_of_mirror_learning(parameters, x, a, clip):
+    drift, _ = drift_and_slope(parameters, x, a, clip)
+    at_one, slope = drift_and_slope(parameters, 0.0, a, clip)
+    assert drift >= 0
+    assert (float(at_one), float(slope)) == (0.0, 0.0)
+
+
+def test_a_drift_network_is_its_formula():
+    parameters = drift_network(HIDDEN).init(jax.random.key(0))
+    parameters["w2"] = jax.random.normal(jax.random.key(1), (HIDDEN,))
+    w1, w2 = (np.float64(parameters[name]) for name in ("w1", "w2"))
+    ratio = np.exp(LOG_RATIO)
+    x = np.stack([LOG_RATIO, LOG_RATIO**2, 1 - ratio, (1 - ratio) ** 2])
+    x = np.concatenate([x, x * ADVANTAGE])
+    clipped = np.maximum((ratio - np.clip(ratio, 0.7, 1.3)) * ADVANTAGE, 0)
+    for clip, base in ((None, 0.0), (0.3, clipped)):
+        expected = np.maximum(base + np.tanh(x.T @ w1) @ w2 - 1e-4, 0)
+        found = drift_network(HIDDEN, clip).apply(parameters, jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE))
+        np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_where_nothing_has_been_evolved_the_start_is_ppo_and_its_gradient(timed):
+    network = drift_network(HIDDEN, 0.2, timed=timed)
+    objective = learned(network, network.init(jax.random.key(0)), timed=timed)
+    if isinstance(objective, Timed):
+        objective = objective.at(0.5)
+    x, a = jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE)
+    np.testing.assert_allclose(objective(x, a), clipped_surrogate()(x, a), atol=1.1e-4)
+    slopes = [jax.vmap(jax.grad(one))(x, a) for one in (objective, clipped_surrogate())]
+    far = np.abs(jnp.exp(x) * a - clipped_surrogate()(x, a)) > 1e-3  # from the edge, which lies a little further out
+    inside = np.abs(np.exp(LOG_RATIO) - 1) < 0.2
+    np.testing.assert_allclose(slopes[0][far | inside], slopes[1][far | inside], rtol=1e-5, atol=1e-5)
+
+
+def test_a_timed_drift_differs_by_the_share_of_the_training():
+    network = drift_network(HIDDEN, timed=True)
+    parameters = network.init(jax.random.key(0)) | {"w2": jnp.ones(HIDDEN)}
+    objective = learned(network, parameters, timed=True)
+    early, late = (objective.at(share)(jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE)) for share in (0.0, 1.0))
+    assert np.abs(early - late).max() > 0.1
+    for share in (0.0, 0.3, 1.0):
+        assert float(jax.grad(objective.at(share))(0.0, 1.5)) == 1.5
+
+
+def test_distances_of_values_by_hand():
+    value, target, before = jnp.array([1.0, 1.0, 4.0]), jnp.array([1.0, 3.0, 1.0]), jnp.array([0.0, 0.0, 4.0])
+    np.testing.assert_allclose(l2(value, target, before), [0, 2, 4.5])
+    np.testing.assert_allclose(huber(delta=1)(value, target, before), [0, 1.5, 2.5])
+    # Moved by 0.5 at most the values are 0.5, 0.5 and 4.
+    np.testing.assert_allclose(clipped_l2(clip=0.5)(value, target, before), [0.125, 3.125, 4.5])
+
+
+@settings(deadline=None, max_examples=30)
+@given(distance_parameters, st.sampled_from(["l2", "zero"]))
+def test_every_learned_distance_is_0_at_the_target_and_nowhere_below(parameters, start):
+    s = jnp.linspace(-4, 4, 33)
+    distance = distance_of(parameters, s, start)
+    assert float(distance[16]) == 0.0
+    assert (distance >= 0).all()
+
+
+@pytest.mark.parametrize("start", ["l2", "zero"])
+def test_a_learned_distance_has_the_gradient_size_of_l2_whatever_its_scale(start):
+    network = distance_network(HIDDEN, start)
+    parameters = network.init(jax.random.key(0)) | {"w2": jax.random.normal(jax.random.key(3), (HIDDEN,))}
+    value, target, before = jax.random.normal(jax.random.key(1), (3, 64)) * jnp.array([[3.0], [50.0], [4.0]])
+
+    def slope(loss, value, target, before):
+        return jax.grad(lambda value: loss(value, target, before).mean())(value)
+
+    own, plain = (slope(loss, value, target, before) for loss in (lambda *x: network.apply(parameters, *x), l2))
+    np.testing.assert_allclose(jnp.linalg.norm(own), jnp.linalg.norm(plain), rtol=1e-4)
+    assert np.abs(own - plain).max() > 0.01 * np.abs(plain).max()
+    # In other units of reward it is the same, in those.
+    scaled = slope(lambda *x: network.apply(parameters, *x), 7 * value, 7 * target, 7 * before)
+    np.testing.assert_allclose(scaled, 7 * own, rtol=2e-3, atol=1e-4)
+
+
+def test_where_nothing_has_been_evolved_a_distance_is_l2():
+    network = distance_network(HIDDEN)
+    x = jax.random.normal(jax.random.key(1), (3, 64))
+    np.testing.assert_allclose(network.apply(network.init(jax.random.key(0)), *x), l2(*x), rtol=1e-4, atol=1e-5)
