@@ -96,6 +96,7 @@ class Command(NamedTuple):
     prepare: Callable[[Any], Any] = lambda config: config  # raises ValueError before anything has been written
     presets: str = ""  # the folder of its presets in configs
     first: str = "preset"  # what the first argument is called; empty if there is none
+    words: int = 1  # that the first argument has, at most
     choice: str = ""  # what else than a preset it may be, in words that end in a comma
     load: Callable[[str], Any] | None = None  # (first argument) -> config; of a preset or a YAML file if None
     choose_devices: Callable[[Any], Any] = lambda config: None  # of a config, before anything starts JAX
@@ -230,8 +231,9 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
             name, equals, _ = argument.partition("=")
             got = configs.shown(argument)
             raise configs.ConfigError(f"{name if equals else 'argument'}: got {got}; a text without NUL is needed")
-    if command.first and rest and not rest[0].startswith("-"):
-        first = rest.pop(0)
+    words = list(itertools.takewhile(lambda argument: not argument.startswith("-"), rest))[: command.words]
+    if command.first:
+        first, rest = " ".join(words), rest[len(words) :]
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
         return _resume(command, first, rest, say, leave_cluster)
     if command.first and not first:

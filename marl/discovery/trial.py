@@ -1,0 +1,160 @@
+"""A trial of `evolve` whose candidates are objectives: those who learn by one, from scratch, and what they get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from games import Game
+from marl.blocks.objectives import clipped_l2, clipped_surrogate, dpo, huber, l2
+from marl.core.learn import Learner, learn
+from marl.learners.registry import SAMPLED
+from marl.learners.sampled.objectives import Form, Kind
+from meta import Outcome
+
+# What is tuned beside an objective, and without one: a scale that an objective can imitate is nothing that was found.
+SCALES: dict[Kind, tuple[str, ...]] = {
+    "drift": ("learning_rate", "max_gradient_norm", "value_coefficient", "clip"),
+    "value_loss": ("learning_rate", "max_gradient_norm", "value_coefficient", "delta"),
+}
+DELTA = 10.0  # Huber's, where the search begins; a large one is L2
+LOUDNESS = 4.0  # a unit of a parameter is so many of the logarithm of what is scaled
+
+Settings = Callable[[Any], dict[str, Any]]  # parameters -> settings of `ppo`
+
+
+class Arena(NamedTuple):
+    """A game, and a learner's life in it."""
+
+    name: str
+    game: Game
+    num_updates: int
+    steps_per_update: int
+    num_envs: int
+
+
+class Lived(NamedTuple):
+    """What came of a life."""
+
+    score: jax.Array  # `[]`: of one player the mean return of the episodes of its training, of several what they got
+    late: jax.Array  # `[]`, the same of the last quarter
+    curve: jax.Array  # `[updates]`, NaN where no episode ended
+    rewards: jax.Array  # `[players]`, in a step of the last half
+
+
+def first_scales(kind: Kind) -> dict[str, jax.Array]:
+    """Of nothing that has been tuned."""
+    return {"scales": jnp.zeros(len(SCALES[kind]))}
+
+
+def scaled(kind: Kind, spec: str, parameters: Any) -> dict[str, Any]:
+    """The scales as numbers, from the learner's own settings on."""
+    given, defaults = SAMPLED.read("learner", spec)[1], SAMPLED.settings("ppo")
+    found = {}
+    for i, name in enumerate(SCALES[kind]):
+        first = DELTA if name == "delta" else given.get(name, defaults[name].default)
+        found[name] = first * jnp.exp(LOUDNESS * parameters["scales"][i])
+    return found
+
+
+def plain(parameters: Any) -> dict[str, Any]:
+    """The learner as it is."""
+    del parameters
+    return {}
+
+
+def tuned(kind: Kind, spec: str) -> Settings:
+    """PPO's own objective, and of values' losses Huber's, with scales."""
+
+    def settings(parameters: Any) -> dict[str, Any]:
+        found = scaled(kind, spec, parameters)
+        if kind == "value_loss":
+            return {"value_loss": huber(delta=found.pop("delta")), **found}
+        return {"objective": clipped_surrogate(clip=found.pop("clip")), **found}
+
+    return settings
+
+
+def known(kind: Kind, spec: str) -> dict[str, Settings]:
+    """Objectives that others have found, with scales that were tuned for PPO's."""
+
+    def with_dpo(parameters: Any) -> dict[str, Any]:
+        found = scaled(kind, spec, parameters)
+        del found["clip"]
+        return {**found, "objective": dpo()}
+
+    def with_(loss: Any) -> Settings:
+        def settings(parameters: Any) -> dict[str, Any]:
+            found = scaled(kind, spec, parameters)
+            del found["delta"]
+            return {**found, "value_loss": loss}
+
+        return settings
+
+    return {"dpo": with_dpo} if kind == "drift" else {"l2": with_(l2), "clipped_l2": with_(clipped_l2())}
+
+
+def evolved(form: Form, spec: str) -> Settings:
+    """What is searched: an objective, with scales."""
+
+    def settings(parameters: Any) -> dict[str, Any]:
+        found = scaled(form.kind, spec, parameters)
+        own = {"clip": found.pop("clip")} if form.kind == "drift" else {}
+        found.pop("delta", None)
+        return found | form.settings(parameters["objective"], **own)
+
+    return settings
+
+
+def make_learners(arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -> list[Learner]:
+    """One for each player."""
+    given = SAMPLED.read("learner", spec)[1]
+    for own in settings:
+        assert "objective" not in given or "objective" not in own
+    return [
+        SAMPLED.build("ppo", given | own, arena.game, seat, num_updates=arena.num_updates)._replace(seat=seat)
+        for seat, own in enumerate(settings)
+    ]
+
+
+def live(key: jax.Array, arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -> Lived:
+    """A whole training of learners from a spec, with these settings instead of theirs, each player its own."""
+    found = learn(
+        key,
+        arena.game,
+        make_learners(arena, spec, settings),
+        num_updates=arena.num_updates,
+        steps_per_update=arena.steps_per_update,
+        num_envs=arena.num_envs,
+    )
+    rewards = jnp.stack([x[len(x) // 2 :].mean() for x in found.rewards])
+    alone = arena.game.num_agents == 1
+    curve = found.returns[0] if alone else sum(found.rewards[1:], found.rewards[0])
+    # Of several players what they end with; where they begin says nothing of whom they have become.
+    score = jnp.nanmean(curve) if alone else rewards.sum()
+    return Lived(score, jnp.nanmean(curve[-max(len(curve) // 4, 1) :]), curve, rewards)
+
+
+def discovery_trial(
+    arenas: Sequence[Arena], spec: str, settings: Settings, units: Sequence[tuple[float, float]]
+) -> Callable[[Any, jax.Array], Outcome]:
+    """A trial for `evolve`: candidates are parameters of settings; all players of a game have the same.
+
+    Args:
+      arenas: what is lived, one after the other.
+      spec: of the learner.
+      settings: parameters -> settings of `ppo`.
+      units: for each arena what counts as 0, and as 1 more; the fitness is the mean over the arenas.
+    """
+
+    def trial(parameters: Any, key: jax.Array) -> Outcome:
+        found, scores = settings(parameters), []
+        for i, (arena, (zero, unit)) in enumerate(zip(arenas, units, strict=True)):
+            own = key if len(arenas) == 1 else jax.random.fold_in(key, i)
+            scores.append((live(own, arena, spec, [found] * arena.game.num_agents).score - zero) / unit)
+        return Outcome(jnp.stack(scores).mean(), {f"score_{i}": x for i, x in enumerate(scores)})
+
+    return trial

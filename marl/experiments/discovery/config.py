@@ -1,0 +1,183 @@
+"""The config of `python -m marl.discover`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import field
+from typing import Any, Literal
+
+import configs
+from configs.specs import first_line
+from games.registry import make_game, names
+from marl.core.learn import check_update
+from marl.discovery.trial import Arena
+from marl.learners.registry import SAMPLED, make_learner
+from marl.learners.sampled.objectives import Form, Kind
+from meta import Evolution
+from meta.memory import bytes_of, check_bytes
+
+KINDS: tuple[Kind, ...] = ("drift", "value_loss")
+# Candidates meet trainings of their own, a pair the same: what is found for one seed's luck is of no use to others.
+SEARCH: dict[str, Any] = {
+    "population_size": 64,
+    "chunk_size": 16,
+    "sigma": 0.06,
+    "learning_rate": 0.03,
+    "learning_rate_end": 0.1,
+    "shared_trials": "pair",
+    "fitness_shaping": "standardize",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoveryConfig:
+    """An objective, evolved over the whole learning of those who use it."""
+
+    kind: Kind = "drift"
+    """drift: what holds a policy back from the one that gathered the data; value_loss: how far a value is from its
+    target."""
+    environments: tuple[str, ...] = ("CartPole-v1",)
+    """Games by their names, with parameters in brackets. All players of a game have the same objective, and several
+    count by what they get together."""
+    unseen: tuple[str, ...] = ("Acrobot-v1",)
+    """Games that the search does not see, of the evaluation."""
+    learner: str = "ppo(learning_rate=0.001)"
+    """A ppo with settings in brackets, from which the search begins; of several players each."""
+    total_steps: int = 20_480
+    """Environment steps of a training."""
+    num_envs: int = 4
+    """Environments that a learner plays at once."""
+    steps_per_update: int = 128
+    """Steps of each environment between two updates."""
+    start: Literal["auto", "ppo", "zero", "l2"] = "auto"
+    """What an objective is where nothing has been evolved: a drift is that of ppo, or zero; a value's distance that of
+    l2, or zero: a random one that owes nothing to it. auto is ppo or l2."""
+    hidden: int = 16
+    """tanh units of the objective; 128 in the paper."""
+    timed: bool = False
+    """Whether a drift is told how much of the training is over."""
+    trials: int = 1
+    """Trainings of each candidate in each generation."""
+    searches: int = 1
+    """Independent searches, all in one program; the errors of a result are between them if there are several."""
+    num_seeds: int = 256
+    """Fresh trainings of the result in each environment, at least 2."""
+    longer: int = 4
+    """The evaluation also has trainings that are so many times as long; 1 for none."""
+    seed: int = 0
+    """What is drawn in the whole run depends on it alone."""
+    tuning: Evolution = field(default_factory=lambda: Evolution(generations=30, **SEARCH))
+    """Of learning rate, gradient clip, value coefficient and the clip of the policy, or Huber's width, without any
+    objective; this is where the search begins."""
+    evolution: Evolution = field(default_factory=lambda: Evolution(generations=60, **SEARCH))
+    """Of the objective with these numbers; and of these alone once more, which is the tuned baseline."""
+
+    def __post_init__(self) -> None:
+        configs.check_least(self, num_envs=1, steps_per_update=1, hidden=1, trials=1, searches=1, num_seeds=2, longer=1)
+        configs.check_product(self, "num_envs", "steps_per_update")
+        configs.check_seed(self.seed, seeds=self.searches)
+        configs.check(self, "a number up to 4,096", lambda x: x <= 4096, "hidden")
+        least = self.num_envs * self.steps_per_update
+        words = f"at least num_envs times steps_per_update, {least}, and at most {configs.MOST} times,"
+        fits = lambda x: 1 <= x // least <= configs.MOST // self.longer  # noqa: E731
+        configs.check(self, words, fits, "total_steps")
+        if not self.environments:
+            raise ValueError("environments: got none; at least one game is needed")
+        starts = ("auto", "ppo", "zero") if self.kind == "drift" else ("auto", "l2", "zero")
+        if self.start not in starts:
+            raise ValueError(f"start: got {self.start!r} of a {self.kind}; {configs.one_of(self.start, starts)}")
+        if self.timed and self.kind != "drift":
+            raise ValueError("timed: got True of a value_loss; it is for a drift")
+        name, given = SAMPLED.read("learner", self.learner)
+        if name != "ppo":
+            raise ValueError(f"learner: got {configs.shown(name)}; ppo, with settings in brackets, is needed")
+        for setting in ("objective", "value_loss", "value_clip") if self.kind == "value_loss" else ("objective",):
+            if setting in given:
+                raise ValueError(f"learner: {setting}: got {configs.shown(given[setting])}; it is what is searched")
+        for setting in ("learning_rate", "max_gradient_norm", "value_coefficient", "clip"):
+            if not given.get(setting, 1.0):
+                raise ValueError(f"learner: {setting}: got {given[setting]}; a number above 0, to be scaled, is needed")
+
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the search is, and what falls over it."""
+        return {"evolution.generations": self.evolution.falling}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation."""
+        return ("num_seeds", "unseen", "longer")
+
+    @property
+    def num_updates(self) -> int:
+        """How often a learner learns."""
+        return self.total_steps // (self.num_envs * self.steps_per_update)
+
+    @property
+    def steps_of_a_generation(self) -> int:
+        """Environment steps of all candidates of all searches."""
+        own = self.evolution.population_size * self.trials * self.searches * len(self.environments)
+        return own * self.num_updates * self.num_envs * self.steps_per_update
+
+    @property
+    def form(self) -> Form:
+        """What is evolved, but for its parameters."""
+        first: Any = "ppo" if self.kind == "drift" else "l2"
+        return Form(self.kind, first if self.start == "auto" else self.start, self.hidden, self.timed)
+
+    def in_chunks(self) -> DiscoveryConfig:
+        """For a cluster."""
+        return dataclasses.replace(self, tuning=self.tuning.in_chunks(), evolution=self.evolution.in_chunks())
+
+    def arena(self, spec: str, times: int = 1) -> Arena:
+        """A game, with trainings that are so many times as long."""
+        return Arena(spec, make_game(spec), times * self.num_updates, self.steps_per_update, self.num_envs)
+
+
+def checked(config: DiscoveryConfig) -> DiscoveryConfig:
+    """The config, of which the learner is known to fit every game.
+
+    Raises:
+      ValueError: if it does not, or for what no memory can hold.
+    """
+    for spec in (*config.environments, *config.unseen):
+        arena = config.arena(spec)
+        game, many = arena.game, arena.game.num_agents
+        limit = game.time_limit
+        if many == 1 and limit is not None and limit > arena.num_updates * arena.steps_per_update:
+            raise ValueError(
+                f"total_steps: got {config.total_steps}, in which no episode of {spec} need end; "
+                f"{limit * config.num_envs} at least are needed"
+            )
+        learners = [
+            make_learner(config.learner, game, seat, num_updates=arena.num_updates) for seat in range(many)
+        ]  # fmt: skip
+        try:
+            carry = check_update(
+                game, learners, steps_per_update=config.steps_per_update, num_envs=config.num_envs
+            )  # fmt: skip
+        except ValueError as error:
+            raise ValueError(f"learner: {config.learner}: {first_line(error)}") from None
+        at_once = (config.evolution.chunk_size or config.evolution.population_size) * config.trials * config.searches
+        check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
+    check_bytes("num_seeds", config.num_seeds, 8.0 * config.num_seeds * config.longer * config.num_updates)
+    return config
+
+
+def config_of(first: str) -> DiscoveryConfig:
+    """The config of `KIND ENVIRONMENT`: a preset, a YAML file, or a game by its name; presets come first."""
+    kind, _, rest = first.partition(" ")
+    if kind not in KINDS:
+        raise configs.ConfigError(f"kind: got {configs.shown(kind)}; {configs.one_of(kind, KINDS)}")
+    presets = configs.presets("discover")
+    if rest in presets or rest.endswith((".yaml", ".yml")) or os.path.isfile(rest):
+        found = configs.load(DiscoveryConfig, "discover", rest)
+        return configs.build(DiscoveryConfig, {**configs.plain(found), "kind": kind}, "kind")
+    if not rest:
+        raise configs.ConfigError(f"environment: none given; a game's name, or one of {', '.join(presets)}, is needed")
+    if rest.partition("(")[0] not in names():
+        meant = configs.one_of(rest, sorted({*presets, *names()}))
+        raise configs.ConfigError(f"environment: got {configs.shown(rest)}; {meant}")
+    unseen = [x for x in ("Acrobot-v1", "CartPole-v1") if x != rest][:1] if make_game(rest).num_agents == 1 else []
+    return configs.build(DiscoveryConfig, {"kind": kind, "environments": [rest], "unseen": unseen}, "environment")

@@ -1,0 +1,307 @@
+"""A whole discovery: tuned, searched, tried on fresh trainings, and kept in a run directory."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from marl.discovery.trial import (
+    SCALES,
+    Arena,
+    Lived,
+    Settings,
+    discovery_trial,
+    evolved,
+    first_scales,
+    known,
+    live,
+    plain,
+    scaled,
+    tuned,
+)
+from marl.experiments.discovery import figures
+from marl.experiments.discovery.config import DiscoveryConfig
+from marl.learners.sampled.objectives import FILE, save
+from meta import Evolution, Evolved, RunDirectory, evolve
+from meta.fresh import compile_trials, play_trials
+from meta.keys import EVALUATION, LATER, of_seeds
+from meta.runs.command import STARTED
+from meta.runs.jobs import say
+from meta.runs.machine import devices, versions
+from meta.runs.progress import Progress
+from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.words import amount, many
+
+PLAIN_SEEDS = 64  # by which the units of several environments are known
+AT_ONCE = 16  # fresh trainings on a device
+UNITS = "units.json"
+
+
+def discover(
+    config: DiscoveryConfig, run: RunDirectory, console: Console, *, started: float | None = None
+) -> tuple[dict[str, Any], list[Path]]:
+    """Tunes and searches, or goes on where it was stopped, and writes summary, objectives and figures.
+
+    Args:
+      config: what to search, and how.
+      run: where to; what is tuned is kept in its folders `tuning` and `tuned`.
+      console: shows progress, and nothing else.
+      started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
+
+    Returns:
+      (what is in `summary.json`, the figures' files).
+
+    Raises:
+      NonFiniteFitness: if nothing that was tried in a generation had a finite fitness.
+    """
+    started = time.perf_counter() if started is None else started
+    kind, spec, form = config.kind, config.learner, config.form
+    arenas, keys = [config.arena(one) for one in config.environments], of_seeds(config.seed, config.searches)
+    units = _units(config, arenas, run, console)
+
+    def stage(name: str, evolution: Evolution, settings: Settings, start: Callable[[jax.Array], Any]) -> Evolved:
+        say(console, {"tuning": "PPO is tuned", "tuned": "as long again", "": f"search for a {kind}"}[name])
+        store = run.part(name, lambda words: say(console, words)) if name else run
+        own = keys if name == "tuning" else jax.vmap(lambda key: jax.random.fold_in(key, LATER))(keys)
+        steps = config.steps_of_a_generation // config.evolution.population_size * evolution.population_size
+        one, alone = (lambda key: jax.tree.map(lambda x: x[0], start(key[None]))), config.searches == 1
+        with Progress(console, evolution.generations, steps, "environment steps", _describe) as progress:
+            found = evolve(
+                discovery_trial(arenas, spec, settings, units),
+                one,
+                own[0] if alone else own,  # an axis of one costs time
+                evolution,
+                num_trials=config.trials,
+                store=store,
+                report=progress,
+                start=one if alone else start,
+            )
+        return found._replace(parameters=jax.tree.map(lambda x: x[None], found.parameters)) if alone else found
+
+    def from_tuned(with_objective: bool) -> Callable[[jax.Array], Any]:
+        def start(keys: jax.Array) -> Any:
+            scales = jnp.asarray(first.parameters["scales"][: len(keys)])
+            drawn = {"objective": jax.vmap(form.network().init)(keys)} if with_objective else {}
+            return {"scales": scales} | drawn
+
+        return start
+
+    def begin(keys: jax.Array) -> Any:
+        return jax.tree.map(lambda x: jnp.stack([x] * len(keys)), first_scales(kind))
+
+    first = stage("tuning", config.tuning, tuned(kind, spec), begin)
+    baseline = stage("tuned", config.evolution, tuned(kind, spec), from_tuned(False))
+    found = stage("", config.evolution, evolved(form, spec), from_tuned(True))
+    each = _each(jax.tree.map(np.asarray, found.parameters))
+    numbers = [{k: float(x) for k, x in scaled(kind, spec, one).items()} for one in each]
+    for i, one in enumerate(each):
+        path = run.path / (FILE if i == 0 else FILE.replace(".", f"_{i}."))
+        clip = numbers[i].get("clip", 0.2)
+        save(path, form, one["objective"], clip, learner=spec, settings=numbers[i], config=configs.plain(config))
+    others, tuning = known(kind, spec), tuned(kind, spec)
+    # PPO as it is, with its numbers as arguments, so that its program is that of another arm.
+    as_it_is = tuning if kind == "drift" else others["clipped_l2"]
+    of_arms = {
+        "plain": (as_it_is, begin(keys[:1])),
+        "tuned": (tuning, baseline.parameters),
+        **{name: (settings, baseline.parameters) for name, settings in others.items()},
+        "evolved": (evolved(form, spec), found.parameters),
+    }
+    result, lives = _evaluate(config, of_arms, units, console)
+    done = config.evolution.generations - found.first_generation
+    summary = {
+        "environment": " + ".join(config.environments),
+        "kind": kind,
+        "learner": spec,
+        "start": form.start,
+        **result,
+        "scales": {name: [one[name] for one in numbers] for name in SCALES[kind]},
+        "seed": config.seed,
+        "searches": config.searches,
+        "num_seeds": config.num_seeds,
+        "environment_steps_per_second": config.steps_of_a_generation * done / found.seconds_to_run if done else None,
+        "seconds_to_compile": found.seconds_to_compile,
+        "wall_seconds": time.perf_counter() - started,
+        "versions": versions(),
+        "devices": devices(),
+    }
+    if kind == "value_loss":
+        summary["shape"] = [figures.shape_of(form, one["objective"]) for one in each]
+    run.write_summary(summary)
+    steps = config.num_envs * config.steps_per_update
+    stages = {"tuning": first.metrics, "tuned": baseline.metrics, "evolved": found.metrics}
+    files = [
+        figures.draw_search(run.figures, stages),
+        figures.draw_objective(run.figures, form, each[0]["objective"], numbers[0]),
+        figures.draw_curves(run.figures, lives, steps),
+    ]
+    return summary, files
+
+
+def _describe(metrics: dict[str, np.ndarray]) -> str:
+    failed = int(np.sum(metrics["non_finite"]))
+    return f"fitness {np.mean(metrics['fitness']):.3f}" + (f"  {failed} not finite" if failed else "")
+
+
+def _units(
+    config: DiscoveryConfig, arenas: list[Arena], run: RunDirectory, console: Console
+) -> list[tuple[float, float]]:
+    """For each game what counts as 0 and as 1 more: mean and standard deviation of PPO as it is, if there are several.
+
+    They are kept: on another machine a search goes on with those with which it began.
+    """
+    if len(arenas) == 1:
+        return [(0.0, 1.0)]
+    path = run.path / UNITS
+    if not path.is_file():
+        say(console, f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(arenas), 'game')}")
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), LATER), PLAIN_SEEDS)
+        start = first_scales(config.kind)
+        found = [_lives(keys, arena, config.learner, plain, [start])[0].score for arena in arenas]
+        values = [(float(np.nanmean(x)), float(np.nanstd(x)) or 1.0) for x in found]
+        run.write(UNITS, json.dumps(dict(zip(config.environments, values, strict=True))) + "\n")
+    read: dict[str, tuple[float, float]] = json.loads(path.read_text())
+    return [read[name] for name in config.environments]
+
+
+def _lives(
+    keys: jax.Array, arena: Arena, spec: str, settings: Settings, several: Sequence[Any], *others: Settings
+) -> list[Lived]:
+    """Fresh trainings `[seeds, ...]` with each of several parameters: of all players, or the last ones by others."""
+
+    def trial(key: jax.Array, parameters: Any) -> Lived:
+        own, number = settings(parameters), arena.game.num_agents
+        return live(key, arena, spec, [own] * (number - len(others)) + [other(parameters) for other in others])
+
+    several = jax.tree.map(np.asarray, list(several))
+    program = compile_trials(trial, several[0], len(keys), AT_ONCE)
+    return [play_trials(program, keys, parameters, AT_ONCE) for parameters in several]
+
+
+def _evaluate(
+    config: DiscoveryConfig, arms: dict[str, tuple[Settings, Any]], units: list[tuple[float, float]], console: Console
+) -> tuple[dict[str, Any], dict[str, dict[str, Lived]]]:
+    """Who gets what on fresh seeds: of the fitness, in each game of the search, longer, and in unseen ones."""
+    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
+    keys = jax.random.split(key, config.num_seeds)
+    places = [(spec, spec, 1) for spec in config.environments]
+    if config.longer > 1:
+        places += [(f"{spec}, {config.longer} times as long", spec, config.longer) for spec in config.environments]
+    places += [(spec, spec, 1) for spec in config.unseen if spec not in config.environments]
+    lives: dict[str, dict[str, list[Lived]]] = {}
+    for name, spec, times in places:
+        lives[name], arena = {}, config.arena(spec, times)
+        for settings in dict.fromkeys(settings for settings, _ in arms.values()):
+            own = {arm: _each(parameters) for arm, (one, parameters) in arms.items() if one is settings}
+            say(console, f"{many(config.num_seeds, 'fresh training')} in {name}: {', '.join(own)}")
+            found = iter(_lives(keys, arena, config.learner, settings, [one for each in own.values() for one in each]))
+            lives[name] |= {arm: [next(found) for _ in each] for arm, each in own.items()}
+        lives[name] = {arm: lives[name][arm] for arm in arms}
+    searched = [lives[spec] for spec in config.environments]
+    fitness = {
+        arm: [
+            sum((one[arm][i].score - zero) / unit for one, (zero, unit) in zip(searched, units, strict=True))
+            / len(units)
+            for i in range(len(searched[0][arm]))
+        ]
+        for arm in arms
+    }
+    result: dict[str, Any] = {
+        {"tuned": "tuned_baseline", "plain": "plain_baseline"}.get(arm, arm): _over(values)
+        for arm, values in fitness.items()
+    }
+    for arm in ("tuned", "plain"):
+        result[f"difference_from_{arm}"] = _difference(fitness["evolved"], fitness[arm])
+
+    def of_place(name: str) -> dict[str, Any]:
+        scores = {arm: [one.score for one in of_arm] for arm, of_arm in lives[name].items()}
+        found: dict[str, Any] = {arm: _over(values) for arm, values in scores.items()}
+        found |= {
+            f"difference_from_{arm}": _difference(scores["evolved"], scores[arm]) for arm in arms if arm != "evolved"
+        }
+        late = {arm: [one.late for one in of_arm] for arm, of_arm in lives[name].items()}
+        return found | {"last_quarter": {arm: _over(values) for arm, values in late.items()}}
+
+    result["environments"] = {name: of_place(name) for name in config.environments}
+    result["transfer"] = {name: of_place(name) for name in lives if name not in config.environments}
+    beside = {}
+    for spec in config.environments:
+        arena = config.arena(spec)
+        if arena.game.num_agents == 2:
+            say(console, f"{many(config.num_seeds, 'fresh training')} in {spec}: evolved beside tuned PPO")
+            both = {name: arms[name][1] for name in ("evolved", "tuned")}
+            first, second = (lambda both, name=name: arms[name][0](both[name]) for name in both)
+            met = [x.rewards for x in _lives(keys, arena, config.learner, first, _each(both), second)]
+            beside[spec] = {
+                name: _over([x[:, seat] for x in met]) for seat, name in enumerate(("evolved", "tuned"))
+            }  # fmt: skip
+    if beside:
+        result["beside_tuned"] = beside
+    return result, {name: {arm: one[0] for arm, one in of_arms.items()} for name, of_arms in lives.items()}
+
+
+def _each(parameters: Any) -> list[Any]:
+    """Of every search."""
+    return [jax.tree.map(lambda x, i=i: x[i], parameters) for i in range(len(jax.tree.leaves(parameters)[0]))]
+
+
+def _over(values: Sequence[Any]) -> dict[str, float | None]:
+    """Mean and standard error: between searches if there are several, otherwise between seeds."""
+    return mean_and_error(np.array([x.mean() for x in values]) if len(values) > 1 else values[0])
+
+
+def _difference(own: Sequence[Any], other: Sequence[Any]) -> dict[str, float | None]:
+    """Of each search from its own baseline, or from the one that there is; seeds are the same."""
+    return _over([x - (other[i] if len(other) == len(own) else other[0]) for i, x in enumerate(own)])
+
+
+def discover_and_show(config: DiscoveryConfig, run: RunDirectory, console: Console) -> None:
+    """Searches, and says what came of it."""
+    console.print(_header(config), markup=False, soft_wrap=True)
+    summary, files = discover(config, run, console, started=STARTED)
+    arms = [arm for arm in next(iter(summary["environments"].values())) if "_" not in arm]
+    table = Table("", *arms, "evolved less tuned")
+    for name, found in (summary["environments"] | summary["transfer"]).items():
+        table.add_row(name, *(with_error(found[arm], 1) for arm in arms), with_error(found["difference_from_tuned"], 1))
+    console.print(table)
+    errors = "between searches" if config.searches > 1 else "between trainings, of one search"
+    speed = summary["environment_steps_per_second"]
+    console.print(f"mean return over a training of {config.total_steps:,} steps; ± one standard error {errors}")
+    for spec, beside in summary.get("beside_tuned", {}).items():
+        words = ", ".join(f"{name} {with_error(value)}" for name, value in beside.items())
+        console.print(f"{spec}, one beside the other, reward in a step: {words}")
+    numbers = ", ".join(f"{name} {x[0]:.3g}" for name, x in summary["scales"].items())
+    console.print(f"with {numbers}; use it as ppo({_field(config)}={str(run.path)!r})", soft_wrap=True)
+    words = f"{amount(speed)} environment steps/s; " if speed else ""
+    console.print(f"{words}{summary['wall_seconds']:.0f} s in all")
+    console.print(f"written to {run.path}: summary.json, {FILE}, metrics.jsonl, config.yaml", soft_wrap=True)
+    for file in files:
+        console.print(f"  {file}", soft_wrap=True)
+
+
+def _field(config: DiscoveryConfig) -> str:
+    return "objective" if config.kind == "drift" else "value_loss"
+
+
+def _header(config: DiscoveryConfig) -> str:
+    size, tuning, searching = config.evolution.population_size, config.tuning, config.evolution
+    trained = config.trials * config.searches * (
+        tuning.generations * tuning.population_size + 2 * searching.generations * size
+    )  # fmt: skip
+    steps = trained * len(config.environments) * config.num_updates * config.num_envs * config.steps_per_update
+    several = f", {config.searches} independent runs" if config.searches > 1 else ""
+    return (
+        f"{config.kind} in {' and '.join(config.environments)}, for {config.learner}{several}\n"
+        f"{tuning.generations} generations of tuning, {searching.generations} more, and as many with an objective\n"
+        f"{amount(steps)} environment steps, then {many(config.num_seeds, 'fresh training')} of each kind"
+    )

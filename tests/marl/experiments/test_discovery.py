@@ -1,0 +1,118 @@
+"""`python -m marl.discover`, and what it writes."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from marl import make_learner
+from marl.experiments.discovery import figures
+from marl.experiments.discovery.config import DiscoveryConfig, config_of
+from marl.learners.sampled.objectives import Form, load
+from meta.runs import tensors
+from tests.marl.sampled_steps import CART_POLE
+
+TINY = (
+    "--learner=ppo(hidden=[4], minibatches=2)", "--total-steps=64", "--num-envs=2", "--steps-per-update=8",
+    "--hidden=3", "--num-seeds=3", "--tuning.population-size=4", "--tuning.generations=1", "--tuning.chunk-size=4",
+    "--evolution.population-size=4", "--evolution.chunk-size=4",
+    "--evolution.checkpoint-seconds=0",
+)  # fmt: skip
+PAIR = "ipd(episode_length=4)"
+GAME = "CartPole-v1(max_steps_in_episode=8)"
+
+
+@pytest.fixture
+def discover(within, tmp_path):
+    def run(*arguments):
+        result = within(*arguments, cwd=tmp_path, module="marl.discover")
+        assert result.returncode == 0, result.stderr
+        return tmp_path, result.stdout
+
+    return run
+
+
+def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game_and_can_be_made_longer(discover, within):
+    steady = ("--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--unseen", "--longer=1", "--searches=2")
+    folder, _ = discover("drift", GAME, *TINY, *steady, "--evolution.generations=1", "--out=run")
+    _, shown = discover("--resume=run", "--evolution.generations=2")
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    assert (summary["environment"], summary["kind"], summary["num_seeds"]) == (GAME, "drift", 3)
+    differences = ("difference_from_tuned", "difference_from_plain")
+    for name in ("evolved", "tuned_baseline", "plain_baseline", "dpo", *differences):
+        assert set(summary[name]) == {"mean", "standard_error"}
+    found = summary["environments"][GAME]
+    difference = found["evolved"]["mean"] - found["tuned"]["mean"]
+    assert found["difference_from_tuned"]["mean"] == pytest.approx(difference, abs=1e-4)
+    assert found["evolved"] == pytest.approx(summary["evolved"])
+    assert all(0 < found[arm]["mean"] <= 8 for arm in ("plain", "tuned", "dpo", "evolved"))
+    assert all(len(x) == 2 for x in summary["scales"].values())
+    for words in ("plain", "tuned", "dpo", "evolved", "between searches", "ppo(objective='run')"):
+        assert words in shown
+    for name in ("evolution", "objective", "learning_curves"):
+        assert np.asarray(Image.open(folder / "run" / "figures" / f"{name}.png").convert("L")).std() > 10
+    for file in ("", "/objective_1.safetensors"):
+        make_learner(f"ppo(objective='{folder}/run{file}')", CART_POLE)
+    form, parameters, clip = load(str(folder / "run"))
+    assert form == Form("drift", "ppo", 3, timed=False)
+    assert clip == pytest.approx(summary["scales"]["clip"][0])
+    assert parameters["w1"].shape == (8, 3)
+    few = ("--total-steps=16", "--num-envs=2", "--steps-per-update=8", "--evaluation-episodes=2")
+    spec = "--learner=ppo(objective='./run', hidden=[4])"
+    assert within(GAME, spec, *few, cwd=folder, module="marl.train").returncode == 0
+    discover("drift", GAME, *TINY, *steady, "--evolution.generations=2", "--out=straight")
+    for name in ("metrics.jsonl", "tuned/metrics.jsonl"):
+        assert (folder / "run" / name).read_bytes() == (folder / "straight" / name).read_bytes()
+    other = tensors.load(folder / "straight" / "objective.safetensors")[0]
+    for name, array in parameters.items():
+        np.testing.assert_array_equal(array, other[name])
+
+
+def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover):
+    games = ("--environments", PAIR, "--unseen", GAME, "--longer=2", "--out=value", "--evolution.generations=1")
+    folder, _ = discover("value_loss", GAME, *TINY, *games)
+    summary = json.loads((folder / "value" / "summary.json").read_text())
+    assert {"l2", "clipped_l2", "tuned_baseline"} <= set(summary)
+    assert set(summary["shape"][0]) == {"asymmetry", "convex", "tail"}
+    assert set(summary["beside_tuned"][PAIR]) == {"evolved", "tuned"}
+    assert set(summary["transfer"]) == {f"{PAIR}, 2 times as long", GAME}
+    make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
+
+
+def test_the_shape_of_l2_by_hand():
+    """Of parameters that leave L2 as it is."""
+    found = figures.shape_of(Form("value_loss", "l2", 3), {"w1": np.ones(3), "b1": np.zeros(3), "w2": np.zeros(3)})
+    assert found == pytest.approx({"asymmetry": 0.0, "convex": 1.0, "tail": 3.0}, abs=1e-3)
+
+
+REFUSED = {
+    "start": ({"start": "l2"}, "start: got 'l2' of a drift; one of auto, ppo, zero is needed"),
+    "timed": ({"kind": "value_loss", "timed": True}, "timed: got True of a value_loss"),
+    "learner": ({"learner": "dqn"}, "learner: got 'dqn'; ppo, with settings in brackets"),
+    "objective": ({"learner": "ppo(objective='dpo')"}, "learner: objective: got 'dpo'; it is what is searched"),
+    "no clip": ({"learner": "ppo(max_gradient_norm=None)"}, "max_gradient_norm: got None; a number above 0"),
+    "steps": ({"total_steps": 100}, "total_steps: got 100; at least num_envs times steps_per_update, 512"),
+    "none": ({"environments": ()}, "environments: got none"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_configs_that_cannot_be_are_refused(name):
+    settings, words = REFUSED[name]
+    with pytest.raises(ValueError, match=re.escape(words)):
+        DiscoveryConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        ("drfit cartpole", "kind: got 'drfit'; did you mean drift?"),
+        ("drift", "environment: none given; a game's name, or one of"),
+        ("drift cartpol", "environment: got 'cartpol'; did you mean cartpole"),
+    ],
+)
+def test_words_that_cannot_be_are_refused(first, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        config_of(first)
