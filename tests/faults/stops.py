@@ -54,7 +54,8 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     " --controller 'mlp(hidden=[4])'",
     "discover": "marl.discover drift 'CartPole-v1(max_steps_in_episode=8)' --learner 'ppo(hidden=[4], minibatches=2)'"
     " --total-steps 64 --num-envs 2 --steps-per-update 8 --hidden 3 --num-seeds 3 --unseen --longer 1 --searches 2"
-    f" --tuning.population-size 4 --tuning.generations 60 --tuning.checkpoint-seconds 0 {SEARCH}",
+    f" --tuning.population-size 4 --tuning.generations 60 --tuning.checkpoint-seconds 0 --tuning.chunk-size 4"
+    f" --evolution.chunk-size 4 {SEARCH}",
     "crossplay": "marl.crossplay ipd --agents naive,tft,mfos --num-pairs 32 --num-sampled-pairs 4 --meta-steps 5"
     " --trials 2 --hidden-units 4 --evolution.population-size 4 --evolution.generations 20"
     " --evolution.checkpoint-seconds 0",
