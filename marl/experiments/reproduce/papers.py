@@ -13,6 +13,7 @@ from rich.console import Console
 
 import configs
 from marl.experiments.reproduce import coin_game as reproduce_coin_game
+from marl.experiments.reproduce import discovery as reproduce_discovery
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import shaper as reproduce_shaper
@@ -147,7 +148,23 @@ class CoinGameConfig:
         return dict.fromkeys(("seeds", "updates", "num_envs"), f"with --{size}, which has its own") if size else {}
 
 
-Config = MfosConfig | ZdConfig | ShaperConfig | GeneralistsConfig | CoinGameConfig
+@dataclasses.dataclass(frozen=True)
+class DiscoveryClaimsConfig:
+    """Drifts and distances of values, evolved in two games at once, and a drift for two players."""
+
+    searches: int = 3
+    """Independent searches of each kind, all in one program."""
+    seed: int = 0
+    """The first of them."""
+    fast: bool = False
+    """A smoke run: tiny, and one kind."""
+
+    def __post_init__(self) -> None:
+        configs.check_least(self, searches=1)
+        configs.check_seed(self.seed, 31, seeds=self.searches)
+
+
+Config = MfosConfig | ZdConfig | ShaperConfig | GeneralistsConfig | CoinGameConfig | DiscoveryClaimsConfig
 
 
 def checked(config: Config) -> Config:
@@ -156,7 +173,7 @@ def checked(config: Config) -> Config:
     Raises:
       ValueError: for an agent of which extortion is not defined, or one that there is not.
     """
-    if isinstance(config, ShaperConfig | CoinGameConfig):
+    if isinstance(config, ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig):
         use_all_cores()
     if isinstance(config, ZdConfig) and config.agent:
         agent = load_agent(config.agent).config
@@ -178,6 +195,8 @@ def reproduce(config: Config, run: RunDirectory, console: Console) -> None:
             _generalists(config, run, console)
         elif isinstance(config, CoinGameConfig):
             _coin_game(config, run, console)
+        elif isinstance(config, DiscoveryClaimsConfig):
+            _discovery(config, run, console)
         else:
             _shaper(config, run, console)
 
@@ -253,6 +272,17 @@ def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> N
     data = {"config": configs.plain(config), "trainings": results}
     data |= {"reward": {row: {name: met.reward.tolist() for name, met in of.items()} for row, of in found.items()}}
     _report(run, "The coin game: who cooperates, and with whom", config.fast, sections, data, console)
+
+
+def _discovery(config: DiscoveryClaimsConfig, run: RunDirectory, console: Console) -> None:
+    parts = reproduce_discovery.make_configs(searches=config.searches, seed=config.seed, fast=config.fast)
+    jobs = reproduce_discovery.make_jobs(run.path, parts, console, fast=config.fast)
+    if seconds := sum(job.seconds for job in jobs):
+        say(console, f"this will take about {duration(seconds)} on this machine")
+    results = run_jobs(jobs, console)
+    data = {"config": configs.plain(config), "searches": results}
+    sections = reproduce_discovery.sections(parts, results)
+    _report(run, "Objectives that are evolved", config.fast, sections, data, console)
 
 
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:

@@ -12,6 +12,7 @@ import configs
 from games import chicken, prisoners_dilemma
 from games.exact.zd import exact_payoffs, random_policies, zd_policy
 from marl.experiments.bound import KnownBound
+from marl.experiments.reproduce import discovery as reproduce_discovery
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import papers
@@ -295,6 +296,34 @@ def test_the_best_untrained_and_the_best_specialist_are_what_a_generalist_is_hel
     assert section.claims[0].standard_error == pytest.approx(0.125)  # of -1 and -0.75, between trainings
     assert [claim.least for claim in section.claims] == pytest.approx([-1.9, -1.0, -1.9, -1.0])
     assert [passes(claim) for claim in section.claims] == [True, True, True, False]
+
+
+def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduce, tmp_path):
+    """By standard errors: five of PPO as it is, three of it tuned, and not two less in longer trainings."""
+    (config,) = reproduce_discovery.make_configs(searches=1, seed=3, fast=True).values()
+    assert (config.kind, config.searches, config.seed) == ("drift", 1, 3)
+
+    def value(mean, error):
+        return {"mean": mean, "standard_error": error}
+
+    arms = {arm: value(1.0, 0.1) for arm in ("plain", "tuned", "dpo", "evolved")}
+    longer = {**arms, "difference_from_tuned": value(-0.3, 0.1)}
+    found = {
+        "difference_from_plain": value(0.6, 0.1),
+        "difference_from_tuned": value(0.2, 0.1),
+        "environments": {"a": {**arms, "difference_from_tuned": value(0.2, 0.1)}},
+        "transfer": {"longer": longer, "b": {**longer, "difference_from_tuned": value(-0.1, 0.1)}},
+        "scales": {"clip": [0.2]},
+    }
+    (section,) = reproduce_discovery.sections({"drift": config}, {"drift": found})
+    assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -3, -1])
+    assert [passes(claim) for claim in section.claims] == [True, False, False, True]
+    assert set(reproduce_discovery.make_configs(searches=3, seed=0, fast=False)) == set(reproduce_discovery.PARTS)
+    result = reproduce("discovery", "--fast", "--searches=1", "--out=run")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "run" / "report.md").is_file()
+    for name in ("evolution", "objective", "learning_curves"):
+        assert (tmp_path / "run" / "drift" / "figures" / f"{name}.png").is_file()
 
 
 def test_everybody_in_the_shaper_s_place_plays_what_its_name_says():

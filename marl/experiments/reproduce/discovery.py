@@ -1,0 +1,141 @@
+"""Discovery: objectives that are evolved, against PPO that was tuned as long without one."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from marl.discovery.trial import discovery_trial, first_scales, tuned
+from marl.experiments.discovery.config import DiscoveryConfig, config_of
+from marl.experiments.discovery.experiment import discover
+from meta import Evolution, evolve
+from meta.runs.claims import Claim, Section, table
+from meta.runs.jobs import Job, finished, open_run, say
+from meta.runs.statistics import with_error
+
+PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-for-two": "drift ipd"}
+TITLES = {
+    "drift": "A drift, evolved in two games at once",
+    "value-loss": "A value's distance, evolved in two games at once",
+    "drift-for-two": "A drift for two players, judged by what they get together",
+}
+BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
+ARMS = {"plain": "PPO", "tuned": "PPO, tuned", "dpo": "DPO", "l2": "L2", "clipped_l2": "clipped L2"}
+FAST: dict[str, Any] = {
+    "environments": ("CartPole-v1(max_steps_in_episode=8)",),
+    "unseen": (),
+    "learner": "ppo(hidden=[4], minibatches=2)",
+    "total_steps": 64,
+    "num_envs": 2,
+    "steps_per_update": 8,
+    "hidden": 3,
+    "num_seeds": 3,
+    "longer": 1,
+}
+
+
+def make_configs(*, searches: int, seed: int, fast: bool) -> dict[str, DiscoveryConfig]:
+    """What is searched, by name."""
+    found = {}
+    for name, preset in list(PARTS.items())[: 1 if fast else None]:
+        config = dataclasses.replace(config_of(preset), searches=searches, seed=seed)
+        if fast:
+            tiny = Evolution(population_size=4, generations=2, shared_trials="pair", fitness_shaping="standardize")
+            config = dataclasses.replace(config, **FAST, tuning=tiny, evolution=tiny)
+        found[name] = config
+    return found
+
+
+def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console, *, fast: bool) -> list[Job]:
+    """The searches, with the seconds that they will take on this machine."""
+    jobs = []
+    for name, config in parts.items():
+        path, seconds = folder / name, 0.0
+        if not fast and not finished(path, config):
+            say(console, f"measuring the speed of this machine: {name}")
+            seconds = _seconds(config)
+
+        def run(path: Path = path, config: DiscoveryConfig = config) -> None:
+            discover(config, open_run(path, config, console), console)
+
+        jobs.append(Job(path, config, seconds, run))
+    return jobs
+
+
+def _seconds(config: DiscoveryConfig) -> float:
+    """From two generations of tuning; fresh trainings go as fast."""
+    arenas = [config.arena(spec) for spec in config.environments]
+    short = evolve(
+        discovery_trial(arenas, config.learner, tuned(config.kind, config.learner), [(0.0, 1.0)] * len(arenas)),
+        lambda key: first_scales(config.kind),
+        jax.random.key(0),
+        dataclasses.replace(config.tuning, generations=2),
+        num_trials=config.trials,
+    )
+    life = short.seconds_to_run / (2 * config.tuning.population_size * config.trials * len(arenas))
+    searched = config.searches * config.trials * len(arenas)
+    searched *= sum(
+        one.generations * one.population_size for one in (config.tuning, config.evolution, config.evolution)
+    )
+    longer = config.longer if config.longer > 1 else 0
+    arms = 1 + 3 * config.searches
+    fresh = arms * config.num_seeds * (len(arenas) * (1 + longer) + len(config.unseen))
+    return life * (searched + fresh) + short.seconds_to_compile * (3 + 3 * (2 * len(arenas) + len(config.unseen)))
+
+
+def sections(parts: dict[str, DiscoveryConfig], results: dict[str, dict[str, Any]]) -> list[Section]:
+    """The report: what each search is worth where it was made, in longer trainings, and where it never was."""
+    return [_section(name, config, results[name]) for name, config in parts.items()]
+
+
+def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Section:
+    baseline = "PPO tuned as long" if config.kind == "drift" else "PPO tuned as long, with Huber's loss of any width"
+    claims = [
+        _errors("all that was searched in, more than PPO as it is", found["difference_from_plain"], BETTER),
+        _errors(
+            f"all that was searched in, more than {baseline}",
+            found["difference_from_tuned"],
+            BETTER if name == "drift-for-two" else THAN_TUNED,
+        ),
+    ]
+    claims += [
+        _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE)
+        for place, one in found["transfer"].items()
+    ]
+    places = found["environments"] | found["transfer"]
+    arms = [arm for arm in next(iter(places.values())) if arm in ARMS or arm == "evolved"]
+    rows = [
+        [place, *(with_error(one[arm], 2) for arm in arms), with_error(one["difference_from_tuned"], 2)]
+        for place, one in places.items()
+    ]
+    header = ["", *(ARMS.get(arm, arm) for arm in arms), "evolved less tuned"]
+    tables = [table(header, rows)]
+    if "shape" in found:
+        shapes = [[str(i), *(f"{x:.3f}" for x in one.values())] for i, one in enumerate(found["shape"])]
+        tables.append(table(["search", *found["shape"][0]], shapes))
+    for spec, beside in found.get("beside_tuned", {}).items():
+        rows = [[spec, with_error(beside["evolved"]), with_error(beside["tuned"])]]
+        tables.append(table(["one with the drift beside one without it", "with", "without"], rows))
+    several = f"between {config.searches} searches" if config.searches > 1 else "between trainings, of one search"
+    text = (
+        f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.num_seeds} fresh ones of each kind; "
+        f"errors are {several}. Baselines were tuned from the same start for as many generations, by the same "
+        f"evolution, on {', '.join(found['scales'])} alone, which the search has too. The unit of what was searched in "
+        "is the standard deviation of PPO as it is, where there are several games."
+    )
+    pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
+        ("the search", "evolution"), ("what was found", "objective"), ("learning curves", "learning_curves")
+    )]  # fmt: skip
+    return Section(TITLES[name], text, claims, tables, pictures)
+
+
+def _errors(name: str, difference: dict[str, float | None], least: float) -> Claim:
+    """A difference in standard errors."""
+    mean, error = difference["mean"], difference["standard_error"]
+    value = mean / error if mean is not None and error else None
+    comment = with_error(difference, 2) if value is not None else ""
+    return Claim(f"{name}, in standard errors", value, None, least=least, comment=comment)
