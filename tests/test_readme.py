@@ -84,6 +84,20 @@ def test_the_page_of_attacks():
     assert returns.tolist() == pytest.approx([8, 8])  # steps: no pole falls sooner
 
 
+def test_the_page_of_discovery():
+    page = (Path(__file__).parent.parent / "docs/discovery.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    for long, short in (("num_updates=40", "num_updates=2"), ("population_size=64", "population_size=4")):
+        assert long in code
+        code = code.replace(long, short)
+    code = code.replace("generations=20", "generations=2").replace("chunk_size=16", "chunk_size=4")
+    output, names = io.StringIO(), {}
+    with contextlib.redirect_stdout(output):
+        exec(code, names)
+    assert names["evolved"].parameters.shape == (2,)
+    assert (names["evolved"].parameters != 0).all()  # the clip is of use to somebody
+
+
 def test_a_shaper_of_learners_that_sample():
     code = BLOCKS[3].replace("population_size=32, generations=5", "population_size=4, generations=2")
     names: dict = {}

@@ -1,0 +1,76 @@
+"""What an objective with parameters costs: trainings of PPO as `marl.train` has it, and with objectives, in turn.
+
+Each is a search of two generations of 64 candidates that are the same training with other keys, on all cores; the
+ratio is that of environment steps per second, median over the turns.
+
+    python -m benchmarks.discovery [--repeats 3] [--environment CartPole-v1] [--steps 20480]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+from rich.console import Console
+from rich.table import Table
+
+from games.registry import make_game
+from marl.discovery.trial import Arena, Settings, discovery_trial, evolved, first_scales, known, plain, tuned
+from marl.learners.sampled.objectives import Form
+from meta.devices import spread, use_all_cores
+from meta.loop import compiler_options
+
+CANDIDATES, AT_ONCE = 64, 16
+SPEC = "ppo(learning_rate=0.001)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--environment", default="CartPole-v1")
+    parser.add_argument("--steps", type=int, default=20_480)
+    options = parser.parse_args()
+    use_all_cores()
+    arena = Arena(options.environment, make_game(options.environment), options.steps // 512, 128, 4)
+    scales, key = first_scales("drift"), jax.random.key(0)
+    forms = {f"drift, {n} units": Form("drift", "ppo", n) for n in (16, 128)}
+    forms |= {"drift, 16 units, timed": Form("drift", "ppo", 16, timed=True)}
+    forms |= {f"value's distance, {n} units": Form("value_loss", "l2", n) for n in (16, 64)}
+    cases: dict[str, tuple[Settings, object]] = {
+        "PPO": (plain, scales),
+        "PPO, with scales": (tuned("drift", SPEC), scales),
+    }
+    cases["DPO"] = known("drift", SPEC)["dpo"], scales
+    for name, form in forms.items():
+        cases[name] = evolved(form, SPEC), scales | {"objective": form.network().init(key)}
+    keys, programs = jax.random.split(key, CANDIDATES), {}
+    for name, (settings, parameters) in cases.items():
+        trial = discovery_trial([arena], SPEC, settings, [(0.0, 1.0)])
+        # Each candidate has parameters of its own, as in a search.
+        several = jax.tree.map(lambda x: jnp.broadcast_to(x, (CANDIDATES, *x.shape)), parameters)
+        program = jax.jit(spread(lambda p, k, trial=trial: trial(p, k).fitness, CANDIDATES, at_once=AT_ONCE))
+        started = time.perf_counter()
+        programs[name] = (
+            program.lower(several, keys).compile(compiler_options()),
+            several,
+            time.perf_counter() - started,
+        )
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(options.repeats):
+        for name, (program, several, _) in programs.items():
+            started = time.perf_counter()
+            jax.block_until_ready(program(several, keys))
+            seconds[name].append(time.perf_counter() - started)
+    steps = CANDIDATES * arena.num_updates * 512
+    table = Table("objective", "M steps/s", "of PPO's", "seconds to compile", title=f"{options.environment}, {SPEC}")
+    for name, took in seconds.items():
+        ratio = statistics.median(own / other for own, other in zip(seconds["PPO"], took, strict=True))
+        table.add_row(name, f"{steps / statistics.median(took) / 1e6:.3f}", f"{ratio:.2f}", f"{programs[name][2]:.1f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
