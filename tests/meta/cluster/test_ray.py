@@ -1,7 +1,6 @@
 """Trials on Ray: the same bits as in one process, whoever dies. One cluster of four workers for most of these tests."""
 
 import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from meta import Evolution, NonFiniteFitness, Outcome, evolve, loop
@@ -22,6 +20,7 @@ from meta.cluster import programs
 from meta.cluster.broker import Plan
 from meta.cluster.on_ray import Refused, ray_cluster
 from meta.evaluators import current, evaluating
+from tests.faults.kills import digest, processes
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
@@ -39,26 +38,6 @@ def init(key):
 
 def search(**changes):
     return Evolution(**{"population_size": 30, "generations": 9, "chunk_size": 4} | changes)
-
-
-def digest(found):
-    leaves = jax.tree.leaves((found.parameters, found.metrics))
-    return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
-
-
-def processes(cluster, name=""):
-    """Process ids of a cluster that was begun here, of those whose command line has a name in it."""
-    found, parents = [], [cluster._process.pid]
-    while parents:
-        pids = subprocess.run(["pgrep", "-P", ",".join(map(str, parents))], capture_output=True, text=True).stdout
-        parents = [int(pid) for pid in pids.split()]
-        found += parents
-    named = []
-    for pid in found:
-        with contextlib.suppress(OSError):
-            if name in Path(f"/proc/{pid}/cmdline").read_text():
-                named.append(pid)
-    return named
 
 
 @pytest.fixture
@@ -126,7 +105,7 @@ def test_a_worker_that_is_killed_in_every_third_generation_changes_nothing(clust
 
     def kill(generation, metrics, seconds):
         nonlocal killed
-        if generation % 3 == 0 and (pids := processes(cluster, "ray::Actor")):
+        if generation % 3 == 0 and (pids := processes(cluster._process.pid, "ray::Actor")):
             os.kill(pids[generation % len(pids)], signal.SIGKILL)
             killed += 1
 
@@ -157,7 +136,7 @@ def test_candidates_without_a_fitness_are_counted_as_here(cluster):
 def test_the_connection_is_sought_again_where_all_of_it_is_gone(cluster, alone, looked_at):
     def end(generation, metrics, seconds):
         if generation == 1:
-            for pid in processes(cluster, "raylet/raylet"):
+            for pid in processes(cluster._process.pid, "raylet/raylet"):
                 os.kill(pid, signal.SIGKILL)
 
     before = cluster.statistics().get("connections_lost", 0)
@@ -177,7 +156,7 @@ def test_where_nobody_answers_it_is_said():
 def test_nothing_of_it_listens_to_other_machines(cluster):
     """Ports of the cluster's processes that are bound to more than this machine's own address."""
     sockets = set()
-    for pid in [cluster._process.pid, *processes(cluster)]:
+    for pid in [cluster._process.pid, *processes(cluster._process.pid, "")]:
         with contextlib.suppress(OSError):
             for one in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
@@ -230,26 +209,6 @@ def test_a_run_that_is_killed_goes_on_elsewhere_bit_for_bit(command, environment
     while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in broker):
         time.sleep(0.1)
     assert not any(os.path.exists(f"/proc/{pid}") for pid in broker)  # nor is anything of its cluster left
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--cluster spark", "cluster: got 'spark'; ray, ray://HOST:PORT or jax is needed"),
-        ("--cluster ray://nowhere", "cluster: got 'ray://nowhere'; ray://HOST:PORT is needed"),
-        ("--cluster ray://127.0.0.1:9", "cluster: got 'ray://127.0.0.1:9'; nobody answers there: [Errno 111]"),
-        ("--cluster ray --cluster-workers 0", "cluster_workers: got 0; a whole number from 1 to 65536 is needed"),
-        ("--cluster ray --cluster-cpus 0", "cluster_cpus: got 0; a whole number from 1 to 65536 is needed"),
-        ("--cluster-workers 2", "cluster_workers: has no effect without --cluster ray"),
-        ("--cluster ray --processes 2", "processes: has no effect without --cluster jax"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(within, options, message, tmp_path):
-    found = within("ipd", *options.split(), cwd=tmp_path)
-    assert found.returncode == 2
-    assert found.stderr.startswith(f"python -m marl.mfos: {message}")
-    assert found.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
 
 
 def test_without_the_extra_it_says_what_is_needed(within, monkeypatch, tmp_path):

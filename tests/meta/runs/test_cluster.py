@@ -75,6 +75,13 @@ def test_the_cluster_is_found_among_other_arguments():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ("--cluster spark", "cluster: got 'spark'; ray, ray://HOST:PORT or jax is needed"),
+        ("--cluster ray://nowhere", "cluster: got 'ray://nowhere'; ray://HOST:PORT is needed"),
+        ("--cluster ray://127.0.0.1:9", "cluster: got 'ray://127.0.0.1:9'; nobody answers there: [Errno 111]"),
+        ("--cluster ray --cluster-workers 0", "cluster_workers: got 0; a whole number from 1 to 65536 is needed"),
+        ("--cluster ray --cluster-cpus 0", "cluster_cpus: got 0; a whole number from 1 to 65536 is needed"),
+        ("--cluster-workers 2", "cluster_workers: has no effect without --cluster ray"),
+        ("--cluster ray --processes 2", "processes: has no effect without --cluster jax"),
         ("--cluster jax --processes 0", "processes: got 0; a whole number from 1 is needed"),
         ("--cluster jax --processes 2", "process_id: got none; a whole number from 0 to 1 is needed where no job of"),
         ("--cluster jax --coordinator nowhere", "coordinator: got 'nowhere'; HOST:PORT is needed"),
