@@ -121,6 +121,24 @@ class DiscoveryConfig:
         return own * self.num_updates * self.num_envs * self.steps_per_update
 
     @property
+    def searched(self) -> int:
+        """Trainings of all candidates of all searches, the tuned ones too, in each game."""
+        stages = (self.tuning, self.evolution, self.evolution)
+        return self.searches * self.trials * sum(one.generations * one.population_size for one in stages)
+
+    @property
+    def lives(self) -> float:
+        """Trainings in each game that a run takes in all, by their length; unseen games count as those that are seen."""
+        arms = 1 + 3 * self.searches
+        places = 1 + (self.longer if self.longer > 1 else 0) + len(self.unseen) / len(self.environments)
+        return self.searched + arms * self.num_seeds * places
+
+    @property
+    def programs(self) -> float:
+        """Programs that are compiled for each game: three stages, and three for each kind of fresh training."""
+        return 3 + 3 * (1 + (self.longer > 1) + len(self.unseen) / len(self.environments))
+
+    @property
     def form(self) -> Form:
         """What is evolved, but for its parameters."""
         first: Any = "ppo" if self.kind == "drift" else "l2"

@@ -36,13 +36,13 @@ from meta import Evolution, Evolved, RunDirectory, evolve
 from meta.fresh import compile_trials, play_trials
 from meta.keys import EVALUATION, LATER, of_seeds
 from meta.runs.command import STARTED
-from meta.runs.jobs import say
+from meta.runs.jobs import duration, say
 from meta.runs.machine import devices, versions
 from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
-PLAIN_SEEDS = 64  # by which the units of several environments are known
+PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
 AT_ONCE = 16  # fresh trainings on a device
 UNITS = "units.json"
 
@@ -158,17 +158,19 @@ def _units(
 ) -> list[tuple[float, float]]:
     """For each game what counts as 0 and as 1 more: mean and standard deviation of PPO as it is, if there are several.
 
-    They are kept: on another machine a search goes on with those with which it began.
+    They are kept: on another machine a search goes on with those with which it began. Says how long all will take.
     """
-    if len(arenas) == 1:
-        return [(0.0, 1.0)]
     path = run.path / UNITS
     if not path.is_file():
         say(console, f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(arenas), 'game')}")
         keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), LATER), PLAIN_SEEDS)
-        start = first_scales(config.kind)
-        found = [_lives(keys, arena, config.learner, plain, [start])[0].score for arena in arenas]
-        values = [(float(np.nanmean(x)), float(np.nanstd(x)) or 1.0) for x in found]
+        start, found, seconds = [first_scales(config.kind)], [], 0.0
+        for arena in arenas:
+            (lived,), compiling, playing = _timed_lives(keys, arena, config.learner, plain, start)
+            found.append((float(np.nanmean(lived.score)), float(np.nanstd(lived.score)) or 1.0))
+            seconds += config.programs * compiling + config.lives / PLAIN_SEEDS * playing
+        say(console, f"this will take about {duration(seconds)} on this machine")
+        values = found if len(arenas) > 1 else [(0.0, 1.0)]
         run.write(UNITS, json.dumps(dict(zip(config.environments, values, strict=True))) + "\n")
     read: dict[str, tuple[float, float]] = json.loads(path.read_text())
     return [read[name] for name in config.environments]
@@ -178,6 +180,14 @@ def _lives(
     keys: jax.Array, arena: Arena, spec: str, settings: Settings, several: Sequence[Any], *others: Settings
 ) -> list[Lived]:
     """Fresh trainings `[seeds, ...]` with each of several parameters: of all players, or the last ones by others."""
+    return _timed_lives(keys, arena, spec, settings, several, *others)[0]
+
+
+def _timed_lives(
+    keys: jax.Array, arena: Arena, spec: str, settings: Settings, several: Sequence[Any], *others: Settings
+) -> tuple[list[Lived], float, float]:
+    """The same, with the seconds to compile and to live."""
+    started = time.perf_counter()
 
     def trial(key: jax.Array, parameters: Any) -> Lived:
         own, number = settings(parameters), arena.game.num_agents
@@ -185,7 +195,9 @@ def _lives(
 
     several = jax.tree.map(np.asarray, list(several))
     program = compile_trials(trial, several[0], len(keys), AT_ONCE)
-    return [play_trials(program, keys, parameters, AT_ONCE) for parameters in several]
+    compiled = time.perf_counter()
+    lives = [play_trials(program, keys, parameters, AT_ONCE) for parameters in several]
+    return lives, compiled - started, time.perf_counter() - compiled
 
 
 def _evaluate(
@@ -276,7 +288,10 @@ def discover_and_show(config: DiscoveryConfig, run: RunDirectory, console: Conso
     console.print(table)
     errors = "between searches" if config.searches > 1 else "between trainings, of one search"
     speed = summary["environment_steps_per_second"]
-    console.print(f"mean return over a training of {config.total_steps:,} steps; ± one standard error {errors}")
+    console.print(
+        f"mean return over a training of {config.total_steps:,} steps, of several players what they get together in a "
+        f"step of its second half; ± one standard error {errors}"
+    )
     for spec, beside in summary.get("beside_tuned", {}).items():
         words = ", ".join(f"{name} {with_error(value)}" for name, value in beside.items())
         console.print(f"{spec}, one beside the other, reward in a step: {words}")
@@ -294,14 +309,11 @@ def _field(config: DiscoveryConfig) -> str:
 
 
 def _header(config: DiscoveryConfig) -> str:
-    size, tuning, searching = config.evolution.population_size, config.tuning, config.evolution
-    trained = config.trials * config.searches * (
-        tuning.generations * tuning.population_size + 2 * searching.generations * size
-    )  # fmt: skip
-    steps = trained * len(config.environments) * config.num_updates * config.num_envs * config.steps_per_update
+    tuning, searching = config.tuning, config.evolution
     several = f", {config.searches} independent runs" if config.searches > 1 else ""
     return (
         f"{config.kind} in {' and '.join(config.environments)}, for {config.learner}{several}\n"
         f"{tuning.generations} generations of tuning, {searching.generations} more, and as many with an objective\n"
-        f"{amount(steps)} environment steps, then {many(config.num_seeds, 'fresh training')} of each kind"
+        f"{many(config.searched, 'training')} of {config.total_steps:,} environment steps in "
+        f"{many(len(config.environments), 'game')}, then {many(config.num_seeds, 'fresh one')} of each kind"
     )

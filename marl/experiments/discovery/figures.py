@@ -40,14 +40,11 @@ def draw_objective(folder: Path, form: Form, parameters: Any, numbers: dict[str,
         return _draw_drift(folder, form, parameters, numbers)
     figure, panels = new_panels((7.0, 3.2), 1, 2)
     s = jnp.linspace(-LACK, LACK, 301)
-    delta = numbers["delta"]
-    # Of Huber's the width counts in rewards; here it is drawn where it would be if the batch lacked that much.
     lines: dict[str, Callable[[jax.Array], jax.Array]] = {
         "L2": lambda s: 0.5 * s**2,
         "Huber, width 1": lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5),
         "evolved": lambda s: distance_of(parameters, s, "l2" if form.start == "l2" else "zero"),
     }
-    del delta
     for (name, line), color in zip(lines.items(), (GREY, GREEN, ORANGE), strict=True):
         slope = jax.vmap(jax.grad(lambda s, line=line: line(s[None])[0]))(s)
         # The size of a distance means nothing: all have the same slope on average.
@@ -100,7 +97,8 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
         axes.set_visible(False)
     for axes, (name, of_arms) in zip(panels.flat, lives.items(), strict=False):
         axes.set_title(name, fontsize=9)
-        axes.set(xlabel="environment steps", ylabel="return" if np.isnan(lives[name]["plain"].curve).any() else "")
+        several = of_arms["plain"].rewards.shape[-1] > 1
+        axes.set(xlabel="environment steps", ylabel="reward of all in a step" if several else "return in training")
         for arm, lived in of_arms.items():
             known = np.isfinite(lived.curve)
             number = np.maximum(known.sum(0), 1)
@@ -110,8 +108,6 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
             x = steps * (1 + np.arange(len(y)))
             draw_line(axes, x[shown], y[shown], spread[shown], COLORS[arm], NAMES.get(arm, arm))
     panels[0, 0].legend(fontsize=7, frameon=False)
-    for axes in panels.flat:
-        axes.set_ylabel("return in training")
     return save_figure(figure, folder / "learning_curves.png")
 
 

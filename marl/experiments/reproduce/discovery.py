@@ -6,15 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax
 from rich.console import Console
 
-from marl.discovery.trial import discovery_trial, first_scales, tuned
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import discover
-from meta import Evolution, evolve
+from meta import Evolution
 from meta.runs.claims import Claim, Section, table
-from meta.runs.jobs import Job, finished, open_run, say
+from meta.runs.jobs import Job, open_run
 from meta.runs.statistics import with_error
 
 PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-for-two": "drift ipd"}
@@ -25,6 +23,7 @@ TITLES = {
 }
 BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
 ARMS = {"plain": "PPO", "tuned": "PPO, tuned", "dpo": "DPO", "l2": "L2", "clipped_l2": "clipped L2"}
+STEPS_PER_SECOND = 0.5e6  # two cores
 FAST: dict[str, Any] = {
     "environments": ("CartPole-v1(max_steps_in_episode=8)",),
     "unseen": (),
@@ -50,41 +49,14 @@ def make_configs(*, searches: int, seed: int, fast: bool) -> dict[str, Discovery
     return found
 
 
-def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console, *, fast: bool) -> list[Job]:
-    """The searches, with the seconds that they will take on this machine."""
-    jobs = []
-    for name, config in parts.items():
-        path, seconds = folder / name, 0.0
-        if not fast and not finished(path, config):
-            say(console, f"measuring the speed of this machine: {name}")
-            seconds = _seconds(config)
+def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console) -> list[Job]:
+    """The searches, with the seconds that they take on two cores; each measures for itself what it will take."""
 
-        def run(path: Path = path, config: DiscoveryConfig = config) -> None:
-            discover(config, open_run(path, config, console), console)
+    def job(path: Path, config: DiscoveryConfig) -> Job:
+        seconds = config.searched * config.total_steps * len(config.environments) / STEPS_PER_SECOND
+        return Job(path, config, seconds, lambda: discover(config, open_run(path, config, console), console))
 
-        jobs.append(Job(path, config, seconds, run))
-    return jobs
-
-
-def _seconds(config: DiscoveryConfig) -> float:
-    """From two generations of tuning; fresh trainings go as fast."""
-    arenas = [config.arena(spec) for spec in config.environments]
-    short = evolve(
-        discovery_trial(arenas, config.learner, tuned(config.kind, config.learner), [(0.0, 1.0)] * len(arenas)),
-        lambda key: first_scales(config.kind),
-        jax.random.key(0),
-        dataclasses.replace(config.tuning, generations=2),
-        num_trials=config.trials,
-    )
-    life = short.seconds_to_run / (2 * config.tuning.population_size * config.trials * len(arenas))
-    searched = config.searches * config.trials * len(arenas)
-    searched *= sum(
-        one.generations * one.population_size for one in (config.tuning, config.evolution, config.evolution)
-    )
-    longer = config.longer if config.longer > 1 else 0
-    arms = 1 + 3 * config.searches
-    fresh = arms * config.num_seeds * (len(arenas) * (1 + longer) + len(config.unseen))
-    return life * (searched + fresh) + short.seconds_to_compile * (3 + 3 * (2 * len(arenas) + len(config.unseen)))
+    return [job(folder / name, config) for name, config in parts.items()]
 
 
 def sections(parts: dict[str, DiscoveryConfig], results: dict[str, dict[str, Any]]) -> list[Section]:

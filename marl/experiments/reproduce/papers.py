@@ -276,9 +276,9 @@ def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> N
 
 def _discovery(config: DiscoveryClaimsConfig, run: RunDirectory, console: Console) -> None:
     parts = reproduce_discovery.make_configs(searches=config.searches, seed=config.seed, fast=config.fast)
-    jobs = reproduce_discovery.make_jobs(run.path, parts, console, fast=config.fast)
-    if seconds := sum(job.seconds for job in jobs):
-        say(console, f"this will take about {duration(seconds)} on this machine")
+    jobs = reproduce_discovery.make_jobs(run.path, parts, console)
+    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
+        say(console, f"this would take about {duration(seconds)} on two cores")
     results = run_jobs(jobs, console)
     data = {"config": configs.plain(config), "searches": results}
     sections = reproduce_discovery.sections(parts, results)
