@@ -11,7 +11,6 @@ from marl import make_learner
 from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.learners.sampled.objectives import Form, load
-from meta.runs import tensors
 from tests.marl.sampled_steps import CART_POLE
 
 TINY = (
@@ -34,15 +33,16 @@ def discover(within, tmp_path):
     return run
 
 
-def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game_and_can_be_made_longer(discover, within):
+def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, within):
     steady = ("--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--unseen", "--longer=1", "--searches=2")
     folder, _ = discover("drift", GAME, *TINY, *steady, "--evolution.generations=1", "--out=run")
-    _, shown = discover("--resume=run", "--evolution.generations=2")
+    _, shown = discover("--resume=run", "--evolution.generations=2", "--longer=2")
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert (summary["environment"], summary["kind"], summary["num_seeds"]) == (GAME, "drift", 3)
     differences = ("difference_from_tuned", "difference_from_plain")
     for name in ("evolved", "tuned_baseline", "plain_baseline", "dpo", *differences):
         assert set(summary[name]) == {"mean", "standard_error"}
+    assert set(summary["transfer"]) == {f"{GAME}, 2 times as long"}
     found = summary["environments"][GAME]
     difference = found["evolved"]["mean"] - found["tuned"]["mean"]
     assert found["difference_from_tuned"]["mean"] == pytest.approx(difference, abs=1e-4)
@@ -62,22 +62,16 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game_and_can_be_mad
     few = ("--total-steps=16", "--num-envs=2", "--steps-per-update=8", "--evaluation-episodes=2")
     spec = "--learner=ppo(objective='./run', hidden=[4])"
     assert within(GAME, spec, *few, cwd=folder, module="marl.train").returncode == 0
-    discover("drift", GAME, *TINY, *steady, "--evolution.generations=2", "--out=straight")
-    for name in ("metrics.jsonl", "tuned/metrics.jsonl"):
-        assert (folder / "run" / name).read_bytes() == (folder / "straight" / name).read_bytes()
-    other = tensors.load(folder / "straight" / "objective.safetensors")[0]
-    for name, array in parameters.items():
-        np.testing.assert_array_equal(array, other[name])
 
 
 def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover):
-    games = ("--environments", PAIR, "--unseen", GAME, "--longer=2", "--out=value", "--evolution.generations=1")
+    games = ("--environments", PAIR, "--unseen", GAME, "--longer=1", "--out=value", "--evolution.generations=1")
     folder, _ = discover("value_loss", GAME, *TINY, *games)
     summary = json.loads((folder / "value" / "summary.json").read_text())
     assert {"l2", "clipped_l2", "tuned_baseline"} <= set(summary)
     assert set(summary["shape"][0]) == {"asymmetry", "convex", "tail"}
     assert set(summary["beside_tuned"][PAIR]) == {"evolved", "tuned"}
-    assert set(summary["transfer"]) == {f"{PAIR}, 2 times as long", GAME}
+    assert set(summary["transfer"]) == {GAME}
     make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
 
 
