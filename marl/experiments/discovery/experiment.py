@@ -114,6 +114,7 @@ def discover(
     of_arms = {
         "plain": (as_it_is, begin(keys[:1])),
         "tuned": (tuning, baseline.parameters),
+        "without": (tuning, {"scales": found.parameters["scales"]}),  # what is evolved, its numbers alone
         **{name: (settings, baseline.parameters) for name, settings in others.items()},
         "evolved": (evolved(form, spec), found.parameters),
     }

@@ -13,10 +13,25 @@ import numpy as np
 from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
 from marl.discovery.trial import Lived
 from marl.learners.sampled.objectives import Form
-from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, draw_line, draw_scale, new_panels, save_figure
+from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_panels, save_figure
 
-COLORS = {"plain": GREY, "tuned": BLUE, "dpo": GREEN, "l2": GREEN, "clipped_l2": PINK, "evolved": ORANGE}
-NAMES = {"plain": "PPO", "tuned": "PPO, tuned", "dpo": "DPO", "l2": "L2", "clipped_l2": "clipped L2"}
+COLORS = {
+    "plain": GREY,
+    "tuned": BLUE,
+    "without": SKY,
+    "dpo": GREEN,
+    "l2": GREEN,
+    "clipped_l2": PINK,
+    "evolved": ORANGE,
+}
+NAMES = {
+    "plain": "PPO",
+    "tuned": "PPO, tuned",
+    "without": "PPO, the evolved one's numbers",
+    "dpo": "DPO",
+    "l2": "L2",
+    "clipped_l2": "clipped L2",
+}
 LACK = 3.0  # of a distance, in root mean squares of the batch
 
 

@@ -22,7 +22,14 @@ TITLES = {
     "drift-for-two": "A drift for two players, judged by what they get together",
 }
 BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
-ARMS = {"plain": "PPO", "tuned": "PPO, tuned", "dpo": "DPO", "l2": "L2", "clipped_l2": "clipped L2"}
+ARMS = {
+    "plain": "PPO",
+    "tuned": "PPO, tuned",
+    "without": "PPO, the evolved one's numbers",
+    "dpo": "DPO",
+    "l2": "L2",
+    "clipped_l2": "clipped L2",
+}
 STEPS_PER_SECOND = 0.5e6  # two cores
 FAST: dict[str, Any] = {
     "environments": ("CartPole-v1(max_steps_in_episode=8)",),

@@ -17,6 +17,7 @@ from marl.blocks.objectives import Objective, Parametric, Timed, ValueLoss
 from meta.runs import tensors
 
 FILE = "objective.safetensors"  # in the directory of a run that evolved one
+SHIPPED = Path(__file__).parents[2] / "trained"
 METHOD = "discover"  # in a file's metadata
 Kind = Literal["drift", "value_loss"]
 
@@ -101,6 +102,11 @@ def _of_file(kind: Kind, path: str) -> dict[str, Any]:
     return form.settings(parameters, clip)
 
 
+def _shipped(name: str) -> Objective | Timed:
+    found: Objective | Timed = _of_file("drift", str(SHIPPED / f"drift-{name}.safetensors"))["objective"]
+    return found
+
+
 def _is_path(spec: str) -> bool:
     return "/" in spec or spec.endswith(".safetensors") or (os.path.isdir(spec) and spec.partition("(")[0] == spec)
 
@@ -111,6 +117,7 @@ def _shapes(network: Parametric) -> dict[str, Any]:
 
 OBJECTIVES.register("clipped", objectives.clipped_surrogate)
 OBJECTIVES.register("dpo", objectives.dpo)
+OBJECTIVES.register("classic", lambda: _shipped("classic"))  # of `python -m marl.discover drift classic`
 OBJECTIVES.register("policy_gradient", lambda: objectives.policy_gradient)
 VALUE_LOSSES.register("l2", lambda: objectives.l2)
 VALUE_LOSSES.register("clipped_l2", objectives.clipped_l2)

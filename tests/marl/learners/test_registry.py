@@ -183,7 +183,7 @@ REFUSED = {
     "ppo(": "learner: got 'ppo('; a name such as ppo, or name(setting=value), is needed",
     "a2c(clip=0.1)": "learner: a2c has no setting 'clip'; it takes learning_rate, gae_lambda, ",
     "ppo(num_envs=2)": "learner: ppo has no setting 'num_envs'; it takes ",
-    "ppo(objective='mine')": "learner: ppo: objective: got 'mine'; one of clipped, dpo, policy_gradient is needed",
+    "ppo(objective='mine')": "ppo: objective: got 'mine'; one of clipped, dpo, classic, policy_gradient is needed",
     "ppo(epochs=0)": "learner: ppo: epochs: got 0; a whole number of at least 1 is needed",
     "ppo(epochs=True)": "learner: ppo: epochs: got True; a whole number is needed",
     "ppo(minibatches=0)": "learner: ppo: minibatches: got 0; a whole number of at least 1 is needed",
@@ -327,6 +327,16 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     other = "value_loss" if kind == "drift" else "objective"
     with pytest.raises(ValueError, match=f"learner: ppo: {other}: got .*, a {kind}; a "):
         make_learner(f"ppo({other}={str(tmp_path)!r})", CART_POLE)
+
+
+def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not_ppo():
+    drift = objectives.make_objective("classic")
+    log_ratio, advantage = jnp.meshgrid(jnp.linspace(-1, 1, 21), jnp.linspace(-2, 2, 21))
+    lost = jnp.exp(log_ratio) * advantage - drift(log_ratio, advantage)
+    assert lost.min() > -1e-6
+    assert lost.max() > 0.1
+    np.testing.assert_allclose(lost[:, 10], 0, atol=1e-6)
+    make_learner("ppo(objective='classic')", CART_POLE)
 
 
 def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
