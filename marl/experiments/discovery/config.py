@@ -129,7 +129,7 @@ class DiscoveryConfig:
     @property
     def lives(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
-        arms = 1 + 4 * self.searches
+        arms = 2 + 4 * self.searches
         places = 1 + (self.longer if self.longer > 1 else 0) + len(self.unseen) / len(self.environments)
         return self.searched + arms * self.num_seeds * places
 

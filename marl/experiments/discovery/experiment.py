@@ -45,6 +45,7 @@ from meta.runs.words import amount, many
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
 AT_ONCE = 16  # fresh trainings on a device
 UNITS = "units.json"
+STILL = -10.0  # of the scale of a learning rate: nobody learns
 
 
 def discover(
@@ -111,8 +112,11 @@ def discover(
     others, tuning = known(kind, spec), tuned(kind, spec)
     # PPO as it is, with its numbers as arguments, so that its program is that of another arm.
     as_it_is = tuning if kind == "drift" else others["clipped_l2"]
+    nothing = begin(keys[:1])
+    still = {"scales": nothing["scales"].at[:, SCALES[kind].index("learning_rate")].set(STILL)}
     of_arms = {
-        "plain": (as_it_is, begin(keys[:1])),
+        "plain": (as_it_is, nothing),
+        "still": (tuning, still),  # what a fitness has to be above before anything was learned
         "tuned": (tuning, baseline.parameters),
         "without": (tuning, {"scales": found.parameters["scales"]}),  # what is evolved, its numbers alone
         **{name: (settings, baseline.parameters) for name, settings in others.items()},
@@ -282,8 +286,8 @@ def discover_and_show(config: DiscoveryConfig, run: RunDirectory, console: Conso
     """Searches, and says what came of it."""
     console.print(_header(config), markup=False, soft_wrap=True)
     summary, files = discover(config, run, console, started=STARTED)
-    arms = [arm for arm in next(iter(summary["environments"].values())) if "_" not in arm]
-    table = Table("", *arms, "evolved less tuned")
+    arms = [arm for arm in next(iter(summary["environments"].values())) if arm in figures.NAMES]
+    table = Table("", *(figures.NAMES[arm] for arm in arms), "evolved less tuned")
     for name, found in (summary["environments"] | summary["transfer"]).items():
         table.add_row(name, *(with_error(found[arm], 1) for arm in arms), with_error(found["difference_from_tuned"], 1))
     console.print(table)

@@ -15,22 +15,17 @@ from marl.discovery.trial import Lived
 from marl.learners.sampled.objectives import Form
 from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_panels, save_figure
 
-COLORS = {
-    "plain": GREY,
-    "tuned": BLUE,
-    "without": SKY,
-    "dpo": GREEN,
-    "l2": GREEN,
-    "clipped_l2": PINK,
-    "evolved": ORANGE,
-}
+COLORS = {"plain": GREY, "still": "black", "tuned": BLUE, "without": SKY, "dpo": GREEN, "l2": GREEN, "clipped_l2": PINK}
+COLORS |= {"evolved": ORANGE}
 NAMES = {
     "plain": "PPO",
+    "still": "nobody learns",
     "tuned": "PPO, tuned",
     "without": "PPO, the evolved one's numbers",
     "dpo": "DPO",
     "l2": "L2",
     "clipped_l2": "clipped L2",
+    "evolved": "evolved",
 }
 LACK = 3.0  # of a distance, in root mean squares of the batch
 
@@ -121,7 +116,7 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
             spread = np.sqrt((np.where(known, lived.curve - y, 0) ** 2).sum(0) / number) / np.sqrt(number)
             shown = known.sum(0) > len(known) / 4
             x = steps * (1 + np.arange(len(y)))
-            draw_line(axes, x[shown], y[shown], spread[shown], COLORS[arm], NAMES.get(arm, arm))
+            draw_line(axes, x[shown], y[shown], spread[shown], COLORS[arm], NAMES[arm])
     panels[0, 0].legend(fontsize=7, frameon=False)
     return save_figure(figure, folder / "learning_curves.png")
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import discover
+from marl.experiments.discovery.figures import NAMES
 from meta import Evolution
 from meta.runs.claims import Claim, Section, table
 from meta.runs.jobs import Job, open_run
@@ -22,14 +23,6 @@ TITLES = {
     "drift-for-two": "A drift for two players, judged by what they get together",
 }
 BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
-ARMS = {
-    "plain": "PPO",
-    "tuned": "PPO, tuned",
-    "without": "PPO, the evolved one's numbers",
-    "dpo": "DPO",
-    "l2": "L2",
-    "clipped_l2": "clipped L2",
-}
 STEPS_PER_SECOND = 0.5e6  # two cores
 FAST: dict[str, Any] = {
     "environments": ("CartPole-v1(max_steps_in_episode=8)",),
@@ -85,13 +78,19 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
         _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE)
         for place, one in found["transfer"].items()
     ]
+    claims += [  # what all get together may be most where nobody learns to take from the others
+        _errors(
+            f"{place}, more than where nobody learns", found["environments"][place]["difference_from_still"], BETTER
+        )
+        for place in found.get("beside_tuned", ())
+    ]
     places = found["environments"] | found["transfer"]
-    arms = [arm for arm in next(iter(places.values())) if arm in ARMS or arm == "evolved"]
+    arms = [arm for arm in next(iter(places.values())) if arm in NAMES]
     rows = [
         [place, *(with_error(one[arm], 2) for arm in arms), with_error(one["difference_from_tuned"], 2)]
         for place, one in places.items()
     ]
-    header = ["", *(ARMS.get(arm, arm) for arm in arms), "evolved less tuned"]
+    header = ["", *(NAMES[arm] for arm in arms), "evolved less tuned"]
     tables = [table(header, rows)]
     if "shape" in found:
         shapes = [[str(i), *(f"{x:.3f}" for x in one.values())] for i, one in enumerate(found["shape"])]

@@ -20,6 +20,7 @@ from marl.discovery.trial import (
     tuned,
 )
 from marl.discovery.trial import scaled as scaled_settings
+from marl.experiments.discovery.config import config_of
 from marl.learners.sampled.objectives import Form
 
 GAME = make_game("CartPole-v1")
@@ -71,6 +72,20 @@ def test_what_is_tuned_begins_as_ppo_and_so_does_the_objective(as_it_is):
 def test_dpo_is_another_learner(as_it_is):
     found = lived(known("drift", SPEC)["dpo"], first_scales("drift"))
     assert not np.array_equal(found.curve, as_it_is.curve)
+
+
+@pytest.mark.parametrize("preset", ["cartpole_paper", "pendulum", "ipd"])
+@pytest.mark.parametrize("kind", ["drift", "value_loss"])
+def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
+    """A falling step size, continuous actions, several players."""
+    config = config_of(f"{kind} {preset}")
+    arena = config.arena(config.environments[0])._replace(num_updates=2)
+    first = first_scales(kind)
+    own = first | {"objective": config.form.network().init(KEY)}
+    cases = [(evolved(config.form, config.learner), own), (tuned(kind, config.learner), first)]
+    for settings, parameters in cases:
+        trial = discovery_trial([arena], config.learner, settings, [(0.0, 1.0)])
+        assert jax.eval_shape(trial, parameters, KEY).fitness.shape == ()
 
 
 def test_several_players_count_by_what_they_get_together_in_the_second_half():

@@ -49,7 +49,7 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
     assert found["evolved"] == pytest.approx(summary["evolved"])
     assert all(0 < found[arm]["mean"] <= 8 for arm in ("plain", "tuned", "dpo", "evolved"))
     assert all(len(x) == 2 for x in summary["scales"].values())
-    for words in ("plain", "tuned", "dpo", "evolved", "between searches", "ppo(objective='run')"):
+    for words in ("PPO", "tuned", "nobody", "DPO", "evolved", "between searches", "ppo(objective='run')"):
         assert words in shown
     for name in ("evolution", "objective", "learning_curves"):
         assert np.asarray(Image.open(folder / "run" / "figures" / f"{name}.png").convert("L")).std() > 10
@@ -71,6 +71,7 @@ def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover
     assert {"l2", "clipped_l2", "tuned_baseline"} <= set(summary)
     assert set(summary["shape"][0]) == {"asymmetry", "convex", "tail"}
     assert set(summary["beside_tuned"][PAIR]) == {"evolved", "tuned"}
+    assert summary["still"]["mean"] == pytest.approx(-3.0, abs=0.6)  # nobody learns: -1.5 each, over 12 times 8 rounds
     assert set(summary["transfer"]) == {GAME}
     make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
 

@@ -318,6 +318,11 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
     (section,) = reproduce_discovery.sections({"drift": config}, {"drift": found})
     assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -3, -1])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
+    of_two = {**found, "beside_tuned": {"a": {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1)}}}
+    of_two["environments"]["a"]["difference_from_still"] = value(0.4, 0.1)
+    (section,) = reproduce_discovery.sections({"drift-for-two": config}, {"drift-for-two": of_two})
+    assert section.claims[-1].ours == pytest.approx(4)
+    assert not passes(section.claims[-1])
     assert set(reproduce_discovery.make_configs(searches=3, seed=0, fast=False)) == set(reproduce_discovery.PARTS)
     result = reproduce("discovery", "--fast", "--searches=1", "--out=run")
     assert result.returncode == 0, result.stderr
