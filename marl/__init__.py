@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
     from marl.core.evaluate import evaluate
     from marl.core.learn import History, Learner, Trajectory, learn
+    from marl.core.stale import stale
     from marl.experiments.shaping.agents import load_agent
     from marl.learners.exact.fixed import memory_one
     from marl.learners.exact.model_free import best_response, q_learning
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from marl.learners.registry import make_learner, register
     from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
     from marl.learners.sampled.dice import naive_dice, reinforce
-    from marl.learners.sampled.dqn import dqn
+    from marl.learners.sampled.dqn import ape_x, dqn
     from marl.learners.sampled.fixed import always_cooperate, always_defect, play_memory_one
+    from marl.learners.sampled.impala import a3c, impala
     from marl.learners.sampled.lola import lola_dice, pola_dice
     from marl.learners.sampled.loqa import loqa
     from marl.learners.sampled.ppo import a2c, ppo
+    from marl.learners.sampled.r2d2 import r2d2
     from marl.learners.sampled.reciprocator import reciprocator
     from marl.shapers.exact import Shaper
     from marl.shapers.registry import make_shaper, register_shaper
@@ -53,9 +56,11 @@ __all__ = [
     "Trajectory",
     "Trials",
     "a2c",
+    "a3c",
     "advantage_alignment",
     "always_cooperate",
     "always_defect",
+    "ape_x",
     "best_response",
     "cgd",
     "convolutional",
@@ -64,6 +69,7 @@ __all__ = [
     "feed_forward",
     "follow",
     "hola",
+    "impala",
     "learn",
     "load_agent",
     "lola",
@@ -85,6 +91,7 @@ __all__ = [
     "ppo",
     "proximal_advantage_alignment",
     "q_learning",
+    "r2d2",
     "reciprocator",
     "recurrent",
     "register",
@@ -94,6 +101,7 @@ __all__ = [
     "shapers",
     "shaping_trial",
     "sos",
+    "stale",
 ]
 
 

@@ -15,6 +15,7 @@ from games.core import checks
 
 Activation = Literal["tanh", "relu"]
 Init = Literal["orthogonal", "lecun_normal"]
+AT_ONCE = 16  # large images
 _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 
 
@@ -99,8 +100,46 @@ def convolutional(
         raise ValueError(f"network: got observations {tuple(obs_shape)}; images [height, width, channels] are needed")
     checks.sizes("hidden", hidden, 1)
     checks.size("channels", channels, 1)
-    shape = tuple(obs_shape)
-    return _network(_FeedForward(shape, num_outputs, num_scales, tuple(hidden), activation, True, channels))
+    layers = ((channels, 3, 1),)
+    return _network(_FeedForward(tuple(obs_shape), num_outputs, num_scales, tuple(hidden), activation, True, layers))
+
+
+def nature(
+    obs_shape: Sequence[int],
+    num_outputs: int,
+    *,
+    num_scales: int = 0,
+    filters: Sequence[int] = (32, 64, 64),
+    hidden: Sequence[int] = (512,),
+    activation: Activation = "relu",
+) -> Network:
+    """Convolutions for large images of bytes, `[height, width, channels]`, then layers that both heads share.
+
+    The first is of 8 x 8 with a stride of 4, the second of 4 x 4 with one of 2, the third of 3 x 3. With
+    `filters=[16, 32], hidden=[256]` it is the network of A3C, a quarter as dear.
+
+    Args:
+      obs_shape: of an image, of 36 x 36 at least, whose entries are 0 to 255.
+      num_outputs: of the policy's head.
+      num_scales: numbers that depend on no observation, appended to the outputs; 0 at first.
+      filters: channels of each convolution, three at most.
+      hidden: units of each layer after the convolutions.
+      activation: after each.
+
+    Raises:
+      ValueError: for observations that are no such images, or units that are no whole numbers of at least 1.
+
+    Source: Mnih et al., Human-level control through deep reinforcement learning (2015).
+    """
+    if len(obs_shape) != 3 or min(obs_shape[:2]) < 36:
+        raise ValueError(f"network: got observations {tuple(obs_shape)}; images of 36 x 36 at least are needed")
+    checks.sizes("hidden", hidden, 1)
+    checks.sizes("filters", filters, 1)
+    if not 1 <= len(filters) <= 3:
+        raise ValueError(f"filters: got {len(filters)} numbers; one to three are needed")
+    layers = tuple((number, *size) for number, size in zip(filters, ((8, 4), (4, 2), (3, 1)), strict=False))
+    sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
+    return _network(_FeedForward(*sizes, activation, True, layers, largest=255.0))
 
 
 def recurrent(
@@ -275,24 +314,39 @@ class _FeedForward(nn.Module):
     hidden: tuple[int, ...]
     activation: Activation
     shared: bool
-    channels: int = 0  # of a convolution that comes first
+    convolutions: tuple[tuple[int, int, int], ...] = ()  # (channels, size, stride) of each, which come first
     init_weights: Init = "orthogonal"
     columns: bool = False
     head_weights: float | None = None
+    largest: float = 1.0  # entry of an observation
 
     def prefers_columns(self, number: int) -> bool:
         """Whether a batch of so many is faster in columns."""
-        inputs = math.prod(self.obs_shape)
-        if self.channels:
-            inputs = math.prod(size - 2 for size in self.obs_shape[:2]) * self.channels
+        shape = self.obs_shape
+        for channels, size, stride in self.convolutions:
+            shape = (*((side - size) // stride + 1 for side in shape[:2]), channels)
+        inputs = math.prod(shape)
         return number >= 8 * max(inputs, *self.hidden, 1)
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
         activate = _ACTIVATIONS[self.activation]
-        if self.channels:
-            convolution = nn.Conv(self.channels, (3, 3), padding="VALID", kernel_init=orthogonal(2**0.5))
-            obs = activate(convolution(obs))
+        if self.largest != 1:
+            obs = obs / self.largest
+        convolutions = [
+            nn.Conv(channels, (size, size), (stride, stride), padding="VALID", kernel_init=orthogonal(2**0.5))
+            for channels, size, stride in self.convolutions
+        ]
+        # Large images a few at a time, one after the other in the program: what one convolution leaves is in the cache
+        # for the next one, and its gradient takes a quarter of the time. In a loop XLA's convolutions have one thread.
+        few = AT_ONCE if self.largest != 1 and len(obs) <= 64 * AT_ONCE else max(len(obs), 1)
+        parts = []
+        for first in range(0, max(len(obs), 1), few):
+            part = obs[first : first + few]
+            for one in convolutions:
+                part = activate(one(part))
+            parts.append(part)
+        obs = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
         flat = obs.reshape(len(obs), -1)
 
         def layers() -> jax.Array:

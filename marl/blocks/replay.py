@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+
+from games.core import bits
+from games.core.game import Scalar
 
 
 class Transitions(NamedTuple):
@@ -13,5 +17,51 @@ class Transitions(NamedTuple):
     obs: jax.Array
     action: jax.Array
     reward: jax.Array
-    next_obs: jax.Array
-    terminated: jax.Array  # whether nothing came after; a time limit does not terminate
+    next_obs: jax.Array  # after the last of the steps whose rewards are counted
+    # By which the value of that counts: 0 where nothing came after, which a time limit does not mean; below 0 where
+    # there was no step.
+    factor: jax.Array
+
+
+def put(buffer: Any, number: jax.Array, new: Any) -> Any:
+    """A ring of which all arrays are `[size, ...]` with new rows in place of the oldest.
+
+    Args:
+      buffer: a pytree.
+      number: `[]`, rows stored so far, counting those that were overwritten.
+      new: the same with `[rows, ...]`; the size is a multiple of the rows.
+    """
+
+    def one(old: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(old, x.astype(old.dtype), number % len(old), 0)
+
+    return jax.tree.map(one, buffer, new)
+
+
+def draw(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Numbers drawn in proportion to weights, one out of each of as many equal parts of their sum.
+
+    Written here, for where the weights of a buffer change with every draw their running sum takes a tenth of the time
+    of a tree of sums.
+
+    Args:
+      key: of the draw.
+      weights: `[size]`, at least 0; one of them at least is above.
+      count: how many numbers.
+
+    Returns:
+      (numbers `[count]`, their probabilities `[count]`).
+
+    Source: Schaul et al., Prioritized Experience Replay (2016), arXiv:1511.05952, appendix B.2.1.
+    """
+    until = jnp.cumsum(weights)
+    parts = jnp.arange(count) + bits.uniform(bits.array(key, count))
+    index = jnp.searchsorted(until, parts / count * until[-1], side="right")
+    index = jnp.minimum(index, jnp.argmax(until >= until[-1]))  # rounding may lead behind the last that has a weight
+    return index, weights[index] / until[-1]
+
+
+def importance(probability: jax.Array, stored: jax.Array, exponent: Scalar) -> jax.Array:
+    """(stored * probability)^-exponent as parts of the largest of them: what was drawn more often counts less."""
+    weight = (stored * jnp.maximum(probability, 1e-12)) ** -exponent
+    return weight / weight.max()

@@ -34,6 +34,9 @@ class Trajectory(NamedTuple):
     first_memory: Memory = ()  # before the first of these steps, without the axis T
     last_memory: Memory = ()  # after the last of them
     others_reward: tuple[jax.Array, ...] = ()  # [T, N] each, what the co-players got; what is not read costs nothing
+    # [T, N], whether there was a step; None where all are. Where an environment of somebody else's begins anew one step
+    # late there is one in which nothing happened, with which an episode is said to end.
+    valid: jax.Array | None = None
 
 
 def co_players_rewards(trajectory: Trajectory) -> jax.Array:
@@ -45,6 +48,13 @@ def co_players_rewards(trajectory: Trajectory) -> jax.Array:
     if not trajectory.others_reward:
         raise ValueError("others_reward: got none; a learner that counts its co-players' rewards needs them")
     return jnp.stack(trajectory.others_reward)
+
+
+class Gradients(NamedTuple):
+    """A learner's update in two parts, for one whose gradient is taken where it acted: gradients may travel then."""
+
+    of: Callable[..., tuple[Any, Metrics]]  # (key, trajectory) -> gradient, metrics
+    apply: Callable[..., LearnerState]  # (state, gradient) -> state
 
 
 def whole_state(state: LearnerState) -> Parameters:
@@ -79,6 +89,7 @@ class Learner(NamedTuple):
     forget: Callable[..., Memory] | None = None  # (memory, done [N]) -> memory, where some of it ends with an episode
     exploit: Callable[..., tuple[jax.Array, Memory]] | None = None  # (parameters, memory, obs) -> best action, memory
     seat: int | None = None  # the number of the player that it was made for; None fits all
+    gradients: Gradients | None = None
 
 
 class History(NamedTuple):

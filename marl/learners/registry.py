@@ -22,7 +22,7 @@ from games.core import checks
 from games.core.game import Scalar
 from games.exact.zd import zd_policy
 from marl.blocks.distributions import distribution
-from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
+from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.core.learn import Learner
 from marl.learners.exact import model_free, white_box
@@ -33,11 +33,13 @@ from marl.learners.exact.naive import naive
 from marl.learners.exact.population import Member, population
 from marl.learners.sampled import dice, lola
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
-from marl.learners.sampled.dqn import dqn
+from marl.learners.sampled.dqn import ape_x, dqn
 from marl.learners.sampled.fixed import always_cooperate, always_defect, random
+from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.objectives import make_objective, make_value_loss
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
+from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
 
 Kind = Literal["formula", "sampled"]
@@ -88,10 +90,10 @@ def make_learner(
 def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None) -> Learner:
     if not isinstance(game, InfinitelyRepeated):
         return SAMPLED.make(field, spec, game, seat, num_updates=num_updates)
-    members = [_member(field, one.strip(), game, seat, num_updates) for one in _terms(spec)]
+    members = [_member(field, one.strip(), game, seat, num_updates) for one in terms(spec)]
     if len(members) == 1 and not members[0].ranges:
         return members[0].make({})
-    for member, one in zip(members, _terms(spec), strict=True):
+    for member, one in zip(members, terms(spec), strict=True):
         drawn = {setting: low for setting, (low, _) in member.ranges.items()}
         if not hasattr(jax.eval_shape(member.make(drawn).init, jax.random.key(0)), "logits"):
             raise ValueError(f"{field}: {one.strip()}: one policy, as members of a population have, is needed")
@@ -137,7 +139,7 @@ def _registry(game: Game) -> Registry[Learner]:
     return FORMULA if isinstance(game, InfinitelyRepeated) else SAMPLED
 
 
-def _terms(spec: str) -> list[str]:
+def terms(spec: str) -> list[str]:
     """The members of a population; a plus inside brackets or quotes is none of ours."""
     depth, quote, terms = 0, "", [""]
     for letter in spec:
@@ -278,6 +280,7 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
       without: settings of the latter that it leaves out.
       **defaults: of its settings and of its network's, where they differ from theirs.
     """
+    default_network = defaults.pop("network", "feed_forward")
     own = {name: setting for name, setting in settings_of(*factories, **defaults).items() if name not in without}
 
     def of_all() -> dict[str, Setting]:
@@ -292,7 +295,7 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
         seat: int,
         *,
         anneal: bool = False,
-        network: str = "feed_forward",
+        network: str = default_network,
         num_updates: int | None = None,
         **settings: Any,
     ) -> Learner:
@@ -322,14 +325,14 @@ def _network(spec: str, defaults: dict[str, Any], given: dict[str, Any], game: G
     for setting in given:
         if setting not in allowed:
             raise ValueError(f"{setting}: a {name} network has none; it has {', '.join(allowed)}")
-    if name == "convolutional" and not getattr(seen, "image", False):
+    if name in ("convolutional", "nature") and not getattr(seen, "image", False):
         raise ValueError(f"network: got observations {seen.shape}; images [height, width, channels] are needed")
     chosen = {setting: x for setting, x in defaults.items() if setting in allowed} | inside | given
     actions = distribution(game.action_space(game.agents[seat]))
     return NETWORKS.build(name, chosen, seen.shape, actions.num_outputs, num_scales=actions.num_scales)
 
 
-for _network_factory in (feed_forward, convolutional, recurrent):
+for _network_factory in (feed_forward, convolutional, recurrent, nature):
     NETWORKS.register(_network_factory.__name__, _network_factory)
 
 _formula: dict[str, Make] = {
@@ -369,6 +372,10 @@ _register_deep("advantage_alignment", advantage_alignment, ppo, without=list(ONE
 _register_deep("proximal_advantage_alignment", proximal_advantage_alignment, ppo)
 _register_deep("loqa", loqa)
 _register_deep("dqn", dqn, shared=True)
+_register_deep("ape_x", ape_x, dqn, shared=True)
+_register_deep("r2d2", r2d2, network="recurrent")
+_register_deep("impala", impala)
+_register_deep("a3c", a3c)
 # A table of logits and one of values, where observations are one-hot; the rates are those at which two of them defect
 # within a hundred episodes of the prisoner's dilemma.
 _table: dict[str, Any] = {"hidden": [], "shared": True, "learning_rate": 0.1, "epochs": 4, "minibatches": 1}

@@ -1,4 +1,4 @@
-"""Deep Q-learning, as a learner of any game with few actions."""
+"""Deep Q-learning, as a learner of any game with few actions; and Ape-X, which is that with many actors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import optax
 from games import Discrete, Game
 from games.core import bits, checks
 from games.core.game import Scalar
+from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.replay import Transitions
+from marl.blocks.replay import Transitions, draw, importance, put
 from marl.core.learn import Learner, Metrics, Trajectory
 
 
@@ -28,14 +29,29 @@ class DQNState(NamedTuple):
     statistics: Statistics | None  # up to the last update; None where observations are not normalised
     buffer: Transitions  # a ring: what is stored next takes the place of the oldest
     steps: jax.Array  # [], transitions stored so far, counting those that were overwritten
+    priority: jax.Array | None  # [buffer_size], of being drawn; None where all are alike
 
 
 class DQNPolicy(NamedTuple):
-    """What acts. Its memory are the statistics, which move with every step."""
+    """What acts."""
 
     params: Any
     statistics: Statistics | None  # with which an actor begins
     epsilon: jax.Array  # [], the share of random actions
+
+
+class DQNMemory(NamedTuple):
+    """What an actor remembers."""
+
+    statistics: Statistics | None  # they move with every step
+    epsilon: jax.Array | None  # [N], an actor's own, in place of the policy's
+
+
+class DQNExtras(NamedTuple):
+    """What an actor knows of its step, for a first priority, `[N]`."""
+
+    value: jax.Array  # of what it did
+    best: jax.Array  # of what would have been best
 
 
 def dqn(
@@ -56,6 +72,10 @@ def dqn(
     double: bool = True,
     max_gradient_norm: Scalar = 1000.0,
     normalize_observations: bool = False,
+    multi_step: int = 1,
+    priority_exponent: Scalar | None = None,
+    importance_exponent: Scalar = 0.4,
+    epsilon_ladder: bool = False,
 ) -> Learner:
     """Learns action values from what it remembers, and acts on them greedily but for a share epsilon of random actions.
 
@@ -88,20 +108,32 @@ def dqn(
       double: whether Q chooses the action that the target values.
       max_gradient_norm: of the gradient of all parameters together; errors are as large as returns.
       normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
+      multi_step: how many rewards come before the value of what is then, fewer at the end of an update's steps.
+      priority_exponent: of the size of an error, to which the probability is proportional that a transition is drawn;
+        at first by the errors of its actor's own values. None draws evenly.
+      importance_exponent: how far a gradient step makes up for that.
+      epsilon_ladder: whether environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions for ever, in
+        place of one that falls.
 
     Raises:
       ValueError: for actions that are not `Discrete`, a network with memory, or numbers that are none or out of range.
 
     Source: Mnih et al., Human-level control through deep reinforcement learning (2015); van Hasselt et al., Deep
     Reinforcement Learning with Double Q-learning (2016), arXiv:1509.06461, equation 4; Wang et al., Dueling Network
-    Architectures (2016), arXiv:1511.06581, equation 9; the moving target: Lillicrap et al. (2016), arXiv:1509.02971.
+    Architectures (2016), arXiv:1511.06581, equation 9; the moving target: Lillicrap et al. (2016), arXiv:1509.02971;
+    priorities: Schaul et al. (2016), arXiv:1511.05952; the ladder and first priorities: Horgan et al. (2018),
+    arXiv:1803.00933.
     """
-    for name, size in {"buffer_size": buffer_size, "batch_size": batch_size, "gradient_steps": gradient_steps}.items():
+    sizes = {"buffer_size": buffer_size, "batch_size": batch_size, "gradient_steps": gradient_steps}
+    for name, size in (sizes | {"multi_step": multi_step}).items():
         checks.size(name, size, 1)
+    prioritized = priority_exponent is not None
     for name, share in {
         "discount": discount,
         "epsilon_start": epsilon_start,
         "epsilon_end": epsilon_end,
+        "priority_exponent": 1.0 if priority_exponent is None else priority_exponent,
+        "importance_exponent": importance_exponent,
     }.items():
         checks.number(name, share, 0, 1)
     checks.number("tau", tau, 0, 1, brackets="(]")
@@ -122,9 +154,10 @@ def dqn(
     def init(key: jax.Array) -> DQNState:
         params = network.init(key)
         obs, number = jnp.zeros((buffer_size, *seen.shape), seen.dtype), jnp.zeros(buffer_size)
-        buffer = Transitions(obs, number.astype(jnp.int32), number, obs, number.astype(bool))
+        buffer = Transitions(obs, number.astype(jnp.int32), number, obs, number)
         statistics = first_statistics(seen.shape) if normalize_observations else None
-        return DQNState(params, params, optimizer.init(params), statistics, buffer, jnp.int32(0))
+        priority = number if prioritized else None
+        return DQNState(params, params, optimizer.init(params), statistics, buffer, jnp.int32(0), priority)
 
     def values(params: Any, statistics: Statistics | None, obs: jax.Array) -> jax.Array:
         outputs, value, _ = network.apply(params, normalize(statistics, obs) if statistics else obs, ())
@@ -134,76 +167,138 @@ def dqn(
         share = jnp.clip(state.steps / epsilon_steps, 0, 1)
         return DQNPolicy(state.params, state.statistics, epsilon_start + share * (epsilon_end - epsilon_start))
 
-    def begin(parameters: DQNPolicy, num_envs: int | None) -> Statistics | None:
-        del num_envs
-        return parameters.statistics
+    def begin(parameters: DQNPolicy, num_envs: int | None) -> DQNMemory:
+        ladder = 0.4 ** (1 + 7 * jnp.linspace(0, 1, num_envs or 1)) if epsilon_ladder else None
+        return DQNMemory(parameters.statistics, ladder if ladder is None or num_envs else ladder[0])
 
     def act(
-        key: jax.Array, parameters: DQNPolicy, memory: Statistics | None, obs: jax.Array
-    ) -> tuple[jax.Array, Statistics | None, tuple[()]]:
-        greedy, memory = exploit(parameters, add(memory, obs) if memory else None, obs)
+        key: jax.Array, parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array
+    ) -> tuple[jax.Array, DQNMemory, DQNExtras | tuple[()]]:
+        if memory.statistics:
+            memory = memory._replace(statistics=add(memory.statistics, obs))
+        found = values(parameters.params, memory.statistics, obs)
+        greedy = jnp.argmax(found, -1)
         action, rest = bits.draw(bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n)
-        return jnp.where(bits.uniform(rest) < parameters.epsilon, action, greedy), memory, ()
+        epsilon = parameters.epsilon if memory.epsilon is None else memory.epsilon
+        action = jnp.where(bits.uniform(rest) < epsilon, action, greedy)
+        return action, memory, DQNExtras(_pick(found, action), found.max(-1)) if prioritized else ()
 
-    def exploit(
-        parameters: DQNPolicy, memory: Statistics | None, obs: jax.Array
-    ) -> tuple[jax.Array, Statistics | None]:
-        return jnp.argmax(values(parameters.params, memory, obs), -1), memory
+    def exploit(parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array) -> tuple[jax.Array, DQNMemory]:
+        return jnp.argmax(values(parameters.params, memory.statistics, obs), -1), memory
 
-    def loss(params: Any, target: Any, statistics: Statistics | None, batch: Transitions) -> tuple[jax.Array, Metrics]:
+    def loss(
+        params: Any, target: Any, statistics: Statistics | None, batch: Transitions, weight: Scalar
+    ) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         after = values(target, statistics, batch.next_obs)
         best = jnp.argmax(values(params, statistics, batch.next_obs) if double else after, -1)
-        goal = batch.reward + jnp.where(batch.terminated, 0.0, discount * _pick(after, best))
+        goal = batch.reward + batch.factor * _pick(after, best)
         value = _pick(values(params, statistics, batch.obs), batch.action)
         chex.assert_equal_shape((value, goal))
-        error = 0.5 * jnp.mean((value - jax.lax.stop_gradient(goal)) ** 2)
-        return error, {"value_loss": error, "value": value.mean()}
+        off = jnp.where(batch.factor < 0, 0.0, value - jax.lax.stop_gradient(goal))  # no step at all
+        error = 0.5 * jnp.mean(weight * off**2)
+        return error, (jnp.abs(off), {"value_loss": error, "value": value.mean()})
 
     def update(key: jax.Array, state: DQNState, trajectory: Trajectory) -> tuple[DQNState, Metrics]:
-        state = state._replace(
-            statistics=trajectory.last_memory,
-            buffer=store(state.buffer, state.steps, trajectory),
-            steps=state.steps + trajectory.reward.size,
-        )
+        state = store(state, trajectory)
         stored = jnp.minimum(state.steps, buffer_size)
-        index = jax.random.randint(bits.unrolled(key), (gradient_steps, batch_size), 0, stored)
 
-        def step(carry: Any, index: jax.Array) -> Any:
-            params, target, optimizer_state = carry
+        def step(carry: Any, drawn: jax.Array) -> Any:
+            params, target, optimizer_state, priority = carry
+            index, weight = drawn, jnp.float32(1.0)
+            if prioritized:  # what is drawn is the key
+                index, probability = draw(drawn, priority, batch_size)
+                weight = importance(probability, stored, importance_exponent)
             batch = jax.tree.map(lambda x: x[index], state.buffer)
-            gradient, metrics = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch)
+            gradient, (off, metrics) = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch, weight)
             updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
             params = optax.apply_updates(params, updates)
-            return (params, optax.incremental_update(params, target, tau), optimizer_state), metrics
+            if prioritized:
+                priority = priority.at[index].set(priority_of(off))
+            return (params, optax.incremental_update(params, target, tau), optimizer_state, priority), metrics
 
         def learn(carry: Any) -> Any:
+            if prioritized:
+                return jax.lax.scan(step, carry, jax.random.split(key, gradient_steps))
+            index = jax.random.randint(bits.unrolled(key), (gradient_steps, batch_size), 0, stored)
             return jax.lax.scan(step, carry, index)
 
         def wait(carry: Any) -> Any:
             return carry, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), jax.eval_shape(learn, carry)[1])
 
-        carry = state.params, state.target, state.optimizer
+        carry = state.params, state.target, state.optimizer, state.priority
         carry, metrics = jax.lax.cond(state.steps >= learning_starts, learn, wait, carry)
-        params, target, optimizer_state = carry
-        state = state._replace(params=params, target=target, optimizer=optimizer_state)
+        params, target, optimizer_state, priority = carry
+        state = state._replace(params=params, target=target, optimizer=optimizer_state, priority=priority)
         return state, jax.tree.map(jnp.mean, metrics)
 
-    def store(buffer: Transitions, steps: jax.Array, trajectory: Trajectory) -> Transitions:
+    def priority_of(off: jax.Array) -> jax.Array:
+        return (off + 1e-6) ** jnp.float32(priority_exponent)
+
+    def store(state: DQNState, trajectory: Trajectory) -> DQNState:
         if buffer_size % trajectory.reward.size:
             raise ValueError(
                 f"buffer_size: got {buffer_size}; a multiple of the {trajectory.reward.size} transitions between two "
                 "updates is needed"
             )
-        terminated = trajectory.done & ~trajectory.truncated
-        new = Transitions(trajectory.obs, trajectory.action, trajectory.reward, trajectory.next_obs, terminated)
-
-        def put(old: jax.Array, x: jax.Array) -> jax.Array:
-            x = x.reshape(-1, *old.shape[1:]).astype(old.dtype)
-            return jax.lax.dynamic_update_slice_in_dim(old, x, steps % buffer_size, 0)
-
-        return jax.tree.map(put, buffer, new)
+        t = trajectory
+        shape, one_env = t.reward.shape, t.reward.ndim == 1  # without `num_envs`
+        counted, done, truncated = (x.reshape(len(x), -1) for x in (t.reward, t.done, t.truncated))
+        reward, factor, last = (x.reshape(shape) for x in multi_steps(counted, done, truncated, discount, multi_step))
+        index = (last,) if one_env else (last, jnp.arange(shape[1]))
+        new = Transitions(t.obs, t.action, reward, t.next_obs[index] if multi_step > 1 else t.next_obs, factor)
+        new = jax.tree.map(lambda x, old: x.reshape(-1, *old.shape[1:]), new, state.buffer)
+        priority = state.priority
+        if t.valid is not None:
+            new = new._replace(factor=jnp.where(t.valid.reshape(-1), new.factor, -1.0))
+        if prioritized:
+            # What the actor knew: what comes after a step is what it saw next, but after the last one and after a
+            # time limit, where the former is seen now and the latter is taken for what it was.
+            coming = values(state.params, t.last_memory.statistics, t.next_obs[-1:]).max(-1)
+            following = jnp.concatenate([t.extras.best[1:], coming])
+            after = jnp.where(t.truncated, t.extras.best, following)[index]
+            off = jnp.abs(reward + factor * after - t.extras.value)
+            first = priority_of(off).reshape(-1)
+            priority = put(priority, state.steps, jnp.where(new.factor < 0, 0.0, first))
+        return state._replace(
+            statistics=t.last_memory.statistics,
+            buffer=put(state.buffer, state.steps, new),
+            steps=state.steps + t.reward.size,
+            priority=priority,
+        )
 
     return Learner(init, act, update, policy, begin, None, exploit, player)
+
+
+def ape_x(
+    game: Game,
+    player: int = 0,
+    *,
+    multi_step: int = 3,
+    priority_exponent: Scalar | None = 0.6,
+    epsilon_ladder: bool = True,
+    **settings: Any,
+) -> Learner:
+    """`dqn` as many actors need it: each explores at a rate of its own, and what surprises is drawn more often.
+
+    Args:
+      game: what is played.
+      player: its number among the game's agents.
+      multi_step: rewards that come before a value.
+      priority_exponent: of the errors, for the probability that a transition is drawn.
+      epsilon_ladder: whether every environment has its own share of random actions.
+      **settings: of `dqn`. The paper's target is exchanged every 2,500 steps, and here it moves.
+
+    Raises:
+      ValueError: as `dqn`.
+
+    Source: Horgan et al., Distributed Prioritized Experience Replay (2018), arXiv:1803.00933.
+    """
+    own: dict[str, Any] = {
+        "multi_step": multi_step,
+        "priority_exponent": priority_exponent,
+        "epsilon_ladder": epsilon_ladder,
+    }
+    return dqn(game, player, **own, **settings)
 
 
 def _pick(values: jax.Array, action: jax.Array) -> jax.Array:

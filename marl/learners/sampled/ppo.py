@@ -12,7 +12,7 @@ import optax
 from games import Game
 from games.core import bits, checks
 from games.core.game import Scalar
-from marl.blocks.advantages import align, generalized_advantages
+from marl.blocks.advantages import align, generalized_advantages, mean, standardize
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, feed_forward, unroll, where_done, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
@@ -196,14 +196,19 @@ def ppo(
     def loss(params: Any, batch: _Batch, steps: jax.Array) -> tuple[jax.Array, Metrics]:
         outputs, value, _ = unroll(network, params, batch.obs, batch.done, batch.first_carry)
         log_ratio = actions.log_prob(outputs, batch.action) - batch.log_prob
-        advantage = _standard(batch.advantage) if normalize_advantages else batch.advantage
+        advantage, valid = batch.advantage, batch.valid
+        if normalize_advantages:
+            advantage = standardize(advantage, valid)
         now = objective
         if isinstance(now, Timed):
             now = now.at(steps / all_steps)
-        gain = now(log_ratio, advantage).mean()
+        gain = mean(now(log_ratio, advantage), valid)
         chex.assert_equal_shape((value, batch.value, batch.target))
-        error, entropy = value_loss(value, batch.target, batch.value).mean(), actions.entropy(outputs).mean()
-        metrics = {"value_loss": error, "entropy": entropy, "kl": (jnp.expm1(log_ratio) - log_ratio).mean()}
+        error, entropy = (
+            mean(value_loss(value, batch.target, batch.value), valid),
+            mean(actions.entropy(outputs), valid),
+        )
+        metrics = {"value_loss": error, "entropy": entropy, "kl": mean(jnp.expm1(log_ratio) - log_ratio, valid)}
         return value_coefficient * error - entropy_coefficient * entropy - gain, metrics
 
     def update(key: jax.Array, state: PPOState, trajectory: Trajectory) -> tuple[PPOState, Metrics]:
@@ -232,9 +237,10 @@ def ppo(
         target = value + advantage
         if alignment is not None:
             both = (advantage[..., i] for i in range(2))
-            own, others = map(_standard, both) if normalize_advantages else both
+            own, others = (standardize(x, trajectory.valid) for x in both) if normalize_advantages else both
             advantage = own + alignment * align(own, others, done, discount)
-        batch = _Batch(obs, action, log_prob, value, advantage, target, done, network.initial(0))
+        valid = None if trajectory.valid is None else trajectory.valid[:until]
+        batch = _Batch(obs, action, log_prob, value, advantage, target, done, network.initial(0), valid)
         if has_memory:  # whole environments stay together
             batch = batch._replace(first_carry=jax.tree.map(lambda x: x[None], trajectory.first_memory.carry))
             batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), batch)
@@ -273,10 +279,6 @@ def _steps(state: optax.OptState) -> jax.Array:
     return counts[0][1]
 
 
-def _standard(advantage: jax.Array) -> jax.Array:
-    return (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-
-
 class _Batch(NamedTuple):
     """What the loss reads: steps of all environments in one row, or of a network with memory `[T, N, ...]`."""
 
@@ -288,6 +290,7 @@ class _Batch(NamedTuple):
     target: jax.Array  # of the value
     done: jax.Array
     first_carry: Any
+    valid: jax.Array | None  # whether there was such a step; None where all are
 
 
 def a2c(

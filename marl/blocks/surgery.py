@@ -1,0 +1,51 @@
+"""Networks that grow while they learn, and go on as they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def widen(params: Any, fresh: Any) -> Any:
+    """Parameters of a wider network, or of one with more inputs, that computes what a smaller one does.
+
+    What the network had stays, and it does not hear of what is new: the weights from new inputs and new units to old
+    units are 0, and learning may change them. New units begin as the fresh parameters have them.
+
+    Args:
+      params: of the smaller network: any pytree of flax's layers, recurrent ones too.
+      fresh: first parameters of the larger one, with the same layers: more units, more outputs of a layer, or more
+        inputs, behind those that there were.
+
+    Returns:
+      Like `fresh`. An optimiser begins anew with them.
+
+    Raises:
+      ValueError: for other layers, for a layer that has become smaller, or for a convolution with other channels, in
+        whose output, as a row, old and new entries are mixed.
+
+    Source: the requirement is that of OpenAI et al., Dota 2 with Large Scale Deep Reinforcement Learning (2019),
+    arXiv:1912.06680, appendix B; Chen et al., Net2Net (2016), arXiv:1511.05641, copy units instead.
+    """
+    layers: list[Any] = [jax.tree.structure(tree) for tree in (params, fresh)]
+    if layers[0] != layers[1]:
+        raise ValueError("network: got other layers; the same ones, wider, are needed")
+
+    def one(path: Any, old: jax.Array, new: jax.Array) -> jax.Array:
+        name = jax.tree_util.keystr(path)
+        if old.ndim != new.ndim or any(a > b for a, b in zip(old.shape, new.shape, strict=False)):
+            raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; no axis may become smaller")
+        if old.ndim > 2 and old.shape != new.shape:
+            raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a convolution cannot be widened")
+        if old.ndim == 2:
+            new = new.at[old.shape[0] :, : old.shape[1]].set(0.0)
+        return new.at[tuple(slice(size) for size in old.shape)].set(jnp.asarray(old, new.dtype))
+
+    return jax.tree_util.tree_map_with_path(one, params, fresh)
+
+
+def add_inputs(params: Any, network: Any, key: jax.Array) -> Any:
+    """`widen` for a `Network` that sees more: first parameters of it that do not hear what is new."""
+    return widen(params, network.init(key))

@@ -1,0 +1,416 @@
+"""Learners in environments of hosts: trained by actors, evaluated on fresh episodes, and kept in a directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from configs.specs import change, first_line, read
+from games import Game
+from games.core import checks
+from games.toolbox.drawing import save_gif
+from marl.core.evaluate import act_best
+from marl.core.learn import Learner, LearnerState
+from marl.distributed.hosts import Host, Maker, maker
+from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
+from marl.learners.registry import make_learner, terms
+from meta import RunDirectory
+from meta.devices import use_all_cores
+from meta.keys import EVALUATION
+from meta.memory import check_bytes
+from meta.runs import command, machine, tensors
+from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
+from meta.runs.jobs import say
+from meta.runs.progress import Progress
+from meta.runs.words import amount, many
+
+LEARNER_FILE = "learner.safetensors"
+# Steps of each environment in a rollout, of learners that know what suits them.
+STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 10}
+LARGE = 36  # images of which a side is at least this get the network of large images
+LONGEST = 27_000  # steps of an episode that is evaluated, those of half an hour of a game of Atari
+FILMED = 500  # steps at most
+POINTS = 200  # of a curve at most
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributedConfig:
+    """Learners trained by actors, in environments of hosts."""
+
+    environment: str = "CartPole-v1"
+    """An environment of Gymnasium, PettingZoo or ours by its name; envpool(NAME) and games(NAME) say whose."""
+    learner: str = "impala(anneal=True)"
+    """impala, a3c, ape_x, r2d2, ppo, a2c, dqn or another learner of sampled games, with settings in brackets. In a
+    game of several players all have one like it, or each its own, with a plus between them."""
+    where: str = "here"
+    """Where actors are: here takes them in turn, threads gives each one, ray a process of a Ray cluster."""
+    inference: str = "actor"
+    """Who evaluates policies: each actor, or central: one thread for all actors of a process, in batches."""
+    path: str = ""
+    """What learners take: queue, one rollout after the other as they come; barrier, one of all actors at once; or
+    gradients, which actors take. Empty: gradients for a3c, and queue for others."""
+    actors: int = 1
+    """Actors, each with environments of its own."""
+    num_envs: int = 8
+    """Environments of each actor, played at once."""
+    steps_per_update: int = 0
+    """Steps of each environment in a rollout; 0 is what suits the learner."""
+    lag: int | None = None
+    """How many updates old the policies are that act: what comes of it is then determined. None: as old as they get."""
+    seen: tuple[int, ...] = ()
+    """Entries of the observation that are seen; all if empty. CartPole without velocities is 0 2."""
+    processes: bool = False
+    """Whether each environment of Gymnasium is a process of its own, which shares memory with the actor."""
+    total_steps: int = 400_000
+    """Environment steps of all actors; what is left over after the last whole update is not taken."""
+    seed: int = 0
+    """What is drawn here depends on it alone, and what environments draw that have seeds."""
+    evaluation_episodes: int = 32
+    """Fresh episodes in the end, without exploration."""
+    patience: float = 60.0
+    """Seconds in which a rollout has to come; then the actor begins anew."""
+    address: str = ""
+    """Of a Ray cluster: ray://HOST:PORT, or auto; one is begun on this machine if empty."""
+    checkpoint_seconds: float = 15.0
+    """Save when the last checkpoint is this old; 0 saves as often as possible."""
+
+    def __post_init__(self) -> None:
+        configs.check_least(self, actors=1, num_envs=1, evaluation_episodes=1)
+        configs.check_seed(self.seed)
+        configs.check(self, "a number of at least 0", lambda x: 0 <= x <= configs.LARGEST, "checkpoint_seconds")
+        configs.check(self, "a number above 0", lambda x: 0 < x <= configs.LARGEST, "patience")
+        for name, allowed in (("where", WHERE), ("inference", INFERENCE), ("path", ("", *PATHS))):
+            checks.choice(name, getattr(self, name), allowed)
+        checks.whole("steps_per_update", self.steps_per_update, 0)
+        if self.lag is not None:
+            checks.whole("lag", self.lag, 0)
+        if not 1 <= self.num_updates <= configs.MOST:
+            most = "at least" if self.num_updates < 1 else f"at most {configs.MOST} times"
+            raise ValueError(
+                f"total_steps: got {configs.shown(self.total_steps)}; {most} the {self.steps_of_an_update} steps of an "
+                "update are needed"
+            )
+
+    @property
+    def learner_name(self) -> str:
+        """Without its settings."""
+        return self.learner.partition("(")[0].strip()
+
+    @property
+    def data_path(self) -> str:
+        """What learners take."""
+        return self.path or ("gradients" if self.learner_name == "a3c" else "queue")
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in a rollout."""
+        if self.steps_per_update:
+            return self.steps_per_update
+        if self.learner_name == "r2d2":
+            given = read("learner", terms(self.learner)[0].strip(), "r2d2")[1].get("sequence_length")
+            return given if isinstance(given, int) and given > 0 else STEPS["r2d2"]
+        return STEPS.get(self.learner_name, 20)
+
+    @property
+    def steps_of_an_update(self) -> int:
+        """Environment steps that are learned from in an update."""
+        return self.num_envs * self.rollout_steps * (self.actors if self.data_path == "barrier" else 1)
+
+    @property
+    def num_updates(self) -> int:
+        """How often everybody learns."""
+        return self.total_steps // self.steps_of_an_update
+
+    @property
+    def may_rise(self) -> dict[str, list[str]]:
+        """How long the training is, and what falls over it."""
+        return {"total_steps": ["learner"] if "anneal" in self.learner else []}
+
+    @property
+    def may_change(self) -> tuple[str, ...]:
+        """Fields of the evaluation, and where it runs."""
+        return ("evaluation_episodes", "address", "patience")
+
+    @property
+    def maker(self) -> Maker:
+        """Makes what an actor plays."""
+        return maker(self.environment, self.num_envs, seen=self.seen, processes=self.processes)
+
+    def make_learners(self, game: Game) -> list[Learner]:
+        """One for each agent.
+
+        Raises:
+          ValueError: if there are not as many as agents, or if one does not fit the environment.
+        """
+        specs = [spec.strip() for spec in terms(self.learner)]
+        specs = specs * game.num_agents if len(specs) == 1 else specs
+        if len(specs) != game.num_agents:
+            raise ValueError(f"learner: got {len(specs)}; one, or {game.num_agents}, one for each agent, are needed")
+        return [
+            make_learner(suited(spec, game, seat), game, seat, num_updates=self.num_updates)
+            for seat, spec in enumerate(specs)
+        ]
+
+
+def suited(spec: str, game: Game, seat: int) -> str:
+    """A learner's spec, with the network of large images where these are seen and no network is named."""
+    space: Any = game.observation_space(game.agents[seat])
+    name, given = read("learner", spec, "ppo")
+    large = getattr(space, "image", False) and min(space.shape[:2]) >= LARGE
+    return change(spec, network="nature") if large and "network" not in given and name in STEPS else spec
+
+
+def checked(config: DistributedConfig) -> DistributedConfig:
+    """The config, of which the learners are known to fit the environment.
+
+    Raises:
+      ValueError: if they do not, or if there is no such environment.
+    """
+    host = config.maker()
+    try:
+        learners = config.make_learners(host.game)
+        try:
+            settings = {"where": config.where, "inference": config.inference, "path": config.data_path}
+            check(learners, host, config.rollout_steps, config.actors, **settings, lag=config.lag)
+        except ValueError as error:
+            words = first_line(error)
+            known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
+            raise ValueError(words if known else f"learner: {config.learner}: {words}") from None
+        space: Any = host.game.observation_space(host.game.agents[0])
+        each = (
+            2 * config.actors * config.steps_of_an_update * int(np.prod(space.shape)) * np.dtype(space.dtype).itemsize
+        )
+        check_bytes("num_envs", config.num_envs, each)
+    finally:
+        host.close()
+    return config
+
+
+def choose_devices(config: DistributedConfig) -> None:
+    """One device, for learners are one program; Ray, whose processes should not be forks of JAX's, comes first."""
+    use_all_cores(1)
+    if config.where == "ray":
+        from marl.distributed.on_ray import connect
+
+        connect(config.address, 1 if config.inference == "central" else config.actors)
+
+
+def config_of(first: str) -> DistributedConfig:
+    """The config from a preset, a file, or an environment by its name; a preset comes before an environment."""
+    if first in configs.presets("distributed") or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
+        return configs.load(DistributedConfig, "distributed", first)
+    return configs.build(DistributedConfig, {"environment": first}, "environment")
+
+
+def play_episodes(
+    key: jax.Array, host: Host, learners: list[Learner], states: tuple[LearnerState, ...], episodes: int, seed: int
+) -> np.ndarray:
+    """Returns of fresh episodes without exploration, `[episodes, agents]`.
+
+    Each environment plays as many as another, so that short ones do not count more.
+    """
+    act = jax.jit(
+        lambda key, policies, memories, observations: tuple(
+            zip(
+                *[
+                    act_best(learner, key, policy, memory, obs)
+                    for learner, policy, memory, obs in zip(learners, policies, memories, observations, strict=True)
+                ],
+                strict=True,
+            )
+        )
+    )
+    policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
+    envs, agents = host.num_envs, host.game.agents
+    memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
+    each = -(-episodes // envs)
+    seen = host.reset(seed, np.asarray(jax.random.key_data(jax.random.split(key, envs))))
+    going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
+    steps = 0
+    while any(len(one) < each for one in found):
+        step_key, other_key, own_key = jax.random.split(jax.random.fold_in(key, steps), 3)
+        actions, memories = act(own_key, policies, memories, tuple(seen[agent] for agent in agents))
+        keys = [np.asarray(jax.random.key_data(jax.random.split(k, envs))) for k in (step_key, other_key)]
+        host.send({agent: np.asarray(x) for agent, x in zip(agents, actions, strict=True)}, (keys[0], keys[1]))
+        told = host.receive()
+        going += np.stack([told.reward[agent] for agent in agents], 1)
+        ended = told.done if told.valid is None else told.done & told.valid
+        steps += 1
+        if steps % LONGEST == 0:  # as far as they went
+            ended = np.array([len(one) < each for one in found])
+        for i in np.flatnonzero(ended):
+            found[i].append(going[i].copy())
+        going[told.done | ended] = 0.0
+        memories = tuple(
+            learner.forget(memory, told.done) if learner.forget else memory
+            for learner, memory in zip(learners, memories, strict=True)
+        )
+        seen = told.obs
+    return np.stack([one[k] for k in range(each) for one in found])[:episodes]
+
+
+def film(config: DistributedConfig, learners: list[Learner], states: Any, path: Path) -> Path | None:
+    """One episode of the final policies as pictures; None where nobody can draw it."""
+    host = config.maker._replace(num_envs=1, processes=False)(render=True)
+    frames: list[np.ndarray] = []
+    try:
+        receive: Callable[[], Any] = host.receive
+
+        def watched() -> Any:
+            told = receive()
+            picture = host.picture() if len(frames) < FILMED else None
+            if picture is not None:
+                frames.append(np.asarray(picture))
+            return told
+
+        host.receive = watched  # type: ignore[method-assign]
+        play_episodes(jax.random.key(config.seed), host, learners, states, 1, config.seed)
+    finally:
+        host.close()
+    if not frames:
+        return None
+    save_gif(frames[:: max(len(frames) // 200, 1)], path, frames_per_second=25.0)
+    return path
+
+
+def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Console) -> None:
+    """Trains and evaluates, and says what came of it."""
+    host = config.maker()
+    game = host.game
+    host.close()
+    learners = config.make_learners(game)
+    say(
+        console,
+        f"{config.environment}, {config.learner}: {many(config.num_updates, 'update')} of "
+        f"{many(config.steps_of_an_update, 'environment step')}; {many(config.actors, 'actor')} "
+        f"({config.where}, inference {config.inference}, path {config.data_path}) of "
+        f"{many(config.num_envs, 'environment')}",
+    )
+
+    hosts: list[Any] = [config.maker] * config.actors
+    trained_so_far = ["no episode has ended"]
+
+    def describe(metrics: dict[str, np.ndarray]) -> str:
+        return f"{trained_so_far[0]}  lag {float(metrics['lag']):.1f}"
+
+    def remember(metrics: dict[str, np.ndarray]) -> None:
+        returns = np.array([float(metrics[f"return_{i}"]) for i in range(game.num_agents)])
+        if np.isfinite(returns).all():
+            trained_so_far[0] = f"return {returns.mean():.1f}"
+
+    progress = Progress(
+        console, config.num_updates, config.steps_of_an_update, "environment steps", describe, name="update"
+    )
+    with progress:
+        trained = train(
+            learners,
+            hosts,
+            key=jax.random.key(config.seed),
+            num_updates=config.num_updates,
+            steps_per_update=config.rollout_steps,
+            where=config.where,  # type: ignore[arg-type]
+            inference=config.inference,  # type: ignore[arg-type]
+            path=config.data_path,  # type: ignore[arg-type]
+            lag=config.lag,
+            store=run,
+            look=remember,
+            seed=config.seed,
+            patience=config.patience,
+            report=progress,
+            checkpoint_seconds=config.checkpoint_seconds,
+            say=lambda words: say(console, words),
+            address=config.address,
+        )
+    history, statistics = trained
+    say(console, many(config.evaluation_episodes, "fresh episode"))
+    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
+    host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
+    try:
+        returns = play_episodes(key, host, learners, history.states, config.evaluation_episodes, config.seed + 1)
+    finally:
+        host.close()
+    statistics = {name: statistics[name] for name in statistics if name != "steps"}
+    summary = {
+        "environment": config.environment,
+        "learner": config.learner,
+        "where": config.where,
+        "inference": config.inference,
+        "path": config.data_path,
+        "num_actors": config.actors,
+        "num_envs": config.num_envs,
+        "steps_per_update": config.rollout_steps,
+        "lag": config.lag,
+        "total_steps": config.num_updates * config.steps_of_an_update,
+        "seed": config.seed,
+        "evaluation_return": _over_episodes(returns.mean(1)),
+        "evaluation_episodes": config.evaluation_episodes,
+        "agents": [_over_episodes(x) for x in returns.T],
+        **statistics,
+        "wall_seconds": time.perf_counter() - command.STARTED,
+        "versions": machine.versions(),
+        "devices": machine.devices(),
+    }
+    files = [_draw(run.figures, config, np.stack(history.returns, 1))]
+    try:
+        found = film(config, learners, history.states, run.figures / "episode.gif")
+        files += [found] if found else []
+    except Exception as error:  # of somebody else's drawing
+        say(console, f"no pictures of an episode: {first_line(error)}")
+    policies = {
+        str(i): learner.policy(state) for i, (learner, state) in enumerate(zip(learners, history.states, strict=True))
+    }
+    tensors.replace(run.path / LEARNER_FILE, policies, {"method": "distributed", "config": configs.plain(config)})
+    run.write_summary(summary)
+    _show(summary, files, run, console)
+
+
+def _over_episodes(values: np.ndarray) -> dict[str, float | None]:
+    error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+    return {"mean": float(values.mean()), "standard_error": error}
+
+
+def _show(summary: dict[str, Any], files: list[Path], run: RunDirectory, console: Console) -> None:
+    table = Table("", "return")
+    words = many(summary["evaluation_episodes"], "fresh episode")
+    rows = {words: summary["evaluation_return"]}
+    if len(summary["agents"]) > 1:
+        rows |= {f"  agent {i}": one for i, one in enumerate(summary["agents"])}
+    for name, found in rows.items():
+        error = found["standard_error"]
+        table.add_row(name, f"{found['mean']:.2f}" + (f" ± {error:.2f} between episodes" if error is not None else ""))
+    console.print(table)
+    if summary["steps_per_second"]:
+        say(
+            console,
+            f"{amount(summary['steps_per_second'])} environment steps/s, "
+            f"{amount(summary['learner_steps_per_cpu_second'])} for each second of this process; policies "
+            f"{summary['mean_lag']:.1f} updates old; {many(summary['actors_restarted'], 'actor')} begun anew",
+        )
+    say(console, f"written to {run.path}: summary.json, {LEARNER_FILE}, metrics.jsonl, config.yaml, checkpoints")
+    for file in files:
+        say(console, f"  {file}")
+
+
+def _draw(folder: Path, config: DistributedConfig, returns: np.ndarray) -> Path:
+    """The training return `[updates, agents]` over environment steps."""
+    parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
+    ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
+    figure, axes = new_axes("environment steps", "return of the episodes that ended")
+    if ended:
+        x = np.array([(part[-1] + 1) * config.steps_of_an_update for part in ended])
+        y = np.array([np.nanmean(returns[part], 0) for part in ended])
+        draw_line(axes, x, y.mean(1), y.std(1), BLUE, config.learner_name)
+    agents = returns.shape[1]
+    words = f"mean of {agents} agents; band: one standard deviation between them" if agents > 1 else "one training"
+    axes.set_title(f"{config.environment}, {config.learner_name}, {config.where}\n{words}", fontsize=8, color=GREY)
+    return save_figure(figure, folder / "training_return.png")

@@ -1,0 +1,94 @@
+"""One place that evaluates policies for many actors, in batches of what is ready."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from marl.distributed.actor import Programs
+
+WAIT = 0.002  # seconds for others, once somebody is waiting
+
+
+class Central:
+    """Evaluates the policies of those who ask at about the same time in one call, with the newest parameters.
+
+    A batch is of as many askers as are ready, up to a power of two, and waits for others no longer than `WAIT`; what is
+    missing in it is filled up, so that there are few programs. An asker's result does not depend on who else asked.
+
+    Args:
+      programs: compiled.
+      policies: first of them; replaced by whoever learns.
+      most: askers at once.
+    """
+
+    def __init__(self, programs: Programs, policies: Any, most: int):
+        self._programs, self.policies, self._most = programs, policies, most
+        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self.batches, self.evaluated = 0, 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def act(self, keys: Any, policies: Any, memories: Any, done: Any, observations: Any) -> Any:
+        """As `Programs.act`, for a thread, with the newest policies in place of those given."""
+        del policies
+        asked = _Asked((keys, memories, done, observations))
+        self._asked.put(asked)
+        asked.ready.acquire()
+        if isinstance(asked.answer, Exception):
+            raise asked.answer
+        return asked.answer
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while batch := self._gather():
+            try:
+                size = 1 << (len(batch) - 1).bit_length()
+                filled = batch + [batch[0]] * (size - len(batch))
+                keys, memories, done, observations = jax.tree.map(
+                    lambda *x: np.stack(x), *[asked.question for asked in filled]
+                )
+                found = self._programs.act_together(keys, self.policies, memories, done, observations)
+                found = jax.tree.map(np.asarray, found)
+                self.batches, self.evaluated = self.batches + 1, self.evaluated + len(batch)
+                leaves = jax.tree.leaves(found)
+                structure: Any = jax.tree.structure(found)
+                for i, asked in enumerate(batch):
+                    asked.answer = structure.unflatten([x[i] for x in leaves])
+                    asked.ready.release()
+            except Exception as error:
+                for asked in batch:
+                    asked.answer = error
+                    asked.ready.release()
+
+    def _gather(self) -> list[_Asked]:
+        """Who asks, the first of them waited for; none when it is over."""
+        first = self._asked.get()
+        batch: list[_Asked] = []
+        until = time.monotonic() + WAIT
+        while first is not None:
+            batch.append(first)
+            if len(batch) == self._most:
+                break
+            try:
+                first = self._asked.get(timeout=max(until - time.monotonic(), 0.0))
+            except queue.Empty:
+                break
+        return batch
+
+
+class _Asked:
+    """A question and, later, its answer."""
+
+    def __init__(self, question: Any):
+        self.question = question
+        self.answer: Any = None
+        self.ready = threading.Lock()
+        self.ready.acquire()

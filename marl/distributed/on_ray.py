@@ -1,0 +1,267 @@
+"""Actors in processes of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from configs.specs import first_line
+from marl.core.learn import Learner
+from marl.distributed.actor import Actor, Failure, Order, Programs, Rollout
+from marl.distributed.inference import Central
+from marl.distributed.pools import MakeHost, begin, close_quietly, words_of
+from meta.cluster.worker import prepare
+
+ANSWER = 60.0  # seconds in which a process that was begun anew is asked again whether it is there
+START = "180"  # seconds in which Ray begins; 27 were seen on a busy machine
+
+
+class Setup(NamedTuple):
+    """What a process needs to know once."""
+
+    learners: tuple[Learner, ...]
+    hosts: tuple[MakeHost, ...]
+    steps: int
+    num_envs: int
+    gradients: bool
+    central: bool
+    run_key: Any  # as numbers
+    reset_key: Any
+    seed: int
+
+
+class Group:
+    """Actors of one process; several of them share one who evaluates.
+
+    Args:
+      fetch: gives what a handle stands for.
+      cores: that the process computes on; all if empty.
+    """
+
+    def __init__(self, fetch: Callable[[Any], Any], cores: Sequence[int]):
+        prepare(cores, os.environ.get("JAX_COMPILATION_CACHE_DIR", ""), os.environ.get("XLA_FLAGS", ""), False)
+        self._fetch, self._lock = fetch, threading.Lock()
+        self._setup: Setup | None = None
+        self._actors: dict[int, Actor] = {}
+        self._version = -1
+
+    def play(self, setup: Any, number: int, tried: int, order: Order, policies: Any) -> Rollout | Failure:
+        """One rollout of one of the actors, which is begun where there is none."""
+        try:
+            with self._lock:
+                known = self._set_up(setup)
+                order = order._replace(policies=policies)
+                central = self._central
+                if central and order.version > self._version:
+                    central.policies, self._version = policies, order.version
+                actor = self._actors.get(number)
+            if actor is None:
+                run_key, reset_key = jax.random.wrap_key_data(known.run_key), jax.random.wrap_key_data(known.reset_key)
+                act, make = central.act if central else None, known.hosts[number]
+                actor = begin(self._programs, make, number, run_key, reset_key, known.seed, tried, act)
+                self._actors[number] = actor
+            return actor.play(order)
+        except Exception as error:  # of somebody else's environment
+            return Failure(order.number, words_of(error))
+
+    def _set_up(self, setup: Any) -> Setup:
+        if self._setup is None:
+            found: Setup = self._fetch(setup)
+            number = len(found.hosts)
+            self._programs = Programs(found.learners, found.num_envs, number, found.steps, found.gradients)
+            self._central = Central(self._programs, None, number) if found.central else None
+            self._setup = found
+        return self._setup
+
+    def restart(self, number: int) -> None:
+        """Forgets an actor."""
+        close_quietly(self._actors.pop(number, None))
+
+    def ready(self) -> bool:
+        """Whether the process is there."""
+        return True
+
+
+class RayPool:
+    """Actors that are Ray's, each a process of its own, or all of a machine in one where one evaluates for them.
+
+    Ray begins a process that has died anew. It gets no work before it has answered a call that costs nothing: whoever
+    calls one at once that has died loses what is called.
+    """
+
+    def __init__(
+        self,
+        programs: Programs,
+        hosts: Sequence[MakeHost],
+        run_key: jax.Array,
+        reset_key: jax.Array,
+        seed: int,
+        central: bool,
+        address: str,
+        say: Callable[[str], Any],
+    ):
+        import ray
+
+        self._ray, self._say = ray, say
+        self._own = connect(address, 1 if central else len(hosts))
+        setup = Setup(
+            programs.learners,
+            tuple(hosts),
+            programs.steps,
+            programs.num_envs,
+            programs.gradients,
+            central,
+            np.asarray(jax.random.key_data(run_key)),
+            np.asarray(jax.random.key_data(reset_key)),
+            seed,
+        )
+        self._setup = [ray.put(setup)]
+        number = max(min(len(ray.nodes()), len(hosts)), 1) if central else len(hosts)
+        kind = _define(-(-len(hosts) // number) + 1)
+        cores = sorted(os.sched_getaffinity(0))
+        here = not address and len(cores) >= number and not central  # of other machines nobody here knows the cores
+        self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
+        self._group_of = [i % number for i in range(len(hosts))]
+        self._tried = [0] * len(hosts)
+        self._held: dict[int, list[Order]] = {i: [] for i in range(len(hosts))}  # asked for, and not called yet
+        self._called: dict[Any, tuple[int, int]] = {}  # what it will be -> (actor, life)
+        self._probes: dict[Any, int] = {group.ready.remote(): i for i, group in enumerate(self._groups)}
+        self._absent = set(range(number))
+        self._policies: tuple[int, Any] = (-1, None)
+
+    def start(self, actor: int, order: Order) -> None:
+        self._held[actor].append(order)
+        self._call(actor)
+
+    def _call(self, actor: int) -> None:
+        """An actor is called for one rollout after the other, that it may be known which one it is at."""
+        group = self._group_of[actor]
+        busy = any(number == actor for number, _ in self._called.values())
+        if busy or group in self._absent or not self._held[actor]:
+            return
+        order = self._held[actor].pop(0)
+        if self._policies[0] != order.version:
+            self._policies = order.version, self._ray.put(order.policies)
+        arguments = self._setup, actor, self._tried[actor], order._replace(policies=()), self._policies[1]
+        self._called[self._groups[group].play.remote(*arguments)] = actor, self._tried[actor]
+
+    def next(self, seconds: float) -> tuple[int, Rollout | Failure] | None:
+        until = time.monotonic() + seconds
+        while True:
+            waited = [*self._called, *self._probes]
+            if not waited:
+                time.sleep(max(until - time.monotonic(), 0.0))
+                return None
+            ready, _ = self._ray.wait(waited, timeout=max(until - time.monotonic(), 0.0))
+            if not ready:
+                return None
+            reference = ready[0]
+            if reference in self._probes:
+                self._answered(reference)
+                continue
+            actor, life = self._called.pop(reference)
+            try:
+                found = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:
+                self._probe(self._group_of[actor])
+                found = Failure(-1, f"its process ended ({type(error).__name__})")
+            if life == self._tried[actor]:
+                self._call(actor)
+                return actor, found
+
+    def _probe(self, group: int) -> None:
+        if group not in self._absent:
+            self._absent.add(group)
+            self._probes[self._groups[group].ready.remote()] = group
+
+    def _answered(self, reference: Any) -> None:
+        group = self._probes.pop(reference)
+        try:
+            self._ray.get(reference)
+        except self._ray.exceptions.RayError:
+            time.sleep(1.0)  # it is not there yet
+            self._probes[self._groups[group].ready.remote()] = group
+            return
+        self._absent.discard(group)
+        for actor, own in enumerate(self._group_of):
+            if own == group:
+                self._call(actor)
+
+    def restart(self, actor: int) -> None:
+        group = self._group_of[actor]
+        self._held[actor] = []
+        if any(number == actor for number, _ in self._called.values()):  # it hangs
+            self._ray.kill(self._groups[group], no_restart=False)
+            self._called = {ref: pair for ref, pair in self._called.items() if pair[0] != actor}
+            self._probe(group)
+        elif group not in self._absent:
+            self._groups[group].restart.remote(actor)
+        self._tried[actor] += 1
+
+    def close(self) -> None:
+        for group in self._groups:
+            self._ray.kill(group)
+        if self._own:
+            self._ray.shutdown()
+
+
+def connect(address: str, workers: int) -> bool:
+    """Connects with a cluster, or begins one on this machine; whether that was done here.
+
+    Raises:
+      ValueError: if Ray is not installed, or if nobody answers.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ValueError('where: got ray, which is not installed; pip install "marl-shaping[ray]"') from None
+    if ray.is_initialized():
+        return False
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", START)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    paths = os.pathsep.join(path for path in sys.path if path)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
+    cache = jax.config.values["jax_compilation_cache_dir"]
+    variables = {"PYTHONPATH": paths} | ({"JAX_COMPILATION_CACHE_DIR": cache} if cache else {})
+    quiet["runtime_env"] = {"env_vars": variables}
+    try:
+        if address:
+            ray.init(address=address, **quiet)
+        else:
+            cpus = max(workers, len(os.sched_getaffinity(0)))
+            # Nobody outside this machine can reach it.
+            ray.init(
+                num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=2**28, **quiet
+            )
+    except Exception as error:  # of a dozen kinds
+        raise ValueError(f"where: got ray; {type(error).__name__}: {first_line(error)}") from None
+    return True
+
+
+def _define(threads: int) -> Any:
+    """The class of the processes, where Ray is there."""
+    import ray
+
+    class RayGroup:
+        def __init__(self, cores: Sequence[int]):
+            self._group = Group(lambda handle: ray.get(handle[0]), cores)
+
+        def play(self, *arguments: Any) -> Any:
+            return self._group.play(*arguments)
+
+        def restart(self, number: int) -> None:
+            self._group.restart(number)
+
+        def ready(self) -> bool:
+            return self._group.ready()
+
+    # By themselves they come back; what they had in hand is asked for again.
+    return ray.remote(max_restarts=-1, max_task_retries=0, num_cpus=1, max_concurrency=threads)(RayGroup)  # type: ignore[call-overload]

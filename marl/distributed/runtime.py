@@ -1,0 +1,460 @@
+"""`train`: the loop of `learn` with actors in environments of hosts, here, in threads or on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from games import Game
+from games.core import checks
+from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory
+from marl.distributed.actor import Failure, Order, Programs, Rollout, check_joined, counted, joined
+from marl.distributed.hosts import Host
+from marl.distributed.inference import Central
+from marl.distributed.pools import Here, Pool, Threads
+from meta.interrupt import check_stop
+from meta.loop import Report, Store
+
+Where = Literal["here", "threads", "ray"]
+Inference = Literal["actor", "central"]
+Path = Literal["queue", "barrier", "gradients"]
+WHERE, INFERENCE, PATHS = ("here", "threads", "ray"), ("actor", "central"), ("queue", "barrier", "gradients")
+
+TRIES = 3  # of an actor in a row, after which it is left out
+REST = 1.0  # seconds before an actor that failed is tried again, doubled each time
+REPORT_SECONDS = 0.5
+
+
+class Broken(ValueError):
+    """No actor can play its environments."""
+
+
+class Trained(NamedTuple):
+    """What `train` returns."""
+
+    history: History
+    statistics: dict[str, Any]  # of actors and of time, as in a summary
+
+
+def train(
+    learners: Sequence[Learner],
+    hosts: Sequence[Callable[[], Host]],
+    *,
+    key: jax.Array,
+    num_updates: int,
+    steps_per_update: int,
+    where: Where = "here",
+    inference: Inference = "actor",
+    path: Path = "queue",
+    lag: int | None = None,
+    store: Store | None = None,
+    seed: int = 0,
+    patience: float = 60.0,
+    report: Report | None = None,
+    look: Callable[[dict[str, np.ndarray]], Any] = lambda metrics: None,
+    checkpoint_seconds: float = 15.0,
+    say: Callable[[str], Any] = lambda words: None,
+    address: str = "",
+) -> Trained:
+    """Lets learners learn in environments of hosts: actors play rollouts with policies, and learners learn from them.
+
+    With a lag it is determined what comes of it, wherever actors are, as far as environments are: rollout number i is
+    played by actor i modulo their number with the policies of i - lag updates. With one actor it is then what `learn`
+    makes of `stale(learner, lag)`, and in our own games the same bit for bit. Without a lag nobody waits: an actor
+    takes the newest policies when it begins a rollout, and learners take rollouts in the order in which they come.
+
+    Args:
+      learners: one for each agent.
+      hosts: make the environments, one for each actor: functions that can be sent where the actor is.
+      key: of everything that is drawn here.
+      num_updates: how often everybody learns.
+      steps_per_update: of each environment in a rollout.
+      where: actors take turns in this thread, have threads of their own, or are elsewhere in a Ray cluster.
+      inference: who evaluates policies: each actor, or one thread for all actors of a process.
+      path: what learners take: one rollout after the other, as they come; one of all actors at once, which is joined;
+        or gradients that actors have taken.
+      lag: how many updates old policies are; None: however old they get.
+      store: keeps metrics and checkpoints, and gives back those of a run that was stopped, with new environments.
+      seed: of environments that have seeds of their own.
+      patience: seconds in which a rollout has to come; the first of an actor may take five times as long, or 300 s.
+      report: called as `report(updates so far, their last metrics, seconds of running)`, some times a second.
+      look: called with the metrics of every update.
+      checkpoint_seconds: save when the last checkpoint is this old.
+      say: is told in a line what somebody should know.
+      address: of a Ray cluster; one is begun on this machine if empty.
+
+    Returns:
+      `Trained`: the `History` of `learn`, without trajectories, and what happened to actors.
+
+    Raises:
+      ValueError: for settings that do not fit each other, or learners that do not fit the environments.
+      Broken: if no actor can play its environments.
+    """
+    checks.size("num_updates", num_updates, 1)
+    checks.size("steps_per_update", steps_per_update, 1)
+    if not hosts:
+        raise ValueError("hosts: got none; one for each actor is needed")
+    if path == "barrier" or where == "here":
+        lag = lag or 0
+    shape = hosts[0]()  # tells what there is to see and to do
+    try:
+        check(learners, shape, steps_per_update, len(hosts), where=where, inference=inference, path=path, lag=lag)
+        num_envs = shape.num_envs
+    finally:
+        shape.close()
+    reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
+    programs = Programs(learners, num_envs, len(hosts), steps_per_update, path == "gradients")
+    learning = _Learning(programs, len(hosts) if path == "barrier" else 1)
+    states = tuple(jax.jit(learner.init)(k) for learner, k in zip(learners, init_keys, strict=True))
+    state: dict[str, Any] = {"states": states, "updates": jnp.int32(0)}
+    parts: list[dict[str, np.ndarray]] = []
+    first = 0
+    if store and (found := store.restore(state, num_updates)):
+        first, state, metrics = found
+        states = jax.tree.map(jnp.array, state["states"])
+        parts = [{name: x[i] for name, x in metrics.items()} for i in range(first)]
+    if store:
+        store.rewrite(_rows(0, parts))
+    make_pool = _pools(where, inference, programs, hosts, run_key, reset_key, (seed + first) % 2**31, address, say)
+    policies = learning.policies(states)
+    pool, central = make_pool(policies)
+    run = _Run(pool, len(hosts), lag, path == "barrier", patience, say, first, num_updates)
+    started, shown, saved, cpu = time.perf_counter(), 0.0, time.perf_counter(), time.process_time()
+    try:
+        run.publish(policies)
+        for number in range(first, num_updates):
+            rollouts = run.take(number)
+            states, told = learning.update(run_key, number, states, rollouts)
+            policies = learning.policies(states)
+            if central:
+                central.policies = policies
+            run.publish(policies)
+            lags = [number - rollout.version for rollout in rollouts]
+            told |= {"lag": np.array(np.mean(lags)), "steps": np.array(sum(rollout.steps for rollout in rollouts))}
+            parts.append(told)
+            look(told)
+            if store:
+                store.append(_rows(number, [told]))
+            now = time.perf_counter()
+            if store and now - saved >= checkpoint_seconds:
+                _save(store, number + 1, states, parts)
+                saved = time.perf_counter()
+            if report and (now - shown > REPORT_SECONDS or number + 1 == num_updates):
+                report(number + 1, told, now - started)
+                shown = now
+            check_stop()
+    except (KeyboardInterrupt, Broken):
+        if store and len(parts) > first:
+            _save(store, len(parts), states, parts)
+        raise
+    finally:
+        pool.close()
+    if store:
+        _save(store, num_updates, states, parts)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    steps = int(sum(part["steps"] for part in parts[first:]))
+    metrics = {name: np.array([part[name] for part in parts]) for name in parts[0]}
+    statistics = {
+        "mean_lag": float(metrics["lag"].mean()),
+        "actors_restarted": run.restarted,
+        "steps": int(metrics["steps"].sum()),
+        "steps_per_second": steps / seconds if steps else None,
+        "learner_steps_per_cpu_second": steps / cpu if steps else None,
+        "seconds_to_run": seconds,
+    }
+    if central and central.batches:
+        statistics["mean_batch"] = central.evaluated / central.batches
+    return Trained(_history(metrics, states, len(learners)), statistics)
+
+
+class _Learning:
+    """The learners' side: what comes of rollouts."""
+
+    def __init__(self, programs: Programs, parts: int):
+        self._programs, self._parts = programs, parts
+        self.learners = programs.learners
+        self._update = jax.jit(self._updated)
+        self._policies = jax.jit(lambda states: tuple(
+            learner.policy(state) for learner, state in zip(self.learners, states, strict=True)
+        ))  # fmt: skip
+
+    def policies(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
+        """What travels, as numbers of the host."""
+        return jax.tree.map(np.asarray, self._policies(states))
+
+    def update(
+        self, run_key: jax.Array, number: int, states: tuple[LearnerState, ...], rollouts: list[Rollout]
+    ) -> tuple[tuple[LearnerState, ...], dict[str, np.ndarray]]:
+        """The states after an update, and what is told of it."""
+        experience = rollouts[0].experience
+        if len(rollouts) > 1:
+            policies = [learner.policy(state) for learner, state in zip(self.learners, states, strict=True)]
+            experience = tuple(
+                joined(learner, policy, [rollout.experience[i] for rollout in rollouts])
+                for i, (learner, policy) in enumerate(zip(self.learners, policies, strict=True))
+            )
+        states, told = self._update(run_key, np.int32(rollouts[0].number), states, experience, counted(rollouts))
+        rewards = np.mean([rollout.rewards for rollout in rollouts], 0)
+        if not isinstance(experience[0], Trajectory):
+            told |= {f"reward_{i}": rewards[i] for i in range(len(self.learners))}
+        infos = rollouts[0].infos
+        told |= {f"info_{name}": np.mean([rollout.infos[name] for rollout in rollouts], 0) for name in infos}
+        return states, jax.tree.map(np.asarray, told)
+
+    def _updated(
+        self, run_key: jax.Array, number: jax.Array, states: Any, experience: tuple[Any, ...], episodes: Episodes
+    ) -> tuple[Any, dict[str, jax.Array]]:
+        update_key = jax.random.split(jax.random.fold_in(run_key, number))[1]
+        keys = jax.random.split(update_key, len(self.learners))
+        updated, told = [], {}
+        ended = episodes.ended.sum()
+        for i, (learner, state, one) in enumerate(zip(self.learners, states, experience, strict=True)):
+            if isinstance(one, Trajectory):
+                state, metrics = learner.update(keys[i], state, one)
+                told[f"reward_{i}"] = one.reward.mean()
+            else:
+                assert learner.gradients is not None
+                state, metrics = learner.gradients.apply(state, one[0]), one[1]
+            updated.append(state)
+            told |= {f"{name}_{i}": x for name, x in metrics.items()}
+            told |= {f"return_{i}": episodes.finished[i].sum() / ended, f"ended_{i}": ended}
+        return tuple(updated), told
+
+
+class _Run:
+    """Who is asked for what, and when."""
+
+    def __init__(
+        self, pool: Pool, num_actors: int, lag: int | None, barrier: bool, patience: float,
+        say: Callable[[str], Any], first: int, num_updates: int,
+    ):  # fmt: skip
+        self._pool, self._actors, self._lag, self._barrier = pool, num_actors, lag, barrier
+        self._patience, self._say, self._updates = patience, say, num_updates
+        self._first = self._version = self._next = first  # of updates done; of rollouts asked for
+        self._published: dict[int, Any] = {}
+        self._asked: dict[int, deque[Order]] = {actor: deque() for actor in range(num_actors)}
+        self._since = dict.fromkeys(range(num_actors), time.monotonic())  # when an actor began what it does
+        self._played = dict.fromkeys(range(num_actors), 0)
+        self._failed = dict.fromkeys(range(num_actors), 0)  # in a row
+        self._resting: dict[int, float] = {}  # until when
+        self._came: dict[tuple[int, int], Rollout] = {}
+        self._ready: deque[Rollout] = deque()
+        self._out: set[int] = set()
+        self._words = ""
+        self.restarted = 0
+
+    def publish(self, policies: Any) -> None:
+        """There are new policies; whoever waits for them begins."""
+        self._version = self._version + 1 if self._published else self._first
+        self._published[self._version] = policies
+        for old in [version for version in self._published if version < self._version - (self._lag or 0)]:
+            del self._published[old]
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._lag is None:
+            for actor in range(self._actors):
+                if not self._asked[actor] and actor not in self._out:
+                    self._start(actor, Order(self._next, self._version, self._published[self._version]))
+                    self._next += 1
+            return
+        while self._next < self._updates and self._next - self._lag <= self._version:
+            version = max(self._next - self._lag, self._first)
+            order = Order(self._next, version, self._published[version])
+            for actor in range(self._actors) if self._barrier else [self._next % self._actors]:
+                self._start(actor, order)
+            self._next += 1
+
+    def _start(self, actor: int, order: Order) -> None:
+        if not self._asked[actor]:
+            self._since[actor] = time.monotonic()
+        self._asked[actor].append(order)
+        if actor not in self._resting:
+            self._pool.start(actor, order)
+
+    def take(self, number: int) -> list[Rollout]:
+        """What update `number` is made of."""
+        while True:
+            if self._lag is None:
+                if self._ready:
+                    return [self._ready.popleft()]
+            else:
+                wanted = range(self._actors) if self._barrier else [number % self._actors]
+                if all((number, actor) in self._came for actor in wanted):
+                    return [self._came.pop((number, actor)) for actor in wanted]
+            check_stop()
+            self._wake()
+            found = self._pool.next(0.2)
+            if found is None:
+                self._look_at_clock()
+                continue
+            actor, answer = found
+            if isinstance(answer, Failure):
+                self._fail(actor, answer.words)
+                continue
+            self._asked[actor].popleft()
+            self._since[actor] = time.monotonic()
+            self._played[actor], self._failed[actor] = self._played[actor] + 1, 0
+            if self._lag is None:
+                self._ready.append(answer)
+                self._ask()  # at once, for it need not wait until this is learned
+            else:
+                self._came[answer.number, actor] = answer
+
+    def _look_at_clock(self) -> None:
+        for actor, asked in self._asked.items():
+            if asked and actor not in self._resting:
+                allowed = self._patience if self._played[actor] else max(5 * self._patience, 300.0)
+                if time.monotonic() - self._since[actor] > allowed:
+                    self._fail(actor, f"nothing came in {allowed:.0f} s")
+
+    def _fail(self, actor: int, words: str) -> None:
+        self._failed[actor] += 1
+        self._words = words
+        if self._failed[actor] >= TRIES:
+            # Without a lag the others go on. With one each is needed.
+            alone = self._lag is not None or len(self._out) + 1 == self._actors
+            if alone:
+                raise Broken(f"environment: {words}; so in each of {TRIES} tries")
+            self._out.add(actor)
+            self._asked[actor].clear()
+            self._say(f"actor {actor}: {words}; it is left out after {TRIES} tries")
+            return
+        self._say(f"actor {actor}: {words}; it begins anew")
+        self.restarted += 1
+        self._pool.restart(actor)
+        self._resting[actor] = time.monotonic() + REST * 2 ** (self._failed[actor] - 1)
+
+    def _wake(self) -> None:
+        for actor in [actor for actor, until in self._resting.items() if time.monotonic() >= until]:
+            del self._resting[actor]
+            self._since[actor] = time.monotonic()
+            self._played[actor] = 0
+            if self._lag is None and self._asked[actor]:  # with what is known now
+                self._asked[actor] = deque([self._asked[actor][0]._replace(
+                    version=self._version, policies=self._published[self._version]
+                )])  # fmt: skip
+            for order in self._asked[actor]:
+                self._pool.start(actor, order)
+
+
+def _pools(
+    where: Where, inference: Inference, programs: Programs, hosts: Sequence[Callable[[], Host]], run_key: jax.Array,
+    reset_key: jax.Array, seed: int, address: str, say: Callable[[str], Any],
+) -> Callable[[Any], tuple[Pool, Central | None]]:  # fmt: skip
+    """What makes a pool of first policies, and who evaluates for all here."""
+
+    def make(policies: Any) -> tuple[Pool, Central | None]:
+        if where == "here":
+            return Here(programs, hosts, run_key, reset_key, seed), None
+        if where == "threads" and inference == "central":
+            central = Central(programs, policies, len(hosts))
+            pool = Threads(programs, hosts, run_key, reset_key, seed, acts=central.act, leave=central.close)
+            return pool, central
+        if where == "threads":
+            return Threads(programs, hosts, run_key, reset_key, seed), None
+        from marl.distributed.on_ray import RayPool
+
+        return RayPool(programs, hosts, run_key, reset_key, seed, inference == "central", address, say), None
+
+    return make
+
+
+def check(
+    learners: Sequence[Learner],
+    host: Host,
+    steps: int,
+    num_actors: int = 1,
+    *,
+    where: str = "here",
+    inference: str = "actor",
+    path: str = "queue",
+    lag: int | None = None,
+) -> None:
+    """Traces an update, so that what does not fit, or cannot be learned from, is said before anything runs.
+
+    Args:
+      learners: one for each agent.
+      host: what an actor plays.
+      steps: of each environment in a rollout.
+      num_actors: how many there are.
+      where: as of `train`, as what follows.
+      inference: who evaluates policies.
+      path: what learners take.
+      lag: of policies.
+
+    Raises:
+      ValueError: if settings do not fit each other, if there are not as many learners as agents, or if one says so.
+    """
+    for name, value, allowed in (("where", where, WHERE), ("inference", inference, INFERENCE), ("path", path, PATHS)):
+        checks.choice(name, value, allowed)
+    if lag is not None:
+        checks.size("lag", lag, 0)
+    if inference == "central" and (lag is not None or where == "here" or path == "barrier"):
+        raise ValueError(
+            "inference: got central, which evaluates with the newest policies; where: threads or ray, without a lag or "
+            "a barrier, is needed"
+        )
+    if path == "gradients" and not any(learner.gradients for learner in learners):
+        raise ValueError("path: got gradients, which no learner here takes where it acts; a3c does")
+    game, programs = host.game, Programs(learners, host.num_envs, 1, steps)
+    if len(learners) != game.num_agents:
+        raise ValueError(f"learners: got {len(learners)}; {game.num_agents} are needed, one for each agent")
+    for learner in learners:
+        state = jax.eval_shape(learner.init, jax.random.key(0))
+        if host.has_empty_steps and not reads_valid(learner, programs, state, game):
+            raise ValueError(
+                "learner: learns from steps in which nothing happened, which this environment has; ppo, a2c, dqn, "
+                "impala, a3c, ape_x or r2d2, or an environment that resets at once, is needed"
+            )
+        jax.eval_shape(learner.update, jax.random.key(0), state, programs.shapes(learner, state, game))
+        if path == "barrier" and num_actors > 1:
+            check_joined(learner, jax.eval_shape(learner.policy, state), host.num_envs)
+
+
+def reads_valid(learner: Learner, programs: Programs, state: LearnerState, game: Game) -> bool:
+    """Whether a learner's update looks at `Trajectory.valid`, which is known without running it."""
+    trajectory = programs.shapes(learner, state, game)
+
+    def update(valid: jax.Array, key: jax.Array, state: Any, rest: Trajectory) -> Any:
+        return learner.update(key, state, rest._replace(valid=valid))
+
+    valid = jax.ShapeDtypeStruct(trajectory.done.shape, bool)
+    traced = jax.make_jaxpr(update)(valid, jax.random.key(0), state, trajectory)
+    first = traced.jaxpr.invars[0]
+    return any(first is x for equation in traced.jaxpr.eqns for x in equation.invars)
+
+
+def _save(store: Store, number: int, states: Any, parts: list[dict[str, np.ndarray]]) -> None:
+    metrics = {name: np.array([part[name] for part in parts]) for name in parts[0]}
+    store.save(number, {"states": states, "updates": jnp.int32(number)}, metrics)
+
+
+def _rows(first: int, parts: Sequence[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+    return [
+        {"update": first + i + 1} | {name: np.asarray(x).tolist() for name, x in part.items()}
+        for i, part in enumerate(parts)
+    ]
+
+
+def _history(metrics: dict[str, np.ndarray], states: Any, players: int) -> History:
+    def of(name: str) -> tuple[Any, ...]:
+        return tuple(metrics[f"{name}_{i}"] for i in range(players))
+
+    known = {"lag", "steps"} | {f"{name}_{i}" for name in ("reward", "return", "ended") for i in range(players)}
+    own: tuple[dict[str, Any], ...] = tuple(
+        {
+            name.removesuffix(f"_{i}"): x
+            for name, x in metrics.items()
+            if name.endswith(f"_{i}") and name not in known and not name.startswith("info_")
+        }
+        for i in range(players)
+    )
+    infos: dict[str, Any] = {name.removeprefix("info_"): x for name, x in metrics.items() if name.startswith("info_")}
+    return History(of("reward"), of("return"), of("ended"), own, infos, None, None, states)
