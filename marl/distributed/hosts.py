@@ -174,6 +174,7 @@ class VectorHost:
         else:
             obs, reward, terminated, truncated, infos = self._env.step(self._chosen)
         obs = last = self._look(np.array(obs))  # a copy, for some environments write in place
+        self._last = obs
         terminated, truncated = np.asarray(terminated, bool), np.asarray(truncated, bool)
         done, truncated, reward = terminated | truncated, truncated & ~terminated, np.asarray(reward, np.float32)
         valid = None
@@ -190,7 +191,12 @@ class VectorHost:
 
     def picture(self) -> np.ndarray | None:
         frames = self._env.render() if getattr(self._env, "render_mode", None) else None
-        return None if frames is None else np.asarray(frames[0])
+        if frames is not None:
+            return np.asarray(frames[0])
+        seen: Any = self.game.observation_space("agent_0")
+        if not getattr(seen, "image", False):
+            return None
+        return np.repeat(self._last[0][..., -1:], 3, -1)  # the newest frame of those that are seen
 
     def close(self) -> None:
         self._env.close()
@@ -365,22 +371,21 @@ class Maker(NamedTuple):
                 self.name,
                 self.num_envs,
                 vectorization_mode="async" if self.processes else "sync",
-                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+                # Processes that begin anew, for those that were forked from JAX's may hang.
+                vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}
+                | ({"context": "spawn"} if self.processes else {}),
                 render_mode=render_mode,
             )
         return VectorHost(env, self.seen)
 
     def _ale(self, render_mode: str | None) -> Host:
-        import gymnasium
+        del render_mode
         from gymnasium.vector import AutoresetMode
 
         try:
             import ale_py
         except ModuleNotFoundError:
             raise ValueError('ale-py is not installed; pip install "marl-shaping[systems]"') from None
-        if render_mode:
-            gymnasium.register_envs(ale_py)
-            return self._gymnasium(render_mode)
         name = self.name.removeprefix("ALE/").rpartition("-v")[0]
         words = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).lstrip("_")
         env = ale_py.AtariVectorEnv(words, self.num_envs, num_threads=1, autoreset_mode=AutoresetMode.SAME_STEP)

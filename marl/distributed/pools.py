@@ -16,7 +16,6 @@ from marl.distributed.actor import Act, Actor, Failure, Order, Programs, Rollout
 from marl.distributed.hosts import Host
 
 MakeHost = Callable[[], Host]
-FIRST_PATIENCE = 300.0  # seconds for an actor's first rollout, which is compiled
 
 
 class Pool(Protocol):

@@ -28,6 +28,7 @@ WHERE, INFERENCE, PATHS = ("here", "threads", "ray"), ("actor", "central"), ("qu
 
 TRIES = 3  # of an actor in a row, after which it is left out
 REST = 1.0  # seconds before an actor that failed is tried again, doubled each time
+FIRST_PATIENCE = 300.0  # seconds for the first rollout of an actor, which is compiled
 REPORT_SECONDS = 0.5
 
 
@@ -310,7 +311,7 @@ class _Run:
     def _look_at_clock(self) -> None:
         for actor, asked in self._asked.items():
             if asked and actor not in self._resting:
-                allowed = self._patience if self._played[actor] else max(5 * self._patience, 300.0)
+                allowed = self._patience if self._played[actor] else max(5 * self._patience, FIRST_PATIENCE)
                 if time.monotonic() - self._since[actor] > allowed:
                     self._fail(actor, f"nothing came in {allowed:.0f} s")
 

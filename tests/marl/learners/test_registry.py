@@ -70,8 +70,11 @@ def test_a_spec_is_the_learner_with_these_settings(spec, expected):
 def test_every_setting_may_be_given_as_it_is_by_default(game):
     for name in registry.names(game):
         settings = registry.settings(name, game)
-        if "network" in settings:  # what a feed-forward network does not have
-            settings = {setting: x for setting, x in settings.items() if setting not in ("channels", "memory")}
+        if "network" in settings:  # those that this one does not have
+            networks = registry.NETWORKS
+            others = {setting for network in networks.names() for setting in networks.settings(network)}
+            others -= networks.settings(settings["network"]).keys()
+            settings = {setting: x for setting, x in settings.items() if setting not in others}
         if REQUIRED not in settings.values() and name != "axelrod":  # whose name has no default either
             spec = f"{name}({', '.join(f'{setting}={x!r}' for setting, x in settings.items())})"
             make_learner(spec, game, num_updates=1)
@@ -200,7 +203,7 @@ REFUSED = {
     "ppo(hidden=[8, 0])": "learner: ppo: hidden: got [8, 0]; a list of whole numbers of at least 1 is needed",
     "ppo(hidden=8)": "learner: ppo: hidden: got 8; a list of whole numbers is needed",
     "ppo(activation='gelu')": "learner: ppo: activation: got 'gelu'; one of tanh, relu is needed",
-    "ppo(network='lstm')": "network: got 'lstm'; one of feed_forward, convolutional, recurrent is needed",
+    "ppo(network='lstm')": "network: got 'lstm'; one of feed_forward, convolutional, recurrent, nature is needed",
     "ppo(memory=3)": "learner: ppo: memory: a feed_forward network has none; it has hidden, activation, shared",
     "ppo(network='recurrent', memory=0)": "learner: ppo: memory: got 0; a whole number of at least 1 is needed",
     "ppo(network='convolutional')": "learner: ppo: network: got observations (4,); images [height, width, channels]",

@@ -1,0 +1,48 @@
+"""Whether `train` here makes the bits of `learn`: a process of its own, for the tests' compile with other options.
+
+`python -m tests.marl.distributed.bits [NUMBER ...]` prints one line for each learner, and whether both are equal.
+"""
+
+import sys
+
+import jax
+import numpy as np
+
+from games import make
+from marl import learn, make_learner, stale
+from marl.distributed.hosts import maker
+from marl.distributed.runtime import train
+
+CASES = [
+    ("ppo(normalize_observations=True)", 8, 0, "queue"),
+    ("ppo(network='recurrent')", 8, 0, "queue"),
+    ("impala", 5, 0, "queue"),
+    ("impala", 5, 2, "queue"),
+    ("a3c", 5, 2, "gradients"),
+    ("dqn(learning_starts=64, buffer_size=128)", 8, 0, "queue"),
+    ("ape_x(learning_starts=64, buffer_size=128)", 8, 1, "queue"),
+    ("r2d2(sequence_length=6, burn_in=2, buffer_size=16, learning_starts=8)", 6, 0, "queue"),
+]
+UPDATES = 5
+
+
+def equal(spec: str, steps: int, lag: int, path: str) -> bool:
+    """Of the learner's whole state in the end, and of rewards and returns on the way."""
+    game = make("CartPole-v1")
+    learner, lasting = make_learner(spec, game), stale(make_learner(spec, game), lag)
+    run = jax.jit(lambda key: learn(key, game, [lasting], num_updates=UPDATES, steps_per_update=steps, num_envs=4))
+    expected = run(jax.random.key(3))
+    settings = {"num_updates": UPDATES, "steps_per_update": steps, "lag": lag, "path": path}
+    found = train([learner], [maker("games(CartPole-v1)", 4)], key=jax.random.key(3), **settings).history
+    state = expected.states[0].own if lag else expected.states[0]
+    pairs = [(found.states[0], state), (found.rewards, expected.rewards), (found.returns, expected.returns)]
+    return all(
+        np.array_equal(x, y, equal_nan=True)
+        for one, other in pairs
+        for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+if __name__ == "__main__":
+    for case in [CASES[int(number)] for number in sys.argv[1:]] or CASES:
+        print(*case, equal(*case), sep=" | ", flush=True)

@@ -1,0 +1,79 @@
+"""Environments that do what one should not: for tests of what is done about it. They travel by their names."""
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from marl.distributed.hosts import Maker, VectorHost
+
+
+class Counting(gymnasium.Env):
+    """Sees how many steps the episode has had; an episode ends after `length` of them, every second by a time limit."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+    action_space = gymnasium.spaces.Discrete(2, start=3)
+
+    def __init__(self, length=4):
+        self._length, self._episode = length, 0
+
+    def reset(self, *, seed=None, options=None):
+        self._episode, self._steps = self._episode + 1, 0
+        return np.array([0.0, self._episode]), {}
+
+    def step(self, action):
+        assert action in (3, 4)
+        self._steps += 1
+        over = self._steps == self._length
+        odd = self._episode % 2 == 1
+        return np.array([self._steps, self._episode]), float(action), over and odd, over and not odd, {}
+
+
+class Late(NamedTuple):
+    """A maker of counting environments that reset in the step that ends an episode, or one step late."""
+
+    num_envs: int = 2
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP
+
+    def __call__(self, render=False):
+        makers = [partial(Counting, 4 + i) for i in range(self.num_envs)]
+        return VectorHost(SyncVectorEnv(makers, autoreset_mode=self.mode))
+
+
+class Faulty(NamedTuple):
+    """CartPole in which something happens at a step: in a folder it is told how often it has happened."""
+
+    folder: str
+    what: str  # raise, nan, hang or die
+    at: int = 12
+    times: int = 1
+    num_envs: int = 2
+
+    def __call__(self, render=False):
+        host = Maker("gymnasium", "CartPole-v1", self.num_envs)()
+        receive, steps = host.receive, 0
+
+        def faulty():
+            nonlocal steps
+            steps += 1
+            told = receive()
+            happened = len(list(Path(self.folder).iterdir()))
+            if steps == self.at and happened < self.times:
+                (Path(self.folder) / str(happened)).touch()
+                if self.what == "raise":
+                    raise RuntimeError("the pole broke")
+                if self.what == "nan":
+                    told.reward["agent_0"][0] = np.nan
+                if self.what == "hang":
+                    time.sleep(3600)
+                if self.what == "die":
+                    os.kill(os.getpid(), 9)
+            return told
+
+        host.receive = faulty
+        return host

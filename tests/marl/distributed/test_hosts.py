@@ -1,0 +1,120 @@
+"""What hosts tell of environments of all kinds."""
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from games import make
+from games.pettingzoo import parallel_env
+from marl.distributed.hosts import GameHost, Maker, ParallelHost, VectorHost, acted, maker, observed
+from tests.marl.distributed.hosts import Late
+
+NO_KEYS = np.zeros((2, 2), np.uint32)
+
+
+def play(host, steps, action=0):
+    """What is told of some steps of the same action."""
+    seen = [host.reset(0, NO_KEYS)]
+    for _ in range(steps):
+        agents = host.game.agents
+        host.send(dict.fromkeys(agents, np.full(host.num_envs, action)), (NO_KEYS, NO_KEYS))
+        seen.append(host.receive())
+    return seen
+
+
+def test_one_that_resets_at_once_tells_the_last_and_the_first_observation():
+    first, *told = play(Late(mode=AutoresetMode.SAME_STEP)(), 10)
+    np.testing.assert_array_equal(first["agent_0"], [[0, 1], [0, 1]])
+    np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in told], [1, 2, 3, 4, 1, 2, 3, 4, 1, 2])
+    np.testing.assert_array_equal([t.obs["agent_0"][0, 0] for t in told], [1, 2, 3, 0, 1, 2, 3, 0, 1, 2])
+    np.testing.assert_array_equal([t.done[0] for t in told], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal([t.truncated[0] for t in told], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0])
+    assert all(t.valid is None and t.reward["agent_0"][0] == 3.0 for t in told)  # the actions begin at 3
+
+
+def test_the_step_of_one_that_resets_late_is_told_as_none():
+    _, *told = play(Late()(), 10)
+    np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in told], [1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
+    np.testing.assert_array_equal([t.valid[0] for t in told], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal([t.done[0] for t in told], [0, 0, 0, 1, 1, 0, 0, 0, 1, 1])
+    np.testing.assert_array_equal([t.truncated[0] for t in told], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal([t.reward["agent_0"][0] for t in told], [3, 3, 3, 3, 0, 3, 3, 3, 3, 0])
+    np.testing.assert_array_equal([t.valid[1] for t in told], [1, 1, 1, 1, 1, 0, 1, 1, 1, 1])
+
+
+def test_a_game_is_the_same_through_pettingzoo():
+    """Rewards and ends of fixed actions, in a game without chance."""
+    game = make("ipd", episode_length=3)
+    ours, theirs = GameHost(game, 2), ParallelHost(lambda: parallel_env(game), 2)
+    first, *told = play(ours, 7, 1)
+    other, *also = play(theirs, 7, 1)
+    for one, two in zip([first, *(t.obs for t in told)], [other, *(t.obs for t in also)], strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one, two)
+    for one, two in zip(told, also, strict=True):
+        for name in ("reward", "done", "truncated", "last_obs"):
+            jax.tree.map(np.testing.assert_array_equal, getattr(one, name), getattr(two, name))
+    assert [bool(t.done[0]) for t in told] == [False, False, True, False, False, True, False]
+
+
+def test_who_has_an_environment():
+    assert maker("CartPole-v1").kind == "gymnasium"
+    assert maker("games(CartPole-v1)").kind == "games"
+    assert maker("coin_game(grid_size=5)").kind == "games"
+    assert maker("pistonball_v6").kind == "pettingzoo"
+    assert maker("ALE/Pong-v5").kind == "ale"
+    assert maker("gymnasium(LunarLander-v3)").name == "LunarLander-v3"
+    with pytest.raises(ValueError, match="did you mean CartPole-v1"):
+        maker("CartPol-v1")
+    with pytest.raises(ValueError, match="seen: got"):
+        maker("CartPole-v1", seen=[7])()
+    with pytest.raises(ValueError, match="EnvPool is not installed"):
+        maker("envpool(CartPole-v1)")()
+
+
+def test_entries_that_are_seen_and_images_that_are_turned():
+    host = maker("CartPole-v1", 2, seen=(0, 2))()
+    assert host.game.observation_space("agent_0").shape == (2,)
+    assert host.reset(0, NO_KEYS)["agent_0"].shape == (2, 2)
+    space, look = observed(gymnasium.spaces.Box(0, 255, (4, 84, 80), np.uint8))
+    assert space.image
+    assert space.shape == (84, 80, 4)
+    picture = np.arange(4 * 84 * 80).reshape(1, 4, 84, 80)
+    np.testing.assert_array_equal(look(picture)[0, 5, 7], picture[0, :, 5, 7])
+    space, look = observed(gymnasium.spaces.Discrete(3, start=2))
+    np.testing.assert_array_equal(look(np.array([2, 4])), [[1, 0, 0], [0, 0, 1]])
+    _, act = acted(gymnasium.spaces.Box(-1.0, 2.0, (2,)))
+    np.testing.assert_allclose(act(np.array([[-5.0, 5.0]])), [[-1, 2]])
+    for space in (gymnasium.spaces.Dict({}), gymnasium.spaces.Text(3)):
+        with pytest.raises(ValueError, match="is needed"):
+            observed(space)
+        with pytest.raises(ValueError, match="is needed"):
+            acted(space)
+
+
+def test_ataris_own_preprocessing():
+    pytest.importorskip("ale_py")
+    host = maker("ALE/Pong-v5", 2)()
+    assert not host.has_empty_steps
+    space = host.game.observation_space("agent_0")
+    assert (space.shape, space.image, host.game.action_space("agent_0").n) == ((84, 84, 4), True, 6)
+    first, *told = play(host, 3)
+    assert first["agent_0"].dtype == told[-1].obs["agent_0"].dtype == np.uint8
+    assert host.picture().shape == (84, 84, 3)
+    host.close()
+
+
+def test_processes_with_shared_memory_play_what_one_thread_does():
+    one = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    told = []
+    for host in (Maker("gymnasium", "CartPole-v1", 2, processes=True)(), VectorHost(one)):
+        seen = [host.reset(7, NO_KEYS)["agent_0"]]
+        for step in range(60):
+            host.send({"agent_0": np.full(2, step % 3 > 0)}, (NO_KEYS, NO_KEYS))
+            steps = host.receive()
+            seen += [steps.obs["agent_0"], steps.last_obs["agent_0"], steps.done[:, None]]
+        told.append(seen)
+        host.close()
+    jax.tree.map(np.testing.assert_array_equal, *told)
+    assert np.any(told[0][3::3])  # episodes have ended

@@ -1,0 +1,65 @@
+"""Actors in processes of Ray: one cluster for all of these tests."""
+
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from games import make
+from marl import make_learner
+from marl.distributed.hosts import Maker, maker
+from marl.distributed.on_ray import connect
+from marl.distributed.runtime import train
+from tests.marl.distributed.hosts import Faulty
+
+ray = pytest.importorskip("ray")
+GAME = make("CartPole-v1")
+SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5, "where": "ray"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    before = dict(os.environ)
+    connect("", 3)
+    yield
+    ray.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def learner():
+    return make_learner("impala(hidden=[8])", GAME)
+
+
+def test_with_a_lag_it_does_what_threads_do():
+    hosts = [maker("games(CartPole-v1)", 4), maker("games(CartPole-v1)", 4)]
+    found = [
+        train([learner()], hosts, num_updates=7, lag=2, **SETTINGS | {"where": where}).history
+        for where in ("ray", "threads")
+    ]
+    for one, other in zip(*(jax.tree.leaves((x.states, x.rewards)) for x in found), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_one_process_evaluates_for_its_actors():
+    found = train([learner()], [maker("CartPole-v1", 2)] * 3, num_updates=20, inference="central", **SETTINGS)
+    assert found.statistics["steps"] == 20 * 10
+
+
+def test_an_actor_whose_process_dies_comes_back(tmp_path):
+    """Killed as by somebody else, twice: all updates are done, and nothing but what was in flight is lost."""
+    hosts = [Faulty(str(tmp_path), "die", times=2), Maker("gymnasium", "CartPole-v1", 2)]
+    said = []
+    found = train([learner()], hosts, num_updates=20, lag=1, say=said.append, **SETTINGS)
+    assert found.statistics["actors_restarted"] == 2
+    assert found.statistics["steps"] == 20 * 10
+    assert all("its process ended" in words for words in said)
+
+
+def test_one_whose_environment_fails_begins_anew(tmp_path):
+    hosts = [Faulty(str(tmp_path), "raise"), Maker("gymnasium", "CartPole-v1", 2)]
+    said = []
+    found = train([learner()], hosts, num_updates=12, lag=1, say=said.append, **SETTINGS)
+    assert found.statistics["actors_restarted"] == 1
+    assert said == ["actor 0: RuntimeError: the pole broke; it begins anew"]

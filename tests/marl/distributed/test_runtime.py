@@ -1,0 +1,262 @@
+"""`train`: the same as `learn`, wherever actors are; actors that fail; what is kept."""
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from games import make
+from marl import learn, make_learner, stale
+from marl.distributed.actor import Actor, Order, Programs
+from marl.distributed.hosts import Maker, maker
+from marl.distributed.inference import Central
+from marl.distributed.runtime import Broken, train
+from meta import RunDirectory
+from tests.marl.distributed.hosts import Faulty, Late
+
+GAME = make("CartPole-v1")
+OURS = maker("games(CartPole-v1)", 4)
+THEIRS = maker("CartPole-v1", 4)
+UPDATES = 6
+LEARNERS = {
+    "ppo(hidden=[8], normalize_observations=True)": 8,
+    "ppo(network='recurrent', hidden=[4], memory=4)": 8,
+    "impala(hidden=[8])": 5,
+    "dqn(hidden=[8], buffer_size=64, learning_starts=64)": 8,
+    "ape_x(hidden=[8], buffer_size=64, learning_starts=64)": 8,
+    "r2d2(hidden=[4], memory=4, sequence_length=6, burn_in=2, buffer_size=16, learning_starts=8)": 6,
+}
+
+
+def settings(**changes):
+    return {"key": jax.random.key(3), "num_updates": UPDATES, "steps_per_update": 5} | changes
+
+
+def assert_equal(one, two):
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def assert_close(one, two):
+    """But for rounding, which follows how the tests' programs are compiled."""
+    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+
+
+@functools.cache
+def learned(spec, steps, lag, envs=4):
+    """The learner's own state and the history, by `learn`."""
+    learner = stale(make_learner(spec, GAME), lag)
+    run = jax.jit(lambda key: learn(key, GAME, [learner], num_updates=UPDATES, steps_per_update=steps, num_envs=envs))
+    found = run(jax.random.key(3))
+    return (found.states[0].own if lag else found.states[0]), found
+
+
+def test_here_it_is_learn_bit_for_bit(environment):
+    """Compiled as for a user, in a process of its own."""
+    line = [sys.executable, "-m", "tests.marl.distributed.bits", "0", "3", "7"]
+    flags = {"XLA_FLAGS": "", "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "")}
+    done = subprocess.run(line, env=environment | flags, capture_output=True, text=True, timeout=600)
+    assert [words.rpartition(" ")[2] for words in done.stdout.splitlines()] == ["True"] * 3, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("spec", LEARNERS)
+def test_here_it_is_learn(spec):
+    steps = LEARNERS[spec]
+    state, expected = learned(spec, steps, 0)
+    found = train([make_learner(spec, GAME)], [OURS], **settings(steps_per_update=steps)).history
+    assert_close(found.states[0], state)
+    assert_close(found.rewards, expected.rewards)
+    assert_close(found.returns, expected.returns)
+    assert_close(found.metrics, expected.metrics)
+
+
+@pytest.mark.parametrize("where", ["here", "threads"])
+def test_with_a_lag_it_is_learn_with_a_stale_learner(where):
+    spec = "impala(hidden=[8])"
+    state, expected = learned(spec, 5, 2)
+    found = train([make_learner(spec, GAME)], [OURS], **settings(lag=2, where=where))
+    assert_close(found.history.states[0], state)
+    assert_equal(found.history.returns, expected.returns)
+    assert found.statistics["mean_lag"] == pytest.approx(np.mean([0, 1, 2, 2, 2, 2]))
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_gradients_that_travel_are_those_of_learn(lag):
+    state, expected = learned("a3c(hidden=[8])", 5, lag)
+    learner = make_learner("a3c(hidden=[8])", GAME)
+    found = train([learner], [OURS], **settings(lag=lag, path="gradients")).history
+    assert_close(found.states[0], state)
+    assert_close(found.metrics, expected.metrics)
+
+
+def test_players_of_a_game_learn_from_each_other_as_in_learn():
+    game, spec = make("ipd", episode_length=3), "ppo(hidden=[4], epochs=1, minibatches=2)"
+    learners = [make_learner(spec, game, seat) for seat in range(2)]
+    expected = jax.jit(lambda key: learn(key, game, learners, num_updates=3, steps_per_update=4, num_envs=2))(
+        jax.random.key(3)
+    )
+    found = train(learners, [maker("ipd(episode_length=3)", 2)], **settings(num_updates=3, steps_per_update=4)).history
+    assert_close(found.states, expected.states)
+    assert_close(found.infos, expected.infos)
+
+
+@pytest.mark.parametrize("path", ["queue", "barrier"])
+def test_several_actors_do_the_same_wherever_they_are(path):
+    learner = make_learner("impala(hidden=[8])", GAME)
+    found = [
+        train([learner], [THEIRS] * 3, **settings(lag=1, where=where, path=path)).history.states
+        for where in ("here", "threads")
+    ]
+    assert_equal(*found)
+
+
+def test_a_barrier_joins_what_all_have_played():
+    """In one update of three actors everybody's environments count; the states are those of their joined steps."""
+    learner = make_learner("impala(hidden=[8])", GAME)
+    found = train([learner], [THEIRS] * 3, **settings(num_updates=2, path="barrier"))
+    assert found.statistics["steps"] == 2 * 3 * 4 * 5
+    apart = train([learner], [THEIRS] * 3, **settings(num_updates=2))
+    assert apart.statistics["steps"] == 2 * 4 * 5
+    normalized = make_learner("ppo(hidden=[4], normalize_observations=True)", GAME)
+    with pytest.raises(ValueError, match="statistics of observations, is of one actor"):
+        train([normalized], [THEIRS] * 3, **settings(path="barrier"))
+
+
+def test_a_ladder_of_exploration_goes_over_all_actors():
+    learner = make_learner("ape_x(hidden=[8])", GAME)
+    programs = Programs([learner], 4, 3, 5)
+    policy = learner.policy(learner.init(jax.random.key(0)))
+    ladder = np.concatenate([programs.memories([policy], actor)[0].epsilon for actor in range(3)])
+    np.testing.assert_allclose(ladder, 0.4 ** (1 + 7 * np.arange(12) / 11), rtol=1e-5)
+
+
+@pytest.mark.parametrize("inference", ["actor", "central"])
+def test_without_a_lag_nobody_waits(inference):
+    learner = make_learner("impala(hidden=[8])", GAME)
+    found = train([learner], [THEIRS] * 4, **settings(num_updates=30, where="threads", inference=inference))
+    assert found.statistics["steps"] == 30 * 20
+    assert 0 < found.statistics["mean_lag"] < 30
+    assert found.history.rewards[0].shape == (30,)
+    if inference == "central":
+        assert 1 <= found.statistics["mean_batch"] <= 4
+
+
+def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
+    monkeypatch.setattr("marl.distributed.inference.WAIT", 0.5)
+    learner = make_learner("impala(network='recurrent', hidden=[4], memory=4)", GAME)
+    programs = Programs([learner], 4, 3, 5)
+    policies = (learner.policy(learner.init(jax.random.key(0))),)
+    central = Central(programs, policies, 3)
+    rng = np.random.default_rng(0)
+    questions = []
+    for i in range(3):
+        memories = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), programs.memories(policies, i))
+        keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(i), 1)))
+        questions.append((keys, policies, memories, np.zeros(4, bool), (rng.normal(size=(4, 4)).astype(np.float32),)))
+    alone = [jax.tree.map(np.array, central.act(*question)) for question in questions]
+    answers = [None] * 3
+
+    def ask(i):
+        answers[i] = jax.tree.map(np.array, central.act(*questions[i]))
+
+    before = central.batches
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert central.batches - before < 3  # some of them together
+    for one, other, question in zip(alone, answers, questions, strict=True):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), one, other)
+        own = programs.act(*question)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), one, own)
+    central.close()
+
+
+@pytest.mark.parametrize("what", ["raise", "nan"])
+@pytest.mark.parametrize("where", ["here", "threads"])
+def test_an_actor_whose_environment_fails_begins_anew(tmp_path, what, where, monkeypatch):
+    monkeypatch.setattr("marl.distributed.runtime.REST", 0.05)
+    said = []
+    learner = make_learner("impala(hidden=[8])", GAME)
+    hosts = [Faulty(str(tmp_path), what, times=2), Maker("gymnasium", "CartPole-v1", 2)]
+    found = train([learner], hosts, **settings(num_updates=16, where=where, lag=1), say=said.append)
+    assert found.statistics["actors_restarted"] == 2
+    assert found.statistics["steps"] == 16 * 10  # nothing but what was in flight is missing
+    words = "RuntimeError: the pole broke" if what == "raise" else "a reward that is no finite number"
+    assert len(said) == 2
+    assert all(words in one and one.startswith("actor 0: ") for one in said)
+
+
+def test_one_that_hangs_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("marl.distributed.runtime.REST", 0.05)
+    monkeypatch.setattr("marl.distributed.runtime.FIRST_PATIENCE", 20.0)
+    learner = make_learner("impala(hidden=[8])", GAME)
+    hosts = [Faulty(str(tmp_path), "hang"), Maker("gymnasium", "CartPole-v1", 2)]
+    said = []
+    found = train([learner], hosts, **settings(num_updates=12, where="threads", lag=1, patience=2.0), say=said.append)
+    assert found.statistics["actors_restarted"] == 1
+    assert "nothing came in 2 s" in said[0]
+
+
+def test_one_that_always_fails_is_left_out_and_if_nobody_is_left_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("marl.distributed.runtime.REST", 0.01)
+    learner = make_learner("impala(hidden=[8])", GAME)
+    broken, whole = Faulty(str(tmp_path), "raise", at=1, times=99), Maker("gymnasium", "CartPole-v1", 2)
+    said = []
+    found = train([learner], [broken, whole], **settings(where="threads", num_updates=60), say=said.append)
+    assert found.statistics["steps"] == 60 * 10
+    assert "left out after 3 tries" in said[-1]
+    with pytest.raises(Broken, match="the pole broke; so in each of 3 tries"):
+        train([learner], [broken], **settings())
+
+
+def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
+    learner = make_learner("impala(hidden=[8])", GAME)
+    with RunDirectory.create(tmp_path / "run", {}) as run:
+        first = train([learner], [OURS], **settings(num_updates=4), store=run)
+    with RunDirectory(tmp_path / "run") as run:
+        second = train([learner], [OURS], **settings(num_updates=7), store=run)
+    assert second.history.rewards[0].shape == (7,)
+    np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert len(rows) == 7
+
+
+def test_what_cannot_be_is_said_before_anything_runs():
+    ppo = make_learner("ppo(hidden=[4])", GAME)
+    for changes, words in {
+        ("inference", "central"): "inference: got central",
+        ("path", "gradients"): "path: got gradients, which no learner here takes",
+        ("where", "moon"): "where: got 'moon'",
+        ("lag", -1): "lag: got -1",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            train([ppo], [THEIRS], **settings(**dict([changes])))
+    with pytest.raises(ValueError, match="learners: got 2; 1 are needed"):
+        train([ppo, ppo], [THEIRS], **settings())
+    blind = ppo._replace(update=lambda key, state, t: (state, {"reward": t.reward.mean()}))
+    with pytest.raises(ValueError, match="steps in which nothing happened"):
+        train([blind], [THEIRS], **settings())
+    train([blind], [OURS], **settings(num_updates=1))  # where all steps are steps
+
+
+def test_steps_that_are_none_are_not_learned_from():
+    programs = Programs([make_learner("impala(hidden=[8])", Late()().game)], 2, 1, 10)
+    learner = programs.learners[0]
+    actor = Actor(programs, Late()(), 0, jax.random.key(1))
+    actor.begin(0, jax.random.key(2))
+    policies = (learner.policy(learner.init(jax.random.key(0))),)
+    found = actor.play(Order(0, 0, policies)).experience[0]
+    np.testing.assert_array_equal(found.valid[:, 0], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
+    # What is seen after a step is what the next one sees, but for where an episode ended.
+    goes_on = found.valid & ~found.done
+    np.testing.assert_array_equal(found.next_obs[:-1][goes_on[:-1]], found.obs[1:][goes_on[:-1]])
+    state = learner.init(jax.random.key(0))
+    changed = found._replace(reward=np.where(found.valid, found.reward, 1e3).astype(np.float32))
+    one, two = (learner.update(jax.random.key(5), state, t)[0] for t in (found, changed))
+    assert_equal(one, two)

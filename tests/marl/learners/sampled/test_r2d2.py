@@ -1,0 +1,168 @@
+"""R2D2: its targets against float64, its burn-in, its priorities; and Ape-X's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from marl import Network, Trajectory, ape_x, make_learner, r2d2
+from marl.learners.sampled.dqn import DQNExtras, DQNMemory
+from marl.learners.sampled.r2d2 import R2D2Memory
+from tests.marl.sampled_steps import CART_POLE, DISCOUNT, linear, single
+
+LENGTH, BURN_IN, ENVS = 6, 2, 2
+
+
+def leaky():
+    """Outputs and value linear in what is left of all observations of an episode; the last row is how much is left."""
+
+    def apply(params, obs, carry):
+        carry = jax.nn.sigmoid(params[-1, 0]) * carry + obs
+        found = carry @ params[:-1]
+        return found[..., :-1], found[..., -1], carry
+
+    return Network(lambda key: jax.random.normal(key, (5, 3)), apply, lambda envs: jnp.zeros((envs, 4)))
+
+
+def sequence(seed=0):
+    rng = np.random.default_rng(seed)
+    done = rng.random((LENGTH, ENVS)) < 0.3
+    truncated = done & (rng.random((LENGTH, ENVS)) < 0.5)
+    obs = rng.normal(size=(LENGTH, ENVS, 4))
+    next_obs = rng.normal(size=(LENGTH, ENVS, 4))
+    next_obs[:-1] = np.where(done[:-1, :, None], next_obs[:-1], obs[1:])
+    action, reward = rng.integers(2, size=(LENGTH, ENVS)), rng.normal(size=(LENGTH, ENVS))
+    memory = R2D2Memory(rng.normal(size=(ENVS, 4)), np.zeros(ENVS))
+    return Trajectory(obs, action, reward, done, (), (), truncated, next_obs, memory, memory)
+
+
+def errors(params, target, t, n):
+    """What is off at each step behind the burn-in, `[LENGTH - BURN_IN, ENVS]`, in float64."""
+
+    def values(params, env):
+        keep = 1 / (1 + np.exp(-params[-1, 0]))
+        carry, before, after = t.first_memory.carry[env], [], []
+        for s in range(LENGTH):
+            carry = keep * carry + t.obs[s, env]
+            before.append(carry @ params[:-1])
+            after.append((keep * carry + t.next_obs[s, env]) @ params[:-1])
+            carry = np.zeros(4) if t.done[s, env] else carry
+        return [np.array([x[-1] + x[:-1] - x[:-1].mean() for x in found]) for found in (before, after)]
+
+    def h(x):
+        return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
+
+    def h_inverse(x):
+        return np.sign(x) * (((np.sqrt(1 + 4e-3 * (abs(x) + 1 + 1e-3)) - 1) / 2e-3) ** 2 - 1)
+
+    found = np.zeros((LENGTH - BURN_IN, ENVS))
+    for env in range(ENVS):
+        before, after = values(params, env)
+        best = values(target, env)[1][np.arange(LENGTH), after.argmax(-1)]
+        for s in range(BURN_IN, LENGTH):
+            total, factor, k = 0.0, 1.0, s
+            while True:
+                total += factor * t.reward[k, env]
+                factor *= 0.0 if t.done[k, env] and not t.truncated[k, env] else DISCOUNT
+                if t.done[k, env] or k + 1 in (LENGTH, s + n):
+                    break
+                k += 1
+            goal = h(total + factor * h_inverse(best[k]))
+            found[s - BURN_IN, env] = before[s, t.action[s, env]] - goal
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_errors_and_priorities_are_those_of_the_paper(n):
+    learner = r2d2(
+        CART_POLE, network=leaky(), discount=DISCOUNT, sequence_length=LENGTH, burn_in=BURN_IN, multi_step=n,
+        buffer_size=ENVS, batch_size=64, gradient_steps=1, learning_starts=ENVS, learning_rate=0.0,
+        priority_exponent=1.0, importance_exponent=0.0,
+    )  # fmt: skip
+    for seed in range(4):
+        t = sequence(seed)
+        state = learner.init(jax.random.key(seed))._replace(target=leaky().init(jax.random.key(seed + 9)))
+        after, _ = jax.jit(learner.update)(jax.random.key(1), state, single(t))
+        off = np.abs(errors(*(np.asarray(x, np.float64) for x in (state.params, state.target)), t, n))
+        # Both sequences are drawn, for there are 64 draws; the priority tells what was off.
+        np.testing.assert_allclose(after.priority, 0.9 * off.max(0) + 0.1 * off.mean(0), rtol=2e-3, atol=1e-4)
+
+
+def test_nothing_is_learned_from_the_burn_in():
+    learner = r2d2(
+        CART_POLE, network=leaky(), sequence_length=LENGTH, burn_in=BURN_IN, multi_step=1, buffer_size=ENVS,
+        batch_size=8, gradient_steps=1, learning_starts=ENVS,
+    )  # fmt: skip
+    state = learner.init(jax.random.key(0))
+    t = sequence()
+    t.done[:BURN_IN] = False  # what ends there is forgotten
+    t.next_obs[: BURN_IN - 1] = t.obs[1:BURN_IN]
+    found = []
+    for reward in (0.0, 1e3):  # in the burn-in
+        changed = t.reward.copy()
+        changed[:BURN_IN] = reward
+        found.append(learner.update(jax.random.key(1), state, single(t._replace(reward=changed)))[0].params)
+    np.testing.assert_array_equal(*found)
+    changed = t.first_memory._replace(carry=t.first_memory.carry + 5)  # but its memory counts
+    other = learner.update(jax.random.key(1), state, single(t._replace(first_memory=changed)))[0].params
+    assert not np.array_equal(other, found[0])
+
+
+def test_what_does_not_fit_is_said():
+    for spec, words in {
+        "r2d2(burn_in=20)": "burn_in: got 20; a whole number from 0 to 19",
+        "r2d2(network='feed_forward')": "recurrent, or dqn, is needed",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            make_learner(spec, CART_POLE)
+    learner = r2d2(CART_POLE, sequence_length=LENGTH + 1)
+    with pytest.raises(ValueError, match=f"the {LENGTH} steps of an update"):
+        jax.eval_shape(learner.update, jax.random.key(0), jax.eval_shape(learner.init, jax.random.key(0)), sequence())
+
+
+def test_every_environment_of_ape_x_has_its_own_rate_of_exploration():
+    learner = ape_x(CART_POLE, network=linear())
+    memory = learner.begin(learner.policy(learner.init(jax.random.key(0))), 3)
+    np.testing.assert_allclose(memory.epsilon, [0.4, 0.4**4.5, 0.4**8], rtol=1e-5)
+    obs = jnp.ones((3, 4))
+    policy = learner.policy(learner.init(jax.random.key(0)))
+    act = jax.jit(jax.vmap(lambda key: learner.act(key, policy, memory, obs)[0]))
+    actions = np.asarray(act(jax.random.split(jax.random.key(1), 20_000)))
+    greedy = np.asarray(learner.exploit(policy, memory, obs)[0])
+    # Half of the random actions are the other one.
+    np.testing.assert_allclose((actions != greedy).mean(0), np.asarray(memory.epsilon) / 2, atol=0.01)
+
+
+def test_first_priorities_are_of_the_actors_own_values():
+    rng = np.random.default_rng(0)
+    learner = ape_x(
+        CART_POLE, network=linear(), discount=DISCOUNT, buffer_size=8, learning_starts=100, priority_exponent=1.0
+    )
+    state = learner.init(jax.random.key(0))
+    value, best = rng.normal(size=(2, 4, 2))
+    obs, next_obs = rng.normal(size=(2, 4, 2, 4))
+    done = np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool)
+    truncated = np.array([[0, 0], [0, 0], [0, 1], [0, 0]], bool)
+    reward, action = rng.normal(size=(4, 2)), np.zeros((4, 2), int)
+    memory = DQNMemory(None, np.zeros(2))
+    t = Trajectory(obs, action, reward, done, DQNExtras(value, best), (), truncated, next_obs, memory, memory)
+    after, _ = learner.update(jax.random.key(1), state, single(t))
+    seen = next_obs[-1] @ np.asarray(state.params, np.float64)
+    coming = (seen[:, -1:] + seen[:, :-1] - seen[:, :-1].mean(-1, keepdims=True)).max(-1)
+    expected = np.zeros((4, 2))
+    for env in range(2):
+        for s in range(4):
+            total, factor, k = 0.0, 1.0, s
+            while True:
+                total += factor * reward[k, env]
+                factor *= 0.0 if done[k, env] and not truncated[k, env] else DISCOUNT
+                if done[k, env] or k + 1 in (4, s + 3):
+                    break
+                k += 1
+            after_it = best[k, env] if truncated[k, env] else (coming[env] if k == 3 else best[k + 1, env])
+            expected[s, env] = abs(total + factor * after_it - value[s, env])
+    np.testing.assert_allclose(after.priority, expected.ravel(), rtol=1e-3, atol=1e-5)
+    late = t._replace(valid=np.array([[1, 1], [1, 1], [1, 1], [0, 1]], bool))
+    after, _ = learner.update(jax.random.key(1), state, single(late))
+    assert float(after.priority[6]) == 0.0  # it is never drawn
+    assert (np.asarray(after.priority)[[0, 1, 7]] > 0).all()
