@@ -126,7 +126,8 @@ def train(
     policies = learning.policies(states)
     pool, central = make_pool(policies)
     run = _Run(pool, len(hosts), lag, path == "barrier", patience, say, first, num_updates)
-    started, shown, saved, cpu = time.perf_counter(), 0.0, time.perf_counter(), time.process_time()
+    started, shown, saved = time.perf_counter(), 0.0, time.perf_counter()
+    compiled = started, time.process_time()  # by when all programs have run once
     try:
         run.publish(policies)
         for number in range(first, num_updates):
@@ -143,6 +144,8 @@ def train(
             if store:
                 store.append(_rows(number, [told]))
             now = time.perf_counter()
+            if number == first:
+                compiled = now, time.process_time()
             if store and now - saved >= checkpoint_seconds:
                 _save(store, number + 1, states, parts)
                 saved = time.perf_counter()
@@ -158,16 +161,16 @@ def train(
         pool.close()
     if store:
         _save(store, num_updates, states, parts)
-    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-    steps = int(sum(part["steps"] for part in parts[first:]))
+    wall, cpu = time.perf_counter() - compiled[0], time.process_time() - compiled[1]
+    steps = int(sum(part["steps"] for part in parts[first + 1 :]))
     metrics = {name: np.array([part[name] for part in parts]) for name in parts[0]}
     statistics = {
         "mean_lag": float(metrics["lag"].mean()),
         "actors_restarted": run.restarted,
         "steps": int(metrics["steps"].sum()),
-        "steps_per_second": steps / seconds if steps else None,
-        "learner_steps_per_cpu_second": steps / cpu if steps else None,
-        "seconds_to_run": seconds,
+        "steps_per_second": steps / wall if steps else None,
+        "learner_steps_per_cpu_second": steps / cpu if steps else None,  # of this process
+        "seconds_to_run": time.perf_counter() - started,
     }
     if central and central.batches:
         statistics["mean_batch"] = central.evaluated / central.batches
