@@ -111,7 +111,7 @@ def train(
         shape.close()
     reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
     programs = Programs(learners, num_envs, len(hosts), steps_per_update, path == "gradients")
-    learning = _Learning(programs, len(hosts) if path == "barrier" else 1)
+    learning = _Learning(programs, travels=where == "ray")
     states = tuple(jax.jit(learner.init)(k) for learner, k in zip(learners, init_keys, strict=True))
     state: dict[str, Any] = {"states": states, "updates": jnp.int32(0)}
     parts: list[dict[str, np.ndarray]] = []
@@ -180,8 +180,8 @@ def train(
 class _Learning:
     """The learners' side: what comes of rollouts."""
 
-    def __init__(self, programs: Programs, parts: int):
-        self._programs, self._parts = programs, parts
+    def __init__(self, programs: Programs, travels: bool):
+        self._travels = travels
         self.learners = programs.learners
         self._update = jax.jit(self._updated)
         self._policies = jax.jit(lambda states: tuple(
@@ -189,8 +189,9 @@ class _Learning:
         ))  # fmt: skip
 
     def policies(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
-        """What travels, as numbers of the host."""
-        return jax.tree.map(np.asarray, self._policies(states))
+        """What acts, as numbers of the host where it travels."""
+        found = self._policies(states)
+        return jax.tree.map(np.asarray, found) if self._travels else found
 
     def update(
         self, run_key: jax.Array, number: int, states: tuple[LearnerState, ...], rollouts: list[Rollout]
