@@ -22,6 +22,7 @@ from games.toolbox.drawing import save_gif
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
 from marl.distributed.hosts import Host, Maker, maker
+from marl.distributed.past_selves import PastSelves
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import make_learner, terms
 from meta import RunDirectory
@@ -67,6 +68,9 @@ class DistributedConfig:
     """Steps of each environment in a rollout; 0 is what suits the learner."""
     lag: int | None = None
     """How many updates old the policies are that act: what comes of it is then determined. None: as old as they get."""
+    past_selves: float | None = None
+    """Self-play: one learner has all seats of a game. Of its rollouts this share is against policies of the past, as
+    good as they are. None: all agents learn, each for itself."""
     seen: tuple[int, ...] = ()
     """Entries of the observation that are seen; all if empty. CartPole without velocities is 0 2."""
     processes: bool = False
@@ -89,6 +93,8 @@ class DistributedConfig:
         configs.check_seed(self.seed)
         configs.check(self, "a number of at least 0", lambda x: 0 <= x <= configs.LARGEST, "checkpoint_seconds")
         configs.check(self, "a number above 0", lambda x: 0 < x <= configs.LARGEST, "patience")
+        if self.past_selves is not None:
+            checks.number("past_selves", self.past_selves, 0, 1)
         for name, allowed in (("where", WHERE), ("inference", INFERENCE), ("path", ("", *PATHS))):
             checks.choice(name, getattr(self, name), allowed)
         checks.whole("steps_per_update", self.steps_per_update, 0)
@@ -153,6 +159,14 @@ class DistributedConfig:
           ValueError: if there are not as many as agents, or if one does not fit the environment.
         """
         specs = [spec.strip() for spec in terms(self.learner)]
+        if self.past_selves is not None:
+            spaces = {str((game.observation_space(agent), game.action_space(agent))) for agent in game.agents}
+            if len(specs) > 1 or game.num_agents < 2 or len(spaces) > 1:
+                raise ValueError(
+                    "past_selves: got one learner for seats that are not alike; a game in which all see and "
+                    "do the same, of two players at least, is needed"
+                )
+            return [make_learner(suited(specs[0], game, 0), game, num_updates=self.num_updates)]
         specs = specs * game.num_agents if len(specs) == 1 else specs
         if len(specs) != game.num_agents:
             raise ValueError(f"learner: got {len(specs)}; one, or {game.num_agents}, one for each agent, are needed")
@@ -181,7 +195,8 @@ def checked(config: DistributedConfig) -> DistributedConfig:
         learners = config.make_learners(host.game)
         try:
             settings = {"where": config.where, "inference": config.inference, "path": config.data_path}
-            check(learners, host, config.rollout_steps, config.actors, **settings, lag=config.lag)
+            everybody = learners * (host.game.num_agents // len(learners))
+            check(everybody, host, config.rollout_steps, config.actors, **settings, lag=config.lag)
         except ValueError as error:
             words = first_line(error)
             known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
@@ -298,13 +313,14 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     )
 
     hosts: list[Any] = [config.maker] * config.actors
+    league = None if config.past_selves is None else PastSelves(config.past_selves, seed=config.seed)
     trained_so_far = ["no episode has ended"]
 
     def describe(metrics: dict[str, np.ndarray]) -> str:
         return f"{trained_so_far[0]}  lag {float(metrics['lag']):.1f}"
 
     def remember(metrics: dict[str, np.ndarray]) -> None:
-        returns = np.array([float(metrics[f"return_{i}"]) for i in range(game.num_agents)])
+        returns = np.array([float(metrics[f"return_{i}"]) for i in range(len(learners))])
         if np.isfinite(returns).all():
             trained_so_far[0] = f"return {returns.mean():.1f}"
 
@@ -322,6 +338,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
             inference=config.inference,  # type: ignore[arg-type]
             path=config.data_path,  # type: ignore[arg-type]
             lag=config.lag,
+            past_selves=league,
             store=run,
             look=remember,
             seed=config.seed,
@@ -332,11 +349,14 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
             address=config.address,
         )
     history, statistics = trained
+    players, states = learners, history.states
+    if league:
+        players, states = learners * game.num_agents, history.states * game.num_agents
     say(console, many(config.evaluation_episodes, "fresh episode"))
     key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
     host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
     try:
-        returns = play_episodes(key, host, learners, history.states, config.evaluation_episodes, config.seed + 1)
+        returns = play_episodes(key, host, players, states, config.evaluation_episodes, config.seed + 1)
     finally:
         host.close()
     statistics = {name: statistics[name] for name in statistics if name != "steps"}
@@ -362,7 +382,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     }
     files = [_draw(run.figures, config, np.stack(history.returns, 1))]
     try:
-        found = film(config, learners, history.states, run.figures / "episode.gif")
+        found = film(config, players, states, run.figures / "episode.gif")
         files += [found] if found else []
     except Exception as error:  # of somebody else's drawing
         say(console, f"no pictures of an episode: {first_line(error)}")

@@ -17,6 +17,7 @@ from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory
 from marl.distributed.actor import Failure, Order, Programs, Rollout, check_joined, counted, joined
 from marl.distributed.hosts import Host
 from marl.distributed.inference import Central
+from marl.distributed.past_selves import PastSelves
 from marl.distributed.pools import Here, Pool, Threads
 from meta.interrupt import check_stop
 from meta.loop import Report, Store
@@ -54,6 +55,7 @@ def train(
     inference: Inference = "actor",
     path: Path = "queue",
     lag: int | None = None,
+    past_selves: PastSelves | None = None,
     store: Store | None = None,
     seed: int = 0,
     patience: float = 60.0,
@@ -81,6 +83,8 @@ def train(
       path: what learners take: one rollout after the other, as they come; one of all actors at once, which is joined;
         or gradients that actors have taken.
       lag: how many updates old policies are; None: however old they get.
+      past_selves: for self-play of one learner in all seats: it learns in the first one, the others have its latest
+        policy or one of these.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped, with new environments.
       seed: of environments that have seeds of their own.
       patience: seconds in which a rollout has to come; the first of an actor may take five times as long, or 300 s.
@@ -105,13 +109,19 @@ def train(
         lag = lag or 0
     shape = hosts[0]()  # tells what there is to see and to do
     try:
-        check(learners, shape, steps_per_update, len(hosts), where=where, inference=inference, path=path, lag=lag)
+        if past_selves and len(learners) != 1:
+            raise ValueError(f"learners: got {len(learners)}; one is needed, for self-play")
+        seats = shape.game.num_agents if past_selves else len(learners)
+        everybody = [*learners] * (seats if past_selves else 1)
+        check(everybody, shape, steps_per_update, len(hosts), where=where, inference=inference, path=path, lag=lag)
+        if past_selves and (inference == "central" or path != "queue"):
+            raise ValueError("past_selves: got some; path: queue and inference: actor are needed")
         num_envs = shape.num_envs
     finally:
         shape.close()
     reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
-    programs = Programs(learners, num_envs, len(hosts), steps_per_update, path == "gradients")
-    learning = _Learning(programs, travels=where == "ray")
+    programs = Programs(everybody, num_envs, len(hosts), steps_per_update, path == "gradients")
+    learning = _Learning(learners, travels=where == "ray")
     states = tuple(jax.jit(learner.init)(k) for learner, k in zip(learners, init_keys, strict=True))
     state: dict[str, Any] = {"states": states, "updates": jnp.int32(0)}
     parts: list[dict[str, np.ndarray]] = []
@@ -122,10 +132,10 @@ def train(
         parts = [{name: x[i] for name, x in metrics.items()} for i in range(first)]
     if store:
         store.rewrite(_rows(0, parts))
-    make_pool = _pools(where, inference, programs, hosts, run_key, reset_key, (seed + first) % 2**31, address, say)
+    make_pool = _pools(where, inference, programs, hosts, run_key, reset_key, (seed + first) % 2**31, address)
     policies = learning.policies(states)
     pool, central = make_pool(policies)
-    run = _Run(pool, len(hosts), lag, path == "barrier", patience, say, first, num_updates)
+    run = _Run(pool, len(hosts), seats, lag, path == "barrier", past_selves, patience, say, first, num_updates)
     started, shown, saved = time.perf_counter(), 0.0, time.perf_counter()
     compiled = started, time.process_time()  # by when all programs have run once
     try:
@@ -180,9 +190,9 @@ def train(
 class _Learning:
     """The learners' side: what comes of rollouts."""
 
-    def __init__(self, programs: Programs, travels: bool):
+    def __init__(self, learners: Sequence[Learner], travels: bool):
         self._travels = travels
-        self.learners = programs.learners
+        self.learners = tuple(learners)
         self._update = jax.jit(self._updated)
         self._policies = jax.jit(lambda states: tuple(
             learner.policy(state) for learner, state in zip(self.learners, states, strict=True)
@@ -197,7 +207,7 @@ class _Learning:
         self, run_key: jax.Array, number: int, states: tuple[LearnerState, ...], rollouts: list[Rollout]
     ) -> tuple[tuple[LearnerState, ...], dict[str, np.ndarray]]:
         """The states after an update, and what is told of it."""
-        experience = rollouts[0].experience
+        experience = rollouts[0].experience[: len(self.learners)]
         if len(rollouts) > 1:
             policies = [learner.policy(state) for learner, state in zip(self.learners, states, strict=True)]
             experience = tuple(
@@ -236,10 +246,20 @@ class _Run:
     """Who is asked for what, and when."""
 
     def __init__(
-        self, pool: Pool, num_actors: int, lag: int | None, barrier: bool, patience: float,
-        say: Callable[[str], Any], first: int, num_updates: int,
-    ):  # fmt: skip
+        self,
+        pool: Pool,
+        num_actors: int,
+        seats: int,
+        lag: int | None,
+        barrier: bool,
+        past_selves: PastSelves | None,
+        patience: float,
+        say: Callable[[str], Any],
+        first: int,
+        num_updates: int,
+    ):
         self._pool, self._actors, self._lag, self._barrier = pool, num_actors, lag, barrier
+        self._seats, self._past = seats, past_selves
         self._patience, self._say, self._updates = patience, say, num_updates
         self._first = self._version = self._next = first  # of updates done; of rollouts asked for
         self._published: dict[int, Any] = {}
@@ -258,6 +278,8 @@ class _Run:
         """There are new policies; whoever waits for them begins."""
         self._version = self._version + 1 if self._published else self._first
         self._published[self._version] = policies
+        if self._past:
+            self._past.keep(self._version, policies[0])
         for old in [version for version in self._published if version < self._version - (self._lag or 0)]:
             del self._published[old]
         self._ask()
@@ -266,15 +288,22 @@ class _Run:
         if self._lag is None:
             for actor in range(self._actors):
                 if not self._asked[actor] and actor not in self._out:
-                    self._start(actor, Order(self._next, self._version, self._published[self._version]))
+                    self._start(actor, self._order(self._version))
                     self._next += 1
             return
         while self._next < self._updates and self._next - self._lag <= self._version:
-            version = max(self._next - self._lag, self._first)
-            order = Order(self._next, version, self._published[version])
+            order = self._order(max(self._next - self._lag, self._first))
             for actor in range(self._actors) if self._barrier else [self._next % self._actors]:
                 self._start(actor, order)
             self._next += 1
+
+    def _order(self, version: int) -> Order:
+        policies = self._published[version]
+        if self._past:
+            other = self._past.opponent(self._next)
+            met = policies[0] if other is None else other
+            return Order(self._next, version, (policies[0], *[met] * (self._seats - 1)), other is not None)
+        return Order(self._next, version, policies)
 
     def _start(self, actor: int, order: Order) -> None:
         if not self._asked[actor]:
@@ -304,6 +333,9 @@ class _Run:
                 self._fail(actor, answer.words)
                 continue
             self._asked[actor].popleft()
+            if self._past and answer.ended.sum():
+                own, others = answer.finished[0].sum(), answer.finished[1:].sum(1).mean()
+                self._past.heard(answer.number, bool(own > others))
             self._since[actor] = time.monotonic()
             self._played[actor], self._failed[actor] = self._played[actor] + 1, 0
             if self._lag is None:
@@ -341,18 +373,20 @@ class _Run:
             del self._resting[actor]
             self._since[actor] = time.monotonic()
             self._played[actor] = 0
-            if self._lag is None and self._asked[actor]:  # with what is known now
-                self._asked[actor] = deque([self._asked[actor][0]._replace(
-                    version=self._version, policies=self._published[self._version]
-                )])  # fmt: skip
             for order in self._asked[actor]:
                 self._pool.start(actor, order)
 
 
 def _pools(
-    where: Where, inference: Inference, programs: Programs, hosts: Sequence[Callable[[], Host]], run_key: jax.Array,
-    reset_key: jax.Array, seed: int, address: str, say: Callable[[str], Any],
-) -> Callable[[Any], tuple[Pool, Central | None]]:  # fmt: skip
+    where: Where,
+    inference: Inference,
+    programs: Programs,
+    hosts: Sequence[Callable[[], Host]],
+    run_key: jax.Array,
+    reset_key: jax.Array,
+    seed: int,
+    address: str,
+) -> Callable[[Any], tuple[Pool, Central | None]]:
     """What makes a pool of first policies, and who evaluates for all here."""
 
     def make(policies: Any) -> tuple[Pool, Central | None]:
@@ -366,7 +400,7 @@ def _pools(
             return Threads(programs, hosts, run_key, reset_key, seed), None
         from marl.distributed.on_ray import RayPool
 
-        return RayPool(programs, hosts, run_key, reset_key, seed, inference == "central", address, say), None
+        return RayPool(programs, hosts, run_key, reset_key, seed, inference == "central", address), None
 
     return make
 
