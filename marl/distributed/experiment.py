@@ -37,7 +37,7 @@ from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
 # Steps of each environment in a rollout, of learners that know what suits them.
-STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 10}
+STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5}
 LARGE = 36  # images of which a side is at least this get the network of large images
 LONGEST = 27_000  # steps of an episode that is evaluated, those of half an hour of a game of Atari
 FILMED = 500  # steps at most
