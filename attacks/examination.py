@@ -22,6 +22,7 @@ from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_lives
 from attacks.experiment import load_adversary
+from attacks.on_host import host_of, host_returns
 from configs.specs import change
 from games import Discrete
 from marl.learners.registry import SAMPLED, settings
@@ -33,7 +34,7 @@ from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
 FILE = "examination.json"
-PARTS = ("transfer", "defences")
+PARTS = ("transfer", "defences", "host")
 COLUMNS = {  # of tables
     "silent": "in silence",
     "difference": "evolved adds",
@@ -56,9 +57,13 @@ class ExaminationConfig:
     """Try other learners."""
     defences: bool = True
     """Try learners that defend themselves."""
+    host: bool = False
+    """Try victims whose environment is Gymnasium's of that name, on the host; and nothing else."""
+    host_victims: int = 16
+    """Fresh victims on the host under each kind of message; at least 2. A second or two each."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, num_victims=2)
+        configs.check_least(self, num_victims=2, host_victims=2)
         configs.check_seed(self.seed)
         if not (self.transfer or self.defences):
             raise ValueError("defences: got False, and transfer too; one of them is needed")
@@ -107,7 +112,9 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
     if os.path.isdir(config.directory):
         check_folder(Path(config.directory))
-    load_adversary(Path(config.directory))
+    attack, _, _ = load_adversary(Path(config.directory))
+    if config.host:
+        host_of(attack)
     return config
 
 
@@ -138,16 +145,32 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
     def digest(part: str, name: str, result: Any) -> str:
         victim = victims[name if part == "transfer" else "as evolved on"]
-        return hashlib.sha256(json.dumps([*depends, part, name, victim, result]).encode()).hexdigest()
+        also = [options.host_victims] if part == "host" else []
+        return hashlib.sha256(json.dumps([*depends, part, name, victim, result, *also]).encode()).hexdigest()
 
     found = {"num_victims": options.num_victims, "seed": options.seed} | _read_known(path / FILE, digest, console)
+
+    def keep(part: str, name: str, returns: dict[str, Any]) -> None:
+        found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
+            "difference": mean_and_error(returns["evolved"] - returns["silent"]),
+            "random_difference": mean_and_error(returns["random"] - returns["silent"]),
+            "beyond_random": mean_and_error(returns["evolved"] - returns["random"]),
+        }
+        found["digests"][part][name] = digest(part, name, found[part][name])
+        run.write(FILE, json.dumps(found, indent=2) + "\n")
+
     kinds = [("transfer", name) for name in victims if options.transfer]
     kinds += [("defences", name) for name in DEFENCES if options.defences]
+    kinds = [("host", "as evolved on")] if options.host else kinds
     todo = [(part, name) for part, name in kinds if name not in found[part]]
     started = time.perf_counter()
     for i, (part, name) in enumerate(todo):
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
+        if part == "host":
+            returns = host_returns(config, parameters, options.host_victims, options.seed)
+            keep(part, name, returns)
+            continue
         victim = victims[name if part == "transfer" else "as evolved on"]
         other = config.with_life(victim=victim)
         schedule = other.schedule
@@ -165,13 +188,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             defence=DEFENCES[name if part == "defences" else config.defence],
         )
         returns = {kind: run_lives(key, words).final_returns for kind, words in speakers.items()}
-        found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
-            "difference": mean_and_error(returns["evolved"] - returns["silent"]),
-            "random_difference": mean_and_error(returns["random"] - returns["silent"]),
-            "beyond_random": mean_and_error(returns["evolved"] - returns["random"]),
-        }
-        found["digests"][part][name] = digest(part, name, found[part][name])
-        run.write(FILE, json.dumps(found, indent=2) + "\n")
+        keep(part, name, returns)
     for part in PARTS:
         if found[part]:
             figures.draw_differences(run.figures / f"{part}.png", found[part], config.goal)
@@ -187,8 +204,8 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
     try:
         before = json.loads(file.read_bytes())
         for part in PARTS:
-            for name, result in before[part].items():
-                known_by = before["digests"][part].get(name)
+            for name, result in before.get(part, {}).items():
+                known_by = before["digests"].get(part, {}).get(name)
                 try:
                     known = known_by == digest(part, name, result)
                 except KeyError:  # of a victim that there is not any more
@@ -211,7 +228,7 @@ def examine_and_show(config: ExaminationConfig, target: None, console: Console) 
 
 def print_result(console: Console, found: dict[str, Any]) -> None:
     """The two tables."""
-    for part, title in (("transfer", "victim"), ("defences", "defence")):
+    for part, title in (("transfer", "victim"), ("defences", "defence"), ("host", "victim on a host")):
         if not found[part]:
             continue
         table = Table(title, box=None)

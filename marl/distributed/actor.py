@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -162,6 +163,9 @@ class Programs:
         if not self.gradients:
             return trajectories
         return jax.tree.map(np.asarray, self._gradient(keys, trajectories))
+
+
+programs_of = functools.lru_cache(maxsize=8)(Programs)  # for several trainings
 
 
 def by_environment(learner: Learner, policy: Parameters, num_envs: int) -> Any:

@@ -19,9 +19,9 @@ from configs.specs import change, first_line, read
 from games import Game
 from games.core import checks
 from games.toolbox.drawing import save_gif
-from marl.core.evaluate import act_best
-from marl.core.learn import Learner, LearnerState
-from marl.distributed.hosts import Host, Maker, maker
+from marl.core.learn import Learner
+from marl.distributed.episodes import play_episodes
+from marl.distributed.hosts import Maker, maker
 from marl.distributed.past_selves import PastSelves
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import make_learner, terms
@@ -39,7 +39,6 @@ LEARNER_FILE = "learner.safetensors"
 # Steps of each environment in a rollout, of learners that know what suits them.
 STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5}
 LARGE = 36  # images of which a side is at least this get the network of large images
-LONGEST = 27_000  # steps of an episode that is evaluated, those of half an hour of a game of Atari
 FILMED = 500  # steps at most
 POINTS = 200  # of a curve at most
 
@@ -225,53 +224,6 @@ def config_of(first: str) -> DistributedConfig:
     if first in configs.presets("distributed") or first.endswith((".yaml", ".yml")) or os.path.isfile(first):
         return configs.load(DistributedConfig, "distributed", first)
     return configs.build(DistributedConfig, {"environment": first}, "environment")
-
-
-def play_episodes(
-    key: jax.Array, host: Host, learners: list[Learner], states: tuple[LearnerState, ...], episodes: int, seed: int
-) -> np.ndarray:
-    """Returns of fresh episodes without exploration, `[episodes, agents]`.
-
-    Each environment plays as many as another, so that short ones do not count more.
-    """
-    act = jax.jit(
-        lambda key, policies, memories, observations: tuple(
-            zip(
-                *[
-                    act_best(learner, key, policy, memory, obs)
-                    for learner, policy, memory, obs in zip(learners, policies, memories, observations, strict=True)
-                ],
-                strict=True,
-            )
-        )
-    )
-    policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
-    envs, agents = host.num_envs, host.game.agents
-    memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
-    each = -(-episodes // envs)
-    seen = host.reset(seed, np.asarray(jax.random.key_data(jax.random.split(key, envs))))
-    going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
-    steps = 0
-    while any(len(one) < each for one in found):
-        step_key, other_key, own_key = jax.random.split(jax.random.fold_in(key, steps), 3)
-        actions, memories = act(own_key, policies, memories, tuple(seen[agent] for agent in agents))
-        keys = [np.asarray(jax.random.key_data(jax.random.split(k, envs))) for k in (step_key, other_key)]
-        host.send({agent: np.asarray(x) for agent, x in zip(agents, actions, strict=True)}, (keys[0], keys[1]))
-        told = host.receive()
-        going += np.stack([told.reward[agent] for agent in agents], 1)
-        ended = told.done if told.valid is None else told.done & told.valid
-        steps += 1
-        if steps % LONGEST == 0:  # as far as they went
-            ended = np.array([len(one) < each for one in found])
-        for i in np.flatnonzero(ended):
-            found[i].append(going[i].copy())
-        going[told.done | ended] = 0.0
-        memories = tuple(
-            learner.forget(memory, told.done) if learner.forget else memory
-            for learner, memory in zip(learners, memories, strict=True)
-        )
-        seen = told.obs
-    return np.stack([one[k] for k in range(each) for one in found])[:episodes]
 
 
 def film(config: DistributedConfig, learners: list[Learner], states: Any, path: Path) -> Path | None:

@@ -332,6 +332,7 @@ class Maker(NamedTuple):
     name: str
     num_envs: int = 1
     seen: tuple[int, ...] = ()  # entries of a vector that are seen; all if empty
+    limit: int | None = None  # steps of an episode of Gymnasium, in place of its own
     processes: bool = False  # whether each environment of Gymnasium is a process of its own, with shared memory
 
     def __call__(self, render: bool = False) -> Host:
@@ -363,9 +364,10 @@ class Maker(NamedTuple):
         from gymnasium.vector import AutoresetMode
 
         spec = gymnasium.spec(self.name)
+        limit: dict[str, Any] = {} if self.limit is None else {"max_episode_steps": self.limit}
         own = bool(spec.vector_entry_point) and not self.processes and render_mode is None
         if own:
-            env = gymnasium.make_vec(self.name, self.num_envs, vectorization_mode="vector_entry_point")
+            env = gymnasium.make_vec(self.name, self.num_envs, vectorization_mode="vector_entry_point", **limit)
         else:
             env = gymnasium.make_vec(
                 self.name,
@@ -375,6 +377,7 @@ class Maker(NamedTuple):
                 vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}
                 | ({"context": "spawn"} if self.processes else {}),
                 render_mode=render_mode,
+                **limit,
             )
         return VectorHost(env, self.seen)
 
@@ -442,7 +445,7 @@ def maker(name: str, num_envs: int = 1, *, seen: Sequence[int] = (), processes: 
       ValueError: if nobody has it, naming those with nearly that name.
     """
     kind, bracket, inside = name.partition("(")
-    given = (num_envs, tuple(seen), processes)
+    given = (num_envs, tuple(seen), None, processes)
     if bracket and kind in KINDS and inside.endswith(")"):
         name = inside[:-1].strip().strip("'\"")
         return Maker("ale" if kind == "gymnasium" and name.startswith("ALE/") else kind, name, *given)

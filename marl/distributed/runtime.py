@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory
-from marl.distributed.actor import Failure, Order, Programs, Rollout, check_joined, counted, joined
+from marl.distributed.actor import Failure, Order, Programs, Rollout, check_joined, counted, joined, programs_of
 from marl.distributed.hosts import Host
 from marl.distributed.inference import Central
 from marl.distributed.past_selves import PastSelves
@@ -120,8 +121,8 @@ def train(
     finally:
         shape.close()
     reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
-    programs = Programs(everybody, num_envs, len(hosts), steps_per_update, path == "gradients")
-    learning = _Learning(learners, travels=where == "ray")
+    programs = programs_of(tuple(everybody), num_envs, len(hosts), steps_per_update, path == "gradients")
+    learning = _Learning(tuple(learners), where == "ray")
     states = tuple(jax.jit(learner.init)(k) for learner, k in zip(learners, init_keys, strict=True))
     state: dict[str, Any] = {"states": states, "updates": jnp.int32(0)}
     parts: list[dict[str, np.ndarray]] = []
@@ -187,12 +188,12 @@ def train(
     return Trained(_history(metrics, states, len(learners)), statistics)
 
 
+@functools.lru_cache(maxsize=8)  # compiled once for several trainings
 class _Learning:
     """The learners' side: what comes of rollouts."""
 
-    def __init__(self, learners: Sequence[Learner], travels: bool):
-        self._travels = travels
-        self.learners = tuple(learners)
+    def __init__(self, learners: tuple[Learner, ...], travels: bool):
+        self._travels, self.learners = travels, learners
         self._update = jax.jit(self._updated)
         self._policies = jax.jit(lambda states: tuple(
             learner.policy(state) for learner, state in zip(self.learners, states, strict=True)

@@ -1,0 +1,151 @@
+"""Victims whose environment lives on a host hear the messages that were evolved in its pure twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attacks.config import AttackConfig
+from attacks.evaluation import controlled
+from configs import shown
+from configs.specs import read
+from games import Game
+from games.wrappers.cheap_talk import CheapTalk
+from marl.distributed.episodes import play_episodes
+from marl.distributed.hosts import Arrays, Host, Maker, Outline, Told, maker
+from marl.distributed.runtime import train
+
+EPISODES = 32  # of a victim in the end, without exploration
+
+
+class TalkingHost:
+    """A host whose only agent hears a message with every observation, as in `CheapTalk`.
+
+    Who talks and has a memory has one for each environment; it goes on over the ends of episodes.
+
+    Args:
+      host: what is played.
+      talk: the pure game in which this is said, for what is said and how it is remembered.
+      hear: of `hearing(talk)`.
+      memory: with which who talks begins; that of `talk` if None.
+    """
+
+    def __init__(self, host: Host, talk: CheapTalk, hear: Callable[..., Any], memory: Any = None):
+        self._host, self._talk, self._hear = host, talk, hear
+        self._first = talk.memory if memory is None else memory
+        self.num_envs, self.has_empty_steps = host.num_envs, host.has_empty_steps
+        self.game: Game = Outline([talk.observation_space("agent_0")], [host.game.action_space("agent_0")])
+
+    def reset(self, seed: int, keys: np.ndarray) -> Arrays:
+        """As of `Host`."""
+        self._memory = jax.tree.map(lambda x: np.stack([np.asarray(x)] * self.num_envs), self._first)
+        return self._heard(self._host.reset(seed, keys), np.ones(self.num_envs, bool))
+
+    def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
+        """As of `Host`."""
+        self._host.send(actions, keys)
+
+    def receive(self) -> Told:
+        """As of `Host`."""
+        told = self._host.receive()
+        last = self._heard(told.last_obs, np.ones(self.num_envs, bool))
+        # An environment that resets late shows its new episode in a step of its own.
+        begins = np.zeros(self.num_envs, bool) if self.has_empty_steps else told.done
+        coming = self._heard(told.obs, begins) if begins.any() else last
+        return told._replace(obs=coming, last_obs=last)
+
+    def _heard(self, observations: Arrays, counts: np.ndarray) -> Arrays:
+        """Observations with messages; where an observation counts it is remembered."""
+        found = self._hear(self._talk.parameters, self._memory, observations["agent_0"], counts)
+        heard, self._memory = jax.tree.map(np.asarray, found)
+        return {"agent_0": heard}
+
+    def memory(self) -> Any:
+        """Of who talks, by now, in the first environment."""
+        return jax.tree.map(lambda x: x[0], self._memory)
+
+    def picture(self) -> np.ndarray | None:
+        """As of `Host`."""
+        return self._host.picture()
+
+    def close(self) -> None:
+        """As of `Host`."""
+        self._host.close()
+
+
+def hearing(talk: CheapTalk) -> Callable[..., Any]:
+    """(parameters, memories [N], observations [N, ...], which count [N]) -> observations with messages, memories."""
+
+    def one(parameters: Any, memory: Any, observation: jax.Array, counts: jax.Array) -> tuple[jax.Array, Any]:
+        said: tuple[Any, ...] = ()
+        if talk.remember is not None:
+            after = talk.remember(parameters, memory, observation)
+            memory = jax.tree.map(lambda new, old: jnp.where(counts, new, old), after, memory)
+            said = (memory,)
+        message = talk.speak(parameters, observation, *said)
+        return jnp.concatenate([observation.reshape(-1).astype(jnp.float32), message]), memory
+
+    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
+
+
+def host_of(config: AttackConfig) -> Maker:
+    """Makes hosts of the environment of that name that Gymnasium has, with as long episodes.
+
+    Raises:
+      ValueError: if it has none, or none with such parameters.
+    """
+    name, given = read("environment", config.environment, "CartPole-v1")
+    limit = given.pop("max_steps_in_episode", None)
+    if given:
+        raise ValueError(f"host: got {shown(config.environment)}; on a host it has no {', '.join(given)}")
+    try:
+        return maker(f"gymnasium({name})", config.schedule.num_envs)._replace(limit=limit)
+    except ValueError:
+        raise ValueError(f"host: got {shown(name)}, which Gymnasium does not have") from None
+
+
+def host_returns(config: AttackConfig, parameters: Any, num_victims: int, seed: int) -> dict[str, np.ndarray]:
+    """Final returns of victims that learn on a host, `[victims]`, under evolved, no and random messages.
+
+    Raises:
+      ValueError: if there is no such environment on a host, or none in which the victim can learn.
+    """
+    game, schedule, make_host = config.make_game(), config.schedule, host_of(config)
+    steps = schedule.num_updates * schedule.steps_per_update
+    spoken, speakers = controlled(game, config.make_message(), parameters, steps)
+    found: dict[str, list[float]] = {kind: [] for kind in speakers}
+    learner: Any = None
+    hear: Any = None
+    for victim in range(num_victims):
+        key = jax.random.fold_in(jax.random.key(seed), victim)
+        for kind, words in speakers.items():
+            said = spoken.init(jax.random.fold_in(key, 1)) if words is None else words
+            talk = spoken.talk(game, said, config.message_size)
+            learner, hear = learner or config.make_victim(talk), hear or hearing(talk)
+            lived: list[TalkingHost] = []
+
+            def make(talk: CheapTalk = talk, hear: Any = hear, lived: list[TalkingHost] = lived) -> Host:
+                lived.append(TalkingHost(make_host(), talk, hear))
+                return lived[-1]
+
+            trained = train(
+                [learner],
+                [make],
+                key=key,
+                num_updates=schedule.num_updates,
+                steps_per_update=schedule.steps_per_update,
+                seed=seed + 1000 * victim,
+            )
+            host = TalkingHost(make_host(), talk, hear, lived[-1].memory() if talk.remember else None)
+            try:
+                returns = play_episodes(
+                    key, host, [learner], trained.history.states, EPISODES, seed + 1000 * victim + 1
+                )
+            finally:
+                host.close()
+            found[kind].append(float(returns.mean()))
+    return {kind: np.array(values) for kind, values in found.items()}

@@ -1,0 +1,66 @@
+"""How well learners play by now in environments of a host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from marl.core.evaluate import act_best
+from marl.core.learn import Learner, LearnerState
+from marl.distributed.hosts import Host
+
+LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
+
+
+def play_episodes(
+    key: jax.Array, host: Host, learners: Sequence[Learner], states: Sequence[LearnerState], episodes: int, seed: int
+) -> np.ndarray:
+    """Returns of fresh episodes without exploration, `[episodes, agents]`.
+
+    Each environment plays as many as another, so that short ones do not count more.
+    """
+    act = _best_of(tuple(learners))
+    policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
+    envs, agents = host.num_envs, host.game.agents
+    memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
+    each = -(-episodes // envs)
+    seen = host.reset(seed, np.asarray(jax.random.key_data(jax.random.split(key, envs))))
+    going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
+    steps = 0
+    while any(len(one) < each for one in found):
+        step_key, other_key, own_key = jax.random.split(jax.random.fold_in(key, steps), 3)
+        actions, memories = act(own_key, policies, memories, tuple(seen[agent] for agent in agents))
+        keys = [np.asarray(jax.random.key_data(jax.random.split(k, envs))) for k in (step_key, other_key)]
+        host.send({agent: np.asarray(x) for agent, x in zip(agents, actions, strict=True)}, (keys[0], keys[1]))
+        told = host.receive()
+        going += np.stack([told.reward[agent] for agent in agents], 1)
+        ended = told.done if told.valid is None else told.done & told.valid
+        steps += 1
+        if steps % LONGEST == 0:  # as far as they went
+            ended = np.array([len(one) < each for one in found])
+        for i in np.flatnonzero(ended):
+            found[i].append(going[i].copy())
+        going[told.done | ended] = 0.0
+        memories = tuple(
+            learner.forget(memory, told.done) if learner.forget else memory
+            for learner, memory in zip(learners, memories, strict=True)
+        )
+        seen = told.obs
+    return np.stack([one[k] for k in range(each) for one in found])[:episodes]
+
+
+@functools.lru_cache(maxsize=8)  # compiled once
+def _best_of(learners: tuple[Learner, ...]) -> Callable[..., Any]:
+    def act(key: jax.Array, policies: Any, memories: Any, observations: Any) -> tuple[Any, ...]:
+        """Actions and memories."""
+        acted = [
+            act_best(learner, key, policy, memory, obs)
+            for learner, policy, memory, obs in zip(learners, policies, memories, observations, strict=True)
+        ]
+        return tuple(zip(*acted, strict=True))
+
+    return jax.jit(act)
