@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,8 +60,8 @@ class ExaminationConfig:
     """Try learners that defend themselves."""
     host: bool = False
     """Try victims whose environment is Gymnasium's of that name, on the host; and nothing else."""
-    host_victims: int = 16
-    """Fresh victims on the host under each kind of message; at least 2. A second or two each."""
+    host_victims: int = 8
+    """Fresh victims on the host under each kind of message; at least 2. Some seconds each."""
 
     def __post_init__(self) -> None:
         configs.check_least(self, num_victims=2, host_victims=2)
@@ -148,7 +149,8 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         also = [options.host_victims] if part == "host" else []
         return hashlib.sha256(json.dumps([*depends, part, name, victim, result, *also]).encode()).hexdigest()
 
-    found = {"num_victims": options.num_victims, "seed": options.seed} | _read_known(path / FILE, digest, console)
+    number = {"num_victims": options.num_victims, "host_victims": options.host_victims}
+    found = number | {"seed": options.seed} | _read_known(path / FILE, digest, console)
 
     def keep(part: str, name: str, returns: dict[str, Any]) -> None:
         found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
@@ -168,7 +170,8 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         if part == "host":
-            returns = host_returns(config, parameters, options.host_victims, options.seed)
+            tell = partial(say, console)
+            returns = host_returns(config, parameters, options.host_victims, options.seed, tell)
             keep(part, name, returns)
             continue
         victim = victims[name if part == "transfer" else "as evolved on"]
@@ -237,4 +240,6 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
         for name, row in found[part].items():
             table.add_row(name.replace("_", " "), *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
-    say(console, f"{many(found['num_victims'], 'fresh victim')} of each kind; ± one standard error; random: as loud")
+    on_host = f", {found['host_victims']} on a host" if found["host"] else ""
+    words = f"{many(found['num_victims'], 'fresh victim')} of each kind{on_host}"
+    say(console, f"{words}; ± one standard error; random: as loud")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -102,13 +103,16 @@ def host_of(config: AttackConfig) -> Maker:
     limit = given.pop("max_steps_in_episode", None)
     if given:
         raise ValueError(f"host: got {shown(config.environment)}; on a host it has no {', '.join(given)}")
-    try:
-        return maker(f"gymnasium({name})", config.schedule.num_envs)._replace(limit=limit)
-    except ValueError:
-        raise ValueError(f"host: got {shown(name)}, which Gymnasium does not have") from None
+    import gymnasium
+
+    if name not in gymnasium.registry:
+        raise ValueError(f"host: got {shown(name)}, which Gymnasium does not have")
+    return maker(f"gymnasium({name})", config.schedule.num_envs)._replace(limit=limit)
 
 
-def host_returns(config: AttackConfig, parameters: Any, num_victims: int, seed: int) -> dict[str, np.ndarray]:
+def host_returns(
+    config: AttackConfig, parameters: Any, num_victims: int, seed: int, say: Callable[[str], Any] = lambda words: None
+) -> dict[str, np.ndarray]:
     """Final returns of victims that learn on a host, `[victims]`, under evolved, no and random messages.
 
     Raises:
@@ -118,6 +122,7 @@ def host_returns(config: AttackConfig, parameters: Any, num_victims: int, seed: 
     steps = schedule.num_updates * schedule.steps_per_update
     spoken, speakers = controlled(game, config.make_message(), parameters, steps)
     found: dict[str, list[float]] = {kind: [] for kind in speakers}
+    started = time.perf_counter()
     learner: Any = None
     hear: Any = None
     for victim in range(num_victims):
@@ -148,4 +153,6 @@ def host_returns(config: AttackConfig, parameters: Any, num_victims: int, seed: 
             finally:
                 host.close()
             found[kind].append(float(returns.mean()))
+        left = (time.perf_counter() - started) / (victim + 1) * (num_victims - victim - 1)
+        say(f"victim {victim + 1} of {num_victims}; about {left:.0f} s left")
     return {kind: np.array(values) for kind, values in found.items()}

@@ -1,0 +1,62 @@
+"""What a victim on a host hears is what it would hear in the pure game."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attacks.config import AttackConfig
+from attacks.on_host import TalkingHost, hearing, host_of, host_returns
+from games import make
+from games.wrappers.cheap_talk import CheapTalk
+from marl import learn, make_learner
+from marl.distributed.hosts import GameHost
+from marl.distributed.runtime import train
+
+GAME = make("CartPole-v1", max_steps_in_episode=6)
+
+
+def counting(parameters, observation, memory):
+    return parameters * jnp.stack([memory, observation[2]])
+
+
+TALKS = {
+    "without a memory": CheapTalk(GAME, jnp.float32(2.0), lambda p, o: p * o[:2]),
+    "with a memory of a life": CheapTalk(
+        GAME, jnp.float32(2.0), counting, remember=lambda p, m, o: m + 1.0, memory=jnp.float32(0.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TALKS)
+def test_a_pure_game_on_a_host_with_messages_is_the_game_with_messages(name):
+    """Every observation of a life, across the ends of episodes, by what a learner makes of it."""
+    talk = TALKS[name]
+    learner = make_learner("ppo(hidden=[4], minibatches=1, epochs=1)", talk)
+    settings = {"num_updates": 3, "steps_per_update": 8}
+    expected = jax.jit(lambda key: learn(key, talk, [learner], num_envs=2, **settings))(jax.random.key(0))
+    hosts = [lambda: TalkingHost(GameHost(GAME, 2), talk, hearing(talk))]
+    found = train([learner], hosts, key=jax.random.key(0), **settings).history
+    for x, y in zip(jax.tree.leaves(found.states), jax.tree.leaves(expected.states), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.rewards[0], expected.rewards[0], rtol=1e-5)
+
+
+def test_victims_of_three_kinds_live_on_a_host():
+    config = AttackConfig(
+        environment="CartPole-v1(max_steps_in_episode=20)", victim="ppo(hidden=[4], minibatches=1, epochs=1)",
+        message="linear", goal="harm", num_updates=2, steps_per_update=16, num_envs=2,
+    )  # fmt: skip
+    parameters = config.make_message().init(jax.random.key(0))
+    found = host_returns(config, parameters, 2, 0)
+    assert found.keys() == {"evolved", "silent", "random"}
+    assert all(returns.shape == (2,) and (returns > 5).all() and (returns <= 20).all() for returns in found.values())
+
+
+def test_what_gymnasium_does_not_have():
+    for environment, words in {
+        "reacher": "which Gymnasium does not have",
+        "CartPole-v1(gravity=3.0)": "on a host it has no gravity",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            host_of(AttackConfig(environment=environment, goal="harm"))()
