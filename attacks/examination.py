@@ -205,10 +205,11 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
         return found
     others = 0
     try:
-        before = json.loads(file.read_bytes())
+        before = {"host": {}} | json.loads(file.read_bytes())  # of which older ones know nothing
+        known_digests = {"host": {}} | before["digests"]
         for part in PARTS:
-            for name, result in before.get(part, {}).items():
-                known_by = before["digests"].get(part, {}).get(name)
+            for name, result in before[part].items():
+                known_by = known_digests[part].get(name)
                 try:
                     known = known_by == digest(part, name, result)
                 except KeyError:  # of a victim that there is not any more

@@ -30,7 +30,7 @@ from meta.devices import use_all_cores
 from meta.keys import EVALUATION
 from meta.memory import check_bytes
 from meta.runs import command, machine, tensors
-from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
+from meta.runs.charts import draw_training
 from meta.runs.jobs import say
 from meta.runs.progress import Progress
 from meta.runs.words import amount, many
@@ -40,7 +40,6 @@ LEARNER_FILE = "learner.safetensors"
 STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5}
 LARGE = 36  # images of which a side is at least this get the network of large images
 FILMED = 500  # steps at most
-POINTS = 200  # of a curve at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,15 +373,8 @@ def _show(summary: dict[str, Any], files: list[Path], run: RunDirectory, console
 
 
 def _draw(folder: Path, config: DistributedConfig, returns: np.ndarray) -> Path:
-    """The training return `[updates, agents]` over environment steps."""
-    parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
-    ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
-    figure, axes = new_axes("environment steps", "return of the episodes that ended")
-    if ended:
-        x = np.array([(part[-1] + 1) * config.steps_of_an_update for part in ended])
-        y = np.array([np.nanmean(returns[part], 0) for part in ended])
-        draw_line(axes, x, y.mean(1), y.std(1), BLUE, config.learner_name)
-    agents = returns.shape[1]
-    words = f"mean of {agents} agents; band: one standard deviation between them" if agents > 1 else "one training"
-    axes.set_title(f"{config.environment}, {config.learner_name}, {config.where}\n{words}", fontsize=8, color=GREY)
-    return save_figure(figure, folder / "training_return.png")
+    """The training return `[updates, learners]` over environment steps."""
+    learners = returns.shape[1]
+    words = f"mean of {learners} agents; band: one standard deviation between them" if learners > 1 else "one training"
+    title = f"{config.environment}, {config.learner_name}, {config.where}\n{words}"
+    return draw_training(folder / "training_return.png", title, returns, config.steps_of_an_update, config.learner_name)

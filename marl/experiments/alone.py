@@ -31,13 +31,12 @@ from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
-from meta.runs.charts import BLUE, GREY, draw_line, new_axes, save_figure
+from meta.runs.charts import draw_training
 from meta.runs.jobs import say
 from meta.runs.progress import Progress
 from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
-POINTS = 200  # of a curve at most
 SEEDS_IN_CACHE = 4  # that a core trains together: more of them leave its second-level cache, fewer are all dispatch
 LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it ends
 
@@ -292,18 +291,11 @@ def _number(x: float) -> float | None:
 
 def _draw_training(folder: Path, config: TrainConfig, returns: np.ndarray) -> Path:
     """The training return `[updates, S]` over the environment steps of a seed."""
-    parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
-    ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
-    figure, axes = new_axes("environment steps", "return of the episodes that ended")
-    if ended:
-        x = np.array([(part[-1] + 1) * config.steps_of_an_update for part in ended])
-        y = np.array([np.nanmean(returns[part], 0) for part in ended])
-        draw_line(axes, x, y.mean(1), y.std(1), BLUE, config.learner_name)
     words = (
         f"mean of {config.seeds} seeds; band: one standard deviation between them" if config.seeds > 1 else "one seed"
     )
-    axes.set_title(f"{config.environment}, {config.learner_name}\n{words}", fontsize=8, color=GREY)
-    return save_figure(figure, folder / "training_return.png")
+    title = f"{config.environment}, {config.learner_name}\n{words}"
+    return draw_training(folder / "training_return.png", title, returns, config.steps_of_an_update, config.learner_name)
 
 
 def choose_devices(config: TrainConfig) -> None:

@@ -13,6 +13,7 @@ from meta.runs.files import write_whole
 # Okabe and Ito (2008): told apart by readers with any colour vision.
 ORANGE, BLUE, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"
 
+POINTS = 200  # of a curve of a training, at most
 BELOW: dict[str, Any] = {  # a legend that stands below the axes
     "frameon": False,
     "fontsize": 8,
@@ -61,6 +62,27 @@ def draw_line(
     axes.plot(x, y, style, color=color, label=label, linewidth=1.6)
     low, high = np.clip(y - spread, *within), np.clip(y + spread, *within)
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+
+
+def draw_training(path: Path, title: str, returns: np.ndarray, steps_of_an_update: int, label: str) -> Path:
+    """The training return over environment steps: mean and standard deviation of several curves.
+
+    Args:
+      path: of the picture.
+      title: above it.
+      returns: `[updates, curves]`, NaN where no episode has ended.
+      steps_of_an_update: environment steps of each curve.
+      label: of the line.
+    """
+    parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
+    ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
+    figure, axes = new_axes("environment steps", "return of the episodes that ended")
+    if ended:
+        x = np.array([(part[-1] + 1) * steps_of_an_update for part in ended])
+        y = np.array([np.nanmean(returns[part], 0) for part in ended])
+        draw_line(axes, x, y.mean(1), y.std(1), BLUE, label)
+    axes.set_title(title, fontsize=8, color=GREY)
+    return save_figure(figure, path)
 
 
 def draw_scale(figure: Any, image: Any, axes: Any, label: str) -> None:

@@ -102,12 +102,14 @@ def test_v_trace_learns_from_old_steps_what_the_plain_gradient_does_not():
     kept = {}
     for corrected in (True, False):
         for lag in (0, 4):
-            learner = stale(make_learner(f"impala(hidden=[8], corrected={corrected})", CART_POLE), lag)
+            learner = stale(
+                make_learner(f"impala(hidden=[8], corrected={corrected}, learning_rate=0.01)", CART_POLE), lag
+            )
             found = jax.jit(lambda key, learner=learner: learn(key, CART_POLE, [learner], **settings))(
                 jax.random.key(0)
             )
             kept[corrected, lag] = np.concatenate([x.ravel() for x in jax.tree.leaves(found.states[0])])
-    np.testing.assert_allclose(kept[True, 0], kept[False, 0], rtol=1e-4, atol=1e-5)  # on policy they are one
+    np.testing.assert_allclose(kept[True, 0], kept[False, 0], rtol=1e-3, atol=1e-5)  # on policy they are one
     assert np.abs(kept[True, 4] - kept[False, 4]).max() > 1e-3
 
 
