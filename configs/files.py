@@ -26,7 +26,7 @@ def read(path: Path, *, most: int = MAX_BYTES) -> bytes:
             raise OSError("it is no regular file")
         if found.st_size > most:
             raise OSError(f"it has {found.st_size:,} bytes, and {most:,} are the most")
-        return file.read(most)
+        return file.read(found.st_size)  # and not `most`, for which the memory would be taken first
 
 
 class Loader(yaml.SafeLoader):

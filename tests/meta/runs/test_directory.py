@@ -320,6 +320,12 @@ def test_a_huge_checkpoint_is_refused_before_it_is_read(runs, tmp_path, monkeypa
     assert huge.exists()
 
 
+def test_what_may_be_larger_than_memory_is_read_as_what_it_is(tmp_path):
+    """A run of many updates may have large checkpoints, whose limit was once taken from memory before they were read."""
+    (tmp_path / "file").write_bytes(b"few")
+    assert files.read(tmp_path / "file", most=2**60) == b"few"
+
+
 BOMB = "a: &a [x, x]\n" + "".join(f"{y}: &{y} [*{x}, *{x}]\n" for x, y in zip("abcdefghij", "bcdefghijk", strict=True))
 
 
