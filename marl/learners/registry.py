@@ -24,6 +24,7 @@ from games.exact.zd import zd_policy
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
+from marl.blocks.sparse import make_sparsity
 from marl.core.learn import Learner
 from marl.learners.exact import model_free, white_box
 from marl.learners.exact.cola import cola_opponent
@@ -38,6 +39,7 @@ from marl.learners.sampled.fixed import always_cooperate, always_defect, random
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.objectives import make_objective, make_value_loss
+from marl.learners.sampled.off_policy import sac, td3
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
 from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
@@ -64,7 +66,9 @@ def make_learner(
 
     A learner with a network (ppo, a2c, dqn, tabular_ppo) takes `network`, which is feed_forward, convolutional or
     recurrent, the settings of that beside its own, and `anneal`, with which the learning rate falls on a straight line
-    to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`.
+    to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`. With `sparsity`, as in
+    `ppo(sparsity='rigl(density=0.1, until=5_000)')`, few of its weights are there, as of `marl.blocks.sparse`; td3 and
+    sac take that too, and no network.
 
     In a game that is a formula, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy. Several specs with a plus
     between them are a population, of which one is drawn for each trial: `naive + lola + tft`. A number of a learner
@@ -285,7 +289,7 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
 
     def of_all() -> dict[str, Setting]:
         networks = [NETWORKS.settings(network) for network in NETWORKS.names()]
-        found = own | settings_of(make)
+        found = own | {name: setting for name, setting in settings_of(make).items() if name not in without}
         for setting, (hint, default) in (pair for network in networks for pair in network.items()):
             found.setdefault(setting, Setting(hint, defaults.get(setting, default)))
         return found
@@ -296,12 +300,14 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
         *,
         anneal: bool = False,
         network: str = default_network,
+        sparsity: str | None = None,
         num_updates: int | None = None,
         **settings: Any,
     ) -> Learner:
         of_learner = {setting: default for setting, (_, default) in own.items()}
         of_learner |= {setting: x for setting, x in settings.items() if setting in own}
         of_learner |= {"num_updates": num_updates} if "num_updates" in own else {}
+        of_learner |= {"sparsity": make_sparsity(sparsity)} if sparsity else {}
         if anneal:
             if num_updates is None:
                 raise ValueError("anneal: got True; the number of updates, num_updates, is needed")
@@ -313,6 +319,18 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
         return factories[0](game, seat, network=made, **of_learner)
 
     SAMPLED.register(name, make, settings=of_all)
+
+
+def _register_continuous(name: str, factory: Callable[..., Learner]) -> None:
+    """A learner of actions that are numbers, which makes its networks itself."""
+
+    def make(
+        game: Game, seat: int, *, sparsity: str | None = None, critic_sparsity: str | None = None, **settings: Any
+    ) -> Learner:
+        named = {"sparsity": sparsity, "critic_sparsity": critic_sparsity}
+        return factory(game, seat, **settings, **{name: make_sparsity(spec) for name, spec in named.items() if spec})
+
+    SAMPLED.register(name, make, settings=lambda: settings_of(factory, make))
 
 
 def _network(spec: str, defaults: dict[str, Any], given: dict[str, Any], game: Game, seat: int) -> Network:
@@ -370,12 +388,14 @@ _register_deep("ppo", _ppo, ppo, without=["alignment"])
 _register_deep("a2c", a2c, ppo, without=[*ONE_STEP, "alignment"])
 _register_deep("advantage_alignment", advantage_alignment, ppo, without=list(ONE_STEP))
 _register_deep("proximal_advantage_alignment", proximal_advantage_alignment, ppo)
-_register_deep("loqa", loqa)
+_register_deep("loqa", loqa, without=["sparsity"])
 _register_deep("dqn", dqn, shared=True)
 _register_deep("ape_x", ape_x, dqn, shared=True)
 _register_deep("r2d2", r2d2, network="recurrent")
 _register_deep("impala", impala)
 _register_deep("a3c", a3c)
+_register_continuous("td3", td3)
+_register_continuous("sac", sac)
 # A table of logits and one of values, where observations are one-hot; the rates are those at which two of them defect
 # within a hundred episodes of the prisoner's dilemma.
 _table: dict[str, Any] = {"hidden": [], "shared": True, "learning_rate": 0.1, "epochs": 4, "minibatches": 1}

@@ -17,6 +17,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import Transitions, draw, importance, put
+from marl.blocks.sparse import Sparsity, descent
 from marl.core.learn import Learner, Metrics, Trajectory
 
 
@@ -76,6 +77,7 @@ def dqn(
     priority_exponent: Scalar | None = None,
     importance_exponent: Scalar = 0.4,
     epsilon_ladder: bool = False,
+    sparsity: Sparsity | None = None,
 ) -> Learner:
     """Learns action values from what it remembers, and acts on them greedily but for a share epsilon of random actions.
 
@@ -114,6 +116,7 @@ def dqn(
       importance_exponent: how far a gradient step makes up for that.
       epsilon_ladder: whether environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions for ever, in
         place of one that falls.
+      sparsity: of the parameters, what `sparse` returns; None is dense.
 
     Raises:
       ValueError: for actions that are not `Discrete`, a network with memory, or numbers that are none or out of range.
@@ -148,16 +151,15 @@ def dqn(
     network = network or feed_forward(seen.shape, actions.n, shared=True)
     if jax.tree.leaves(network.initial(1)):
         raise ValueError("network: got one with memory; the transitions of a buffer have no history")
-    optimizer = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate))
-    optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
+    optimizer = descent(optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate)), sparsity)
 
     def init(key: jax.Array) -> DQNState:
-        params = network.init(key)
+        params, optimizer_state = optimizer.init(key, network.init(key))
         obs, number = jnp.zeros((buffer_size, *seen.shape), seen.dtype), jnp.zeros(buffer_size)
         buffer = Transitions(obs, number.astype(jnp.int32), number, obs, number)
         statistics = first_statistics(seen.shape) if normalize_observations else None
         priority = number if prioritized else None
-        return DQNState(params, params, optimizer.init(params), statistics, buffer, jnp.int32(0), priority)
+        return DQNState(params, params, optimizer_state, statistics, buffer, jnp.int32(0), priority)
 
     def values(params: Any, statistics: Statistics | None, obs: jax.Array) -> jax.Array:
         outputs, value, _ = network.apply(params, normalize(statistics, obs) if statistics else obs, ())
@@ -210,11 +212,11 @@ def dqn(
                 weight = importance(probability, stored, importance_exponent)
             batch = jax.tree.map(lambda x: x[index], state.buffer)
             gradient, (off, metrics) = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch, weight)
-            updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
-            params = optax.apply_updates(params, updates)
+            params, optimizer_state = optimizer.update(gradient, optimizer_state, params)
             if prioritized:
                 priority = priority.at[index].set(priority_of(off))
-            return (params, optax.incremental_update(params, target, tau), optimizer_state, priority), metrics
+            target = optimizer.mask(optimizer_state, optax.incremental_update(params, target, tau))
+            return (params, target, optimizer_state, priority), metrics
 
         def learn(carry: Any) -> Any:
             if prioritized:

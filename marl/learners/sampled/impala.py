@@ -15,6 +15,7 @@ from games.core.game import Scalar
 from marl.blocks.advantages import mean, v_trace
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, feed_forward, unroll, where_done
+from marl.blocks.sparse import Sparsity, descent
 from marl.core.learn import Gradients, Learner, Metrics, Trajectory
 
 Optimizer = Literal["adam", "rmsprop"]
@@ -58,6 +59,7 @@ def impala(
     max_gradient_norm: Scalar = 0.5,
     optimizer: Optimizer = "adam",
     optimizer_epsilon: float = 1e-5,
+    sparsity: Sparsity | None = None,
 ) -> Learner:
     """Learns a policy and a value from steps that may have been taken by a policy of some updates ago.
 
@@ -87,6 +89,7 @@ def impala(
       max_gradient_norm: of the gradient of all parameters together.
       optimizer: adam, or rmsprop with a decay of 0.99.
       optimizer_epsilon: of either; a large one keeps small gradients small.
+      sparsity: of the parameters, what `sparse` returns; None is dense.
 
     Raises:
       ValueError: for actions without a distribution, or numbers that are none or out of range.
@@ -110,6 +113,7 @@ def a3c(
     max_gradient_norm: Scalar = 0.5,
     optimizer: Optimizer = "adam",
     optimizer_epsilon: float = 1e-5,
+    sparsity: Sparsity | None = None,
 ) -> Learner:
     """Learns by the policy gradient of each actor at the actor's own parameters, whatever became of them meanwhile.
 
@@ -133,6 +137,7 @@ def a3c(
       max_gradient_norm: of the gradient of all parameters together.
       optimizer: adam, or rmsprop with a decay of 0.99, whose statistics all actors share.
       optimizer_epsilon: of either.
+      sparsity: of the parameters, what `sparse` returns; None is dense.
 
     Raises:
       ValueError: as `impala`.
@@ -159,6 +164,7 @@ def _actor_critic(
     max_gradient_norm: Scalar,
     optimizer: Optimizer,
     optimizer_epsilon: float,
+    sparsity: Sparsity | None,
     at_actor: bool,
 ) -> Learner:
     checks.number("discount", discount, 0, 1)
@@ -179,11 +185,10 @@ def _actor_critic(
     has_memory = bool(jax.tree.leaves(network.initial(1)))
     make = optax.adam if optimizer == "adam" else optax.rmsprop
     follow = optax.chain(optax.clip_by_global_norm(max_gradient_norm), make(learning_rate, eps=optimizer_epsilon))
-    follow = optax.flatten(follow)  # one vector: of many small arrays each costs a call
+    steps = descent(follow, sparsity)
 
     def init(key: jax.Array) -> ActorCriticState:
-        params = network.init(key)
-        return ActorCriticState(params, follow.init(params))
+        return ActorCriticState(*steps.init(key, network.init(key)))
 
     def policy(state: ActorCriticState) -> Any:
         return state.params
@@ -241,8 +246,7 @@ def _actor_critic(
         return jax.grad(loss, has_aux=True)(trajectory.last_memory.params, trajectory)
 
     def apply(state: ActorCriticState, gradient: Any) -> ActorCriticState:
-        updates, own = follow.update(gradient, state.optimizer, state.params)
-        return ActorCriticState(optax.apply_updates(state.params, updates), own)
+        return ActorCriticState(*steps.update(gradient, state.optimizer, state.params))
 
     def update(key: jax.Array, state: ActorCriticState, trajectory: Trajectory) -> tuple[ActorCriticState, Metrics]:
         if at_actor:

@@ -17,6 +17,7 @@ from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, feed_forward, unroll, where_done, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
+from marl.blocks.sparse import Sparsity, descent
 from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
 
 
@@ -75,6 +76,7 @@ def ppo(
     bootstrap_limits: bool = True,
     learn_last_step: bool = True,
     alignment: Scalar | None = None,
+    sparsity: Sparsity | None = None,
     num_updates: int | None = None,
 ) -> Learner:
     """Learns a policy and a value from the episodes between two updates, several steps up a clipped surrogate.
@@ -120,6 +122,7 @@ def ppo(
       learn_last_step: from all steps of the batch; otherwise the last one only lends its value to those before, as in
         code that saves the network one evaluation.
       alignment: what the co-players' advantages count, as `marl.learners.sampled.alignment` has it; None is PPO.
+      sparsity: of the parameters, what `sparse` returns; None is dense.
       num_updates: of the whole training, as of `learn`.
 
     Raises:
@@ -156,13 +159,12 @@ def ppo(
     value_loss = value_loss or (l2 if value_clip is None else clipped_l2(clip=value_clip))
     has_memory = bool(jax.tree.leaves(network.initial(1)))
     clip = optax.identity() if max_gradient_norm is None else optax.clip_by_global_norm(max_gradient_norm)
-    optimizer = optax.chain(clip, optax.adam(learning_rate, eps=adam_epsilon))
-    optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
+    optimizer = descent(optax.chain(clip, optax.adam(learning_rate, eps=adam_epsilon)), sparsity)
 
     def init(key: jax.Array) -> PPOState:
-        params = network.init(key)
+        params, optimizer_state = optimizer.init(key, network.init(key))
         statistics = first_statistics(obs_shape) if normalize_observations else None
-        return PPOState(params, optimizer.init(params), statistics)
+        return PPOState(params, optimizer_state, statistics)
 
     def policy(state: PPOState) -> PPOPolicy:
         return PPOPolicy(state.params, state.statistics)
@@ -257,8 +259,7 @@ def ppo(
                 minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
                 minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
             gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch, _steps(optimizer_state))
-            updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
-            return (optax.apply_updates(params, updates), optimizer_state), metrics
+            return optimizer.update(gradient, optimizer_state, params), metrics
 
         def epoch(carry: Any, key: jax.Array) -> Any:
             if minibatches == 1:

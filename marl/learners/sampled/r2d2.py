@@ -17,6 +17,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import squash, unsquash
 from marl.blocks.networks import Network, recurrent, unroll, where_done
 from marl.blocks.replay import draw, importance, put
+from marl.blocks.sparse import Sparsity, descent
 from marl.core.learn import Learner, Metrics, Trajectory
 
 
@@ -71,6 +72,7 @@ def r2d2(
     rescale: bool = True,
     max_gradient_norm: Scalar = 40.0,
     adam_epsilon: float = 1e-3,
+    sparsity: Sparsity | None = None,
 ) -> Learner:
     """Learns action values with a recurrent network, from sequences with the memory that their actor had.
 
@@ -107,6 +109,7 @@ def r2d2(
       rescale: whether the network puts out h of values, and not values.
       max_gradient_norm: of the gradient of all parameters together.
       adam_epsilon: of Adam.
+      sparsity: of the parameters, what `sparse` returns; None is dense.
 
     Raises:
       ValueError: for actions that are not `Discrete`, a network without memory, or numbers that are none or out of
@@ -134,15 +137,16 @@ def r2d2(
     network = network or recurrent(seen.shape, actions.n)
     if not jax.tree.leaves(network.initial(1)):
         raise ValueError("network: got one without memory; recurrent, or dqn, is needed")
-    optimizer = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=adam_epsilon))
-    optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
+    adam = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=adam_epsilon))
+    optimizer = descent(adam, sparsity)
 
     def init(key: jax.Array) -> R2D2State:
-        params, steps = network.init(key), (buffer_size, sequence_length)
+        params, optimizer_state = optimizer.init(key, network.init(key))
+        steps = buffer_size, sequence_length
         obs, no, number = jnp.zeros((*steps, *seen.shape), seen.dtype), jnp.zeros(steps, bool), jnp.zeros(steps)
         carry = network.initial(buffer_size)
         buffer = Sequences(obs, no.astype(jnp.int32), number, no, no, obs, no, carry)
-        return R2D2State(params, params, optimizer.init(params), buffer, jnp.zeros(buffer_size), jnp.int32(0))
+        return R2D2State(params, params, optimizer_state, buffer, jnp.zeros(buffer_size), jnp.int32(0))
 
     def values(outputs: jax.Array, value: jax.Array) -> jax.Array:
         return value[..., None] + outputs - outputs.mean(-1, keepdims=True)
@@ -208,10 +212,10 @@ def r2d2(
             steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps._replace(carry=()))._replace(carry=steps.carry)
             weight = importance(probability, stored, importance_exponent)
             gradient, (surprise, metrics) = jax.grad(loss, has_aux=True)(params, target, steps, weight)
-            updates, optimizer_state = optimizer.update(gradient, optimizer_state, params)
-            params = optax.apply_updates(params, updates)
+            params, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+            target = optimizer.mask(optimizer_state, optax.incremental_update(params, target, tau))
             priority = priority.at[index].set((surprise + 1e-6) ** priority_exponent)
-            return (params, optax.incremental_update(params, target, tau), optimizer_state, priority), metrics
+            return (params, target, optimizer_state, priority), metrics
 
         def learn(carry: Any) -> Any:
             return jax.lax.scan(step, carry, jax.random.split(key, gradient_steps))

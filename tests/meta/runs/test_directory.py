@@ -321,7 +321,7 @@ def test_a_huge_checkpoint_is_refused_before_it_is_read(runs, tmp_path, monkeypa
 
 
 def test_what_may_be_larger_than_memory_is_read_as_what_it_is(tmp_path):
-    """A run of many updates may have large checkpoints, whose limit was once taken from memory before they were read."""
+    """Checkpoints of many updates may be large, and their limit once was taken from memory before they were read."""
     (tmp_path / "file").write_bytes(b"few")
     assert files.read(tmp_path / "file", most=2**60) == b"few"
 

@@ -1,0 +1,225 @@
+"""Sparsity from the first step to the last: which weights there are, and how that changes while they learn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from configs.specs import Registry
+from games.core import checks
+from games.core.game import Scalar
+from marl.blocks.rarely import rarely
+
+Allocation = Literal["erdos_renyi_kernel", "uniform"]
+Topology = Literal["rigl", "set", "static", "dense"]
+
+
+class Descent(NamedTuple):
+    """How parameters follow gradients: a transformation of optax that may change the parameters themselves too."""
+
+    init: Callable[[jax.Array, Any], tuple[Any, Any]]  # (key, parameters) -> parameters to begin with, state
+    update: Callable[[Any, Any, Any], tuple[Any, Any]]  # (gradient, state, parameters) -> parameters, state
+    mask: Callable[[Any, Any], Any]  # (state, others such as a target's) -> of them what there is by now
+
+
+Sparsity = Callable[[optax.GradientTransformation], Descent]  # what `sparse` returns
+
+
+class SparseState(NamedTuple):
+    """Which weights there are. `P` is the number of parameters, in one vector."""
+
+    inner: optax.OptState  # of the transformation, over that vector
+    mask: jax.Array  # [P], whether it is there
+    steps: jax.Array  # [], updates so far
+    key: jax.Array  # of what grows at random
+
+
+def descent(optimizer: optax.GradientTransformation, sparsity: Sparsity | None = None) -> Descent:
+    """What learners follow gradients by: dense, or with what `sparse` returned."""
+    if sparsity:
+        return sparsity(optimizer)
+    optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
+
+    def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    return Descent(lambda key, params: (params, optimizer.init(params)), update, lambda state, others: others)
+
+
+def sparse(
+    *,
+    density: Scalar,
+    allocation: Allocation = "erdos_renyi_kernel",
+    update: Topology = "rigl",
+    every: int = 100,
+    until: int | None = None,
+    drop_fraction: Scalar | optax.Schedule = 0.5,
+) -> Sparsity:
+    """Learning with few weights: of all kernels together the share `density`, from the beginning on, and never more.
+
+    Each kernel begins with those of its weights that are largest. After `every` steps of the optimiser, in place of a
+    step, a share of those that are there, the smallest, is dropped, and as many grow in the same kernel that are not
+    there: where the gradient is largest ("rigl") or anywhere ("set"). A weight that grows begins at 0, and so do its
+    moments; one that grows as soon as it was dropped stays as it was. Biases are all there.
+
+    `sparse(...)(optimizer)` is a `Descent`, which takes the gradient of all weights, those included that are not there.
+
+    Args:
+      density: in (0, 1].
+      allocation: "uniform" leaves the same share of each kernel; "erdos_renyi_kernel" a share in proportion to the sum
+        of its sides over their product, up to 1.
+      update: "static" keeps the weights it began with; "dense" has all of them, whatever the density.
+      every: steps from one change to the next.
+      until: the step from which on nothing changes; "rigl" and "set" need it.
+      drop_fraction: of the weights that are there: where it begins, to fall to 0 along half a cosine at `until`; or a
+        schedule over the steps.
+
+    Raises:
+      ValueError: for a density outside of (0, 1], changes that never end, numbers that are none or out of range, and,
+        when learning begins, for parameters without kernels.
+
+    Source: Evci et al., Rigging the Lottery (2020), arXiv:1911.11134; Mocanu et al., Scalable training of artificial
+    neural networks with adaptive sparse connectivity (2018), arXiv:1707.04780 (SET); for learning from rewards Tan et
+    al., RLx2 (2023), arXiv:2205.15043, whose public code begins with the largest weights and may grow what it drops.
+    """
+    checks.number("density", density, 0, 1, brackets="(]")
+    checks.choice("allocation", allocation, ("erdos_renyi_kernel", "uniform"))
+    checks.choice("update", update, ("rigl", "set", "static", "dense"))
+    checks.size("every", every, 1)
+    changes = update in ("rigl", "set")
+    if until is None and changes:
+        raise ValueError(f"until: got None; the step after which {update} changes nothing, a whole number, is needed")
+    if until is not None:
+        checks.size("until", until, 1)
+    if not callable(drop_fraction):
+        checks.number("drop_fraction", drop_fraction, 0, 1)
+        drop_fraction = optax.cosine_decay_schedule(drop_fraction, until or 1)
+    share: optax.Schedule = drop_fraction
+    if update == "dense":
+        return descent
+
+    def follow(optimizer: optax.GradientTransformation) -> Descent:
+        def init(key: jax.Array, params: Any) -> tuple[Any, SparseState]:
+            layers = kernels(params)
+            if not layers:
+                raise ValueError("sparsity: got parameters without a kernel; layers with weights are needed")
+            counts = allocate([layer.shape for layer in layers], float(density), allocation)
+            flat, unravel = ravel_pytree(params)
+            mask = jnp.ones(flat.shape, bool)
+            for layer, count in zip(layers, counts, strict=True):
+                mask = layer.put(mask, _highest(jnp.abs(layer.of(flat)), count))
+            flat = jnp.where(mask, flat, 0.0)
+            return unravel(flat), SparseState(optimizer.init(flat), mask, jnp.int32(0), key)
+
+        def step(params: Any, flat: jax.Array, gradient: jax.Array, state: SparseState) -> tuple[jax.Array, Any]:
+            updates, inner = optimizer.update(jnp.where(state.mask, gradient, 0.0), state.inner, flat)
+            return flat + jnp.where(state.mask, updates, 0.0), state._replace(inner=inner)
+
+        def change(params: Any, flat: jax.Array, gradient: jax.Array, state: SparseState) -> tuple[jax.Array, Any]:
+            mask, keys = state.mask, jax.random.split(jax.random.fold_in(state.key, state.steps), len(kernels(params)))
+            for layer, key in zip(kernels(params), keys, strict=True):
+                there = layer.of(state.mask)
+                count = there.sum()
+                dropped = jnp.floor(share(state.steps) * count).astype(jnp.int32)
+                kept = _highest(jnp.where(there, jnp.abs(layer.of(flat)), -jnp.inf), count - dropped)
+                wanted = jnp.abs(layer.of(gradient)) if update == "rigl" else jax.random.uniform(key, kept.shape)
+                mask = layer.put(mask, kept | _highest(jnp.where(kept, -jnp.inf, wanted), dropped))
+            both = mask & state.mask
+            inner = jax.tree.map(lambda x: jnp.where(both, x, 0) if jnp.shape(x) == flat.shape else x, state.inner)
+            return jnp.where(both, flat, 0.0), state._replace(inner=inner, mask=mask)
+
+        def update_all(gradient: Any, state: SparseState, params: Any) -> tuple[Any, SparseState]:
+            flat, unravel = ravel_pytree(params)
+            state = state._replace(steps=state.steps + 1)
+            operands = flat, ravel_pytree(gradient)[0], state
+            if changes:
+                assert until is not None
+                now = (state.steps % every == 0) & (state.steps < until)
+                flat, state = rarely(now, lambda *x: change(params, *x), lambda *x: step(params, *x), *operands)
+            else:
+                flat, state = step(params, *operands)
+            return unravel(flat), state
+
+        def mask(state: SparseState, others: Any) -> Any:
+            flat, unravel = ravel_pytree(others)
+            return unravel(jnp.where(state.mask, flat, 0.0))
+
+        return Descent(init, update_all, mask)
+
+    return follow
+
+
+class Kernel(NamedTuple):
+    """Where the weights of a layer are in the vector of all parameters."""
+
+    start: int
+    shape: tuple[int, ...]
+
+    def of(self, flat: jax.Array) -> jax.Array:
+        """Its part of a vector."""
+        return jax.lax.dynamic_slice_in_dim(flat, self.start, math.prod(self.shape))
+
+    def put(self, flat: jax.Array, part: jax.Array) -> jax.Array:
+        """The vector with this part."""
+        return jax.lax.dynamic_update_slice_in_dim(flat, part, self.start, 0)
+
+
+def kernels(params: Any) -> list[Kernel]:
+    """The kernels of parameters, which are what flax calls so: arrays of two axes or more, without biases."""
+    found, start = [], 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if jax.tree_util.keystr(path[-1:], simple=True) == "kernel" and jnp.ndim(leaf) > 1:
+            found.append(Kernel(start, jnp.shape(leaf)))
+        start += jnp.size(leaf)
+    return found
+
+
+def allocate(shapes: Sequence[tuple[int, ...]], density: float, allocation: Allocation) -> list[int]:
+    """How many weights each kernel has, of all together the share `density`, and one each at least.
+
+    Source: Evci et al. (2020), section 3 and appendix; Mocanu et al. (2018), equation 2.
+    """
+    sizes = np.array([math.prod(shape) for shape in shapes])
+    total = max(round(density * sizes.sum()), len(sizes))
+    parts = np.array([sum(shape) for shape in shapes], float) if allocation == "erdos_renyi_kernel" else sizes * 1.0
+    full = np.zeros(len(sizes), bool)
+    exact = sizes * 1.0
+    while not full.all():  # what would be more than all of a kernel is shared out among the others
+        exact[~full] = (total - sizes[full].sum()) * parts[~full] / parts[~full].sum()
+        over = exact > sizes
+        if not over.any():
+            break
+        exact[over], full = sizes[over], full | over
+    counts = np.maximum(np.floor(exact), 1).astype(int)
+    for i in np.argsort(counts - exact, kind="stable")[: max(total - counts.sum(), 0)]:
+        counts[i] += 1
+    return [int(min(count, size)) for count, size in zip(counts, sizes, strict=True)]
+
+
+def _highest(score: jax.Array, count: Scalar) -> jax.Array:
+    """Where the `count` highest scores are, `[P]`; of equal ones the first."""
+    order = jnp.argsort(-score, stable=True)
+    return jnp.zeros(score.shape, bool).at[order].set(jnp.arange(len(score)) < count)
+
+
+SPARSITIES: Registry[Sparsity] = Registry("rigl(density=0.1, until=10_000)")
+SPARSITIES.register("sparse", sparse)
+for _update in ("rigl", "set", "static", "dense"):
+    SPARSITIES.register(_update, sparse, update=_update)
+
+
+def make_sparsity(spec: str) -> Sparsity:
+    """From its name and settings: `rigl(density=0.1, every=1_000, until=50_000)`, `static(density=0.05)`.
+
+    Raises:
+      ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
+    """
+    return SPARSITIES.make("sparsity", spec)

@@ -1,0 +1,185 @@
+"""Sparsity: how many weights there are, which of them change, and that nothing else is touched."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
+
+from marl.blocks.networks import convolutional, feed_forward, perceptron, recurrent
+from marl.blocks.sparse import SparseState, allocate, descent, kernels, make_sparsity, sparse
+
+NETWORK = perceptron(6, 3, hidden=(20, 20))
+
+
+def count(params):
+    """How many weights of each kernel are not 0."""
+    flat = ravel_pytree(params)[0]
+    return [int((layer.of(flat) != 0).sum()) for layer in kernels(params)]
+
+
+def test_kernels_are_those_of_layers_convolutions_and_memories():
+    shapes = [
+        (NETWORK, {(6, 20), (20, 20), (20, 3)}),
+        (feed_forward((4,), 2, hidden=[8], shared=True), {(4, 8), (8, 2), (8, 1)}),
+        (convolutional((10, 10, 4), 3, channels=5, hidden=[7]), {(3, 3, 4, 5), (320, 7), (7, 3), (7, 1)}),
+        (recurrent((4,), 2, hidden=[8], memory=6), {(4, 8), (8, 6), (6, 6), (6, 2), (6, 1)}),
+    ]
+    for network, expected in shapes:
+        params = network.init(jax.random.key(0))
+        flat, found = ravel_pytree(params)[0], kernels(params)
+        assert {layer.shape for layer in found} == expected
+        leaves = [
+            x for path, x in jax.tree_util.tree_leaves_with_path(params) if "kernel" in jax.tree_util.keystr(path)
+        ]
+        for layer, leaf in zip(found, leaves, strict=True):
+            np.testing.assert_array_equal(layer.of(flat).reshape(layer.shape), leaf)
+
+
+def test_the_allocation_of_erdos_and_renyi_by_hand():
+    # Sides that add up to 26, 40 and 23; 0.2 of 580 weights are 116, of which 116 / 89 go to each of them: 33.9, 52.1
+    # and 30.0 of 120, 400 and 60.
+    assert allocate([(6, 20), (20, 20), (20, 3)], 0.2, "erdos_renyi_kernel") == [34, 52, 30]
+    # At 0.6, 348 / 89 each would be 101.7, 156.4 and 89.9: the last has 60 only, the others share 288 as 26 to 40,
+    # which is 113.5 and 174.5.
+    assert allocate([(6, 20), (20, 20), (20, 3)], 0.6, "erdos_renyi_kernel") in ([113, 175, 60], [114, 174, 60])
+    assert allocate([(6, 20), (20, 20), (20, 3)], 0.2, "uniform") == [24, 80, 12]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 30), min_size=2, max_size=4), min_size=1, max_size=6),
+    st.floats(0.001, 1),
+    st.sampled_from(["erdos_renyi_kernel", "uniform"]),
+)
+def test_an_allocation_fits_and_adds_up(shapes, density, allocation):
+    sizes = np.array([np.prod(shape) for shape in shapes])
+    counts = np.array(allocate([tuple(shape) for shape in shapes], density, allocation))
+    assert (counts >= 1).all()
+    assert (counts <= sizes).all()
+    total = max(round(density * sizes.sum()), len(sizes))
+    assert total <= counts.sum() <= total + len(sizes)  # one more for a kernel that would have none
+    if (density * sizes > 2).all():
+        assert counts.sum() == total
+
+
+def by_hand(params, gradient, masks, density_steps):
+    """RigL's change of one kernel in NumPy: `(weights, mask)` after it."""
+    drop = density_steps
+    weights, slope, mask = (np.asarray(x, np.float64).ravel() for x in (params, gradient, masks))
+    there = np.flatnonzero(mask)
+    dropped = int(np.floor(drop * len(there)))
+    kept = there[np.argsort(-np.abs(weights[there]), kind="stable")[: len(there) - dropped]]
+    others = np.setdiff1d(np.arange(len(weights)), kept)
+    grown = others[np.argsort(-np.abs(slope[others]), kind="stable")[:dropped]]
+    new = np.zeros(len(weights), bool)
+    new[[*kept, *grown]] = True
+    return np.where(new & (mask > 0), weights, 0), new
+
+
+@pytest.mark.parametrize("update", ["rigl", "set", "static"])
+def test_steps_and_changes(update):
+    follow = sparse(density=0.2, update=update, every=3, until=10)(optax.adam(1e-2))
+    dense = optax.adam(1e-2)
+    params, state = follow.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    assert isinstance(state, SparseState)
+    expected = [34, 52, 30]
+    assert count(params) == expected
+    layers, changes = kernels(params), 0
+    step = jax.jit(follow.update)
+    for i in range(1, 15):
+        gradient = jax.tree.map(lambda x, i=i: jax.random.normal(jax.random.key(i), x.shape), params)
+        before, slope = ravel_pytree(params)[0], ravel_pytree(gradient)[0]
+        new, after = step(gradient, state, params)
+        flat = ravel_pytree(new)[0]
+        assert [int(layer.of(after.mask).sum()) for layer in layers] == expected
+        np.testing.assert_array_equal(np.where(after.mask, 0, flat), 0)
+        biases = np.ones(len(flat), bool)
+        for layer in layers:
+            biases[layer.start : layer.start + np.prod(layer.shape)] = False
+        moments = [x for x in jax.tree.leaves(after.inner) if x.shape == flat.shape]
+        assert len(moments) == 2
+        if update != "static" and i in (3, 6, 9):
+            changes += 1
+            np.testing.assert_array_equal(flat[biases], before[biases])  # a change takes the place of a step
+            share = 0.5 * 0.5 * (1 + np.cos(np.pi * i / 10))
+            for layer in layers:
+                one = [layer.of(x) for x in (before, slope, state.mask)]
+                if update == "rigl":
+                    weights, mask = by_hand(*one, share)
+                    np.testing.assert_allclose(layer.of(flat), weights, rtol=1e-6)
+                    np.testing.assert_array_equal(layer.of(after.mask), mask)
+                fresh = np.asarray(layer.of(after.mask & ~state.mask))
+                assert fresh.any() == (np.floor(share * layer.of(state.mask).sum()) > 0) or update == "set"
+                for moment in moments:
+                    np.testing.assert_array_equal(np.asarray(layer.of(moment))[fresh], 0)
+        else:  # Adam's own step of the weights that are there
+            updates, _ = dense.update(jnp.where(state.mask, slope, 0), state.inner, before)
+            np.testing.assert_allclose(flat, jnp.where(state.mask, before + updates, 0), rtol=1e-5, atol=1e-7)
+            np.testing.assert_array_equal(after.mask, state.mask)
+        params, state = new, after
+    assert changes == (0 if update == "static" else 3)
+    other = NETWORK.init(jax.random.key(9))  # as a target's average would be
+    assert count(follow.mask(state, other)) == expected
+
+
+def test_runs_side_by_side_change_as_one_alone():
+    follow = sparse(density=0.3, every=2, until=8)(optax.adam(1e-2))
+
+    def run(key):
+        params, state = follow.init(key, NETWORK.init(key))
+
+        def step(carry, key):
+            params, state = carry
+            gradient = jax.tree.map(lambda x: jax.random.normal(key, x.shape), params)
+            return follow.update(gradient, state, params)[::1], None
+
+        return jax.lax.scan(step, (params, state), jax.random.split(key, 6))[0]
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    together, state = jax.jit(jax.vmap(run))(keys)
+    assert "sort" in str(jax.make_jaxpr(jax.vmap(run))(keys))
+    for i in range(3):
+        alone, own = jax.jit(run)(keys[i])
+        jax.tree.map(lambda x, y, i=i: np.testing.assert_allclose(x[i], y, rtol=1e-5, atol=1e-7), together, alone)
+        np.testing.assert_array_equal(state.mask[i], own.mask)
+
+
+def test_all_weights_are_there_where_that_is_said():
+    params, gradient = (NETWORK.init(jax.random.key(i)) for i in range(2))
+    plain = descent(optax.sgd(0.1))
+    for sparsity in (sparse(density=1.0, update="static"), sparse(density=0.1, update="dense")):
+        follow = descent(optax.sgd(0.1), sparsity)
+        begun, state = follow.init(jax.random.key(0), params)
+        jax.tree.map(np.testing.assert_array_equal, begun, params)
+        found, _ = follow.update(gradient, state, begun)
+        expected, _ = plain.update(gradient, plain.init(jax.random.key(0), params)[1], params)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), found, expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("rigl(density=0, until=9)", "density: got 0; a number in (0, 1] is needed"),
+        ("rigl(density=1.5, until=9)", "density: got 1.5; a number in (0, 1] is needed"),
+        ("rigl(density=0.1)", "until: got None; the step after which rigl changes nothing, a whole number, is needed"),
+        ("set(density=0.1, until=0)", "until: got 0"),
+        ("static(density=0.1, every=0)", "every: got 0"),
+        ("rigl(density=0.1, until=9, drop_fraction=2)", "drop_fraction: got 2; a number in [0, 1] is needed"),
+        ("rigl(until=9)", "density: not given"),
+        ("rigged(density=0.1)", "sparsity: got 'rigged'; did you mean"),
+        ("static(density=0.1, allocation='even')", "allocation: got 'even'"),
+    ],
+)
+def test_bad_sparsity_is_one_line(spec, words):
+    with pytest.raises(ValueError, match=r"^sparsity: ") as error:
+        make_sparsity(spec)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_without_kernels_are_refused():
+    with pytest.raises(ValueError, match="sparsity: got parameters without a kernel"):
+        sparse(density=0.1, update="static")(optax.sgd(0.1)).init(jax.random.key(0), {"logits": jnp.zeros((3, 2))})
