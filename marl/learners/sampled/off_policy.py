@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from games import Box, Game
@@ -324,9 +325,10 @@ def _off_policy(
     checks.number("buffer_drift", 1 if buffer_drift is None else buffer_drift, 0)
     agent = game.agents[player]
     seen, actions = game.observation_space(agent), game.action_space(agent)
-    if not isinstance(actions, Box) or not bool(jnp.isfinite(jnp.asarray([actions.low, actions.high])).all()):
+    bounds = (actions.low, actions.high) if isinstance(actions, Box) else (jnp.inf,)
+    if not all(isinstance(bound, jax.core.Tracer) or np.isfinite(bound).all() for bound in bounds):
         raise ValueError(f"action space: got {actions}; a Box with bounds is needed")
-    low, high = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), actions.shape) for x in (actions.low, actions.high))
+    low, high = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), actions.shape) for x in bounds)
     middle, half = (low + high) / 2, (high - low) / 2
     num_inputs, num_actions = math.prod(seen.shape), math.prod(actions.shape)
     actor = perceptron(num_inputs, style.num_outputs * num_actions, hidden=hidden, activation=activation)

@@ -1,0 +1,293 @@
+"""TD3 and SAC: updates against float64 NumPy, several steps' rewards, what is forgotten, and that they learn."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from games import Box, make
+from games.core import bits
+from marl import Trajectory, evaluate, learn, make_learner
+from marl.blocks.sparse import kernels
+from marl.learners.sampled.off_policy import sac, td3
+
+PENDULUM = make("Pendulum-v1")  # torques in [-2, 2]
+SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "learning_starts": 1, "tau": 0.25}
+
+
+def steps(seed, shape=(1, 1), done=0.0, truncated=0.0):
+    """A trajectory `[T, N]` of steps that have nothing to do with each other."""
+    keys = jax.random.split(jax.random.key(seed), 6)
+    obs, next_obs = (jax.random.normal(key, (*shape, 3)) for key in keys[:2])
+    ended = jax.random.uniform(keys[2], shape) < done
+    cut = ended & (jax.random.uniform(keys[3], shape) < truncated)
+    action = 2 * jax.random.uniform(keys[4], (*shape, 1), minval=-1)
+    reward = jax.random.normal(keys[5], shape)
+    return Trajectory(obs, action, reward, ended, (), (), cut, next_obs, None, None)
+
+
+def forward(params, x):
+    """A network in float64."""
+    hidden = np.maximum(x @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"], 0)
+    return hidden @ params["Dense_1"]["kernel"] + params["Dense_1"]["bias"]
+
+
+def wide(params):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+
+
+def slope(function, params):
+    """Central differences."""
+    leaves, structure = jax.tree.flatten(params)
+    found = [np.zeros_like(x) for x in leaves]
+    for leaf, grad in zip(leaves, found, strict=True):
+        for i in np.ndindex(leaf.shape):
+            before = leaf[i]
+            leaf[i] = before + 1e-6
+            up = function(params)
+            leaf[i] = before - 1e-6
+            grad[i] = (up - function(params)) / 2e-6
+            leaf[i] = before
+    return jax.tree.unflatten(structure, found)
+
+
+class Adam:
+    """As it is defined, at the rate 0.01."""
+
+    def __init__(self):
+        self.m = self.v = self.t = 0
+
+    def step(self, params, gradient):
+        flat = jax.tree.leaves(gradient)
+        self.t += 1
+        self.m = [0.9 * m + 0.1 * g for m, g in zip(self.m or [0] * len(flat), flat, strict=True)]
+        self.v = [0.999 * v + 0.001 * g**2 for v, g in zip(self.v or [0] * len(flat), flat, strict=True)]
+        hats = [(m / (1 - 0.9**self.t), v / (1 - 0.999**self.t)) for m, v in zip(self.m, self.v, strict=True)]
+        new = [x - 0.01 * m / (np.sqrt(v) + 1e-8) for x, (m, v) in zip(jax.tree.leaves(params), hats, strict=True)]
+        return jax.tree.unflatten(jax.tree.structure(params), new)
+
+
+def close(found, expected):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5), found, expected)
+
+
+def mix(new, old):
+    return jax.tree.map(lambda x, y: 0.25 * x + 0.75 * y, new, old)
+
+
+def of_step(t):
+    """Its observation, action in [-1, 1], reward, next observation and factor."""
+    obs, action, next_obs = (np.asarray(x, np.float64)[0, 0] for x in (t.obs, t.action / 2, t.next_obs))
+    return obs, action, float(t.reward[0, 0]), next_obs, 0.9 * float((~t.done | t.truncated)[0, 0])
+
+
+def value(params, obs, action):
+    return forward(params, np.concatenate([obs, action]))[0]
+
+
+@pytest.mark.parametrize(("done", "truncated"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
+def test_td3_is_what_the_paper_says(done, truncated):
+    """Four updates of one step each, so that the minibatch is known, and noise of the target that is clipped to 0.1."""
+    settings = {"target_noise": 1e6, "noise_clip": 0.1, "batch_size": 2, "buffer_size": 1, "policy_delay": 2}
+    learner = td3(PENDULUM, **SMALL, **settings)
+    state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
+    networks = state.networks
+    actor, target = wide(networks.actor), wide(networks.target)
+    critics, slow = list(wide(networks.critics)), list(wide(networks.target_critics))
+    adams = Adam(), Adam(), Adam()
+    for i in range(4):
+        t, key = steps(i, done=done, truncated=truncated), jax.random.key(i)
+        state, metrics = update(key, state, t)
+        obs, action, reward, next_obs, factor = of_step(t)
+        noise_key = jax.random.split(jax.random.split(key, 1)[0], 3)[1]
+        signs = np.sign(jax.random.normal(bits.unrolled(noise_key), (2, 1)))  # all noise is beyond the clip
+        following = [np.clip(np.tanh(forward(target, next_obs)) + 0.1 * sign, -1, 1) for sign in signs]
+        goals = [reward + factor * min(value(one, next_obs, x) for one in slow) for x in following]
+
+        def loss(critics, obs=obs, action=action, goals=goals):
+            return sum((value(one, obs, action) - goal) ** 2 for one in critics for goal in goals) / 2
+
+        assert float(metrics["value_loss"]) == pytest.approx(loss(critics), rel=1e-3, abs=1e-5)
+        both = adams[0].step(critics, slope(loss, critics))
+        critics = both
+        if i % 2:  # after two steps of the critics one of the actor, and the targets
+            gradient = slope(lambda p, obs=obs, first=critics[0]: -value(first, obs, np.tanh(forward(p, obs))), actor)
+            actor = adams[1].step(actor, gradient)
+            target, slow = mix(actor, target), [mix(x, y) for x, y in zip(critics, slow, strict=True)]
+        networks = state.networks
+        close(networks.critics, tuple(critics))
+        close(networks.actor, actor)
+        close(networks.target, target)
+        close(networks.target_critics, tuple(slow))
+
+
+def test_sac_is_what_the_paper_says():
+    learner = sac(PENDULUM, **SMALL, batch_size=1, buffer_size=1, temperature=0.5, target_entropy=-0.3)
+    state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
+    actor, critics = wide(state.networks.actor), list(wide(state.networks.critics))
+    slow, log_temperature, adams = critics, np.log(0.5), (Adam(), Adam(), Adam())
+
+    def drawn(params, obs, normal):
+        centre, log_scale = np.split(forward(params, obs), 2)
+        action = np.tanh(centre + np.exp(log_scale) * normal)
+        log_prob = -0.5 * normal**2 - log_scale - 0.5 * np.log(2 * np.pi) - np.log(1 - action**2)
+        return action, log_prob.sum()
+
+    for i in range(3):
+        t, key = steps(i), jax.random.key(i)
+        state, metrics = update(key, state, t)
+        obs, action, reward, next_obs, factor = of_step(t)
+        keys = jax.random.split(jax.random.split(key, 1)[0], 3)
+        normals = [np.asarray(jax.random.normal(bits.unrolled(k), (1, 1)), np.float64)[0] for k in keys[1:]]
+        following, log_prob = drawn(actor, next_obs, normals[0])
+        temperature = np.exp(log_temperature)
+        goal = reward + factor * (min(value(one, next_obs, following) for one in slow) - temperature * log_prob)
+
+        def loss(critics, obs=obs, action=action, goal=goal):
+            return sum((value(one, obs, action) - goal) ** 2 for one in critics)
+
+        assert float(metrics["value_loss"]) == pytest.approx(loss(critics), rel=1e-3, abs=1e-5)
+        critics = adams[0].step(critics, slope(loss, critics))
+
+        def cost(params, obs=obs, normal=normals[1], critics=critics, temperature=temperature):
+            action, log_prob = drawn(params, obs, normal)
+            return temperature * log_prob - min(value(one, obs, action) for one in critics)
+
+        log_prob = drawn(actor, obs, normals[1])[1]
+        actor = adams[1].step(actor, slope(cost, actor))
+        gradient = -temperature * (log_prob - 0.3)
+        log_temperature = adams[2].step([np.array(log_temperature)], [np.array(gradient)])[0]
+        slow = [mix(x, y) for x, y in zip(critics, slow, strict=True)]
+        close(state.networks.critics, tuple(critics))
+        close(state.networks.actor, actor)
+        close(state.networks.target_critics, tuple(slow))
+        assert float(state.networks.log_temperature) == pytest.approx(float(log_temperature), abs=1e-4)
+
+
+@pytest.mark.parametrize("updates", [0, 9])
+def test_rewards_of_several_steps(updates):
+    """Two updates of 4 x 3 steps in a buffer of both: each step's own rewards and those that its environment got next,
+    up to the end of the episode, of the time, of what is stored; one of them before `multi_step_from`."""
+    learner = td3(
+        PENDULUM, **SMALL, batch_size=64, buffer_size=24, gradient_steps=1, multi_step=3, multi_step_from=9,
+        target_noise=0.0,
+    )  # fmt: skip
+    first, second = steps(1, (4, 3), 0.4, 0.5), steps(2, (4, 3), 0.4, 0.5)
+    state = learner.init(jax.random.key(0))
+    update = jax.jit(learner.update)
+    state, _ = update(jax.random.key(1), state, first)
+    state = state._replace(networks=state.networks._replace(updates=jnp.int32(updates)))
+    _, metrics = update(jax.random.key(2), state, second)
+    both = jax.tree.map(lambda x, y: np.concatenate([x, y]).astype(np.float64), first, second)
+    key = jax.random.split(jax.random.split(jax.random.key(2), 1)[0], 3)[0]
+    index = np.asarray(jax.random.randint(bits.unrolled(key), (64,), 0, 24))
+    networks, errors, lengths = state.networks, [], set()
+    actor, slow, critics = (wide(x) for x in (networks.target, networks.target_critics, networks.critics))
+    for i in index:
+        time, env, reward, factor = i // 3, i % 3, 0.0, 1.0
+        for k in range(3 if updates else 1):
+            reward += factor * both.reward[time + k, env]
+            factor *= 0.9
+            if both.done[time + k, env] or time + k == 7:
+                factor *= not both.done[time + k, env] or bool(both.truncated[time + k, env])
+                break
+        lengths.add((k, factor > 0))
+        last = both.next_obs[time + k, env]
+        following = np.tanh(forward(actor, last))
+        goal = reward + factor * min(value(one, last, following) for one in slow)
+        row = both.obs[time, env], both.action[time, env] / 2
+        errors.append(sum((value(one, *row) - goal) ** 2 for one in critics))
+    assert float(metrics["value_loss"]) == pytest.approx(np.mean(errors), rel=1e-3)
+    assert len(lengths) == (6 if updates else 2)  # one to three steps, with a value after them and without
+
+
+def test_what_the_actor_would_not_do_any_more_is_forgotten():
+    """The distance by hand: just above the threshold a tenth is forgotten, but not below the least, and not in between;
+    below the threshold nothing."""
+    t = steps(3, (10, 20))
+    settings = {"buffer_size": 400, "gradient_steps": 1, "buffer_every": 2, "buffer_least": 330, "batch_size": 8}
+    plain = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings)
+    state = jax.jit(lambda state: plain.update(jax.random.key(0), state, t)[0])(plain.init(jax.random.key(0)))
+    now = np.tanh(forward(wide(state.networks.actor), np.asarray(t.obs, np.float64)))
+    distance = 0.5 * np.mean((now - np.asarray(t.action, np.float64) / 2) ** 2)
+    for threshold, forgotten in ((0.99 * distance, True), (1.01 * distance, False)):
+        learner = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings, buffer_drift=threshold)
+        update = jax.jit(learner.update)
+        # What is stored by then, beginning with what number, and after how many gradient steps.
+        for stored, oldest, updates, expected in (
+            (330, 70, 1, 70),
+            (360, 40, 1, 76),
+            (360, 40, 2, 40),
+            (400, 0, 1, 40),
+        ):
+            networks = state.networks._replace(oldest=jnp.int32(oldest), updates=jnp.int32(updates))
+            begun = state._replace(networks=networks, steps=jnp.int32(200))
+            after, metrics = update(jax.random.key(1), begun, t)
+            assert int(after.networks.oldest) == (expected if forgotten else oldest)
+            assert int(after.steps) - int(begun.networks.oldest) == stored
+            assert float(metrics["remembered"]) == float(after.steps - after.networks.oldest)
+
+
+@pytest.mark.parametrize("name", ["td3", "sac"])
+def test_first_actions_are_uniform_and_later_ones_explore(name):
+    learner = make_learner(f"{name}(hidden=[8], learning_starts=10, buffer_size=64)", PENDULUM)
+    state = learner.init(jax.random.key(0))
+    obs = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.5]), (5_000, 3))
+    for stored, uniform in ((9, True), (10, False)):
+        policy = learner.policy(state._replace(steps=jnp.int32(stored)))
+        memory = learner.begin(policy, 5_000)
+        action, _, _ = jax.jit(learner.act)(jax.random.key(1), policy, memory, obs)
+        best = float(learner.exploit(policy, memory, obs)[0][0, 0])
+        assert (np.abs(action) <= 2).all()
+        if uniform:
+            assert float(action.std()) == pytest.approx(2 / 3**0.5, rel=0.05)
+        elif name == "td3":
+            assert float(action.mean()) == pytest.approx(best, abs=0.02)
+            assert float(action.std()) == pytest.approx(0.2, rel=0.1)  # 0.1 of half of the width
+
+
+def test_few_weights_are_few_everywhere_and_always():
+    """Actor, critics and all targets; the critics' share is shared out among both together."""
+    learner = make_learner(
+        "td3(hidden=[8, 8], batch_size=16, learning_starts=8, buffer_size=64, policy_delay=1, "
+        "sparsity='rigl(density=0.3, every=5, until=30)', critic_sparsity='set(density=0.5, every=4, until=30)')",
+        PENDULUM,
+    )
+    run = jax.jit(lambda key: learn(key, PENDULUM, [learner], num_updates=6, steps_per_update=8, num_envs=1))
+    after = run(jax.random.key(0)).states[0].networks
+    for i, names, total in ((0, ("actor", "target"), 0.3 * 96), (1, ("critics", "target_critics"), 0.5 * 2 * 104)):
+        mask, layers = after.optimizer[i].mask, kernels(getattr(after, names[0]))
+        assert sum(int(layer.of(mask).sum()) for layer in layers) == round(total)
+        for name in names:
+            np.testing.assert_array_equal(ravel_pytree(getattr(after, name))[0][~mask], 0)
+    assert len(kernels(after.critics)) == 6
+
+
+def test_sac_learns_to_swing_a_pendulum_up():
+    """Random play gets -1,200; 6,000 steps get it above -250, where -150 is about the best there is."""
+    learner = make_learner("sac(hidden=[32, 32], learning_rate=2e-3, buffer_size=8192, batch_size=128)", PENDULUM)
+
+    @jax.jit
+    def run(key):
+        history = learn(key, PENDULUM, [learner], num_updates=750, steps_per_update=8, num_envs=1)
+        return evaluate(key, PENDULUM, learner, history.states[0], num_episodes=32, num_steps=200).mean()
+
+    assert float(run(jax.random.key(0))) > -250
+
+
+def test_actions_without_bounds_and_integers_are_refused():
+    with pytest.raises(ValueError, match="action space: got Discrete"):
+        td3(make("CartPole-v1"))
+
+    class Free(type(PENDULUM)):
+        def action_space(self, agent):
+            return Box(-jnp.inf, jnp.inf, (1,))
+
+    with pytest.raises(ValueError, match="a Box with bounds is needed"):
+        sac(Free(PENDULUM.environment, PENDULUM.params))
+    with pytest.raises(ValueError, match="buffer_size: got 7; a multiple of the 4 steps"):
+        jax.eval_shape(
+            lambda key: learn(key, PENDULUM, [td3(PENDULUM, buffer_size=7)], num_updates=1, num_envs=4),
+            jax.random.key(0),
+        )
