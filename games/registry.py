@@ -69,6 +69,8 @@ _ENTRIES: dict[str, Entry] = {
     ),
     "reacher": Entry("suite.reacher:Reacher", {}, "an arm of two joints reaches for a goal"),
     "pendulum": Entry("suite.pendulum:Pendulum", {}, "a rod is swung up and held there"),
+    "inverted_pendulum": Entry("suite.cart_pole:CartPole", {"start": "upright"}, "a pole on a cart is balanced"),
+    "cart_pole_swing_up": Entry("suite.cart_pole:CartPole", {"start": "hanging"}, "a pole on a cart is swung up"),
 }
 
 
