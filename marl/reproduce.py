@@ -1,4 +1,4 @@
-"""`python -m marl.reproduce mfos|zd|generalists|shaper|coin_game|discovery [options]`: are the papers' figures met?
+"""`python -m marl.reproduce EXPERIMENT [options]`: are the papers' figures met?
 
 mfos: the matrix games of Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447: learners head to head in
 three games, shapers evolved against each of them, meta-self-play. zd: whether a shaper of the prisoner's dilemma plays
@@ -7,7 +7,8 @@ and others. shaper: Khan et al., Scaling Opponent Shaping to High Dimensional Ga
 arXiv:2312.12568: shapers of learners that sample, in repeated games, the coin game and in the matrix. coin_game: the
 learners of the last years, each trained with its kind, then all against all, as in Duque et al., Advantage Alignment
 Algorithms (2024), arXiv:2406.14662. discovery: drifts of PPO and distances of values that are evolved, as in Lu et al.,
-Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. Each says beforehand how
+Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
+TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. Each says beforehand how
 long it will take, and writes report.md, report.json and figures. A stopped run goes on with --resume DIR, and does
 nothing twice.
 """
@@ -26,6 +27,7 @@ from marl.experiments.reproduce.papers import (
     DiscoveryClaimsConfig,
     GeneralistsConfig,
     MfosConfig,
+    Rlx2Config,
     ShaperConfig,
     ZdConfig,
     checked,
@@ -43,6 +45,7 @@ COMMAND = command.Command(
         "shaper": ShaperConfig,
         "coin_game": CoinGameConfig,
         "discovery": DiscoveryClaimsConfig,
+        "rlx2": Rlx2Config,
     },
     prepare=checked,
     run=reproduce,

@@ -165,7 +165,7 @@ class Kernel(NamedTuple):
 
     def of(self, flat: jax.Array) -> jax.Array:
         """Its part of a vector."""
-        return jax.lax.dynamic_slice_in_dim(flat, self.start, math.prod(self.shape))
+        return flat[self.start : self.start + math.prod(self.shape)]
 
     def put(self, flat: jax.Array, part: jax.Array) -> jax.Array:
         """The vector with this part."""
@@ -180,6 +180,14 @@ def kernels(params: Any) -> list[Kernel]:
             found.append(Kernel(start, jnp.shape(leaf)))
         start += jnp.size(leaf)
     return found
+
+
+def num_weights(params: Any, state: Any) -> int:
+    """How many weights there are in all kernels, biases not counted; `state` is that of the `Descent`."""
+    layers = kernels(params)
+    if isinstance(state, SparseState):
+        return sum(int(layer.of(state.mask).sum()) for layer in layers)
+    return sum(math.prod(layer.shape) for layer in layers)
 
 
 def allocate(shapes: Sequence[tuple[int, ...]], density: float, allocation: Allocation) -> list[int]:

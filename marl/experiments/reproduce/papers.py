@@ -16,6 +16,7 @@ from marl.experiments.reproduce import coin_game as reproduce_coin_game
 from marl.experiments.reproduce import discovery as reproduce_discovery
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
+from marl.experiments.reproduce import rlx2 as reproduce_rlx2
 from marl.experiments.reproduce import shaper as reproduce_shaper
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_agent
@@ -164,7 +165,23 @@ class DiscoveryClaimsConfig:
         configs.check_seed(self.seed, 31, seeds=self.searches)
 
 
-Config = MfosConfig | ZdConfig | ShaperConfig | GeneralistsConfig | CoinGameConfig | DiscoveryClaimsConfig
+@dataclasses.dataclass(frozen=True)
+class Rlx2Config:
+    """TD3 with few weights, on two small tasks: from the first step on, and in the ways of several papers."""
+
+    seeds: int = 8
+    """Independent trainings of each row, all in one program."""
+    seed: int = 0
+    """The first of them."""
+    fast: bool = False
+    """A smoke run: tiny, and fewer rows."""
+
+    def __post_init__(self) -> None:
+        configs.check_least(self, seeds=2)
+        configs.check_seed(self.seed, 31, seeds=self.seeds)
+
+
+Config = MfosConfig | ZdConfig | ShaperConfig | GeneralistsConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config
 
 
 def checked(config: Config) -> Config:
@@ -173,7 +190,7 @@ def checked(config: Config) -> Config:
     Raises:
       ValueError: for an agent of which extortion is not defined, or one that there is not.
     """
-    if isinstance(config, ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig):
+    if isinstance(config, ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config):
         use_all_cores()
     if isinstance(config, ZdConfig) and config.agent:
         agent = load_agent(config.agent).config
@@ -197,6 +214,8 @@ def reproduce(config: Config, run: RunDirectory, console: Console) -> None:
             _coin_game(config, run, console)
         elif isinstance(config, DiscoveryClaimsConfig):
             _discovery(config, run, console)
+        elif isinstance(config, Rlx2Config):
+            _rlx2(config, run, console)
         else:
             _shaper(config, run, console)
 
@@ -283,6 +302,19 @@ def _discovery(config: DiscoveryClaimsConfig, run: RunDirectory, console: Consol
     data = {"config": configs.plain(config), "searches": results}
     sections = reproduce_discovery.sections(parts, results)
     _report(run, "Objectives that are evolved", config.fast, sections, data, console)
+
+
+def _rlx2(config: Rlx2Config, run: RunDirectory, console: Console) -> None:
+    parts = reproduce_rlx2.make_configs(seeds=config.seeds, seed=config.seed, fast=config.fast)
+    jobs = reproduce_rlx2.make_jobs(run.path, parts, console, fast=config.fast)
+    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
+        say(console, f"this will take about {duration(seconds)} on this machine")
+    run_jobs(jobs, console)
+    results = {job.path: finished(job.path, job.config) or {} for job in jobs}
+    sections = reproduce_rlx2.sections(run, parts, jobs, results)
+    trainings = {str(path.relative_to(run.path)): found for path, found in results.items()}
+    data = {"config": configs.plain(config), "trainings": trainings}
+    _report(run, "Sparse from the first step to the last: RLx2", config.fast, sections, data, console)
 
 
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:

@@ -106,6 +106,7 @@ def td3(
     multi_step: int = 1,
     multi_step_from: Scalar = 0,
     buffer_drift: Scalar | None = None,
+    buffer_relative: bool = False,
     buffer_least: int = 100_000,
     buffer_every: int = 10_000,
     sparsity: Sparsity | None = None,
@@ -145,6 +146,9 @@ def td3(
       buffer_drift: how far the actor may be from what is remembered: while it is farther, the oldest tenth is
         forgotten. The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps.
         None remembers whatever there is room for.
+      buffer_relative: whether that distance is in units of half the mean of both squares together, so that it is 0
+        between the same actions, 1 between such as have nothing to do with each other, and 2 between opposite ones,
+        whether actions are as large as they can be or small.
       buffer_least: steps that are not forgotten.
       buffer_every: gradient steps from one measurement of that distance to the next.
       sparsity: of the actor, what `sparse` returns; None is dense. Counts the actor's own steps.
@@ -198,6 +202,7 @@ def sac(
     multi_step: int = 1,
     multi_step_from: Scalar = 0,
     buffer_drift: Scalar | None = None,
+    buffer_relative: bool = False,
     buffer_least: int = 200_000,
     buffer_every: int = 10_000,
     sparsity: Sparsity | None = None,
@@ -233,6 +238,7 @@ def sac(
       multi_step: how many rewards come before a value, fewer at the end of what is stored.
       multi_step_from: gradient steps from which on they are so many; one before.
       buffer_drift: as of `td3`, with the actions that are likeliest.
+      buffer_relative: as of `td3`.
       buffer_least: steps that are not forgotten.
       buffer_every: gradient steps from one measurement of that distance to the next.
       sparsity: of the actor, what `sparse` returns; None is dense.
@@ -279,6 +285,7 @@ _SHARED = (
     "multi_step",
     "multi_step_from",
     "buffer_drift",
+    "buffer_relative",
     "buffer_least",
     "buffer_every",
     "sparsity",
@@ -308,6 +315,7 @@ def _off_policy(
     multi_step: int,
     multi_step_from: Scalar,
     buffer_drift: Scalar | None,
+    buffer_relative: bool,
     buffer_least: int,
     buffer_every: int,
     sparsity: Sparsity | None,
@@ -445,7 +453,10 @@ def _off_policy(
         stored, rows = state.steps - now.oldest, now.oldest + jnp.arange(MEASURED)
         obs, action = (x[rows % buffer_size] for x in (state.buffer.obs, state.buffer.action))
         chosen = likeliest(actor.apply(now.actor, look(state.statistics, obs)))
-        distance = 0.5 * mean((chosen - action) ** 2, rows < state.steps)
+        there = rows < state.steps
+        distance = 0.5 * mean((chosen - action) ** 2, there)
+        if buffer_relative:
+            distance /= 0.5 * mean(chosen**2 + action**2, there) + 1e-8
         too_old = (distance > buffer_drift) & (stored > buffer_least)
         return now._replace(oldest=now.oldest + jnp.where(too_old, stored // FORGOTTEN, 0))
 

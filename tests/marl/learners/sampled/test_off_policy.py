@@ -211,8 +211,11 @@ def test_what_the_actor_would_not_do_any_more_is_forgotten():
     state = jax.jit(lambda state: plain.update(jax.random.key(0), state, t)[0])(plain.init(jax.random.key(0)))
     now = np.tanh(forward(wide(state.networks.actor), np.asarray(t.obs, np.float64)))
     distance = 0.5 * np.mean((now - np.asarray(t.action, np.float64) / 2) ** 2)
-    for threshold, forgotten in ((0.99 * distance, True), (1.01 * distance, False)):
-        learner = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings, buffer_drift=threshold)
+    relative = distance / (0.5 * np.mean(now**2 + (np.asarray(t.action, np.float64) / 2) ** 2))
+    thresholds = (0.99 * distance, True, False), (1.01 * distance, False, False)
+    for threshold, forgotten, of_both in (*thresholds, (0.99 * relative, True, True), (1.01 * relative, False, True)):
+        rule = {"buffer_drift": threshold, "buffer_relative": of_both}
+        learner = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings, **rule)
         update = jax.jit(learner.update)
         # What is stored by then, beginning with what number, and after how many gradient steps.
         for stored, oldest, updates, expected in (

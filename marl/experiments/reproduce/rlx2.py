@@ -1,0 +1,275 @@
+"""RLx2: what is left of TD3's return with few weights, and which of the parts that should help with that do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from games.registry import make_game
+from marl.blocks.sparse import num_weights
+from marl.experiments.alone import TrainConfig, train, train_and_evaluate
+from marl.learners.registry import make_learner
+from meta import RunDirectory
+from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
+from meta.runs.claims import Claim, Section, number, table
+from meta.runs.jobs import Job, open_run, say
+from meta.runs.statistics import with_error
+
+HIDDEN, BATCH, DELAY = 64, 256, 2
+DENSITY = 0.08
+WITHIN, BELOW_BOTH = 0.97, 2.5  # of dense, and standard errors
+MEASURED = 3  # updates
+RANDOM = "random play"
+DENSE, TINY, STATIC, SET, RIGL = "dense", "Tiny", "static", "SET", "RigL"
+STEPS, FORGETS, ALL, RULE = "RigL, three steps", "RigL, buffer of 0.2", "RLx2", "RLx2, buffer of half"
+COLORS = {DENSE: "black", TINY: GREY, STATIC: ORANGE, SET: PINK, RIGL: BLUE, STEPS: SKY, FORGETS: PINK, ALL: GREEN}
+COLORS |= {RULE: ORANGE}
+
+
+class Task(NamedTuple):
+    """What is learned."""
+
+    environment: str
+    total_steps: int
+    rows: tuple[str, ...]
+    words: str
+
+
+TASKS = {
+    "pendulum": Task("Pendulum-v1", 40_000, (DENSE, TINY, STATIC, SET, RIGL, STEPS, ALL), "A pendulum"),
+    "swing-up": Task("cart_pole_swing_up", 60_000, (DENSE, RIGL, STEPS, FORGETS, ALL, RULE), "A pole on a cart"),
+}
+
+
+class Sizes(NamedTuple):
+    """Of the networks of a row."""
+
+    actor: int  # weights
+    critics: int  # of both
+
+    @property
+    def inference(self) -> float:
+        """Operations of an action: a product and a sum for each weight."""
+        return 2.0 * self.actor
+
+    @property
+    def training(self) -> float:
+        """Operations of a gradient step of the critics, with its share of the actor's.
+
+        The target needs its actor and both critics once; what follows gradients costs three times as much as once, and
+        of a network that only hands gradients on, twice: both critics 3, and every second time the actor 3 and one of
+        the critics 2. Changes of the topology, a dense gradient in five hundred, are not counted.
+        """
+        one, critics = 2.0 * self.actor, 2.0 * self.critics
+        return BATCH * (one + critics + 3 * critics + (3 * one + 2 * critics / 2) / DELAY)
+
+
+def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, dict[str, TrainConfig]]:
+    """The trainings of each task, by row."""
+    found = {}
+    for name, task in list(TASKS.items())[: 1 if fast else None]:
+        rows = (DENSE, RIGL) if fast else (RANDOM, *task.rows)
+        steps = 64 if fast else task.total_steps
+        found[name] = {
+            row: TrainConfig(
+                environment=task.environment,
+                learner=_learner(row, task.environment, steps),
+                total_steps=steps if row != RANDOM else 8,
+                num_envs=1,
+                steps_per_update=8,
+                seed=seed,
+                seeds=seeds,
+                evaluation_episodes=4 if fast else 128,
+                checkpoint_seconds=60.0,
+            )
+            for row in rows
+        }
+    return found
+
+
+def _learner(row: str, environment: str, steps: int) -> str:
+    """The spec of a row. What the paper has per three million steps is so here in proportion."""
+    hidden, extra = HIDDEN, {}
+    topology = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // 100, 1)}"
+    if row == TINY:
+        hidden = tiny(environment)
+    elif row == STATIC:
+        extra["sparsity"] = f"'static(density={DENSITY})'"
+    elif row not in (DENSE, RANDOM):
+        # The actor makes half of the steps, and its changes end when it has made them.
+        own = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // 200, 1)}"
+        update = "set" if row == SET else "rigl"
+        extra |= {"sparsity": f"'{update}({own})'", "critic_sparsity": f"'{update}({topology})'"}
+    if row in (STEPS, ALL, RULE):
+        extra |= {"multi_step": "3", "multi_step_from": str(steps // 10)}
+    if row in (FORGETS, ALL, RULE):
+        extra |= {"buffer_drift": "0.2", "buffer_least": str(steps // 15), "buffer_every": str(max(steps // 300, 1))}
+    if row == RULE:
+        extra |= {"buffer_drift": "0.5", "buffer_relative": "True"}
+    if row == RANDOM:
+        extra = {"learning_starts": "1_000_000"}
+    settings = f"hidden=[{hidden}, {hidden}], learning_rate=1e-3, buffer_size={2 ** math.ceil(math.log2(steps))}"
+    return f"td3({settings}{''.join(f', {key}={x}' for key, x in extra.items())})"
+
+
+def sizes(environment: str, learner: str) -> Sizes:
+    """How many weights the networks have."""
+    networks = make_learner(learner, make_game(environment)).init(jax.random.key(0)).networks
+    actor, critics, _ = networks.optimizer
+    return Sizes(num_weights(networks.actor, actor), num_weights(networks.critics, critics))
+
+
+def tiny(environment: str) -> int:
+    """Units of each layer of dense networks with as many weights as the sparse ones have."""
+    wanted = sum(sizes(environment, _learner(STATIC, environment, 300)))
+    widths = range(2, HIDDEN)
+
+    def weights(units: int) -> int:
+        return sum(sizes(environment, f"td3(hidden=[{units}, {units}], buffer_size=8)"))
+
+    return min(widths, key=lambda units: abs(weights(units) - wanted))
+
+
+def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: Console, *, fast: bool) -> list[Job]:
+    """The trainings, with the seconds that they will take on this machine; the dense one of each task is measured."""
+    jobs = []
+    for name, rows in parts.items():
+        seconds = 0.0 if fast else _measured(rows[DENSE], console)
+        for row, config in rows.items():
+            path = folder / name / row.replace(",", "").replace(" ", "-").lower()
+            took = seconds if row != RANDOM else 20.0
+            jobs.append(Job(path, config, took, _job(path, config, console)))
+    return jobs
+
+
+def _measured(config: TrainConfig, console: Console) -> float:
+    say(console, f"measuring the speed of this machine: {config.environment}")
+    started = 1_000 // config.steps_of_an_update  # nothing is learned before
+    short = train(dataclasses.replace(config, total_steps=2 * (started + 1) * config.steps_of_an_update))
+    updates = config.num_updates - started
+    return short.loop.seconds_to_compile + short.loop.seconds_to_run / (started + 2) * updates
+
+
+def _job(path: Path, config: TrainConfig, console: Console) -> Any:
+    def run() -> None:
+        path.parent.mkdir(exist_ok=True)
+        train_and_evaluate(config, open_run(path, config, console), console)
+
+    return run
+
+
+def sections(
+    run: RunDirectory,
+    parts: dict[str, dict[str, TrainConfig]],
+    jobs: Sequence[Job],
+    results: dict[Path, dict[str, Any]],
+) -> list[Section]:
+    """The report: a section for each task."""
+    by_config = {(job.config.environment, job.config.learner): job.path for job in jobs}
+    found = []
+    for name, configs in parts.items():
+        paths = {row: by_config[config.environment, config.learner] for row, config in configs.items()}
+        found.append(_section(run, name, configs, paths, {row: results[path] for row, path in paths.items()}))
+    return found
+
+
+def _section(
+    run: RunDirectory,
+    name: str,
+    configs: dict[str, TrainConfig],
+    paths: dict[str, Path],
+    results: dict[str, dict[str, Any]],
+) -> Section:
+    returns = {row: found["returns"] for row, found in results.items()}
+    floor = returns.get(RANDOM, {"mean": 0.0})["mean"]
+    dense, one = returns[DENSE], configs[DENSE]
+    rows, shares = [], {}
+    for row, config in configs.items():
+        mean, error = returns[row]["mean"], returns[row]["standard_error"]
+        share = (mean - floor) / (dense["mean"] - floor)
+        shares[row] = (share, error / abs(dense["mean"] - floor))
+        size, full = sizes(config.environment, config.learner), sizes(one.environment, one.learner)
+        cells = [with_error(returns[row], 1), f"{100 * share:.1f} ± {100 * shares[row][1]:.1f}"]
+        if row != RANDOM:
+            cells += [f"{size.actor:,}", f"{size.critics:,}"]
+            cells += [f"{size.inference / full.inference:.3f}", f"{size.training / full.training:.3f}"]
+            speed = results[row]["steps_per_second"]
+            cells += ["" if speed is None else number(1e3 / speed, 2)]
+        rows.append([row, *cells, *[""] * (7 - len(cells))])
+    header = ["", "return", "% of dense", "weights, actor", "critics", "operations of an action", "of a step"]
+    header += ["ms a step"]
+    text = (
+        f"`{one.environment}`, {one.total_steps:,} steps, {one.seeds} trainings a row at a time, "
+        f"{one.evaluation_episodes} episodes of each; errors are between trainings. Percent are of the way from random "
+        f"play to dense; operations are parts of dense, of the weights that are there. Sparse rows have {DENSITY:.0%} "
+        f"of the weights of networks of {HIDDEN} and {HIDDEN} units, by the allocation of Erdős and Rényi."
+    )
+    pictures = [("returns", f"figures/{name}-returns.png"), ("learning curves", f"figures/{name}-curves.png")]
+    _draw_returns(run.figures, name, one.environment, shares)
+    _draw_curves(run.figures, name, configs, {row: path for row, path in paths.items() if row != RANDOM})
+    return Section(TASKS[name].words, text, _claims(name, returns, shares), [table(header, rows)], pictures)
+
+
+def _claims(name: str, returns: dict[str, Any], shares: dict[str, tuple[float, float]]) -> list[Claim]:
+    claims = []
+    if name == "pendulum":
+        claims.append(Claim("RigL, of dense", *shares[RIGL], least=WITHIN))
+        for better in (RIGL, DENSE):
+            if STATIC in returns:
+                claims.append(_apart(f"{better} above static", returns[better], returns[STATIC], BELOW_BOTH))
+    for row in (STEPS, FORGETS, ALL, RULE):
+        if row in returns:
+            claims.append(_apart(f"{row}, against RigL", returns[row], returns[RIGL], None))
+    return claims
+
+
+def _apart(name: str, one: dict[str, Any], other: dict[str, Any], least: float | None) -> Claim:
+    """How many standard errors one is above the other; what has no target is said to help, to hurt, or neither."""
+    difference, error = one["mean"] - other["mean"], math.hypot(one["standard_error"], other["standard_error"])
+    apart = difference / error if error else math.nan
+    verdict = "helps" if apart > BELOW_BOTH else "hurts" if apart < -BELOW_BOTH else "neither helps nor hurts"
+    comment = with_error({"mean": difference, "standard_error": error}, 1)
+    return Claim(f"{name}, in standard errors", apart, None, least=least, comment=f"{comment}: {verdict}")
+
+
+def _draw_returns(folder: Path, name: str, environment: str, shares: dict[str, tuple[float, float]]) -> Path:
+    shown = {row: share for row, share in shares.items() if row != RANDOM}
+    figure, ((axes,),) = new_panels((5.5, 0.35 * len(shown) + 1.2))
+    places = np.arange(len(shown))[::-1]
+    means, errors = (100 * np.array([share[i] for share in shown.values()]) for i in range(2))
+    axes.barh(places, means, xerr=errors, color=[COLORS[row] for row in shown], height=0.6, error_kw={"linewidth": 1})
+    axes.axvline(100, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set_yticks(places, list(shown))
+    axes.set(xlabel="return in % of dense, from random play on; bars: standard error between trainings")
+    axes.set_title(environment, fontsize=8, color=GREY)
+    return save_figure(figure, folder / f"{name}-returns.png")
+
+
+def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths: dict[str, Path]) -> Path:
+    figure, axes = new_axes("environment steps", "return while learning", (6.0, 4.2))
+    for row, path in paths.items():
+        returns = _returns(path)
+        parts = [part for part in np.array_split(returns, min(40, len(returns))) if np.isfinite(part).any(0).all()]
+        if parts:
+            curve = np.array([np.nanmean(part, 0) for part in parts])
+            x = np.linspace(0, configs[row].total_steps, len(curve) + 1)[1:]
+            error = curve.std(1, ddof=1) / curve.shape[1] ** 0.5 if curve.shape[1] > 1 else np.zeros(len(curve))
+            draw_line(axes, x, curve.mean(1), error, COLORS[row], row)
+    axes.set_title(f"{configs[DENSE].environment}; band: standard error between trainings", fontsize=8, color=GREY)
+    axes.legend(**BELOW)
+    return save_figure(figure, folder / f"{name}-curves.png")
+
+
+def _returns(path: Path) -> np.ndarray:
+    """`[updates, seeds]` of a run."""
+    with (path / "metrics.jsonl").open() as file:
+        rows = [json.loads(line)["training_return"] for line in file]
+    return np.array([row if isinstance(row, list) else [row] for row in rows], float)
