@@ -194,10 +194,9 @@ class _Learning:
 
     def __init__(self, learners: tuple[Learner, ...], travels: bool):
         self._travels, self.learners = travels, learners
-        self._update = jax.jit(self._updated)
-        self._policies = jax.jit(lambda states: tuple(
-            learner.policy(state) for learner, state in zip(self.learners, states, strict=True)
-        ))  # fmt: skip
+        # The states take the place of those before them, for a buffer is too large to be copied with every update.
+        self._update = jax.jit(self._updated, donate_argnums=2)
+        self._policies = jax.jit(self._policies_of)
 
     def policies(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
         """What acts, as numbers of the host where it travels."""
@@ -210,7 +209,7 @@ class _Learning:
         """The states after an update, and what is told of it."""
         experience = rollouts[0].experience[: len(self.learners)]
         if len(rollouts) > 1:
-            policies = [learner.policy(state) for learner, state in zip(self.learners, states, strict=True)]
+            policies = self._policies(states)
             experience = tuple(
                 joined(learner, policy, [rollout.experience[i] for rollout in rollouts])
                 for i, (learner, policy) in enumerate(zip(self.learners, policies, strict=True))
@@ -222,6 +221,10 @@ class _Learning:
         infos = rollouts[0].infos
         told |= {f"info_{name}": np.mean([rollout.infos[name] for rollout in rollouts], 0) for name in infos}
         return states, jax.tree.map(np.asarray, told)
+
+    def _policies_of(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
+        found = (learner.policy(state) for learner, state in zip(self.learners, states, strict=True))
+        return jax.tree.map(jnp.copy, tuple(found))  # they outlast the states
 
     def _updated(
         self, run_key: jax.Array, number: jax.Array, states: Any, experience: tuple[Any, ...], episodes: Episodes

@@ -1,4 +1,4 @@
-"""RLx2: what is left of TD3's return with few weights, and which of the parts that should help with that do."""
+"""RLx2: what is left of a return with few weights, and which of the parts that should help with that do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meta.runs.claims import Claim, Section, number, table
 from meta.runs.jobs import Job, open_run, say
 from meta.runs.statistics import with_error
 
-HIDDEN, BATCH, DELAY = 64, 256, 2
+HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
 WITHIN, BELOW_BOTH = 0.97, 2.5  # of dense, and standard errors
 MEASURED = 3  # updates
@@ -38,14 +38,14 @@ class Task(NamedTuple):
     """What is learned."""
 
     environment: str
-    total_steps: int
+    learner: str
     rows: tuple[str, ...]
     words: str
 
 
 TASKS = {
-    "pendulum": Task("Pendulum-v1", 40_000, (DENSE, TINY, STATIC, SET, RIGL, STEPS, ALL), "A pendulum"),
-    "swing-up": Task("cart_pole_swing_up", 60_000, (DENSE, RIGL, STEPS, FORGETS, ALL, RULE), "A pole on a cart"),
+    "pendulum": Task("Pendulum-v1", "td3", (DENSE, TINY, STATIC, SET, RIGL, STEPS, ALL), "A pendulum, by TD3"),
+    "swing-up": Task("cart_pole_swing_up", "sac", (DENSE, RIGL, STEPS, FORGETS, ALL, RULE), "A pole on a cart, by SAC"),
 }
 
 
@@ -54,6 +54,7 @@ class Sizes(NamedTuple):
 
     actor: int  # weights
     critics: int  # of both
+    learner: str
 
     @property
     def inference(self) -> float:
@@ -64,12 +65,14 @@ class Sizes(NamedTuple):
     def training(self) -> float:
         """Operations of a gradient step of the critics, with its share of the actor's.
 
-        The target needs its actor and both critics once; what follows gradients costs three times as much as once, and
-        of a network that only hands gradients on, twice: both critics 3, and every second time the actor 3 and one of
-        the critics 2. Changes of the topology, a dense gradient in five hundred, are not counted.
+        The target needs an actor and both critics once. What follows gradients costs three times as much as once, and
+        a network that only hands them on twice: both critics 3; the actor 3, and what it asks 2, which TD3 does every
+        second time, of one critic, and SAC every time, of both. Changes of the topology are not counted: one dense
+        gradient in more than a hundred steps.
         """
-        one, critics = 2.0 * self.actor, 2.0 * self.critics
-        return BATCH * (one + critics + 3 * critics + (3 * one + 2 * critics / 2) / DELAY)
+        actor, critics = 2.0 * self.actor, 2.0 * self.critics
+        climbs = 3 * actor + 2 * critics if self.learner == "sac" else (3 * actor + 2 * critics / 2) / 2
+        return BATCH * (actor + critics + 3 * critics + climbs)
 
 
 def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, dict[str, TrainConfig]]:
@@ -77,11 +80,11 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, dict[str, Tr
     found = {}
     for name, task in list(TASKS.items())[: 1 if fast else None]:
         rows = (DENSE, RIGL) if fast else (RANDOM, *task.rows)
-        steps = 64 if fast else task.total_steps
+        steps = 64 if fast else STEPS_OF_ALL
         found[name] = {
             row: TrainConfig(
                 environment=task.environment,
-                learner=_learner(row, task.environment, steps),
+                learner=_learner(row, task, steps),
                 total_steps=steps if row != RANDOM else 8,
                 num_envs=1,
                 steps_per_update=8,
@@ -95,17 +98,18 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, dict[str, Tr
     return found
 
 
-def _learner(row: str, environment: str, steps: int) -> str:
+def _learner(row: str, task: Task, steps: int) -> str:
     """The spec of a row. What the paper has per three million steps is so here in proportion."""
     hidden, extra = HIDDEN, {}
+    climbs = 2 if task.learner == "td3" else 1  # gradient steps of the critics for one of the actor
     topology = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // 100, 1)}"
     if row == TINY:
-        hidden = tiny(environment)
+        hidden = tiny(task)
     elif row == STATIC:
         extra["sparsity"] = f"'static(density={DENSITY})'"
     elif row not in (DENSE, RANDOM):
-        # The actor makes half of the steps, and its changes end when it has made them.
-        own = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // 200, 1)}"
+        # Each counts its own steps, and its changes end when it has made them.
+        own = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // (100 * climbs), 1)}"
         update = "set" if row == SET else "rigl"
         extra |= {"sparsity": f"'{update}({own})'", "critic_sparsity": f"'{update}({topology})'"}
     if row in (STEPS, ALL, RULE):
@@ -117,25 +121,28 @@ def _learner(row: str, environment: str, steps: int) -> str:
     if row == RANDOM:
         extra = {"learning_starts": "1_000_000"}
     settings = f"hidden=[{hidden}, {hidden}], learning_rate=1e-3, buffer_size={2 ** math.ceil(math.log2(steps))}"
-    return f"td3({settings}{''.join(f', {key}={x}' for key, x in extra.items())})"
+    return f"{task.learner}({settings}{''.join(f', {key}={x}' for key, x in extra.items())})"
 
 
 def sizes(environment: str, learner: str) -> Sizes:
     """How many weights the networks have."""
     networks = make_learner(learner, make_game(environment)).init(jax.random.key(0)).networks
     actor, critics, _ = networks.optimizer
-    return Sizes(num_weights(networks.actor, actor), num_weights(networks.critics, critics))
+    return Sizes(num_weights(networks.actor, actor), num_weights(networks.critics, critics), learner.partition("(")[0])
 
 
-def tiny(environment: str) -> int:
+def tiny(task: Task) -> int:
     """Units of each layer of dense networks with as many weights as the sparse ones have."""
-    wanted = sum(sizes(environment, _learner(STATIC, environment, 300)))
-    widths = range(2, HIDDEN)
 
-    def weights(units: int) -> int:
-        return sum(sizes(environment, f"td3(hidden=[{units}, {units}], buffer_size=8)"))
+    def weights(learner: str) -> int:
+        found = sizes(task.environment, learner)
+        return found.actor + found.critics
 
-    return min(widths, key=lambda units: abs(weights(units) - wanted))
+    def off(units: int) -> int:
+        return abs(weights(f"{task.learner}(hidden=[{units}, {units}], buffer_size=8)") - wanted)
+
+    wanted = weights(_learner(STATIC, task, 300))
+    return min(range(2, HIDDEN), key=off)
 
 
 def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: Console, *, fast: bool) -> list[Job]:
@@ -264,7 +271,8 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
             error = curve.std(1, ddof=1) / curve.shape[1] ** 0.5 if curve.shape[1] > 1 else np.zeros(len(curve))
             draw_line(axes, x, curve.mean(1), error, COLORS[row], row)
     axes.set_title(f"{configs[DENSE].environment}; band: standard error between trainings", fontsize=8, color=GREY)
-    axes.legend(**BELOW)
+    if axes.lines:
+        axes.legend(**BELOW)
     return save_figure(figure, folder / f"{name}-curves.png")
 
 

@@ -76,6 +76,17 @@ def test_here_it_is_learn(spec):
     assert_close(found.metrics, expected.metrics)
 
 
+def test_here_it_is_learn_with_numbers_for_actions():
+    game = make("pendulum")
+    learner = make_learner("sac(hidden=[8], learning_starts=32, buffer_size=64, batch_size=16)", game)
+    run = jax.jit(lambda key: learn(key, game, [learner], num_updates=UPDATES, steps_per_update=4, num_envs=4))
+    expected = run(jax.random.key(3))
+    found = train([learner], [maker("games(pendulum)", 4)], **settings(steps_per_update=4)).history
+    assert int(found.states[0].networks.updates) == 5 * 16  # an update before there were 32 steps
+    assert_close(found.states[0].networks.actor, expected.states[0].networks.actor)
+    assert_close(found.rewards, expected.rewards)
+
+
 @pytest.mark.parametrize("where", ["here", "threads"])
 def test_with_a_lag_it_is_learn_with_a_stale_learner(where):
     spec = "impala(hidden=[8])"
