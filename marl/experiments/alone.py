@@ -207,9 +207,13 @@ def train_and_evaluate(
     started = time.perf_counter() if started is None else started
     program, keys = config.make_program(), of_seeds(config.seed, config.seeds)
 
+    last = ["no episode has ended"]  # not in every update one ends
+
     def describe(metrics: dict[str, np.ndarray]) -> str:
         known = metrics["training_return"][np.isfinite(metrics["training_return"])]
-        return f"return {known.mean():.1f}" if known.size else "no episode has ended"
+        if known.size:
+            last[0] = f"return {known.mean():.1f}"
+        return last[0]
 
     @jax.jit
     @jax.vmap

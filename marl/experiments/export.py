@@ -1,0 +1,357 @@
+"""A trained policy as a file of C that needs nothing else: its weights in compressed rows, where they are few."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from rich.console import Console
+
+import configs
+from configs import specs
+from configs.specs import first_line
+from games import Box, Discrete, Game
+from games.registry import make_game
+from marl.distributed.experiment import DistributedConfig
+from marl.experiments.alone import LEARNER_FILE
+from marl.learners import registry
+from marl.learners.registry import make_learner
+from meta.runs import tensors
+from meta.runs.files import write_whole
+from meta.runs.jobs import say
+
+DENSE_FROM = 0.5  # share of weights from which a layer is not compressed
+CHECKED = 512  # observations on which the exported policy has to do what the learner does
+TOLERANCE = 1e-4
+MEASURED = 0.2  # seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """The policy of a training, as C."""
+
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = ""
+    """A run directory of marl.train or marl.distributed, or its learner.safetensors."""
+    number: int = 0
+    """Which one, where there are several: of the seeds of marl.train, or the players of marl.distributed."""
+    out: str = "policy.c"
+    """File to write."""
+
+    def __post_init__(self) -> None:
+        configs.check(self, "a whole number of at least 0", lambda x: x >= 0, "number")
+
+
+class Layer(NamedTuple):
+    """A layer of numbers of the host."""
+
+    kernel: np.ndarray  # [inputs, units]
+    bias: np.ndarray  # [units]
+
+    @property
+    def num_weights(self) -> int:
+        """Of them that are not 0."""
+        return int(np.count_nonzero(self.kernel))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it is compressed."""
+        return self.num_weights < DENSE_FROM * self.kernel.size
+
+
+class Policy(NamedTuple):
+    """What a learner does without exploration, as numbers."""
+
+    layers: tuple[Layer, ...]
+    activation: str  # between them, tanh or relu
+    inputs: tuple[np.ndarray, np.ndarray] | None  # what is taken from observations, and what they are multiplied with
+    bounds: tuple[np.ndarray, np.ndarray] | None  # middle and half width of actions that are squashed
+    best: bool  # whether it is the number of the largest output
+
+
+class Source(NamedTuple):
+    """A policy, and what it is compared with."""
+
+    policy: Policy
+    exploit: Callable[[jax.Array], jax.Array]  # (obs [N, ...]) -> action
+    obs_shape: tuple[int, ...]
+    words: str
+
+
+def read(config: ExportConfig) -> Source:
+    """The policy in a file.
+
+    Raises:
+      ValueError: if there is no such file, or for a policy that is none of layers.
+    """
+    given = Path(config.source)
+    arrays, about = tensors.load(given / LEARNER_FILE if given.is_dir() else given)
+    method, settings = about.get("method"), about.get("config", {})
+    if method not in ("train", "distributed"):
+        raise ValueError(f"source: got {config.source!r}; a run of marl.train or marl.distributed is needed")
+    if method == "train":
+        several = next(len(x) for x in arrays.values())
+        own = {name: x[config.number] for name, x in arrays.items()} if config.number < several else {}
+        game = make_game(settings["environment"])
+    else:
+        several = len({name.partition(".")[0] for name in arrays})
+        start = f"{config.number}."
+        own = {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}
+        game = _of_host(settings)
+    if not own:
+        raise ValueError(f"number: got {config.number}; one of 0 to {several - 1} is needed")
+    seat = min(config.number, game.num_agents - 1) if method == "distributed" else 0
+    spec = settings["learner"]
+    return Source(
+        _policy(spec, game, seat, own),
+        _exploit(spec, game, seat, own),
+        game.observation_space(game.agents[seat]).shape,
+        f"{spec} of {settings['environment']}",
+    )
+
+
+def _of_host(settings: dict[str, Any]) -> Game:
+    known = {field.name for field in dataclasses.fields(DistributedConfig)}
+    given: dict[str, Any] = {
+        name: tuple(x) if isinstance(x, list) else x for name, x in settings.items() if name in known
+    }
+    host = DistributedConfig(**given).maker()
+    try:
+        return host.game
+    finally:
+        host.close()
+
+
+def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> Policy:
+    agent, (name, given) = game.agents[seat], registry.SAMPLED.read("learner", spec)
+    actions = game.action_space(agent)
+    chosen = registry.settings(name, game) | given
+    network, inside = specs.read("network", chosen.get("network") or "feed_forward", "feed_forward")
+    chosen |= inside
+    params = {key.removeprefix("params."): x for key, x in arrays.items()}
+    if network != "feed_forward" or not params.keys() & {"Dense_0.kernel", "_Heads_0.Dense_0.kernel"}:
+        raise ValueError(f"source: got a policy of {spec}; one of layers without memory, feed_forward, is needed")
+    if not isinstance(actions, Box | Discrete):
+        raise ValueError(f"source: got actions {actions}; Discrete or a Box is needed")
+    names = [f"Dense_{i}" for i in range(len(chosen["hidden"]))]
+    squashed = "_Heads_0.Dense_0.kernel" not in params
+    names.append(f"Dense_{len(names)}" if squashed else "_Heads_0.Dense_0")
+    layers = [Layer(params[f"{name}.kernel"], params.get(f"{name}.bias", np.zeros(0))) for name in names]
+    layers = [Layer(kernel, bias if bias.size else np.zeros(kernel.shape[1])) for kernel, bias in layers]
+    bounds = None
+    if squashed and isinstance(actions, Box):  # the outputs of SAC's actor are followed by those of its noise
+        number = int(np.prod(actions.shape))
+        layers[-1] = Layer(layers[-1].kernel[:, :number], layers[-1].bias[:number])
+        low, high = (np.broadcast_to(np.asarray(x, float), actions.shape).ravel() for x in (actions.low, actions.high))
+        bounds = (low + high) / 2, (high - low) / 2
+    inputs = None
+    if "statistics.mean" in arrays:
+        epsilon = chosen.get("observation_epsilon", 1e-8)
+        mean, variance = arrays["statistics.mean"].ravel(), arrays["statistics.variance"].ravel()
+        inputs = mean, 1 / np.sqrt(variance + epsilon)
+    return Policy(tuple(layers), chosen["activation"], inputs, bounds, isinstance(actions, Discrete))
+
+
+def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> Callable[[jax.Array], jax.Array]:
+    """What the learner itself does with these parameters."""
+    learner = make_learner(spec, game, seat, num_updates=1)
+    own: Any = learner.policy(jax.jit(learner.init)(jax.random.key(0)))
+    whole = tensors.named(own).keys() <= arrays.keys()
+    if whole:
+        own = tensors.as_tree({name: arrays[name] for name in tensors.named(own)}, own, "source")
+    elif hasattr(own, "_replace"):
+        parts = {name for name in ("params", "statistics") if getattr(own, name, None) is not None}
+        own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})
+    else:
+        own = _part(arrays, "params", own)
+    own = jax.tree.map(jnp.asarray, own)
+
+    def exploit(obs: jax.Array) -> jax.Array:
+        assert learner.exploit is not None
+        return learner.exploit(own, learner.begin(own, len(obs)), obs)[0]
+
+    return jax.jit(exploit)
+
+
+def _part(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
+    inside = {key.removeprefix(f"{name}."): x for key, x in arrays.items() if key.startswith(f"{name}.")}
+    return tensors.as_tree(inside, like, "source")
+
+
+def to_c(policy: Policy, words: str = "", *, compressed: bool = True) -> str:
+    """A function `int policy(const float *observation)`, or `void policy(const float *observation, float *action)`.
+
+    Args:
+      policy: of layers.
+      words: what it is, for the comment at the top.
+      compressed: whether layers with few weights are; all are dense otherwise.
+    """
+    lines = [f"/* {words.replace('*/', '')} */", "#include <math.h>", ""]
+    sizes = [policy.layers[0].kernel.shape[0], *(layer.kernel.shape[1] for layer in policy.layers)]
+    if policy.inputs:
+        lines += [_array(name, x) for name, x in zip(("shift", "scale"), policy.inputs, strict=True)]
+    if policy.bounds:
+        lines += [_array(name, x) for name, x in zip(("middle", "half_width"), policy.bounds, strict=True)]
+    body = [f"    float x0[{sizes[0]}];", f"    for (int i = 0; i < {sizes[0]}; i++)"]
+    seen = "(observation[i] - shift[i]) * scale[i]" if policy.inputs else "observation[i]"
+    body.append(f"        x0[i] = {seen};")
+    for number, layer in enumerate(policy.layers):
+        tables, steps = _layer(number, layer, compressed and layer.is_sparse)
+        lines += tables
+        body += steps
+        if number + 1 < len(policy.layers):
+            here = f"x{number + 1}[j]"
+            activated = f"tanhf({here})" if policy.activation == "tanh" else f"{here} > 0 ? {here} : 0"
+            body += [f"    for (int j = 0; j < {sizes[number + 1]}; j++)", f"        {here} = {activated};"]
+    last = f"x{len(policy.layers)}"
+    if policy.best:
+        head = "int policy(const float *observation)"
+        body += ["    int best = 0;", f"    for (int j = 1; j < {sizes[-1]}; j++)"]
+        body += [f"        best = {last}[j] > {last}[best] ? j : best;", "    return best;"]
+    else:
+        head = "void policy(const float *observation, float *action)"
+        out = f"middle[j] + half_width[j] * tanhf({last}[j])" if policy.bounds else f"{last}[j]"
+        body += [f"    for (int j = 0; j < {sizes[-1]}; j++)", f"        action[j] = {out};"]
+    return "\n".join([*lines, "", f"{head} {{", *body, "}", ""])
+
+
+def _layer(number: int, layer: Layer, compressed: bool) -> tuple[list[str], list[str]]:
+    """Its tables, and what makes x of the next number of the x of this one."""
+    inputs, units = layer.kernel.shape
+    before, after = f"x{number}", f"x{number + 1}"
+    tables, steps = [_array(f"bias{number}", layer.bias)], [f"    float {after}[{units}];"]
+    if not compressed:  # the inputs outside, so that the units inside are added up many at a time
+        tables.append(_array(f"weight{number}", layer.kernel.ravel()))
+        return tables, [
+            *steps,
+            f"    for (int j = 0; j < {units}; j++)",
+            f"        {after}[j] = bias{number}[j];",
+            f"    for (int i = 0; i < {inputs}; i++)",
+            f"        for (int j = 0; j < {units}; j++)",
+            f"            {after}[j] += {before}[i] * weight{number}[i * {units} + j];",
+        ]
+    rows, columns = np.nonzero(layer.kernel.T)
+    ends = np.append(0, np.cumsum(np.bincount(rows, minlength=units)))
+    tables.append(_array(f"weight{number}", layer.kernel.T[rows, columns]))
+    tables.append(_array(f"column{number}", columns, "unsigned short" if inputs < 2**16 else "unsigned int"))
+    tables.append(_array(f"row{number}", ends, "unsigned int"))
+    return tables, [
+        *steps,
+        f"    for (int j = 0; j < {units}; j++) {{",
+        f"        float sum = bias{number}[j];",
+        f"        for (unsigned int k = row{number}[j]; k < row{number}[j + 1]; k++)",
+        f"            sum += weight{number}[k] * {before}[column{number}[k]];",
+        f"        {after}[j] = sum;",
+        "    }",
+    ]
+
+
+def _array(name: str, values: np.ndarray, kind: str = "float") -> str:
+    shown = (f"{x:.9g}" if kind == "float" else str(int(x)) for x in values) if len(values) else iter("0")
+    return f"static const {kind} {name}[{max(len(values), 1)}] = {{{', '.join(shown)}}};"
+
+
+def compiled(code: str, folder: Path) -> ctypes.CDLL | None:
+    """The code as a library, by the C compiler of this machine; None where there is none."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        return None
+    source, library = folder / "policy.c", folder / "policy.so"
+    source.write_text(code)
+    line = [compiler, "-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+    subprocess.run(line, check=True, capture_output=True)
+    return ctypes.CDLL(str(library))
+
+
+def caller(policy: Policy, library: ctypes.CDLL) -> Callable[[np.ndarray], np.ndarray]:
+    """`(obs [N, ...]) -> actions` of a compiled policy."""
+    pointer = ctypes.POINTER(ctypes.c_float)
+    library.policy.restype = ctypes.c_int if policy.best else None
+    library.policy.argtypes = [pointer] * (1 if policy.best else 2)
+
+    def call(obs: np.ndarray) -> np.ndarray:
+        rows = np.ascontiguousarray(obs.reshape(len(obs), -1), np.float32)
+        found = np.zeros((len(rows), policy.layers[-1].kernel.shape[1]), np.float32)
+        best = np.zeros(len(rows), int)
+        for i, (row, action) in enumerate(zip(rows, found, strict=True)):
+            if policy.best:
+                best[i] = library.policy(row.ctypes.data_as(pointer))
+            else:
+                library.policy(row.ctypes.data_as(pointer), action.ctypes.data_as(pointer))
+        return best if policy.best else found
+
+    return call
+
+
+def seconds_of_a_call(policy: Policy, library: ctypes.CDLL) -> float:
+    """The least of several measurements of one observation at a time, with what it costs to call it from Python."""
+    pointer = ctypes.POINTER(ctypes.c_float)
+    row = np.zeros(policy.layers[0].kernel.shape[0], np.float32).ctypes.data_as(pointer)
+    action = np.zeros(policy.layers[-1].kernel.shape[1], np.float32).ctypes.data_as(pointer)
+    arguments = (row,) if policy.best else (row, action)
+    call, best, until = library.policy, float("inf"), time.perf_counter() + MEASURED
+    while time.perf_counter() < until:
+        begun = time.perf_counter()
+        for _ in range(100):
+            call(*arguments)
+        best = min(best, (time.perf_counter() - begun) / 100)
+    return best
+
+
+def disagreement(source: Source, call: Callable[[np.ndarray], np.ndarray]) -> float:
+    """How far actions are from those of the learner: the largest difference, or the share of others."""
+    obs = np.random.default_rng(0).normal(size=(CHECKED, *source.obs_shape)).astype(np.float32)
+    ours, theirs = call(obs), np.asarray(source.exploit(jnp.asarray(obs)))
+    if source.policy.best:
+        return float((ours != theirs).mean())
+    return float(np.abs(ours - theirs.reshape(ours.shape)).max())
+
+
+def checked(config: ExportConfig) -> tuple[ExportConfig, Source]:
+    """The config and what it names; raises ValueError for what cannot be exported."""
+    if not config.source:
+        raise ValueError("source: not given; a run directory of marl.train or marl.distributed is needed")
+    try:
+        return config, read(config)
+    except (KeyError, TypeError, ModuleNotFoundError) as error:
+        raise ValueError(f"source: got {config.source!r}; {first_line(error)}") from None
+
+
+def export(prepared: tuple[ExportConfig, Source], run: None, console: Console) -> None:
+    """Writes the file, and says how large and how fast it is and whether it does what the learner does.
+
+    Raises:
+      ValueError: if it does not.
+    """
+    config, source = prepared
+    code, layers = to_c(source.policy, source.words), source.policy.layers
+    weights, full = sum(layer.num_weights for layer in layers), sum(layer.kernel.size for layer in layers)
+    say(console, f"{source.words}: {weights:,} weights of {full:,} in {len(layers)} layers")
+    with tempfile.TemporaryDirectory() as folder:
+        library = compiled(code, Path(folder))
+        if library:
+            off = disagreement(source, caller(source.policy, library))
+            if off > TOLERANCE and not (source.policy.best and off < 0.01):  # of equal values either is best
+                raise ValueError(f"source: got {config.source!r}, whose actions in C are off by {off:.2g}")
+            kind = "share of other actions" if source.policy.best else "largest difference"
+            say(console, f"as the learner on {CHECKED} random observations: {kind} {off:.1e}")
+            took = seconds_of_a_call(source.policy, library)
+            say(console, f"{1e6 * took:.2f} microseconds for an observation, with the call")
+        else:
+            say(console, "there is no C compiler here (cc, gcc or CC); it was neither tried nor measured")
+    try:
+        write_whole(Path(config.out), code.encode())
+    except OSError as error:
+        raise ValueError(f"out: got {config.out!r}; it cannot be written ({error.strerror})") from None
+    say(console, f"written to {config.out}")

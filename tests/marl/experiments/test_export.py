@@ -1,0 +1,122 @@
+"""Policies as C: what the code does is what the learner does, and what cannot be exported is said."""
+
+import shutil
+import subprocess
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import configs
+from games.registry import make_game
+from marl.experiments import export
+from marl.experiments.alone import LEARNER_FILE, TrainConfig, _policy
+from marl.export import main
+from marl.learners.registry import make_learner
+from meta.runs import tensors
+
+SPARSE = "sparsity='static(density=0.2)'"
+SPECS = {
+    f"td3(hidden=[24, 24], buffer_size=8, {SPARSE})": "Pendulum-v1",
+    "sac(hidden=[7], buffer_size=8, normalize_observations=True, activation='tanh')": "reacher",
+    f"ppo(hidden=[16, 16], normalize_observations=True, observation_epsilon=0.01, {SPARSE})": "CartPole-v1",
+    "ppo(hidden=[5], shared=True, activation='relu')": "Pendulum-v1",
+    "dqn(network='feed_forward(hidden=[9])', buffer_size=8)": "CartPole-v1",
+    "impala(hidden=[], head_weights=0.5)": "Acrobot-v1",
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Writes what `marl.train` would have, of two seeds that have seen something."""
+
+    def write(spec, environment):
+        learner = make_learner(spec, make_game(environment))
+
+        def state(key):
+            found = jax.tree.map(
+                lambda x: x + 0.1 * jax.random.normal(key, x.shape) * (x != 0) if x.dtype == jnp.float32 else x,
+                learner.init(key),
+            )
+            if getattr(found, "statistics", None):
+                found = found._replace(statistics=jax.tree.map(lambda x: x + 0.5, found.statistics))
+            return found
+
+        states = jax.vmap(state)(jax.random.split(jax.random.key(0)))
+        config = TrainConfig(environment=environment, learner=spec)
+        tensors.replace(tmp_path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+@pytest.mark.parametrize("spec", SPECS)
+def test_it_does_what_the_learner_does(run, spec, tmp_path):
+    source = export.read(export.ExportConfig(str(run(spec, SPECS[spec])), number=1))
+    assert any(layer.is_sparse for layer in source.policy.layers) == (SPARSE in spec)
+    found = []
+    for compressed in (True, False):
+        folder = tmp_path / str(compressed)
+        folder.mkdir()
+        library = export.compiled(export.to_c(source.policy, spec, compressed=compressed), folder)
+        call = export.caller(source.policy, library)
+        assert export.disagreement(source, call) <= (0 if source.policy.best else 1e-5)
+        obs = np.random.default_rng(1).normal(size=(20, *source.obs_shape))
+        found.append(call(obs))
+    assert len(np.unique(found[0])) > 1  # it depends on what is seen
+    np.testing.assert_allclose(*found, atol=1e-5)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+def test_the_file_alone_is_a_policy(run, tmp_path, monkeypatch, capsys):
+    """Compiled with a main function of its own, strictly and as old C, and run; the layers by hand in float64."""
+    spec = next(iter(SPECS))
+    folder = run(spec, "Pendulum-v1")
+    monkeypatch.chdir(tmp_path)
+    assert main([str(folder), "--number=1"]) == 0
+    assert "written to policy.c" in capsys.readouterr().out
+    program = 'int main(void) { float o[3] = {0.6f, -0.8f, 2}, a; policy(o, &a); printf("%.6f", a); return 0; }'
+    (tmp_path / "main.c").write_text('#include <stdio.h>\n#include "policy.c"\n' + program)
+    line = ["cc", "-std=c99", "-Wall", "-Werror", "-o", "main", "main.c", "-lm"]
+    subprocess.run(line, check=True)
+    x = np.array([0.6, -0.8, 2.0])
+    layers = export.read(export.ExportConfig(str(folder), number=1)).policy.layers
+    for i, layer in enumerate(layers):
+        x = x @ np.asarray(layer.kernel, np.float64) + layer.bias
+        x = np.maximum(x, 0) if i < 2 else 2 * np.tanh(x)
+    found = subprocess.run(["./main"], check=True, capture_output=True, text=True).stdout
+    assert float(found) == pytest.approx(x[0], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "environment", "arguments", "words"),
+    [
+        ("ppo(network='recurrent')", "CartPole-v1", [], "one of layers without memory, feed_forward, is needed"),
+        ("ppo(hidden=[4])", "CartPole-v1", ["--number=2"], "number: got 2; one of 0 to 1 is needed"),
+        ("ppo(hidden=[4])", "CartPole-v1", ["--number=-1"], "number: got -1; a whole number of at least 0 is needed"),
+        ("ppo(hidden=[4])", "CartPole-v1", ["--out=nowhere/p.c"], "out: got 'nowhere/p.c'; it cannot be written"),
+    ],
+)
+def test_what_cannot_be_exported(run, spec, environment, arguments, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status = main([str(run(spec, environment)), *arguments])
+    said = capsys.readouterr().err
+    assert (status, said.count("\n")) == (1 if words.startswith("out:") else 2, 1), said
+    assert words in said
+
+
+def test_no_run_at_all(capsys, tmp_path):
+    assert main([]) == 2
+    assert "source: not given; a run directory of marl.train or marl.distributed is needed" in capsys.readouterr().err
+    assert main([str(tmp_path)]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
+def test_without_a_compiler_the_file_is_written_all_the_same(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(export, "compiled", lambda code, folder: None)
+    out = tmp_path / "p.c"
+    assert main([str(run("ppo(hidden=[4])", "CartPole-v1")), f"--out={out}"]) == 0
+    assert "there is no C compiler here" in capsys.readouterr().out
+    assert "int policy(const float *observation)" in out.read_text()
