@@ -33,10 +33,10 @@ Sparsity = Callable[[optax.GradientTransformation], Descent]  # what `sparse` re
 
 
 class SparseState(NamedTuple):
-    """Which weights there are. `P` is the number of parameters, in one vector."""
+    """Which weights there are."""
 
-    inner: optax.OptState  # of the transformation, over that vector
-    mask: jax.Array  # [P], whether it is there
+    inner: optax.OptState  # of the transformation
+    masks: tuple[jax.Array, ...]  # of each kernel, in its shape: whether a weight is there
     steps: jax.Array  # [], updates so far
     key: jax.Array  # of what grows at random
 
@@ -56,7 +56,7 @@ def descent(optimizer: optax.GradientTransformation, sparsity: Sparsity | None =
 
 def sparse(
     *,
-    density: Scalar,
+    density: float,
     allocation: Allocation = "erdos_renyi_kernel",
     update: Topology = "rigl",
     every: int = 100,
@@ -107,87 +107,78 @@ def sparse(
         return descent
 
     def follow(optimizer: optax.GradientTransformation) -> Descent:
+        optimizer = optax.flatten(optimizer)
+
         def init(key: jax.Array, params: Any) -> tuple[Any, SparseState]:
-            layers = kernels(params)
-            if not layers:
+            found = kernels(params)
+            if not found:
                 raise ValueError("sparsity: got parameters without a kernel; layers with weights are needed")
-            counts = allocate([layer.shape for layer in layers], float(density), allocation)
-            flat, unravel = ravel_pytree(params)
-            mask = jnp.ones(flat.shape, bool)
-            for layer, count in zip(layers, counts, strict=True):
-                mask = layer.put(mask, _highest(jnp.abs(layer.of(flat)), count))
-            flat = jnp.where(mask, flat, 0.0)
-            return unravel(flat), SparseState(optimizer.init(flat), mask, jnp.int32(0), key)
+            counts = allocate([kernel.shape for kernel in found], density, allocation)
+            masks = tuple(_highest(jnp.abs(kernel), count) for kernel, count in zip(found, counts, strict=True))
+            params = _masked(params, masks)
+            return params, SparseState(optimizer.init(params), masks, jnp.int32(0), key)
 
-        def step(params: Any, flat: jax.Array, gradient: jax.Array, state: SparseState) -> tuple[jax.Array, Any]:
-            updates, inner = optimizer.update(jnp.where(state.mask, gradient, 0.0), state.inner, flat)
-            return flat + jnp.where(state.mask, updates, 0.0), state._replace(inner=inner)
+        def step(gradient: Any, state: SparseState, params: Any) -> tuple[Any, SparseState]:
+            # What is not there has no moments either, and so no step.
+            updates, inner = optimizer.update(_masked(gradient, state.masks), state.inner, params)
+            return optax.apply_updates(params, updates), state._replace(inner=inner)
 
-        def change(params: Any, flat: jax.Array, gradient: jax.Array, state: SparseState) -> tuple[jax.Array, Any]:
-            mask, keys = state.mask, jax.random.split(jax.random.fold_in(state.key, state.steps), len(kernels(params)))
-            for layer, key in zip(kernels(params), keys, strict=True):
-                there = layer.of(state.mask)
+        def change(gradient: Any, state: SparseState, params: Any) -> tuple[Any, SparseState]:
+            masks, keys = [], jax.random.split(jax.random.fold_in(state.key, state.steps), len(state.masks))
+            for kernel, slope, there, key in zip(kernels(params), kernels(gradient), state.masks, keys, strict=True):
                 count = there.sum()
                 dropped = jnp.floor(share(state.steps) * count).astype(jnp.int32)
-                kept = _highest(jnp.where(there, jnp.abs(layer.of(flat)), -jnp.inf), count - dropped)
-                wanted = jnp.abs(layer.of(gradient)) if update == "rigl" else jax.random.uniform(key, kept.shape)
-                mask = layer.put(mask, kept | _highest(jnp.where(kept, -jnp.inf, wanted), dropped))
-            both = mask & state.mask
-            inner = jax.tree.map(lambda x: jnp.where(both, x, 0) if jnp.shape(x) == flat.shape else x, state.inner)
-            return jnp.where(both, flat, 0.0), state._replace(inner=inner, mask=mask)
+                kept = _highest(jnp.where(there, jnp.abs(kernel), -jnp.inf), count - dropped)
+                wanted = jnp.abs(slope) if update == "rigl" else jax.random.uniform(key, kept.shape)
+                masks.append(kept | _highest(jnp.where(kept, -jnp.inf, wanted), dropped))
+            stays = tuple(mask & there for mask, there in zip(masks, state.masks, strict=True))
+            flat = ravel_pytree(_masked(jax.tree.map(jnp.ones_like, params), stays))[0]
+            inner = jax.tree.map(lambda x: x * flat if jnp.shape(x) == flat.shape else x, state.inner)
+            return _masked(params, stays), state._replace(inner=inner, masks=tuple(masks))
 
         def update_all(gradient: Any, state: SparseState, params: Any) -> tuple[Any, SparseState]:
-            flat, unravel = ravel_pytree(params)
             state = state._replace(steps=state.steps + 1)
-            operands = flat, ravel_pytree(gradient)[0], state
-            if changes:
-                assert until is not None
-                now = (state.steps % every == 0) & (state.steps < until)
-                flat, state = rarely(now, lambda *x: change(params, *x), lambda *x: step(params, *x), *operands)
-            else:
-                flat, state = step(params, *operands)
-            return unravel(flat), state
+            if not changes:
+                return step(gradient, state, params)
+            assert until is not None
+            found: tuple[Any, SparseState] = rarely(
+                (state.steps % every == 0) & (state.steps < until), change, step, gradient, state, params
+            )
+            return found
 
-        def mask(state: SparseState, others: Any) -> Any:
-            flat, unravel = ravel_pytree(others)
-            return unravel(jnp.where(state.mask, flat, 0.0))
-
-        return Descent(init, update_all, mask)
+        return Descent(init, update_all, lambda state, others: _masked(others, state.masks))
 
     return follow
 
 
-class Kernel(NamedTuple):
-    """Where the weights of a layer are in the vector of all parameters."""
-
-    start: int
-    shape: tuple[int, ...]
-
-    def of(self, flat: jax.Array) -> jax.Array:
-        """Its part of a vector."""
-        return flat[self.start : self.start + math.prod(self.shape)]
-
-    def put(self, flat: jax.Array, part: jax.Array) -> jax.Array:
-        """The vector with this part."""
-        return jax.lax.dynamic_update_slice_in_dim(flat, part, self.start, 0)
-
-
-def kernels(params: Any) -> list[Kernel]:
+def kernels(params: Any) -> list[jax.Array]:
     """The kernels of parameters, which are what flax calls so: arrays of two axes or more, without biases."""
-    found, start = [], 0
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if jax.tree_util.keystr(path[-1:], simple=True) == "kernel" and jnp.ndim(leaf) > 1:
-            found.append(Kernel(start, jnp.shape(leaf)))
-        start += jnp.size(leaf)
-    return found
+    return [leaf for leaf, is_kernel in zip(jax.tree.leaves(params), _are_kernels(params), strict=True) if is_kernel]
+
+
+def _are_kernels(params: Any) -> list[bool]:
+    return [
+        jax.tree_util.keystr(path[-1:], simple=True) == "kernel" and jnp.ndim(leaf) > 1
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+    ]
+
+
+def _masked(params: Any, masks: Sequence[jax.Array]) -> Any:
+    """Parameters with 0 for weights that are not there."""
+    leaves, structure = jax.tree.flatten(params)
+    left = iter(masks)
+    leaves = [
+        jnp.where(next(left), x, 0.0) if is_kernel else x
+        for x, is_kernel in zip(leaves, _are_kernels(params), strict=True)
+    ]
+    return jax.tree.unflatten(structure, leaves)
 
 
 def num_weights(params: Any, state: Any) -> int:
     """How many weights there are in all kernels, biases not counted; `state` is that of the `Descent`."""
-    layers = kernels(params)
     if isinstance(state, SparseState):
-        return sum(int(layer.of(state.mask).sum()) for layer in layers)
-    return sum(math.prod(layer.shape) for layer in layers)
+        return sum(int(mask.sum()) for mask in state.masks)
+    return sum(kernel.size for kernel in kernels(params))
 
 
 def allocate(shapes: Sequence[tuple[int, ...]], density: float, allocation: Allocation) -> list[int]:
@@ -213,9 +204,9 @@ def allocate(shapes: Sequence[tuple[int, ...]], density: float, allocation: Allo
 
 
 def _highest(score: jax.Array, count: Scalar) -> jax.Array:
-    """Where the `count` highest scores are, `[P]`; of equal ones the first."""
-    order = jnp.argsort(-score, stable=True)
-    return jnp.zeros(score.shape, bool).at[order].set(jnp.arange(len(score)) < count)
+    """Where the `count` highest scores are, in their shape; of equal ones the first."""
+    order = jnp.argsort(-score.ravel(), stable=True)
+    return jnp.zeros(score.size, bool).at[order].set(jnp.arange(score.size) < count).reshape(score.shape)
 
 
 SPARSITIES: Registry[Sparsity] = Registry("rigl(density=0.1, until=10_000)")

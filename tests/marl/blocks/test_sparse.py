@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 from marl.blocks.networks import convolutional, feed_forward, perceptron, recurrent
-from marl.blocks.sparse import SparseState, allocate, descent, kernels, make_sparsity, sparse
+from marl.blocks.sparse import SparseState, allocate, descent, kernels, make_sparsity, num_weights, sparse
 
 NETWORK = perceptron(6, 3, hidden=(20, 20))
 
 
 def count(params):
     """How many weights of each kernel are not 0."""
-    flat = ravel_pytree(params)[0]
-    return [int((layer.of(flat) != 0).sum()) for layer in kernels(params)]
+    return [int((kernel != 0).sum()) for kernel in kernels(params)]
 
 
 def test_kernels_are_those_of_layers_convolutions_and_memories():
@@ -30,13 +29,8 @@ def test_kernels_are_those_of_layers_convolutions_and_memories():
     ]
     for network, expected in shapes:
         params = network.init(jax.random.key(0))
-        flat, found = ravel_pytree(params)[0], kernels(params)
-        assert {layer.shape for layer in found} == expected
-        leaves = [
-            x for path, x in jax.tree_util.tree_leaves_with_path(params) if "kernel" in jax.tree_util.keystr(path)
-        ]
-        for layer, leaf in zip(found, leaves, strict=True):
-            np.testing.assert_array_equal(layer.of(flat).reshape(layer.shape), leaf)
+        assert {kernel.shape for kernel in kernels(params)} == expected
+        assert num_weights(params, None) == sum(kernel.size for kernel in kernels(params))
 
 
 def test_the_allocation_of_erdos_and_renyi_by_hand():
@@ -87,40 +81,42 @@ def test_steps_and_changes(update):
     assert isinstance(state, SparseState)
     expected = [34, 52, 30]
     assert count(params) == expected
-    layers, changes = kernels(params), 0
+    changes = 0
     step = jax.jit(follow.update)
     for i in range(1, 15):
         gradient = jax.tree.map(lambda x, i=i: jax.random.normal(jax.random.key(i), x.shape), params)
-        before, slope = ravel_pytree(params)[0], ravel_pytree(gradient)[0]
         new, after = step(gradient, state, params)
-        flat = ravel_pytree(new)[0]
-        assert [int(layer.of(after.mask).sum()) for layer in layers] == expected
-        np.testing.assert_array_equal(np.where(after.mask, 0, flat), 0)
-        biases = np.ones(len(flat), bool)
-        for layer in layers:
-            biases[layer.start : layer.start + np.prod(layer.shape)] = False
+        assert [int(mask.sum()) for mask in after.masks] == expected
+        for kernel, mask in zip(kernels(new), after.masks, strict=True):
+            np.testing.assert_array_equal(np.where(mask, 0, kernel), 0)
+        flat = ravel_pytree(params)[0]
         moments = [x for x in jax.tree.leaves(after.inner) if x.shape == flat.shape]
         assert len(moments) == 2
         if update != "static" and i in (3, 6, 9):
             changes += 1
-            np.testing.assert_array_equal(flat[biases], before[biases])  # a change takes the place of a step
             share = 0.5 * 0.5 * (1 + np.cos(np.pi * i / 10))
-            for layer in layers:
-                one = [layer.of(x) for x in (before, slope, state.mask)]
+            biases = [[x["bias"] for x in of.values()] for of in (params, new)]
+            jax.tree.map(np.testing.assert_array_equal, *biases)  # a change takes the place of a step
+            parts = [kernels(ravel_pytree(params)[1](moment)) for moment in moments]
+            grown = sum(int((new & ~old).sum()) for new, old in zip(after.masks, state.masks, strict=True))
+            dropped = sum(int(share * number) for number in expected)
+            assert min(dropped, 1) <= grown <= dropped  # some may grow as soon as they were dropped
+            for number, mask in enumerate(after.masks):
+                one = kernels(params)[number], kernels(gradient)[number], state.masks[number]
                 if update == "rigl":
-                    weights, mask = by_hand(*one, share)
-                    np.testing.assert_allclose(layer.of(flat), weights, rtol=1e-6)
-                    np.testing.assert_array_equal(layer.of(after.mask), mask)
-                fresh = np.asarray(layer.of(after.mask & ~state.mask))
-                assert fresh.any() == (np.floor(share * layer.of(state.mask).sum()) > 0) or update == "set"
-                for moment in moments:
-                    np.testing.assert_array_equal(np.asarray(layer.of(moment))[fresh], 0)
+                    weights, there = by_hand(*one, share)
+                    np.testing.assert_allclose(kernels(new)[number].ravel(), weights, rtol=1e-6)
+                    np.testing.assert_array_equal(mask.ravel(), there)
+                for moment in parts:
+                    np.testing.assert_array_equal(moment[number][~(mask & one[2])], 0)
         else:  # Adam's own step of the weights that are there
-            updates, _ = dense.update(jnp.where(state.mask, slope, 0), state.inner, before)
-            np.testing.assert_allclose(flat, jnp.where(state.mask, before + updates, 0), rtol=1e-5, atol=1e-7)
-            np.testing.assert_array_equal(after.mask, state.mask)
+            masked = follow.mask(state, gradient)
+            updates, _ = dense.update(ravel_pytree(masked)[0], state.inner, flat)
+            np.testing.assert_allclose(ravel_pytree(new)[0], flat + updates, rtol=1e-5, atol=1e-7)
+            jax.tree.map(np.testing.assert_array_equal, after.masks, state.masks)
         params, state = new, after
     assert changes == (0 if update == "static" else 3)
+    assert num_weights(params, state) == sum(expected)
     other = NETWORK.init(jax.random.key(9))  # as a target's average would be
     assert count(follow.mask(state, other)) == expected
 
@@ -134,7 +130,7 @@ def test_runs_side_by_side_change_as_one_alone():
         def step(carry, key):
             params, state = carry
             gradient = jax.tree.map(lambda x: jax.random.normal(key, x.shape), params)
-            return follow.update(gradient, state, params)[::1], None
+            return follow.update(gradient, state, params), None
 
         return jax.lax.scan(step, (params, state), jax.random.split(key, 6))[0]
 
@@ -144,7 +140,7 @@ def test_runs_side_by_side_change_as_one_alone():
     for i in range(3):
         alone, own = jax.jit(run)(keys[i])
         jax.tree.map(lambda x, y, i=i: np.testing.assert_allclose(x[i], y, rtol=1e-5, atol=1e-7), together, alone)
-        np.testing.assert_array_equal(state.mask[i], own.mask)
+        jax.tree.map(lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), state.masks, own.masks)
 
 
 def test_all_weights_are_there_where_that_is_said():

@@ -1,0 +1,226 @@
+"""What sparsity costs while a learner learns, and what it saves when its policy is used.
+
+    python -m benchmarks.sparse [--only learning,inference] [--repeats 5]
+
+learning: gradient steps of TD3 with layers of 256 and 256 units and minibatches of 256, in 17 numbers that are seen
+and 6 that are done: a plain loop without a buffer and without masks, written below; `td3`; and `td3` with a tenth of
+its weights that change every thousand steps.
+inference: one observation at a time, in C as `marl.export` writes it, compressed and dense, by NumPy, and by
+a compiled JAX function; layers of 64 to 1,024 units with 50 to 99 % of their weights gone.
+
+Everything is measured in turn, medians of the repeats are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from rich.console import Console
+from rich.table import Table
+
+from games import Box, Game
+from marl.blocks.networks import perceptron
+from marl.blocks.sparse import Sparsity, allocate, sparse
+from marl.core.learn import Trajectory
+from marl.experiments.export import Layer, Policy, compiled, seconds_of_a_call, to_c
+from marl.learners.sampled.off_policy import td3
+
+SEEN, DONE, STEPS, STORED = 17, 6, 200, 8192
+UNITS, GONE = (64, 256, 512, 1024), (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+
+
+class Spaces(Game):
+    """HalfCheetah's numbers, and nothing to be played."""
+
+    num_agents = 1
+
+    def observation_space(self, agent: str) -> Box:
+        return Box(-jnp.inf, jnp.inf, (SEEN,))
+
+    def action_space(self, agent: str) -> Box:
+        return Box(-1.0, 1.0, (DONE,))
+
+
+def plain() -> Callable[[], Any]:
+    """TD3's steps on batches that are there already, as anybody would write them."""
+    actor = perceptron(SEEN, DONE)
+    critic = perceptron(SEEN + DONE, 1)
+    adam = optax.adam(3e-4)
+    keys = jax.random.split(jax.random.key(0), 8)
+    params, critics = actor.init(keys[0]), (critic.init(keys[1]), critic.init(keys[2]))
+    obs, next_obs = (jax.random.normal(key, (256, SEEN)) for key in keys[3:5])
+    action, reward = jax.random.uniform(keys[5], (256, DONE), minval=-1), jax.random.normal(keys[6], (256,))
+
+    def values(critics: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
+        return jnp.stack([critic.apply(one, jnp.concatenate([obs, action], -1))[:, 0] for one in critics])
+
+    def step(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> Any:
+        params, critics, target, slow, own, of_critics = carry
+        key, number = inputs
+        noise = jnp.clip(0.2 * jax.random.normal(key, action.shape), -0.5, 0.5)
+        coming = jnp.clip(jnp.tanh(actor.apply(target, next_obs)) + noise, -1, 1)
+        goal = reward + 0.99 * values(slow, next_obs, coming).min(0)
+        gradient = jax.grad(lambda c: ((values(c, obs, action) - goal) ** 2).sum(0).mean())(critics)
+        updates, of_critics = adam.update(gradient, of_critics)
+        critics = optax.apply_updates(critics, updates)
+
+        def climb(_: None) -> Any:
+            found = jax.grad(lambda p: -values(critics, obs, jnp.tanh(actor.apply(p, obs)))[0].mean())(params)
+            updates, new = adam.update(found, own)
+            moved = optax.apply_updates(params, updates)
+            return moved, new, *optax.incremental_update((moved, critics), (target, slow), 0.005)
+
+        params, own, target, slow = jax.lax.cond(number % 2 == 1, climb, lambda _: (params, own, target, slow), None)
+        return (params, critics, target, slow, own, of_critics), None
+
+    def run(carry: Any) -> Any:
+        inputs = jax.random.split(jax.random.key(1), STEPS), jnp.arange(STEPS)
+        return jax.lax.scan(step, carry, inputs)[0]
+
+    state = [(params, critics, params, critics, adam.init(params), adam.init(critics))]
+    compiled_run = jax.jit(run)
+
+    def call() -> None:
+        state[0] = jax.block_until_ready(compiled_run(state[0]))
+
+    return call
+
+
+def ours(sparsity: Sparsity | None) -> Callable[[], Any]:
+    """Updates of `td3` with a full buffer."""
+    learner = td3(Spaces(), gradient_steps=STEPS, buffer_size=STORED, learning_starts=1, sparsity=sparsity)
+    keys = jax.random.split(jax.random.key(0), 4)
+    obs, next_obs = (jax.random.normal(key, (STORED // 8, 8, SEEN)) for key in keys[:2])
+    action = jax.random.uniform(keys[2], (STORED // 8, 8, DONE), minval=-1)
+    reward, no = jax.random.normal(keys[3], action.shape[:2]), jnp.zeros(action.shape[:2], bool)
+    t = Trajectory(obs, action, reward, no, (), (), no, next_obs, None, None)
+    update = jax.jit(learner.update, donate_argnums=1)
+    small = jax.tree.map(lambda x: x[:8], t._replace(first_memory=None, last_memory=None))
+    state = [update(keys[0], jax.jit(learner.init)(keys[1]), t)[0]]
+    update_small = jax.jit(learner.update, donate_argnums=1)
+
+    def call() -> None:
+        state[0] = jax.block_until_ready(update_small(keys[0], state[0], small)[0])
+
+    return call
+
+
+def median_seconds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Of each call, in turn; the first is not counted."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for i in range(repeats + 1):
+        for name, call in calls.items():
+            begun = time.perf_counter()
+            call()
+            if i:
+                found[name].append(time.perf_counter() - begun)
+    return {name: statistics.median(x) for name, x in found.items()}
+
+
+def learning(repeats: int, console: Console) -> None:
+    rows = {"a plain loop": plain(), "td3": ours(None)}
+    rows["td3, a tenth of the weights"] = ours(sparse(density=0.1, every=1_000, until=10**6))
+    found = median_seconds(rows, repeats)
+    table = Table("TD3, 256-256, batches of 256", "gradient steps a second", "of the plain loop")
+    for name, seconds in found.items():
+        table.add_row(name, f"{STEPS / seconds:.0f}", f"{found['a plain loop'] / seconds:.2f}")
+    console.print(table)
+
+
+def policy_of(units: int, gone: float, seed: int) -> Policy:
+    """Three layers with the allocation that `sparse` gives them, at random places."""
+    rng, shapes = np.random.default_rng(seed), [(SEEN, units), (units, units), (units, DONE)]
+    layers = []
+    for shape, count in zip(shapes, allocate(shapes, 1 - gone, "erdos_renyi_kernel"), strict=True):
+        kernel = np.zeros(np.prod(shape), np.float32)
+        kernel[rng.choice(len(kernel), count, replace=False)] = rng.normal(size=count)
+        layers.append(Layer(kernel.reshape(shape), np.zeros(shape[1], np.float32)))
+    return Policy(tuple(layers), "relu", None, (np.zeros(DONE), np.ones(DONE)), best=False)
+
+
+def inference(repeats: int, console: Console) -> None:
+    table = Table("units", "gone", "compressed", "dense", "NumPy", "JAX", "dense / compressed")
+    with tempfile.TemporaryDirectory() as name:
+        for units in UNITS:
+            for gone in GONE:
+                policy, folder = policy_of(units, gone, 0), Path(name) / f"{units}-{gone}"
+                kinds = {}
+                for kind in (True, False):
+                    (folder / str(kind)).mkdir(parents=True)
+                    library = compiled(to_c(policy, compressed=kind), folder / str(kind))
+                    if library is None:
+                        raise SystemExit("there is no C compiler")
+                    kinds[kind] = library
+                took: dict[Any, list[float]] = {True: [], False: [], "numpy": [], "jax": []}
+                for _ in range(repeats):
+                    for kind, library in kinds.items():
+                        took[kind].append(seconds_of_a_call(policy, library))
+                    took["numpy"].append(_seconds(_numpy(policy)))
+                    took["jax"].append(_seconds(_jax(policy)))
+                c, dense, by_numpy, by_jax = (1e6 * statistics.median(x) for x in took.values())
+                cells = [f"{x:.2f}" for x in (c, dense, by_numpy, by_jax, dense / c)]
+                table.add_row(f"{units}", f"{gone:.0%}", *cells)
+    console.print(table)
+    console.print("microseconds for an observation, with the call from Python")
+
+
+def _numpy(policy: Policy) -> Callable[[], Any]:
+    obs = np.zeros(SEEN, np.float32)
+
+    def call() -> np.ndarray:
+        x = obs
+        for i, layer in enumerate(policy.layers):
+            x = x @ layer.kernel + layer.bias
+            x = np.maximum(x, 0) if i < 2 else np.tanh(x)
+        return x
+
+    return call
+
+
+def _jax(policy: Policy) -> Callable[[], Any]:
+    @jax.jit
+    def run(x: jax.Array) -> jax.Array:
+        for i, layer in enumerate(policy.layers):
+            x = x @ layer.kernel + layer.bias
+            x = jax.nn.relu(x) if i < 2 else jnp.tanh(x)
+        return x
+
+    obs = jnp.zeros(SEEN)
+    return lambda: run(obs).block_until_ready()
+
+
+def _seconds(call: Callable[[], Any], number: int = 200) -> float:
+    call()
+    best = float("inf")
+    for _ in range(5):
+        begun = time.perf_counter()
+        for _ in range(number):
+            call()
+        best = min(best, (time.perf_counter() - begun) / number)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="learning,inference")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    parts = {"learning": learning, "inference": inference}
+    if unknown := set(options.only.split(",")) - parts.keys():
+        parser.error(f"--only: got {', '.join(sorted(unknown))}; some of {', '.join(parts)} are needed")
+    for name in options.only.split(","):
+        parts[name](options.repeats, Console())
+
+
+if __name__ == "__main__":
+    main()
