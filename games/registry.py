@@ -94,10 +94,16 @@ def ids() -> dict[str, str]:
 def make(name: str, **params: Any) -> Game:
     """A game by its name, with parameters of your own: `make("coin_game", grid_size=5)`.
 
+    Those of MuJoCo Playground, an extra, have their own names with -playground behind: `CheetahRun-playground`.
+
     Raises:
       ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not
         fit.
     """
+    if isinstance(name, str) and name.endswith("-playground"):
+        from games.suite.playground import SUFFIX, from_playground
+
+        return from_playground(name.removesuffix(SUFFIX), **params)
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
         raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
     if name not in _ENTRIES:

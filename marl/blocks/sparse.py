@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 from configs.specs import Registry
 from games.core import checks
 from games.core.game import Scalar
-from marl.blocks.rarely import rarely
+from games.core.rarely import rarely
 
 Allocation = Literal["erdos_renyi_kernel", "uniform"]
 Topology = Literal["rigl", "set", "static", "dense"]

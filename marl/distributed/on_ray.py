@@ -19,7 +19,6 @@ from marl.distributed.inference import Central
 from marl.distributed.pools import MakeHost, begin, close_quietly, words_of
 from meta.cluster.worker import prepare
 
-ANSWER = 60.0  # seconds in which a process that was begun anew is asked again whether it is there
 START = "180"  # seconds in which Ray begins; 27 were seen on a busy machine
 
 

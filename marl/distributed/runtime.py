@@ -275,7 +275,6 @@ class _Run:
         self._came: dict[tuple[int, int], Rollout] = {}
         self._ready: deque[Rollout] = deque()
         self._out: set[int] = set()
-        self._words = ""
         self.restarted = 0
 
     def publish(self, policies: Any) -> None:
@@ -357,7 +356,6 @@ class _Run:
 
     def _fail(self, actor: int, words: str) -> None:
         self._failed[actor] += 1
-        self._words = words
         if self._failed[actor] >= TRIES:
             # Without a lag the others go on. With one each is needed.
             alone = self._lag is not None or len(self._out) + 1 == self._actors

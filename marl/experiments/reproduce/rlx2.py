@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from games.registry import make_game
-from marl.blocks.sparse import num_weights
+from marl.blocks.sparse import kernels, num_weights
 from marl.experiments.alone import TrainConfig, train, train_and_evaluate
 from marl.learners.registry import make_learner
 from meta import RunDirectory
@@ -124,6 +125,7 @@ def _learner(row: str, task: Task, steps: int) -> str:
     return f"{task.learner}({settings}{''.join(f', {key}={x}' for key, x in extra.items())})"
 
 
+@functools.cache
 def sizes(environment: str, learner: str) -> Sizes:
     """How many weights the networks have."""
     networks = make_learner(learner, make_game(environment)).init(jax.random.key(0)).networks
@@ -133,16 +135,14 @@ def sizes(environment: str, learner: str) -> Sizes:
 
 def tiny(task: Task) -> int:
     """Units of each layer of dense networks with as many weights as the sparse ones have."""
+    learner = make_learner(_learner(DENSE, task, 1), make_game(task.environment))
+    networks = jax.eval_shape(learner.init, jax.random.key(0)).networks
+    shapes = [kernel.shape for kernel in kernels((networks.actor, networks.critics))]
 
-    def weights(learner: str) -> int:
-        found = sizes(task.environment, learner)
-        return found.actor + found.critics
+    def weights(units: int) -> int:
+        return sum(math.prod(units if side == HIDDEN else side for side in shape) for shape in shapes)
 
-    def off(units: int) -> int:
-        return abs(weights(f"{task.learner}(hidden=[{units}, {units}], buffer_size=8)") - wanted)
-
-    wanted = weights(_learner(STATIC, task, 300))
-    return min(range(2, HIDDEN), key=off)
+    return min(range(1, HIDDEN), key=lambda units: abs(weights(units) - DENSITY * weights(HIDDEN)))
 
 
 def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: Console, *, fast: bool) -> list[Job]:

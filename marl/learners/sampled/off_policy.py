@@ -15,11 +15,11 @@ import optax
 from games import Box, Game
 from games.core import bits, checks
 from games.core.game import Scalar
+from games.core.rarely import rarely
 from marl.blocks.advantages import mean
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.networks import Activation, perceptron
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.rarely import rarely
 from marl.blocks.replay import put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learn import Learner, Metrics, Trajectory

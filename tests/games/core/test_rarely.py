@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.rarely import rarely
+from games.core.rarely import rarely
 
 
 def double(number, x, factor):

@@ -1,0 +1,81 @@
+"""The report on few weights: what its rows are, what is counted, and what is claimed."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from games.registry import make_game
+from marl.experiments.reproduce import rlx2
+from marl.learners.registry import make_learner
+from meta import RunDirectory
+from meta.runs.claims import passes
+
+PARTS = rlx2.make_configs(seeds=8, seed=0, fast=False)
+
+
+def test_every_row_is_a_learner_with_as_many_weights_as_it_says():
+    for name, rows in PARTS.items():
+        task = rlx2.TASKS[name]
+        assert set(rows) == {rlx2.RANDOM, *task.rows}
+        dense = rlx2.sizes(task.environment, rows[rlx2.DENSE].learner)
+        for row, config in rows.items():
+            found = rlx2.sizes(config.environment, config.learner)
+            if row in (rlx2.DENSE, rlx2.RANDOM):
+                assert found == dense
+            elif row == rlx2.TINY:  # dense, and so only about as many in all
+                assert found.actor + found.critics == pytest.approx(0.08 * (dense.actor + dense.critics), rel=0.05)
+            else:
+                assert found.actor == round(0.08 * dense.actor)
+                assert found.critics == round(0.08 * dense.critics)
+    networks = make_learner(PARTS["pendulum"][rlx2.ALL].learner, make_game("Pendulum-v1")).init(jax.random.key(0))
+    assert int(networks.networks.updates) == 0
+
+
+def test_operations_by_hand():
+    td3 = rlx2.sizes("Pendulum-v1", PARTS["pendulum"][rlx2.DENSE].learner)
+    assert (td3.actor, td3.critics) == (3 * 64 + 64 * 64 + 64, 2 * (4 * 64 + 64 * 64 + 64))
+    assert td3.inference == 2 * 4_352
+    # For the target the actor and both critics, and both critics three times; every second time three times the actor
+    # and twice one critic.
+    assert td3.training == 256 * (8_704 + 17_664 + 3 * 17_664 + (3 * 8_704 + 2 * 8_832) / 2)
+    sac = rlx2.sizes("cart_pole_swing_up", PARTS["swing-up"][rlx2.DENSE].learner)
+    assert (sac.actor, sac.critics) == (5 * 64 + 64 * 64 + 64 * 2, 2 * (6 * 64 + 64 * 64 + 64))
+    assert sac.training == 256 * (9_088 + 18_176 + 3 * 18_176 + 3 * 9_088 + 2 * 18_176)
+
+
+def test_what_is_claimed():
+    returns = {rlx2.DENSE: (-145, 3), rlx2.STATIC: (-261, 25), rlx2.RIGL: (-157, 7), rlx2.ALL: (-250, 10)}
+    returns = {row: {"mean": mean, "standard_error": error} for row, (mean, error) in returns.items()}
+    shares = {row: ((x["mean"] + 1200) / 1055, 0.01) for row, x in returns.items()}
+    of_dense, rigl, dense, whole = rlx2._claims("pendulum", returns, shares)
+    assert of_dense.ours == pytest.approx(1043 / 1055)
+    assert rigl.ours == pytest.approx(104 / np.hypot(7, 25))
+    assert dense.ours == pytest.approx(116 / np.hypot(3, 25))
+    assert [passes(claim) for claim in (of_dense, rigl, dense, whole)] == [True, True, True, None]
+    assert whole.ours == pytest.approx(-93 / np.hypot(7, 10))
+    assert "hurts" in whole.comment
+    assert "neither helps nor hurts" in rlx2._apart("", returns[rlx2.RIGL], returns[rlx2.DENSE], None).comment
+
+
+def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", PARTS["pendulum"][rlx2.DENSE])
+    rows = {row: PARTS["pendulum"][row] for row in (rlx2.RANDOM, rlx2.DENSE, rlx2.STATIC, rlx2.RIGL)}
+    means = dict(zip(rows, (-1200.0, -150.0, -360.0, -160.5), strict=True))
+    paths, results = {}, {}
+    for row in rows:
+        paths[row] = tmp_path / row.replace(" ", "-")
+        paths[row].mkdir()
+        lines = [{"training_return": [means[row] + i, None if i % 2 else means[row]]} for i in range(40)]
+        (paths[row] / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        results[row] = {"returns": {"mean": means[row], "standard_error": 21.0}, "steps_per_second": 500.0}
+    section = rlx2._section(run, "pendulum", rows, paths, results)
+    (table,) = section.tables
+    cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:]] for line in table.splitlines()}
+    assert cells["static"][1] == "80.0 ± 2.0"
+    assert cells["RigL"][:3] == ["-160.5 ± 21.0", "99.0 ± 2.0", "348"]
+    assert cells["RigL"][4:6] == ["0.080", "0.080"]
+    assert cells["random play"][2] == ""
+    for name in ("returns", "curves"):
+        assert (run.figures / f"pendulum-{name}.png").stat().st_size > 5000
