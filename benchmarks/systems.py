@@ -1,10 +1,12 @@
 """What it costs to learn beyond the device: environments on hosts, actors in threads and in processes.
 
-    python -m benchmarks.systems [--only host,inference,ray] [--repeats 3]
+    python -m benchmarks.systems [--only host,inference,ray,rllib] [--repeats 3] [--venv DIR]
 
 host: Gymnasium's own vector of CartPole, one process, V-trace; environment steps for each second of the process.
 inference: sixteen actors with one Python environment each; each evaluates the policy, or one thread does for all.
 ray: two actors in processes of a Ray cluster on this machine; at the learner, and over all processes.
+rllib: the same by RLlib's IMPALA, in turn with ours: the same network, rollouts and batches. It has an environment of
+its own in DIR, six gigabytes, which is made if it is not there, for it needs an older Gymnasium.
 
 Each pair is measured in turn, medians are shown. Compiling is not counted: the clock begins with the second update.
 """
@@ -12,8 +14,13 @@ Each pair is measured in turn, medians are shown. Compiling is not counted: the 
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import statistics
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -38,28 +45,91 @@ def measured(host: Maker, actors: int, steps: int, updates: int, spec: str = "im
     return made.statistics
 
 
-def cpu_seconds(command: str) -> float:
-    """Of all processes of this machine in whose command line the words are, and of their children that are gone."""
-    total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if command in (folder / "cmdline").read_bytes().decode(errors="replace"):
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                total += sum(map(int, fields[11:15]))
-        except OSError:  # it has ended
-            continue
-    return total / TICKS
+class Processes:
+    """Inside, the CPU time of Ray's processes on this machine is followed, of those too that end meanwhile."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+        self._last: dict[int, int] = {}
+        self._done = threading.Event()
+
+    def __enter__(self) -> Processes:
+        self.begin()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._look()
+
+    def begin(self) -> None:
+        """Forgets what was so far."""
+        self._look(first=True)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of all together, since the beginning."""
+        return sum(last - self._first.get(one, 0) for one, last in self._last.items()) / TICKS
+
+    def _follow(self) -> None:
+        while not self._done.wait(0.2):
+            self._look()
+
+    def _look(self, *, first: bool = False) -> None:
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (folder / "cmdline").read_bytes().decode(errors="replace")
+                if "ray::" in command or "/ray/" in command:
+                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                    ticks = int(fields[11]) + int(fields[12])
+                    self._last[int(folder.name)] = ticks
+                    if first:
+                        self._first[int(folder.name)] = ticks
+            except OSError:  # it has ended
+                continue
+
+
+def of_rllib(venv: Path, envs: int, seconds: float) -> dict[str, float]:
+    """RLlib's IMPALA in its own environment, which is made if it is not there: steps, and CPU time of all processes."""
+    python = venv / "bin/python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "ray[rllib]", "torch"], check=True)
+    line = [str(python), str(Path(__file__).with_name("rllib_impala.py")), str(envs), str(seconds)]
+    quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(line, **quiet) as process:  # type: ignore[call-overload]
+
+        def told() -> dict[str, Any]:
+            for words in process.stdout:
+                if words.startswith("{"):
+                    return json.loads(words)
+            raise SystemExit(f"rllib: {' '.join(line)} has said nothing")
+
+        told()  # it has begun
+        with Processes() as others:
+            found = told()
+        process.stdin.close()
+    cpu = found["own_cpu_seconds"] + others.cpu_seconds
+    return {
+        "steps_per_second": found["steps"] / found["seconds"],
+        "learner_steps_per_cpu_second": found["steps"] / found["own_cpu_seconds"],
+        "everybody": found["steps"] / cpu,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="host,inference,ray")
+    parser.add_argument("--venv", type=Path, default=Path("rllib-venv"))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     only, console = options.only.split(","), Console()
-    unknown = set(only) - {"host", "inference", "ray"}
+    unknown = set(only) - {"host", "inference", "ray", "rllib"}
     if unknown or options.repeats < 1:
-        parser.error(f"--only: got {options.only!r}; host, inference and ray are needed, and --repeats of at least 1")
+        names = "host, inference, ray and rllib"
+        parser.error(f"--only: got {options.only!r}; some of {names} are needed, and --repeats of at least 1")
     table = Table("what", "steps/s", "steps per CPU-second of the learner's process", "over all processes")
     if "host" in only:
         for envs in (8, 32, 64, 128):
@@ -78,20 +148,37 @@ def main() -> None:
             for a, b in zip(kinds["actor"], kinds["central"], strict=True)
         )
         console.print(f"central against actor: {ratio:.2f} times the steps per CPU-second")
-    if "ray" in only:
-        from marl.distributed.on_ray import connect
-
-        connect("", 2)
-        for envs in (32, 64):
-            found = []
-            for _ in range(options.repeats):
-                before = cpu_seconds("ray::")
-                found.append(measured(Maker("gymnasium", "CartPole-v1", envs), 2, 20, 2000, where="ray"))
-                others = cpu_seconds("ray::") - before  # with imports and compiling
-                own = found[-1]["steps"] / found[-1]["learner_steps_per_cpu_second"]
-                found[-1]["everybody"] = found[-1]["steps"] / (own + others)
-            add(table, f"Ray, 2 actors x {envs} environments", found)
+    for envs in (32, 64) if "ray" in only or "rllib" in only else ():
+        kinds = {"Ray": [], "RLlib": []}
+        for _ in range(options.repeats):
+            kinds["Ray"].append(on_ray(envs))
+            if "rllib" in only:
+                kinds["RLlib"].append(of_rllib(options.venv, envs, 30.0))
+        for kind, found in kinds.items():
+            if found:
+                add(table, f"{kind}, 2 actors x {envs} environments", found)
     console.print(table)
+
+
+def on_ray(envs: int) -> dict[str, float]:
+    """Two actors of ours in a cluster that is begun and ended, so that nobody else is in the way."""
+    import ray
+
+    from marl.distributed.on_ray import connect
+
+    connect("", 2)
+    updates, all_updates, settled = itertools.count(), 4_000, 100  # by when both have begun and compiled
+    with Processes() as others:
+
+        def look(metrics: Any) -> None:
+            if next(updates) == settled:
+                others.begin()
+
+        found = measured(Maker("gymnasium", "CartPole-v1", envs), 2, 20, all_updates, where="ray", look=look)
+    ray.shutdown()
+    steps = found["steps"] * (1 - settled / all_updates)
+    own = steps / found["learner_steps_per_cpu_second"]
+    return {**found, "everybody": steps / (own + others.cpu_seconds)}
 
 
 def add(table: Table, name: str, found: list[Any]) -> None:

@@ -1,6 +1,6 @@
-"""`python -m marl.export RUN [options]`: a trained policy as a file of C that needs nothing else.
+"""`python -m marl.export DIR [options]`: a trained policy as a file of C that needs nothing else.
 
-RUN is a run directory of marl.train or marl.distributed, or its learner.safetensors. The file has one function, which
+DIR is a run directory of marl.train or marl.distributed, or its learner.safetensors. The file has one function, which
 takes an observation and gives the action without exploration. Layers with less than half of their weights, as
 `sparsity` leaves them, are kept in compressed rows. Where there is a C compiler, what it does is compared with the
 learner, and measured.

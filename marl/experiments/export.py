@@ -42,7 +42,7 @@ MEASURED = 0.2  # seconds
 class ExportConfig:
     """The policy of a training, as C."""
 
-    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = ""
+    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = ""
     """A run directory of marl.train or marl.distributed, or its learner.safetensors."""
     number: int = 0
     """Which one, where there are several: of the seeds of marl.train, or the players of marl.distributed."""
@@ -95,11 +95,11 @@ def read(config: ExportConfig) -> Source:
     Raises:
       ValueError: if there is no such file, or for a policy that is none of layers.
     """
-    given = Path(config.source)
+    given = Path(config.directory)
     arrays, about = tensors.load(given / LEARNER_FILE if given.is_dir() else given)
     method, settings = about.get("method"), about.get("config", {})
     if method not in ("train", "distributed"):
-        raise ValueError(f"source: got {config.source!r}; a run of marl.train or marl.distributed is needed")
+        raise ValueError(f"directory: got {config.directory!r}; a run of marl.train or marl.distributed is needed")
     if method == "train":
         several = next(len(x) for x in arrays.values())
         own = {name: x[config.number] for name, x in arrays.items()} if config.number < several else {}
@@ -141,9 +141,9 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
     chosen |= inside
     params = {key.removeprefix("params."): x for key, x in arrays.items()}
     if network != "feed_forward" or not params.keys() & {"Dense_0.kernel", "_Heads_0.Dense_0.kernel"}:
-        raise ValueError(f"source: got a policy of {spec}; one of layers without memory, feed_forward, is needed")
+        raise ValueError(f"directory: got a policy of {spec}; one of layers without memory, feed_forward, is needed")
     if not isinstance(actions, Box | Discrete):
-        raise ValueError(f"source: got actions {actions}; Discrete or a Box is needed")
+        raise ValueError(f"directory: got actions {actions}; Discrete or a Box is needed")
     names = [f"Dense_{i}" for i in range(len(chosen["hidden"]))]
     squashed = "_Heads_0.Dense_0.kernel" not in params
     names.append(f"Dense_{len(names)}" if squashed else "_Heads_0.Dense_0")
@@ -169,7 +169,7 @@ def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) ->
     own: Any = learner.policy(jax.jit(learner.init)(jax.random.key(0)))
     whole = tensors.named(own).keys() <= arrays.keys()
     if whole:
-        own = tensors.as_tree({name: arrays[name] for name in tensors.named(own)}, own, "source")
+        own = tensors.as_tree({name: arrays[name] for name in tensors.named(own)}, own, "directory")
     elif hasattr(own, "_replace"):
         parts = {name for name in ("params", "statistics") if getattr(own, name, None) is not None}
         own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})
@@ -186,7 +186,7 @@ def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) ->
 
 def _part(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
     inside = {key.removeprefix(f"{name}."): x for key, x in arrays.items() if key.startswith(f"{name}.")}
-    return tensors.as_tree(inside, like, "source")
+    return tensors.as_tree(inside, like, "directory")
 
 
 def to_c(policy: Policy, words: str = "", *, compressed: bool = True) -> str:
@@ -320,12 +320,12 @@ def disagreement(source: Source, call: Callable[[np.ndarray], np.ndarray]) -> fl
 
 def checked(config: ExportConfig) -> tuple[ExportConfig, Source]:
     """The config and what it names; raises ValueError for what cannot be exported."""
-    if not config.source:
-        raise ValueError("source: not given; a run directory of marl.train or marl.distributed is needed")
+    if not config.directory:
+        raise ValueError("directory: none given; a run directory of marl.train or marl.distributed is needed")
     try:
         return config, read(config)
     except (KeyError, TypeError, ModuleNotFoundError) as error:
-        raise ValueError(f"source: got {config.source!r}; {first_line(error)}") from None
+        raise ValueError(f"directory: got {config.directory!r}; {first_line(error)}") from None
 
 
 def export(prepared: tuple[ExportConfig, Source], run: None, console: Console) -> None:
@@ -343,7 +343,7 @@ def export(prepared: tuple[ExportConfig, Source], run: None, console: Console) -
         if library:
             off = disagreement(source, caller(source.policy, library))
             if off > TOLERANCE and not (source.policy.best and off < 0.01):  # of equal values either is best
-                raise ValueError(f"source: got {config.source!r}, whose actions in C are off by {off:.2g}")
+                raise ValueError(f"directory: got {config.directory!r}, whose actions in C are off by {off:.2g}")
             kind = "share of other actions" if source.policy.best else "largest difference"
             say(console, f"as the learner on {CHECKED} random observations: {kind} {off:.1e}")
             took = seconds_of_a_call(source.policy, library)

@@ -109,7 +109,8 @@ def test_what_cannot_be_exported(run, spec, environment, arguments, words, capsy
 
 def test_no_run_at_all(capsys, tmp_path):
     assert main([]) == 2
-    assert "source: not given; a run directory of marl.train or marl.distributed is needed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "directory: none given; a run directory of marl.train or marl.distributed is needed" in said
     assert main([str(tmp_path)]) == 2
     assert "there is no such file" in capsys.readouterr().err
 

@@ -1,0 +1,48 @@
+"""RLlib's IMPALA on CartPole, as `benchmarks.systems --only rllib` runs it in an environment of its own; prints JSON.
+
+python benchmarks/rllib_impala.py ENVS SECONDS
+"""
+
+import json
+import sys
+import time
+
+import ray
+from ray.rllib.algorithms.impala import IMPALAConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+
+
+def main(envs: int, seconds: float) -> None:
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    model = DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh", vf_share_layers=False)
+    config = (
+        IMPALAConfig()
+        .environment("CartPole-v1")
+        .env_runners(num_env_runners=2, num_envs_per_env_runner=envs, rollout_fragment_length=20)
+        .learners(num_learners=0)
+        .training(train_batch_size_per_learner=20 * envs, lr=1e-3, grad_clip=0.5, entropy_coeff=0.01)
+        .rl_module(model_config=model)
+    )
+    algorithm = config.build_algo()
+
+    def learned() -> float:
+        found = algorithm.train()
+        return float(found["learners"]["__all_modules__"]["num_env_steps_trained_lifetime"])
+
+    for _ in range(3):  # what has to be begun
+        first = learned()
+    begun, own = time.perf_counter(), time.process_time()
+    print(json.dumps({"ready": True}), flush=True)
+    last = first
+    while time.perf_counter() - begun < seconds:
+        last = learned()
+    print(json.dumps({
+        "steps": last - first, "seconds": time.perf_counter() - begun, "own_cpu_seconds": time.process_time() - own,
+    }), flush=True)  # fmt: skip
+    sys.stdin.read()  # whoever counts says when it may end
+    algorithm.stop()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))
