@@ -26,11 +26,11 @@ def main(envs: int, seconds: float) -> None:
     algorithm = config.build_algo()
 
     def learned() -> float:
-        found = algorithm.train()
-        return float(found["learners"]["__all_modules__"]["num_env_steps_trained_lifetime"])
+        found = algorithm.train().get("learners", {}).get("__all_modules__", {})
+        return float(found.get("num_env_steps_trained_lifetime", 0))
 
-    for _ in range(3):  # what has to be begun
-        first = learned()
+    while not (first := learned()):  # until what has to be begun has begun
+        pass
     begun, own = time.perf_counter(), time.process_time()
     print(json.dumps({"ready": True}), flush=True)
     last = first

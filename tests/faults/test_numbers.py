@@ -22,13 +22,16 @@ MAKERS = {
 }
 
 
+SIGNED = ("low", "high", "target_entropy")
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_no_number_of_a_factory_is_below_zero_or_none(kind):
     registry, make = MAKERS[kind]
     for name in registry.names():
         needed = {"table": "low=[0], high=[1], "}.get(name, "")
         for setting, (hint, _) in registry.settings(name).items():
-            if hint is bool or setting in ("low", "high") or not ({int, float, Any} & {hint, *typing.get_args(hint)}):
+            if hint is bool or setting in SIGNED or not ({int, float, Any} & {hint, *typing.get_args(hint)}):
                 continue
             for value in ("-1", "-0.5", "nan", "inf", *(["9999999999999"] if hint is int else [])):
                 with pytest.raises(ValueError, match=rf"\b{setting}: "):

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import configs
+from games.registry import make_game
 from marl.distributed.experiment import DistributedConfig, checked
+from marl.learners.registry import make_learner
 from meta.runs import tensors
 
 FEW = ["--num-envs=2", "--steps-per-update=5", "--evaluation-episodes=4", "--checkpoint-seconds=0.5"]
@@ -84,8 +86,8 @@ def test_presets_are_known_to_fit():
     assert {"a3c", "ape_x", "impala", "seed_rl", "openai_five", "acme", "rllib"} <= set(names)
     for name in names:
         config = configs.load(DistributedConfig, "distributed", name)
-        if "rlx2" in name:  # robots of MuJoCo, an extra; that there is one of Pendulum's says that the learner fits
-            make_learner(config.learner, make("pendulum"))
+        if "rlx2" in name:  # robots of MuJoCo, an extra: the learner is made for another robot
+            make_learner(config.learner, make_game("pendulum"))
         elif not config.environment.startswith("ALE/"):
             checked(config)
 
