@@ -263,7 +263,7 @@ def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> 
     Returns:
       The file.
     """
-    figure, axes = new_axes("final return, difference from silence", "", (5.5, 0.9 + 0.32 * len(rows)))
+    figure, axes = new_axes("final return, difference from silence", "", (5.5, 2.0 + 0.32 * len(rows)))
     evolved = ORANGE if goal == "harm" else GREEN
     for kind, label, color, offset in (
         ("difference", "evolved", evolved, -0.12),

@@ -27,7 +27,7 @@ from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
 from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import amount, many
+from meta.runs.words import amount
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best of what needs nobody who controls
@@ -40,6 +40,8 @@ class ReproduceConfig:
 
     environments: tuple[str, ...] = ("cartpole", "pendulum", "reacher", "breakout")
     """Presets of `attacks.act`."""
+    goals: tuple[Goal, ...] = ("harm", "help", "control")
+    """What is evolved in each: harm, help, and control where there are goals."""
     searches: int = 3
     """Searches for each attack, with the seeds seed, seed + 1, ...; errors are between them."""
     examine: bool = True
@@ -56,6 +58,10 @@ class ReproduceConfig:
                 raise ValueError(f"environments: got {name!r}; {configs.one_of(name, known)}")
         if not self.environments:
             raise ValueError(f"environments: got none; some of {', '.join(known)} are needed")
+        if not self.goals or len(set(self.goals)) < len(self.goals):
+            raise ValueError(
+                f"goals: got {configs.shown(self.goals)}; some of harm, help and control are needed, each once"
+            )
         configs.check_least(self, searches=1)
         configs.check_seed(self.seed, 31)
 
@@ -111,15 +117,16 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         if first and part.config.goal != "control":
             say(console, f"{part.path.name}: other learners and defences")
             examinations[part.path.name] = _examine(part.path, config, console)
-    attacks = itertools.groupby(parts, lambda part: (part.environment, part.config.goal))
-    sections = [_section(list(searches), summaries, examinations) for _, searches in attacks]
-    curves = {environment: _lives_of(parts, environment) for environment in config.environments}
+    attacks = {kind: list(own) for kind, own in itertools.groupby(parts, lambda x: (x.environment, x.config.goal))}
+    sections = [_section(searches, summaries, examinations) for searches in attacks.values()]
+    sections += _beside(run.figures, attacks, summaries)
+    curves = {name: lives for name in config.environments if (lives := _lives_of(parts, name))}
     schedules = {part.environment: part.config.schedule for part in parts}
     batches = {name: one.steps_per_update * one.num_envs for name, one in schedules.items()}
-    picture = figures.draw_all_curves(run.figures, curves, batches)
-    sections.append(
-        Section("Training curves", "Of the first search.", pictures=[("curves", f"figures/{picture.name}")])
-    )
+    if curves:
+        picture = figures.draw_all_curves(run.figures, curves, batches)
+        pictures = [("curves", f"figures/{picture.name}")]
+        sections.append(Section("Training curves", "Of the first search.", pictures=pictures))
     note = (
         f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence; control has to reach "
         f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
@@ -137,10 +144,9 @@ def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
     parts = []
     for environment in config.environments:
         preset = configs.load(AttackConfig, "act", environment)
-        goals: list[Goal] = ["harm", "help"]
-        if has_goals(preset.make_game()):
-            goals.append("control")
-        for goal in goals:
+        for goal in config.goals:
+            if goal == "control" and not has_goals(preset.make_game()):
+                continue
             for i in range(config.searches):
                 own = dataclasses.replace(preset, goal=goal, seed=config.seed + i)
                 own = small(own) if config.fast else own
@@ -202,7 +208,7 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     title = f"{first.environment}: {goal}"
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(first.path)]
     number = found[0]["num_victims"]
-    text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {many(len(parts), 'search')}."
+    text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {len(parts)} search{'es' * (len(parts) > 1)}."
     if goal == "control":
         rewards = [summary["goal_reward"] for summary in found]
         rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS}
@@ -233,6 +239,27 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     return Section(title, text, claims, tables, pictures)
 
 
+def _beside(folder: Path, attacks: dict[tuple[str, Goal], list[Part]], summaries: dict[str, Any]) -> list[Section]:
+    """Victims of several presets in one game, beside each other: what the same search does to each kind."""
+    found: dict[tuple[str, Goal], dict[str, dict[str, Any]]] = {}
+    for (preset, goal), parts in attacks.items():
+        if goal != "control":
+            own = [summaries[part.path.name] for part in parts]
+            found.setdefault((parts[0].config.environment, goal), {})[preset] = {
+                column: between(summary[row]["difference_from_silent"] for summary in own)
+                for column, row in (("difference", "evolved"), ("random_difference", "random"))
+            }
+    sections = []
+    for (game, goal), rows in found.items():
+        if len(rows) > 1:
+            picture = figures.draw_differences(folder / f"beside-{goal}-{len(sections)}.png", rows, goal)
+            titles = ["victims of", "evolved less silent", "random less silent"]
+            cells = [[name, *(with_error(one, 1) for one in row.values())] for name, row in rows.items()]
+            pictures = [("differences", f"figures/{picture.name}")]
+            sections.append(Section(f"{goal}, beside each other", f"In {game}.", [], [table(titles, cells)], pictures))
+    return sections
+
+
 def between(searches: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The mean of several searches and its error between them; of one search its own, between its victims."""
     found = list(searches)
@@ -253,8 +280,10 @@ def _pictures(path: Path) -> list[Path]:
 def _lives_of(parts: Sequence[Part], environment: str) -> dict[str, Lives]:
     """The victims of the first searches in an environment: under messages evolved to harm, to help, silent, random."""
     groups = {}
-    for goal in ("harm", "help"):
-        part = next(part for part in parts if (part.environment, part.config.goal) == (environment, goal))
+    first = {part.config.goal: part for part in reversed(parts) if part.environment == environment}
+    for goal, part in first.items():
+        if goal == "control":
+            continue
         for name, lives in _read_lives(part.path / VICTIMS_FILE).items():
             groups[f"evolved to {goal}" if name == "evolved" else name] = lives
     return groups

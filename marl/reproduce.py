@@ -8,9 +8,9 @@ arXiv:2312.12568: shapers of learners that sample, in repeated games, the coin g
 learners of the last years, each trained with its kind, then all against all, as in Duque et al., Advantage Alignment
 Algorithms (2024), arXiv:2406.14662. discovery: drifts of PPO and distances of values that are evolved, as in Lu et al.,
 Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
-TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. Each says beforehand how
-long it will take, and writes report.md, report.json and figures. A stopped run goes on with --resume DIR, and does
-nothing twice.
+TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of learners with few
+weights. Each says beforehand how long it will take, and writes report.md, report.json and figures. A stopped run goes
+on with --resume DIR, and does nothing twice.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from marl.experiments.reproduce.papers import (
     MfosConfig,
     Rlx2Config,
     ShaperConfig,
+    SparseConfig,
     ZdConfig,
     checked,
     reproduce,
@@ -46,6 +47,7 @@ COMMAND = command.Command(
         "coin_game": CoinGameConfig,
         "discovery": DiscoveryClaimsConfig,
         "rlx2": Rlx2Config,
+        "sparse": SparseConfig,
     },
     prepare=checked,
     run=reproduce,

@@ -18,6 +18,7 @@ from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import rlx2 as reproduce_rlx2
 from marl.experiments.reproduce import shaper as reproduce_shaper
+from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_agent
 from marl.experiments.shaping.config import ShapingConfig, small
@@ -181,7 +182,24 @@ class Rlx2Config:
         configs.check_seed(self.seed, 31, seeds=self.seeds)
 
 
-Config = MfosConfig | ZdConfig | ShaperConfig | GeneralistsConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config
+@dataclasses.dataclass(frozen=True)
+class SparseConfig:
+    """Shapers of learners with all, half and a fifth of their weights."""
+
+    seeds: int = 3
+    """Independent trainings of each shaper, all in one program."""
+    seed: int = 0
+    """The first of them."""
+    fast: bool = False
+    """A smoke run: tiny."""
+
+    def __post_init__(self) -> None:
+        configs.check_least(self, seeds=2)
+        configs.check_seed(self.seed, 31, seeds=self.seeds)
+
+
+OfSamples = ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config | SparseConfig
+Config = MfosConfig | ZdConfig | GeneralistsConfig | OfSamples
 
 
 def checked(config: Config) -> Config:
@@ -190,7 +208,7 @@ def checked(config: Config) -> Config:
     Raises:
       ValueError: for an agent of which extortion is not defined, or one that there is not.
     """
-    if isinstance(config, ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config):
+    if isinstance(config, OfSamples):
         use_all_cores()
     if isinstance(config, ZdConfig) and config.agent:
         agent = load_agent(config.agent).config
@@ -216,6 +234,8 @@ def reproduce(config: Config, run: RunDirectory, console: Console) -> None:
             _discovery(config, run, console)
         elif isinstance(config, Rlx2Config):
             _rlx2(config, run, console)
+        elif isinstance(config, SparseConfig):
+            _sparse(config, run, console)
         else:
             _shaper(config, run, console)
 
@@ -315,6 +335,15 @@ def _rlx2(config: Rlx2Config, run: RunDirectory, console: Console) -> None:
     trainings = {str(path.relative_to(run.path)): found for path, found in results.items()}
     data = {"config": configs.plain(config), "trainings": trainings}
     _report(run, "Sparse from the first step to the last: RLx2", config.fast, sections, data, console)
+
+
+def _sparse(config: SparseConfig, run: RunDirectory, console: Console) -> None:
+    parts = reproduce_sparse.make_configs(seeds=config.seeds, seed=config.seed, fast=config.fast)
+    jobs = _say_how_long({run.path / name: part for name, part in parts.items()}, SECONDS_OF_ANALYSIS, console)
+    results = dict(zip(parts, run_jobs(jobs, console).values(), strict=True))
+    data = {"config": configs.plain(config), "shapers": results}
+    sections = reproduce_sparse.sections(run.figures, parts, results)
+    _report(run, "Shaping learners with few weights", config.fast, sections, data, console)
 
 
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:

@@ -1,0 +1,93 @@
+"""Whether an opponent with few weights is easier or harder to shape: a Shaper of each kind, which meets them all."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import configs
+from marl.experiments.shaping.config import ShapingConfig, small
+from meta.runs.charts import BLUE, GREY, ORANGE, SKY, new_axes, save_figure
+from meta.runs.claims import Claim, Section, table
+from meta.runs.statistics import with_error
+
+PRESET = "ipd_sampled"
+DENSITIES = (1.0, 0.5, 0.2)
+MARGIN = 3.0  # standard errors
+SEATS = {"shaper": BLUE, "opponent": ORANGE}
+
+
+def opponent(density: float) -> str:
+    """A learner of which so many of the weights are there, always the same ones."""
+    sparsity = f", sparsity='static(density={density:g})'" if density < 1 else ""
+    return f"ppo(hidden=[16], learning_rate=0.01{sparsity})"
+
+
+def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ShapingConfig]:
+    """The trainings by name, one for each density; each shaper is tried before the opponents of the others too."""
+    preset = configs.load(ShapingConfig, "mfos", PRESET)
+    densities, found = DENSITIES[: 2 if fast else None], {}
+    for density in densities:
+        others = tuple(opponent(other) for other in densities if other != density)
+        own = dataclasses.replace(preset, opponent=opponent(density), seeds=seeds, seed=seed)
+        found[f"density-{density:g}"] = dataclasses.replace(small(own) if fast else own, unseen=others)
+    return found
+
+
+def sections(folder: Path, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> list[Section]:
+    """The report: what a shaper gets of each kind, and what two learners get that nobody shapes.
+
+    Args:
+      folder: of figures.
+      trained: as of `make_configs`.
+      results: the summaries of the trainings, by name.
+    """
+    claims = []
+    for name, found in results.items():
+        gain = found["gain_over_naive"]
+        apart = gain["mean"] / gain["standard_error"] if gain["standard_error"] else None
+        words = f"{name.replace('-', ' ')}: gain over learners alone"
+        claims.append(Claim(f"{words}, in standard errors", apart, None, least=MARGIN))
+        claims.append(Claim(words, gain["mean"], gain["standard_error"]))
+    rows = []
+    for name, found in results.items():
+        alone = [with_error(found["naive"][seat]) for seat in SEATS]
+        rows.append([name.replace("-", " "), *(with_error(found[f"{seat}_return"]) for seat in SEATS), *alone])
+    titles = ["opponent", "shaper", "opponent's own", "alone: first seat", "alone: opponent"]
+    met = [config.opponent for config in trained.values()]
+    crossed = [
+        [name.replace("-", " "), *(with_error(found["against"][learner]["shaper"]) for learner in met)]
+        for name, found in results.items()
+    ]
+    columns = ["a Shaper of / meets", *(name.replace("-", " ") for name in trained)]
+    text = (
+        f"`shaper` in `{next(iter(trained.values())).environment}`, against `{opponent(DENSITIES[1])}` and others of "
+        "which more or fewer weights are there, always the same ones. Errors are between trainings."
+    )
+    picture = _draw(folder, results)
+    tables = [table(titles, rows), table(columns, crossed)]
+    return [
+        Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])
+    ]
+
+
+def _draw(folder: Path, results: dict[str, Any]) -> Path:
+    """Payoffs of both by density, with two standard errors."""
+    figure, axes = new_axes("of the opponent's weights are there", "payoff per round", (5.0, 3.4))
+    places = np.arange(len(results))
+    for offset, (seat, color) in zip((-0.06, 0.06), SEATS.items(), strict=True):
+        for pale, of in ((False, [found[f"{seat}_return"] for found in results.values()]),
+                         (True, [found["naive"][seat] for found in results.values()])):  # fmt: skip
+            mean, error = (np.array([one[key] for one in of], float) for key in ("mean", "standard_error"))
+            shade = {BLUE: SKY, ORANGE: GREY}[color] if pale else color
+            label = f"{seat}, nobody shapes" if pale else seat
+            axes.errorbar(
+                places + offset, mean, 2 * error, fmt="s" if pale else "o", color=shade, capsize=3, label=label
+            )
+    axes.set_xticks(places, [f"{float(name.removeprefix('density-')):.0%}" for name in results])
+    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
+    axes.legend(fontsize=8)
+    return save_figure(figure, folder / "payoffs-by-density.png")
