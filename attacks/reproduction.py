@@ -208,7 +208,8 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     title = f"{first.environment}: {goal}"
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(first.path)]
     number = found[0]["num_victims"]
-    text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {len(parts)} search{'es' * (len(parts) > 1)}."
+    searches = "one search" if len(parts) == 1 else f"{len(parts)} searches"
+    text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {searches}."
     if goal == "control":
         rewards = [summary["goal_reward"] for summary in found]
         rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS}

@@ -16,7 +16,7 @@ from attacks.defences import undefended
 from attacks.evaluation import Lives, make_lives
 from attacks.examination import FILE, _read_known
 from attacks.experiment import ADVERSARY_FILE
-from attacks.reproduction import Part, ReproduceConfig, _read_lives, between, make_parts
+from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, make_parts
 from meta import Evolution, RunDirectory
 from meta.runs import tensors
 
@@ -31,6 +31,31 @@ def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(
     ]
     assert [part.path.name for part in parts] == [f"{name}-{seed}" for name in names for seed in (3, 4)]
     assert [part.config.seed for part in parts] == [3, 4] * len(names)
+
+
+def test_victims_of_one_game_are_shown_beside_each_other(tmp_path):
+    config = configs.load(ReproduceConfig, "reproduce", "sparse")
+    parts = make_parts(dataclasses.replace(config, searches=2), tmp_path)
+    kinds = ["cartpole-harm", "cartpole_sparse-harm"]
+    assert [part.path.name for part in parts] == [f"{kind}-{seed}" for kind in kinds for seed in (0, 1)]
+    dense, sparse = parts[0].config, parts[2].config
+    rigl = "sparsity='rigl(density=0.2, every=16, until=400)'"
+    assert sparse == dataclasses.replace(dense, victim=dense.victim.removesuffix(")") + f", {rigl})")
+    sparse.make_victim(sparse.make_game())
+    differences = {"cartpole": (-100, -140), "cartpole_sparse": (-50, -50)}
+    summaries = {
+        part.path.name: {
+            "evolved": {"difference_from_silent": {"mean": differences[part.environment][part.config.seed]}},
+            "random": {"difference_from_silent": {"mean": 1.0 + part.config.seed}},
+        }
+        for part in parts
+    }
+    attacks = {("cartpole", "harm"): parts[:2], ("cartpole_sparse", "harm"): parts[2:]}
+    (section,) = _beside(tmp_path, attacks, summaries)
+    assert "| cartpole | -120.0 ± 20.0 | 1.5 ± 0.5 |" in section.tables[0]
+    assert "| cartpole_sparse | -50.0 ± 0.0 | 1.5 ± 0.5 |" in section.tables[0]
+    assert (tmp_path / "beside-harm-0.png").is_file()
+    assert not _beside(tmp_path, {("cartpole", "harm"): parts[:2]}, summaries)  # nothing to be compared with
 
 
 def test_an_error_is_between_searches_where_there_are_several():
@@ -81,6 +106,7 @@ def test_every_preset_is_a_config():
     ("module", "arguments", "words"),
     [
         ("attacks.reproduce", ["act", "--environments", "cartpool"], "environments: got 'cartpool'; did you mean"),
+        ("attacks.reproduce", ["act", "--goals", "harm", "harm"], "goals: got ('harm', 'harm'); some of harm, help"),
         ("attacks.examine", ["nowhere"], "directory: got 'nowhere'"),
         ("attacks.examine", ["nowhere", "--no-transfer", "--no-defences"], "one of them is needed"),
     ],

@@ -11,16 +11,19 @@ import pytest
 import configs
 from games import chicken, prisoners_dilemma
 from games.exact.zd import exact_payoffs, random_policies, zd_policy
+from marl.blocks.sparse import kernels
 from marl.experiments.bound import KnownBound
 from marl.experiments.reproduce import discovery as reproduce_discovery
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import papers
 from marl.experiments.reproduce import shaper as reproduce_shaper
+from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_to_head_claims
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig
+from marl.learners.registry import make_learner
 from meta.runs.claims import Claim, claims_table, difference, number, passes, summary
 
 DISCOUNT = 0.96
@@ -359,6 +362,36 @@ def test_every_shaper_is_reproduced_in_every_game():
     assert parts["ipd_sampled-shaper"].generations == preset.generations
     small = reproduce_shaper.make_configs(games=["coin_game"], seed=7, fast=True)
     assert {config.generations * config.trials_per_generation for config in small.values()} == {4}
+
+
+def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
+    parts = reproduce_sparse.make_configs(seeds=3, seed=7, fast=False)
+    learners = [config.opponent for config in parts.values()]
+    assert learners[0] == "ppo(hidden=[16], learning_rate=0.01)"
+    assert learners[2] == "ppo(hidden=[16], learning_rate=0.01, sparsity='static(density=0.2)')"
+    assert all({config.opponent, *config.unseen} == set(learners) for config in parts.values())
+    assert {(config.seeds, config.seed) for config in parts.values()} == {(3, 7)}
+    game = parts["density-0.2"].make_game()
+    states = [make_learner(learner, game).init(jax.random.key(0)) for learner in learners]
+    counts = [sum(np.count_nonzero(kernel) for kernel in kernels(state.params)) for state in states]
+    assert counts == [208, 104, 42]  # of 5 x 16 and 16 x 2 weights of the policy, 5 x 16 and 16 of the values
+
+    def value(mean, error):
+        return {"mean": mean, "standard_error": error}
+
+    def result(gain, error):
+        against = {learner: {"shaper": value(-1.0, 0.1)} for learner in learners}
+        alone = {"shaper": value(-1.9, 0.1), "opponent": value(-1.9, 0.1)}
+        returns = {"shaper_return": value(-1.9 + gain, error), "opponent_return": value(-2.0, 0.1)}
+        return {**returns, "gain_over_naive": value(gain, error), "naive": alone, "against": against}
+
+    gains = [(0.9, 0.1), (0.2, 0.1), (0.4, 0.1)]
+    results = {name: result(*gain) for name, gain in zip(parts, gains, strict=True)}
+    (section,) = reproduce_sparse.sections(tmp_path, parts, results)
+    assert [claim.ours for claim in section.claims[::2]] == pytest.approx([9, 2, 4])
+    assert [passes(claim) for claim in section.claims[::2]] == [True, False, True]
+    assert "| density 0.2 | -1.500 ± 0.100 | -2.000 ± 0.100 |" in section.tables[0]
+    assert (tmp_path / "payoffs-by-density.png").is_file()
 
 
 def test_reproduce_refuses_games_that_it_does_not_have(within, tmp_path):
