@@ -250,7 +250,7 @@ def _beside(folder: Path, attacks: dict[tuple[str, Goal], list[Part]], summaries
                 column: between(summary[row]["difference_from_silent"] for summary in own)
                 for column, row in (("difference", "evolved"), ("random_difference", "random"))
             }
-    sections = []
+    sections: list[Section] = []
     for (game, goal), rows in found.items():
         if len(rows) > 1:
             picture = figures.draw_differences(folder / f"beside-{goal}-{len(sections)}.png", rows, goal)
