@@ -18,7 +18,7 @@ class Discrete:
     """The integers 0 to n - 1."""
 
     n: int
-    dtype: Any = jnp.int32
+    dtype: Any = dataclasses.field(default=jnp.int32, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ class MultiDiscrete:
     """Vectors of integers, entry i from 0 to nvec[i] - 1."""
 
     nvec: tuple[int, ...]
-    dtype: Any = jnp.int32
+    dtype: Any = dataclasses.field(default=jnp.int32, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

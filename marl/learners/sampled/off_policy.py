@@ -331,6 +331,8 @@ def _off_policy(
     checks.whole("multi_step_from", multi_step_from, 0)
     checks.number("tau", tau, 0, 1, brackets="(]")
     checks.number("buffer_drift", 1 if buffer_drift is None else buffer_drift, 0)
+    if buffer_relative and buffer_drift is None:
+        raise ValueError("buffer_relative: got True; a buffer_drift is needed with it")
     agent = game.agents[player]
     seen, actions = game.observation_space(agent), game.action_space(agent)
     bounds = (actions.low, actions.high) if isinstance(actions, Box) else (jnp.inf,)

@@ -1,5 +1,7 @@
 """TD3 and SAC: updates against float64 NumPy, several steps' rewards, what is forgotten, and that they learn."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -280,8 +282,10 @@ def test_sac_learns_to_swing_a_pendulum_up():
 
 
 def test_actions_without_bounds_and_integers_are_refused():
-    with pytest.raises(ValueError, match="action space: got Discrete"):
+    with pytest.raises(ValueError, match=re.escape("action space: got Discrete(n=2); a Box with bounds is needed")):
         td3(make("CartPole-v1"))
+    with pytest.raises(ValueError, match="buffer_relative: got True; a buffer_drift is needed"):
+        td3(PENDULUM, buffer_relative=True)
 
     class Free(type(PENDULUM)):
         def action_space(self, agent):
