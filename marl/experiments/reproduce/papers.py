@@ -184,7 +184,7 @@ class Rlx2Config:
 
 @dataclasses.dataclass(frozen=True)
 class SparseConfig:
-    """Shapers of learners with all, half and a fifth of their weights."""
+    """Shapers of learners with all and with a fifth of their weights."""
 
     seeds: int = 3
     """Independent trainings of each shaper, all in one program."""

@@ -149,7 +149,7 @@ def td3(
       buffer_relative: whether that distance is in units of half the mean of both squares together, so that it is 0
         between the same actions, 1 between such as have nothing to do with each other, and 2 between opposite ones,
         whether actions are as large as they can be or small.
-      buffer_least: steps that are not forgotten.
+      buffer_least: nothing is forgotten where no more steps than these are remembered.
       buffer_every: gradient steps from one measurement of that distance to the next.
       sparsity: of the actor, what `sparse` returns; None is dense. Counts the actor's own steps.
       critic_sparsity: of both critics together; the same as the actor's if None.
@@ -239,7 +239,7 @@ def sac(
       multi_step_from: gradient steps from which on they are so many; one before.
       buffer_drift: as of `td3`, with the actions that are likeliest.
       buffer_relative: as of `td3`.
-      buffer_least: steps that are not forgotten.
+      buffer_least: nothing is forgotten where no more steps than these are remembered.
       buffer_every: gradient steps from one measurement of that distance to the next.
       sparsity: of the actor, what `sparse` returns; None is dense.
       critic_sparsity: of both critics together; the same as the actor's if None.
