@@ -97,19 +97,24 @@ class ShaperConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class GeneralistsConfig:
-    """Shapers of one learner and of many in the prisoner's dilemma, against learners met in training and others."""
+class _SeveralTrainings:
+    """Trainings of which each is done several times, so that errors are between them."""
 
     seeds: int = 10
-    """Independent trainings of each shaper, all in one program."""
+    """Independent trainings of each kind, all in one program."""
     seed: int = 0
     """The first of them."""
     fast: bool = False
-    """A smoke run: tiny, and fewer learners."""
+    """A smoke run: tiny, and fewer kinds."""
 
     def __post_init__(self) -> None:
         configs.check_least(self, seeds=2)
         configs.check_seed(self.seed, 31, seeds=self.seeds)
+
+
+@dataclasses.dataclass(frozen=True)
+class GeneralistsConfig(_SeveralTrainings):
+    """Shapers of one learner and of many in the prisoner's dilemma, against learners met in training and others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,35 +172,19 @@ class DiscoveryClaimsConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rlx2Config:
+class Rlx2Config(_SeveralTrainings):
     """TD3 with few weights, on two small tasks: from the first step on, and in the ways of several papers."""
 
     seeds: int = 8
     """Independent trainings of each row, all in one program."""
-    seed: int = 0
-    """The first of them."""
-    fast: bool = False
-    """A smoke run: tiny, and fewer rows."""
-
-    def __post_init__(self) -> None:
-        configs.check_least(self, seeds=2)
-        configs.check_seed(self.seed, 31, seeds=self.seeds)
 
 
 @dataclasses.dataclass(frozen=True)
-class SparseConfig:
+class SparseConfig(_SeveralTrainings):
     """Shapers of learners with all and with a fifth of their weights."""
 
     seeds: int = 3
     """Independent trainings of each shaper, all in one program."""
-    seed: int = 0
-    """The first of them."""
-    fast: bool = False
-    """A smoke run: tiny."""
-
-    def __post_init__(self) -> None:
-        configs.check_least(self, seeds=2)
-        configs.check_seed(self.seed, 31, seeds=self.seeds)
 
 
 OfSamples = ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config | SparseConfig
