@@ -88,6 +88,7 @@ def _draw(folder: Path, results: dict[str, Any]) -> Path:
                 places + offset, mean, 2 * error, fmt="s" if pale else "o", color=shade, capsize=3, label=label
             )
     axes.set_xticks(places, [f"{float(name.removeprefix('density-')):.0%}" for name in results])
+    axes.set_xlim(-0.5, len(results) - 0.5)
     axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
     axes.legend(fontsize=8)
     return save_figure(figure, folder / "payoffs-by-density.png")
