@@ -6,6 +6,7 @@ host says what was seen last and what is seen next, and where nothing happened.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
@@ -400,7 +401,8 @@ class Maker(NamedTuple):
             import envpool
         except ModuleNotFoundError:
             raise ValueError("EnvPool is not installed; pip install envpool") from None
-        return VectorHost(_Pooled(envpool.make_gymnasium(self.name, num_envs=self.num_envs), self.num_envs), self.seen)
+        make = functools.partial(envpool.make_gymnasium, self.name, num_envs=self.num_envs)
+        return VectorHost(_Pooled(make, self.num_envs), self.seen)
 
     def _pettingzoo(self, render_mode: str | None) -> Host:
         module = _pettingzoo_module(self.name)
@@ -414,12 +416,13 @@ class _Pooled:
 
     metadata: dict[str, Any] = {}  # noqa: RUF012 (they reset one step late)
 
-    def __init__(self, pool: Any, num_envs: int):
-        self._pool, self.num_envs = pool, num_envs
-        self.single_observation_space, self.single_action_space = pool.observation_space, pool.action_space
+    def __init__(self, make: Callable[..., Any], num_envs: int):
+        self._make, self._pool, self.num_envs = make, make(), num_envs
+        self.single_observation_space, self.single_action_space = self._pool.observation_space, self._pool.action_space
 
     def reset(self, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
-        del seed  # which EnvPool wants where environments are made
+        self._pool.close()
+        self._pool = self._make(seed=seed)  # EnvPool takes a seed nowhere else; with none all actors play the same
         return self._pool.reset()
 
     def step(self, actions: np.ndarray) -> Any:
@@ -483,7 +486,10 @@ def _pettingzoo_module(name: str) -> Any:
     for family in ("atari", "butterfly", "classic", "mpe", "sisl"):
         folders = [f"{path}/{family}" for path in pettingzoo.__path__]
         if any(module.name == name for module in pkgutil.iter_modules(folders)):
-            return importlib.import_module(f"pettingzoo.{family}.{name}")
+            try:
+                return importlib.import_module(f"pettingzoo.{family}.{name}")
+            except ModuleNotFoundError as error:
+                raise ValueError(f'{first_line(error)}; pip install "pettingzoo[{family}]"') from None
     raise ValueError("PettingZoo has no such environment")
 
 

@@ -1,5 +1,8 @@
 """What hosts tell of environments of all kinds."""
 
+import sys
+import types
+
 import gymnasium
 import jax
 import numpy as np
@@ -71,6 +74,32 @@ def test_who_has_an_environment():
         maker("CartPole-v1", seen=[7])()
     with pytest.raises(ValueError, match="EnvPool is not installed"):
         maker("envpool(CartPole-v1)")()
+
+
+def test_what_a_family_of_pettingzoo_needs_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(ValueError, match=r"pistonball_v6.*pygame.*pip install \"pettingzoo\[butterfly\]\""):
+        maker("pistonball_v6")()
+
+
+def test_every_actor_has_a_pool_of_its_own_seed(monkeypatch):
+    class Pool:
+        observation_space, action_space = gymnasium.spaces.Box(0, 1, (3,), np.float32), gymnasium.spaces.Discrete(2)
+
+        def __init__(self, name, num_envs, seed=42):
+            self.shape, self.seed = (num_envs, 3), seed
+
+        def reset(self):
+            return np.random.default_rng(self.seed).random(self.shape, np.float32), {}
+
+        def close(self):
+            pass
+
+    monkeypatch.setitem(sys.modules, "envpool", types.SimpleNamespace(make_gymnasium=Pool))
+    host = maker("envpool(CartPole-v1)", 2)()
+    first, other, again = (host.reset(seed, NO_KEYS)["agent_0"] for seed in (1, 2, 1))
+    assert not np.array_equal(first, other)
+    np.testing.assert_array_equal(first, again)
 
 
 def test_entries_that_are_seen_and_images_that_are_turned():
