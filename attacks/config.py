@@ -37,7 +37,8 @@ SEARCH: dict[str, Any] = {
     "shared_trials": "pair",
     "fitness_shaping": "standardize",
 }
-PIECES = {"a2c": (8, 5), "dqn": (8, 8)}  # environments, and steps of each, that these learn from at a time
+# Environments, and steps of each, that these learn from at a time.
+PIECES = {"a2c": (8, 5), "dqn": (8, 8), "td3": (8, 8), "sac": (8, 8)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +55,12 @@ class AttackConfig:
     )
     """The learner that is talked to: ppo, a2c, dqn or another learner of sampled games, with settings in brackets."""
     num_updates: int = 32
-    """Learning steps in a victim's life. A2C and DQN learn from few steps at a time: where more are given, a life of as
-    many is cut into pieces of theirs, 5 or 8 steps in 8 environments."""
+    """Learning steps in a victim's life. A2C, DQN, TD3 and SAC learn from few steps at a time: where more are given, a
+    life of as many is cut into pieces of theirs, 5 or 8 steps in 8 environments."""
     steps_per_update: int = 256
-    """Steps of each environment between two of them; A2C and DQN take fewer."""
+    """Steps of each environment between two of them; those four take fewer."""
     num_envs: int = 4
-    """Environments that a victim plays at once; A2C and DQN have eight."""
+    """Environments that a victim plays at once; those four have eight."""
     message: str = "auto"
     """What is evolved: mlp, linear, quadratic, echo, constant, table, lstm or turn, with settings in brackets such as
     "mlp(hidden=[16])"; auto is linear in units of random play, a whisper at first where the goal is control, and a

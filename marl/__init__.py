@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from marl import shapers
     from marl.blocks import objectives
     from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
+    from marl.blocks.sparse import sparse
     from marl.core.evaluate import evaluate
     from marl.core.learn import History, Learner, Trajectory, learn
     from marl.core.stale import stale
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from marl.learners.sampled.impala import a3c, impala
     from marl.learners.sampled.lola import lola_dice, pola_dice
     from marl.learners.sampled.loqa import loqa
+    from marl.learners.sampled.off_policy import sac, td3
     from marl.learners.sampled.ppo import a2c, ppo
     from marl.learners.sampled.r2d2 import r2d2
     from marl.learners.sampled.reciprocator import reciprocator
@@ -97,11 +99,14 @@ __all__ = [
     "register",
     "register_shaper",
     "reinforce",
+    "sac",
     "sga",
     "shapers",
     "shaping_trial",
     "sos",
+    "sparse",
     "stale",
+    "td3",
 ]
 
 

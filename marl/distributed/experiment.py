@@ -37,7 +37,7 @@ from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
 # Steps of each environment in a rollout, of learners that know what suits them.
-STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5}
+STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5, "td3": 8, "sac": 8}
 LARGE = 36  # images of which a side is at least this get the network of large images
 FILMED = 500  # steps at most
 
@@ -49,8 +49,8 @@ class DistributedConfig:
     environment: str = "CartPole-v1"
     """An environment of Gymnasium, PettingZoo or ours by its name; envpool(NAME) and games(NAME) say whose."""
     learner: str = "impala(anneal=True)"
-    """impala, a3c, ape_x, r2d2, ppo, a2c, dqn or another learner of sampled games, with settings in brackets. In a
-    game of several players all have one like it, or each its own, with a plus between them."""
+    """impala, a3c, ape_x, r2d2, ppo, a2c, dqn, td3, sac or another learner of sampled games, with settings in brackets.
+    In a game of several players all have one like it, or each its own, with a plus between them."""
     where: str = "here"
     """Where actors are: here takes them in turn, threads gives each one, ray a process of a Ray cluster."""
     inference: str = "actor"

@@ -452,7 +452,7 @@ def check(
         if host.has_empty_steps and not reads_valid(learner, programs, state, game):
             raise ValueError(
                 "learner: learns from steps in which nothing happened, which this environment has; ppo, a2c, dqn, "
-                "impala, a3c, ape_x or r2d2, or an environment that resets at once, is needed"
+                "impala, a3c, ape_x, r2d2, td3 or sac, or an environment that resets at once, is needed"
             )
         jax.eval_shape(learner.update, jax.random.key(0), state, programs.shapes(learner, state, game))
         if path == "barrier" and num_actors > 1:

@@ -134,6 +134,10 @@ def test_what_auto_stands_for():
 @pytest.mark.parametrize("preset", configs.presets("act"))
 def test_the_lives_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
+    if preset == "pendulum":  # with a victim that remembers what it heard, too
+        other = dataclasses.replace(config, victim="sac(hidden=[8], buffer_size=4096)")
+        key = jax.random.key(0)
+        jax.eval_shape(search.make_trial(other), jax.eval_shape(search.make_init(other), key), key)
     goals = ("harm", "control") if has_goals(config.make_game()) else ("harm",)
     for goal in goals:
         one = dataclasses.replace(config, goal=goal)
@@ -149,7 +153,8 @@ def turning(config):
 def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
     config = AttackConfig(num_updates=32, steps_per_update=256, num_envs=4, evaluation_episodes=12)
     assert config.schedule == (32, 256, 4, 12, 200)
-    assert dataclasses.replace(config, victim="dqn").schedule == (512, 8, 8, 16, 200)
+    for victim in ("dqn", "td3", "sac"):
+        assert dataclasses.replace(config, victim=victim).schedule == (512, 8, 8, 16, 200)
     a2c = dataclasses.replace(config, victim="a2c(anneal=True)")
     assert a2c.schedule == (819, 5, 8, 16, 200)
     assert "turn(steps=4095," in a2c.message_spec

@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
 
 TASKS = {
-    "pendulum": Task("Pendulum-v1", "td3", (DENSE, TINY, STATIC, SET, RIGL, STEPS, ALL), "A pendulum, by TD3"),
+    "pendulum": Task("Pendulum-v1", "td3", (DENSE, TINY, STATIC, SET, RIGL, STEPS, ALL, RULE), "A pendulum, by TD3"),
     "swing-up": Task("cart_pole_swing_up", "sac", (DENSE, RIGL, STEPS, FORGETS, ALL, RULE), "A pole on a cart, by SAC"),
 }
 

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
+from games.registry import make_game
+from marl import learn
 from marl.blocks.networks import convolutional, feed_forward, perceptron, recurrent
 from marl.blocks.sparse import SparseState, allocate, descent, kernels, make_sparsity, num_weights, sparse
+from marl.learners.registry import make_learner
 
 NETWORK = perceptron(6, 3, hidden=(20, 20))
 
@@ -179,3 +182,27 @@ def test_bad_sparsity_is_one_line(spec, words):
 def test_parameters_without_kernels_are_refused():
     with pytest.raises(ValueError, match="sparsity: got parameters without a kernel"):
         sparse(density=0.1, update="static")(optax.sgd(0.1)).init(jax.random.key(0), {"logits": jnp.zeros((3, 2))})
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        "ppo(hidden=[8], epochs=1, minibatches=2",
+        "dqn(hidden=[8], buffer_size=64, batch_size=8, learning_starts=8",
+        "r2d2(hidden=[8], memory=4, sequence_length=4, burn_in=0, buffer_size=8, batch_size=4, learning_starts=1",
+    ],
+)
+def test_learners_keep_as_many_weights_as_they_began_with(learner):
+    """By the same words in the spec; what is learned changes which they are, and no other weight is ever there."""
+    game = make_game("CartPole-v1")
+    few = make_learner(f"{learner}, sparsity='rigl(density=0.25, every=2, until=40)')", game)
+    run = jax.jit(lambda key: learn(key, game, [few], num_updates=8, steps_per_update=4, num_envs=4))
+    before, after = jax.jit(few.init)(jax.random.key(0)), run(jax.random.key(0)).states[0]
+    total = round(0.25 * sum(kernel.size for kernel in kernels(after.params)))
+    for state in (before, after):
+        assert sum(int(mask.sum()) for mask in state.optimizer.masks) == total
+        for tree in (state.params, getattr(state, "target", state.params)):
+            for kernel, mask in zip(kernels(tree), state.optimizer.masks, strict=True):
+                np.testing.assert_array_equal(kernel[~mask], 0)
+    moved = [bool((a != b).any()) for a, b in zip(before.optimizer.masks, after.optimizer.masks, strict=True)]
+    assert any(moved)

@@ -9,7 +9,7 @@ import pytest
 
 from games import Box, make
 from games.core import bits
-from marl import Trajectory, evaluate, learn, make_learner
+from marl import Learner, Trajectory, evaluate, learn, make_learner
 from marl.blocks.sparse import kernels
 from marl.learners.sampled.off_policy import sac, td3
 
@@ -298,3 +298,29 @@ def test_actions_without_bounds_and_integers_are_refused():
             lambda key: learn(key, PENDULUM, [td3(PENDULUM, buffer_size=7)], num_updates=1, num_envs=4),
             jax.random.key(0),
         )
+
+
+def test_sac_finds_the_best_response_to_a_player_that_does_not_learn():
+    """In Cournot's market with prices of 4 less what is sold, to a quantity of 1 it is (4 - 1) / 2, and to 3 a half."""
+    game = make("cournot", intercept=4.0, marginal_cost=0.0, capacity=4.0, episode_length=4)
+    settings = "hidden=[16], learning_rate=1e-2, buffer_size=2048, batch_size=64, discount=0, learning_starts=64"
+    learner = make_learner(f"sac({settings})", game, seat=1)
+
+    def sells(quantity):
+        return Learner(
+            init=lambda key: (),
+            act=lambda key, _, memory, obs: (jnp.full((len(obs), 1), quantity), memory, ()),
+            update=lambda key, state, trajectory: (state, {}),
+        )
+
+    @jax.jit
+    @jax.vmap
+    def best(quantity):
+        players = [sells(quantity), learner]
+        history = learn(jax.random.key(0), game, players, num_updates=150, steps_per_update=4, num_envs=2)
+        policy = learner.policy(history.states[1])
+        answer = (4 - quantity) / 2
+        obs = jnp.array([[4 - quantity - answer, answer, quantity]]) / 4
+        return learner.exploit(policy, learner.begin(policy, 1), obs)[0][0, 0]
+
+    np.testing.assert_allclose(best(jnp.array([1.0, 3.0])), [1.5, 0.5], atol=0.2)
