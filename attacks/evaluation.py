@@ -1,4 +1,4 @@
-"""What talk does to fresh victims: the same victims under every message, and the paired differences."""
+"""What talk does to fresh victims: the same victims under every message, and the differences."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def silence(parameters: Any) -> Any:
 
 
 def compare(groups: dict[str, Lives]) -> dict[str, Any]:
-    """Of groups of the same victims: each, with its paired difference from the silent one.
+    """Of groups of the same victims: each, with its difference from the silent one, victim by victim.
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
     `muted_return` when nobody talks any more, `last_update` by the metric of the paper's code, `training_return` of the

@@ -86,7 +86,7 @@ def test_presets_are_known_to_fit():
     assert {"a3c", "ape_x", "impala", "seed_rl", "openai_five", "acme", "rllib"} <= set(names)
     for name in names:
         config = configs.load(DistributedConfig, "distributed", name)
-        if "rlx2" in name:  # robots of MuJoCo, an extra: the learner is made for another robot
+        if "rlx2" in name or "half_cheetah" in name:  # robots of MuJoCo, an extra: the learner is made for another one
             make_learner(config.learner, make_game("pendulum"))
         elif not config.environment.startswith("ALE/"):
             checked(config)
@@ -98,6 +98,7 @@ def test_learners_that_differ_and_the_steps_that_suit_them():
     assert [learner.seat for learner in learners] == [0, 1]
     assert DistributedConfig(learner="r2d2(sequence_length=33)").rollout_steps == 33
     assert DistributedConfig(learner="r2d2").rollout_steps == 20
+    checked(DistributedConfig("Pendulum-v1", learner="sac"))  # as many steps as its buffer is a multiple of
     assert DistributedConfig(learner="a3c").data_path == "gradients"
 
 
