@@ -512,7 +512,8 @@ def _save(store: Store, number: int, states: Any, parts: list[dict[str, np.ndarr
 
 def _rows(first: int, parts: Sequence[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
     return [
-        {"update": first + i + 1} | {name: np.asarray(x).tolist() for name, x in part.items()}
+        {"update": first + i + 1}
+        | {name: np.asarray(part[name]).tolist() for name in sorted(part)}  # as checkpoints do
         for i, part in enumerate(parts)
     ]
 

@@ -292,8 +292,10 @@ def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
     learner = make_learner("impala(hidden=[8])", GAME)
     with RunDirectory.create(tmp_path / "run", {}) as run:
         first = train([learner], [OURS], **settings(num_updates=4), store=run)
-    with RunDirectory(tmp_path / "run") as run:
+    said = []
+    with RunDirectory(tmp_path / "run", said.append) as run:
         second = train([learner], [OURS], **settings(num_updates=7), store=run)
+    assert said == []  # what is there is what the checkpoint knows
     assert second.history.rewards[0].shape == (7,)
     np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
