@@ -12,10 +12,10 @@ import pytest
 
 from games import make
 from marl import learn, make_learner, stale
-from marl.distributed.actor import Actor, Order, Programs
+from marl.distributed.actor import Actor, Order, Programs, Rollout, counted
 from marl.distributed.hosts import Maker, maker
 from marl.distributed.inference import Central
-from marl.distributed.runtime import Broken, _again, _Learning, train
+from marl.distributed.runtime import Broken, _again, train
 from meta import RunDirectory
 from tests.marl.distributed.hosts import Faulty, Late
 
@@ -248,18 +248,13 @@ def test_those_that_take_turns_leave_out_one_that_fails(tmp_path):
     assert said[0] == "actor 1: RuntimeError: the pole broke; it begins anew in 1 s"
 
 
-def test_an_update_of_fewer_than_all_counts_what_is_there():
-    """Its loss is that of all rollouts with the missing one played by another, and its episodes are those that came."""
-    programs = Programs([IMPALA], 4, 1, 5)
-    state = IMPALA.init(jax.random.key(0))
-    actor = Actor(programs, OURS(), 0, jax.random.key(1))
-    actor.begin(0, jax.random.key(2))
-    one, other = (actor.play(Order(number, 0, (IMPALA.policy(state),))) for number in (0, 1))
-    learning = _Learning((IMPALA,), False)
-    _, alone = learning.update(jax.random.key(4), 0, (IMPALA.init(jax.random.key(0)),), [one, other])
-    _, twice = learning.update(jax.random.key(4), 0, (state,), [one, other, _again(one), _again(other)])
-    assert_close(alone, twice)
-    assert [x.steps for x in (one, _again(one))] == [20, 0]
+def test_what_is_learned_from_once_more_is_not_counted_twice():
+    one = Rollout(0, 0, (), np.ones(1), np.array([[30.0, 0.0]]), np.array([2.0, 0.0]), {}, 20)
+    both = [one, _again(one)]
+    assert sum(rollout.steps for rollout in both) == 20
+    episodes = counted(both)
+    np.testing.assert_array_equal(episodes.finished, [[30, 0, 0, 0]])
+    np.testing.assert_array_equal(episodes.ended, [2, 0, 0, 0])
 
 
 def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
