@@ -41,8 +41,9 @@ def put(buffer: Any, number: jax.Array, new: Any) -> Any:
 def draw(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """Numbers drawn in proportion to weights, one out of each of as many equal parts of their sum.
 
-    Written here, for where the weights of a buffer change with every draw their running sum takes a tenth of the time
-    of a tree of sums.
+    Written here, for these lines need no library, and in buffers of our learners' sizes flashbax's tree of sums saves
+    nothing that counts: with the new priorities 64 of 2,048 weights take 27 microseconds here and 38 there, 256 of
+    32,768 take 104 and 62. The running sum is of all weights: of a million it takes eight times as long as the tree.
 
     Args:
       key: of the draw.

@@ -19,6 +19,7 @@ from marl.distributed.inference import Central
 from marl.distributed.pools import MakeHost, begin, close_quietly, words_of
 from meta.cluster.worker import prepare
 
+PROBE = 1.0  # seconds before one that is not there yet is called again
 START = "180"  # seconds in which Ray begins; 27 were seen on a busy machine
 
 
@@ -131,6 +132,7 @@ class RayPool:
         self._held: dict[int, list[Order]] = {i: [] for i in range(len(hosts))}  # asked for, and not called yet
         self._called: dict[Any, tuple[int, int]] = {}  # what it will be -> (actor, life)
         self._probes: dict[Any, int] = {group.ready.remote(): i for i, group in enumerate(self._groups)}
+        self._to_probe: dict[int, float] = {}  # group -> when
         self._absent = set(range(number))
         self._policies: tuple[int, Any] = (-1, None)
 
@@ -153,11 +155,14 @@ class RayPool:
     def next(self, seconds: float) -> tuple[int, Rollout | Failure] | None:
         until = time.monotonic() + seconds
         while True:
-            waited = [*self._called, *self._probes]
+            for group in [group for group, when in self._to_probe.items() if time.monotonic() >= when]:
+                del self._to_probe[group]
+                self._probes[self._groups[group].ready.remote()] = group
+            waited, left = [*self._called, *self._probes], max(until - time.monotonic(), 0.0)
             if not waited:
-                time.sleep(max(until - time.monotonic(), 0.0))
+                time.sleep(left)
                 return None
-            ready, _ = self._ray.wait(waited, timeout=max(until - time.monotonic(), 0.0))
+            ready, _ = self._ray.wait(waited, timeout=left)
             if not ready:
                 return None
             reference = ready[0]
@@ -184,8 +189,7 @@ class RayPool:
         try:
             self._ray.get(reference)
         except self._ray.exceptions.RayError:
-            time.sleep(1.0)  # it is not there yet
-            self._probes[self._groups[group].ready.remote()] = group
+            self._to_probe[group] = time.monotonic() + PROBE  # it is not there yet
             return
         self._absent.discard(group)
         for actor, own in enumerate(self._group_of):

@@ -71,8 +71,8 @@ class Here:
         self._asked.append((actor, order))
 
     def next(self, seconds: float) -> tuple[int, Rollout | Failure] | None:
-        del seconds
         if not self._asked:
+            time.sleep(seconds)
             return None
         number, order = self._asked.popleft()
         try:
@@ -86,6 +86,7 @@ class Here:
 
     def restart(self, actor: int) -> None:
         old, self._actors[actor] = self._actors[actor], None
+        self._asked = deque(pair for pair in self._asked if pair[0] != actor)
         self._tried[actor] += 1
         close_quietly(old)
 

@@ -28,8 +28,10 @@ Inference = Literal["actor", "central"]
 Path = Literal["queue", "barrier", "gradients"]
 WHERE, INFERENCE, PATHS = ("here", "threads", "ray"), ("actor", "central"), ("queue", "barrier", "gradients")
 
-TRIES = 3  # of an actor in a row, after which it is left out
+TRIES = 3  # in a row in which nobody plays a first rollout, after which the run ends: something is wrong with it
+MOST_TRIES = 10  # later; they take four minutes and more
 REST = 1.0  # seconds before an actor that failed is tried again, doubled each time
+DOUBLINGS = 6  # at most: a minute
 FIRST_PATIENCE = 300.0  # seconds for the first rollout of an actor, which is compiled
 REPORT_SECONDS = 0.5
 
@@ -72,6 +74,11 @@ def train(
     played by actor i modulo their number with the policies of i - lag updates. With one actor it is then what `learn`
     makes of `stale(learner, lag)`, and in our own games the same bit for bit. Without a lag nobody waits: an actor
     takes the newest policies when it begins a rollout, and learners take rollouts in the order in which they come.
+    Actors that take turns here, and those that a barrier waits for, then have policies of this update.
+
+    An actor that fails begins anew after a second, and after each further failure in a row after twice as long, up to
+    a minute, as long as training lasts. Without a lag the others go on meanwhile, and an update behind a barrier is of
+    those that are left. With a lag each rollout is needed, and everybody waits.
 
     Args:
       learners: one for each agent.
@@ -83,7 +90,7 @@ def train(
       inference: who evaluates policies: each actor, or one thread for all actors of a process.
       path: what learners take: one rollout after the other, as they come; one of all actors at once, which is joined;
         or gradients that actors have taken.
-      lag: how many updates old policies are; None: however old they get.
+      lag: how many updates old policies are, and what comes of it is determined; None: however old they get.
       past_selves: for self-play of one learner in all seats: it learns in the first one, the others have its latest
         policy or one of these.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped, with new environments.
@@ -100,14 +107,13 @@ def train(
 
     Raises:
       ValueError: for settings that do not fit each other, or learners that do not fit the environments.
-      Broken: if no actor can play its environments.
+      Broken: if no actor has played a first rollout in three tries each, or a further one in ten in a row; with a lag,
+        if the one that is waited for has not. What was learned is saved.
     """
     checks.size("num_updates", num_updates, 1)
     checks.size("steps_per_update", steps_per_update, 1)
     if not hosts:
         raise ValueError("hosts: got none; one for each actor is needed")
-    if path == "barrier" or where == "here":
-        lag = lag or 0
     shape = hosts[0]()  # tells what there is to see and to do
     try:
         if past_selves and len(learners) != 1:
@@ -136,7 +142,8 @@ def train(
     make_pool = _pools(where, inference, programs, hosts, run_key, reset_key, (seed + first) % 2**31, address)
     policies = learning.policies(states)
     pool, central = make_pool(policies)
-    run = _Run(pool, len(hosts), seats, lag, path == "barrier", past_selves, patience, say, first, num_updates)
+    barrier, turns = path == "barrier", where == "here" and path != "barrier"
+    run = _Run(pool, len(hosts), seats, lag, barrier, turns, past_selves, patience, say, first, num_updates)
     started, shown, saved = time.perf_counter(), 0.0, time.perf_counter()
     compiled = started, time.process_time()  # by when all programs have run once
     try:
@@ -256,25 +263,25 @@ class _Run:
         seats: int,
         lag: int | None,
         barrier: bool,
+        turns: bool,
         past_selves: PastSelves | None,
         patience: float,
         say: Callable[[str], Any],
         first: int,
         num_updates: int,
     ):
-        self._pool, self._actors, self._lag, self._barrier = pool, num_actors, lag, barrier
+        self._pool, self._actors, self._lag, self._barrier, self._turns = pool, num_actors, lag, barrier, turns
         self._seats, self._past = seats, past_selves
         self._patience, self._say, self._updates = patience, say, num_updates
         self._first = self._version = self._next = first  # of updates done; of rollouts asked for
         self._published: dict[int, Any] = {}
         self._asked: dict[int, deque[Order]] = {actor: deque() for actor in range(num_actors)}
         self._since = dict.fromkeys(range(num_actors), time.monotonic())  # when an actor began what it does
-        self._played = dict.fromkeys(range(num_actors), 0)
+        self._played = dict.fromkeys(range(num_actors), 0)  # since it began anew
         self._failed = dict.fromkeys(range(num_actors), 0)  # in a row
         self._resting: dict[int, float] = {}  # until when
-        self._came: dict[tuple[int, int], Rollout] = {}
-        self._ready: deque[Rollout] = deque()
-        self._out: set[int] = set()
+        self._came: dict[tuple[int, int], Rollout] = {}  # by number and actor, as they come
+        self._tries = TRIES
         self.restarted = 0
 
     def publish(self, policies: Any) -> None:
@@ -287,26 +294,56 @@ class _Run:
             del self._published[old]
         self._ask()
 
+    def take(self, number: int) -> list[Rollout]:
+        """What update `number` is made of. Behind a barrier those who came stand in for those who did not."""
+        while not (found := self._complete(number)):
+            check_stop()
+            self._wake()
+            self._look_at_clock()
+            if answer := self._pool.next(0.2):
+                self._hear(*answer)
+        rollouts = [self._came.pop(one) for one in found]
+        missing = self._actors - len(rollouts) if self._barrier else 0
+        return rollouts + [_again(rollouts[i % len(rollouts)]) for i in range(missing)]
+
+    def _complete(self, number: int) -> list[tuple[int, int]]:
+        """Of which rollouts an update is made; empty until they are there."""
+        if self._lag is not None:
+            wanted = [(number, actor) for actor in (range(self._actors) if self._barrier else [number % self._actors])]
+            return wanted if all(one in self._came for one in wanted) else []
+        if not self._barrier:
+            return list(self._came)[:1]
+        waited = any(asked and not self._failed[actor] for actor, asked in self._asked.items())
+        return [] if waited else sorted(self._came)
+
     def _ask(self) -> None:
-        if self._lag is None:
-            for actor in range(self._actors):
-                if not self._asked[actor] and actor not in self._out:
-                    self._start(actor, self._order(self._version))
-                    self._next += 1
+        if self._lag is not None:
+            while self._next < self._updates and self._next - self._lag <= self._version:
+                order = self._order(self._next, max(self._next - self._lag, self._first))
+                for actor in range(self._actors) if self._barrier else [self._next % self._actors]:
+                    self._start(actor, order)
+                self._next += 1
             return
-        while self._next < self._updates and self._next - self._lag <= self._version:
-            order = self._order(max(self._next - self._lag, self._first))
-            for actor in range(self._actors) if self._barrier else [self._next % self._actors]:
-                self._start(actor, order)
+        idle = [actor for actor in range(self._actors) if not self._asked[actor] and actor not in self._resting]
+        if self._barrier:
+            for actor in idle:
+                if (self._version, actor) not in self._came:
+                    self._start(actor, self._order(self._version, self._version))
+            return
+        if self._turns:  # one after the other
+            idle.sort(key=lambda actor: (actor - self._next) % self._actors)
+            idle = [] if self._came or any(self._asked.values()) else idle[:1]
+        for actor in idle:
+            self._start(actor, self._order(self._next, self._version))
             self._next += 1
 
-    def _order(self, version: int) -> Order:
+    def _order(self, number: int, version: int) -> Order:
         policies = self._published[version]
         if self._past:
-            other = self._past.opponent(self._next)
+            other = self._past.opponent(number)
             met = policies[0] if other is None else other
-            return Order(self._next, version, (policies[0], *[met] * (self._seats - 1)), other is not None)
-        return Order(self._next, version, policies)
+            return Order(number, version, (policies[0], *[met] * (self._seats - 1)), other is not None)
+        return Order(number, version, policies)
 
     def _start(self, actor: int, order: Order) -> None:
         if not self._asked[actor]:
@@ -315,60 +352,50 @@ class _Run:
         if actor not in self._resting:
             self._pool.start(actor, order)
 
-    def take(self, number: int) -> list[Rollout]:
-        """What update `number` is made of."""
-        while True:
-            if self._lag is None:
-                if self._ready:
-                    return [self._ready.popleft()]
-            else:
-                wanted = range(self._actors) if self._barrier else [number % self._actors]
-                if all((number, actor) in self._came for actor in wanted):
-                    return [self._came.pop((number, actor)) for actor in wanted]
-            check_stop()
-            self._wake()
-            found = self._pool.next(0.2)
-            if found is None:
-                self._look_at_clock()
-                continue
-            actor, answer = found
-            if isinstance(answer, Failure):
-                self._fail(actor, answer.words)
-                continue
-            self._asked[actor].popleft()
-            if self._past and answer.ended.sum():
-                own, others = answer.finished[0].sum(), answer.finished[1:].sum(1).mean()
-                self._past.heard(answer.number, bool(own > others))
-            self._since[actor] = time.monotonic()
-            self._played[actor], self._failed[actor] = self._played[actor] + 1, 0
-            if self._lag is None:
-                self._ready.append(answer)
-                self._ask()  # at once, for it need not wait until this is learned
-            else:
-                self._came[answer.number, actor] = answer
+    def _hear(self, actor: int, answer: Rollout | Failure) -> None:
+        if isinstance(answer, Failure):
+            self._fail(actor, answer.words)
+            return
+        self._asked[actor].popleft()
+        if self._past and answer.ended.sum():
+            own, others = answer.finished[0].sum(), answer.finished[1:].sum(1).mean()
+            self._past.heard(answer.number, bool(own > others))
+        self._since[actor] = time.monotonic()
+        self._played[actor], self._failed[actor] = self._played[actor] + 1, 0
+        self._tries = MOST_TRIES
+        late = self._lag is None and self._barrier and answer.number != self._version  # nobody waited for it
+        if not late:
+            self._came[answer.number, actor] = answer
+        self._ask()  # at once, for it need not wait until this is learned
 
     def _look_at_clock(self) -> None:
-        for actor, asked in self._asked.items():
-            if asked and actor not in self._resting:
-                allowed = self._patience if self._played[actor] else max(5 * self._patience, FIRST_PATIENCE)
-                if time.monotonic() - self._since[actor] > allowed:
-                    self._fail(actor, f"nothing came in {allowed:.0f} s")
+        def late(actor: int) -> float:
+            """How long nothing came, where that is too long."""
+            allowed = self._patience if self._played[actor] else max(5 * self._patience, FIRST_PATIENCE)
+            waiting = self._asked[actor] and actor not in self._resting
+            return allowed if waiting and time.monotonic() - self._since[actor] > allowed else 0.0
+
+        if any(map(late, self._asked)):
+            for _ in range(sum(map(len, self._asked.values()))):  # while learners learned answers may have come
+                if answer := self._pool.next(0.0):
+                    self._hear(*answer)
+        for actor in self._asked:
+            if allowed := late(actor):
+                self._fail(actor, f"nothing came in {allowed:.0f} s")
 
     def _fail(self, actor: int, words: str) -> None:
         self._failed[actor] += 1
-        if self._failed[actor] >= TRIES:
-            # Without a lag the others go on. With one each is needed.
-            alone = self._lag is not None or len(self._out) + 1 == self._actors
-            if alone:
-                raise Broken(f"environment: {words}; so in each of {TRIES} tries")
-            self._out.add(actor)
-            self._asked[actor].clear()
-            self._say(f"actor {actor}: {words}; it is left out after {TRIES} tries")
-            return
-        self._say(f"actor {actor}: {words}; it begins anew")
+        needed = self._failed if self._lag is None else [actor]  # without a lag anybody's rollout will do
+        if all(self._failed[one] >= self._tries for one in needed):
+            raise Broken(f"environment: {words}; so in each of {self._tries} tries")
+        rest = REST * 2 ** min(self._failed[actor] - 1, DOUBLINGS)
+        self._say(f"actor {actor}: {words}; it begins anew in {rest:g} s")
         self.restarted += 1
         self._pool.restart(actor)
-        self._resting[actor] = time.monotonic() + REST * 2 ** (self._failed[actor] - 1)
+        self._resting[actor] = time.monotonic() + rest
+        if self._lag is None:
+            self._asked[actor].clear()
+            self._ask()
 
     def _wake(self) -> None:
         for actor in [actor for actor, until in self._resting.items() if time.monotonic() >= until]:
@@ -377,6 +404,12 @@ class _Run:
             self._played[actor] = 0
             for order in self._asked[actor]:
                 self._pool.start(actor, order)
+            self._ask()
+
+
+def _again(rollout: Rollout) -> Rollout:
+    """What is learned from once more, so that an update has the shape it is compiled for, and is not counted twice."""
+    return rollout._replace(finished=0 * rollout.finished, ended=0 * rollout.ended, steps=0)
 
 
 def _pools(
@@ -479,7 +512,8 @@ def _save(store: Store, number: int, states: Any, parts: list[dict[str, np.ndarr
 
 def _rows(first: int, parts: Sequence[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
     return [
-        {"update": first + i + 1} | {name: np.asarray(x).tolist() for name, x in part.items()}
+        {"update": first + i + 1}
+        | {name: np.asarray(part[name]).tolist() for name in sorted(part)}  # as checkpoints do
         for i, part in enumerate(parts)
     ]
 

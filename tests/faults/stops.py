@@ -4,8 +4,9 @@
 
 Every command that keeps a run is run once to its end, and then again with stops: by Ctrl-C, by a polite kill or by one
 that nobody can catch, while it imports, compiles, trains or evaluates, several times in a row, and each time gone on
-with as a user would. What it leaves must be equal to the last bit, but for times. Prints a table; status 1 if anything
-differs, if a stop was not one line with status 130, or if what was stopped could not be gone on with.
+with as a user would. What it leaves must be equal to the last bit, but for times; where environments are of a host,
+which nobody can save, all updates must be there. Prints a table; status 1 if anything differs, if a stop was not one
+line with status 130, or if what was stopped could not be gone on with.
 """
 
 from __future__ import annotations
@@ -61,12 +62,19 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     " --evolution.checkpoint-seconds 0",
     "bound": "marl.bound ipd --meta-steps 5 --num-states 4 --iterations 60 --checkpoint-seconds 0",
     "cola": "marl.cola ipd --iterations 60 --hidden 4 --evaluation-trials 8 --checkpoint-seconds 0",
+    # Episodes as long as a rollout, and no chance: new environments are where those of an unbroken run would be.
+    "distributed": "marl.distributed 'ipd(episode_length=8)' --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2"
+    " --steps-per-update 8 --total-steps 16000 --evaluation-episodes 4 --checkpoint-seconds 0",
+    "distributed, host": "marl.distributed CartPole-v1 --learner 'impala(hidden=[8])' --num-envs 2 --steps-per-update 8"
+    " --total-steps 16000 --evaluation-episodes 4 --where threads --actors 2 --checkpoint-seconds 0",
     "mmaml": "marl.mmaml ipd --steps 3 --iterations 60 --initialisations 4 --opponents 2 --evaluation-trials 8"
     " --checkpoint-seconds 0",
 }
+ANEW = ("distributed, host",)  # goes on with new environments, from which all else follows
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 MOST_IN_A_ROW = 4
-TIMES = ("wall_seconds", "seconds_to_compile", "seconds", "digest")  # and whatever ends in _per_second
+TIMES = ("wall_seconds", "seconds_to_compile", "seconds_to_run", "seconds", "digest", "learner_steps_per_cpu_second")
+# And whatever ends in _per_second.
 
 
 def main() -> int:
@@ -125,6 +133,8 @@ class Stopped:
         else:
             self.run(draw, may_stop=False)
         mine, theirs = contents(self.folder), contents(whole.folder)
+        if self.name in ANEW:
+            mine, theirs = updates(mine), updates(theirs)
         self.faults += [f"{self.name}: {x} differs" for x in {*mine, *theirs} if mine.get(x) != theirs.get(x)]
 
     def run(self, draw: random.Random, *, may_stop: bool) -> bool:
@@ -159,6 +169,8 @@ class Stopped:
                 process.kill()
             said.seek(0)
             errors = said.read()
+        if "damaged" in errors:
+            self.faults.append(f"{self.name}: {' '.join(line)}: {errors[-500:]!r}")
         if status == 0:
             return True
         expected = -signal.SIGKILL if how == signal.SIGKILL else 130
@@ -186,6 +198,11 @@ def contents(folder: Path) -> dict[str, Any]:
     """What a run leaves, by file, without times: results, metrics and parameters."""
     found = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
     return {name: _read(file) for name, file in found.items() if not {"checkpoints", "figures"} & {*Path(name).parts}}
+
+
+def updates(found: dict[str, Any]) -> dict[str, list[int]]:
+    """Of what a run leaves, by file, the updates that it tells of."""
+    return {name: [row["update"] for row in x] if name.endswith(".jsonl") else [] for name, x in found.items()}
 
 
 def _read(file: Path) -> Any:

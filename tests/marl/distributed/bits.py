@@ -1,9 +1,10 @@
-"""Whether `train` here makes the bits of `learn`: a process of its own, for the tests' compile with other options.
+"""Whether `train` makes the bits of `learn`: a process of its own, for the tests' compile with other options.
 
-`python -m tests.marl.distributed.bits [NUMBER ...]` prints one line for each learner, and whether both are equal.
+`python -m tests.marl.distributed.bits [--where here,threads,ray] [NUMBER ...]` prints one line for each learner and
+place, and whether both are equal.
 """
 
-import sys
+import argparse
 
 import jax
 import numpy as np
@@ -26,13 +27,13 @@ CASES = [
 UPDATES = 5
 
 
-def equal(spec: str, steps: int, lag: int, path: str) -> bool:
+def equal(where: str, spec: str, steps: int, lag: int, path: str) -> bool:
     """Of the learner's whole state in the end, and of rewards and returns on the way."""
     game = make("CartPole-v1")
     learner, lasting = make_learner(spec, game), stale(make_learner(spec, game), lag)
     run = jax.jit(lambda key: learn(key, game, [lasting], num_updates=UPDATES, steps_per_update=steps, num_envs=4))
     expected = run(jax.random.key(3))
-    settings = {"num_updates": UPDATES, "steps_per_update": steps, "lag": lag, "path": path}
+    settings = {"num_updates": UPDATES, "steps_per_update": steps, "lag": lag, "path": path, "where": where}
     found = train([learner], [maker("games(CartPole-v1)", 4)], key=jax.random.key(3), **settings).history
     state = expected.states[0].own if lag else expected.states[0]
     pairs = [(found.states[0], state), (found.rewards, expected.rewards), (found.returns, expected.returns)]
@@ -44,5 +45,10 @@ def equal(spec: str, steps: int, lag: int, path: str) -> bool:
 
 
 if __name__ == "__main__":
-    for case in [CASES[int(number)] for number in sys.argv[1:]] or CASES:
-        print(*case, equal(*case), sep=" | ", flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("numbers", type=int, nargs="*", default=range(len(CASES)), metavar="NUMBER")
+    parser.add_argument("--where", default="here")
+    options = parser.parse_args()
+    for place in options.where.split(","):
+        for case in [CASES[number] for number in options.numbers]:
+            print(place, *case, equal(place, *case), sep=" | ", flush=True)

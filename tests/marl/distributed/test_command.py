@@ -103,6 +103,8 @@ def test_learners_that_differ_and_the_steps_that_suit_them():
 
 
 def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):
+    """And it never imports Ray, for which it has no use: a package of that name, found first, would say so."""
+    (tmp_path / "ray.py").write_text("open('imported', 'w')")
     line = [sys.executable, "-m", "marl.distributed", "CartPole-v1", *SMALL, "--total-steps=40000", "--out=run"]
     process = subprocess.Popen(
         line, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -117,6 +119,7 @@ def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):
     assert "--resume run" in words
     before = len((tmp_path / "run/metrics.jsonl").read_text().splitlines())
     assert 0 < before < 4000
+    assert not (tmp_path / "imported").exists()
     done = within("--resume", "run", cwd=tmp_path, module=MODULE)
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "run/metrics.jsonl").read_text().splitlines()

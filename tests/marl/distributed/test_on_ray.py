@@ -21,6 +21,7 @@ SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5, "where": "ray"}
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     before = dict(os.environ)
+    os.environ.setdefault("RAY_worker_niceness", "0")  # beside other tests they would starve with Ray's 15
     connect("", 3)
     yield
     ray.shutdown()
@@ -32,14 +33,14 @@ def learner():
     return make_learner("impala(hidden=[8])", GAME)
 
 
-def test_with_a_lag_it_does_what_threads_do():
+def test_with_a_lag_it_does_what_threads_do_bit_for_bit():
     hosts = [maker("games(CartPole-v1)", 4), maker("games(CartPole-v1)", 4)]
     found = [
         train([learner()], hosts, num_updates=7, lag=2, **SETTINGS | {"where": where}).history
         for where in ("ray", "threads")
     ]
     for one, other in zip(*(jax.tree.leaves((x.states, x.rewards)) for x in found), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        np.testing.assert_array_equal(one, other)
 
 
 def test_one_process_evaluates_for_its_actors():
@@ -62,4 +63,4 @@ def test_one_whose_environment_fails_begins_anew(tmp_path):
     said = []
     found = train([learner()], hosts, num_updates=12, lag=1, say=said.append, **SETTINGS)
     assert found.statistics["actors_restarted"] == 1
-    assert said == ["actor 0: RuntimeError: the pole broke; it begins anew"]
+    assert said == ["actor 0: RuntimeError: the pole broke; it begins anew in 1 s"]

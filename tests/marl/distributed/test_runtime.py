@@ -12,10 +12,10 @@ import pytest
 
 from games import make
 from marl import learn, make_learner, stale
-from marl.distributed.actor import Actor, Order, Programs
+from marl.distributed.actor import Actor, Order, Programs, Rollout, counted
 from marl.distributed.hosts import Maker, maker
 from marl.distributed.inference import Central
-from marl.distributed.runtime import Broken, train
+from marl.distributed.runtime import Broken, _again, train
 from meta import RunDirectory
 from tests.marl.distributed.hosts import Faulty, Late
 
@@ -23,6 +23,7 @@ GAME = make("CartPole-v1")
 OURS = maker("games(CartPole-v1)", 4)
 THEIRS = maker("CartPole-v1", 4)
 UPDATES = 6
+IMPALA = make_learner("impala(hidden=[8])", GAME)
 LEARNERS = {
     "ppo(hidden=[8], normalize_observations=True)": 8,
     "ppo(network='recurrent', hidden=[4], memory=4)": 8,
@@ -203,35 +204,93 @@ def test_an_actor_whose_environment_fails_begins_anew(tmp_path, what, where, mon
     assert all(words in one and one.startswith("actor 0: ") for one in said)
 
 
-def test_one_that_hangs_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.runtime.REST", 0.05)
+class Enough(Exception):
+    """What a test waited for has happened."""
+
+
+def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.runtime.FIRST_PATIENCE", 20.0)
-    learner = make_learner("impala(hidden=[8])", GAME)
-    hosts = [Faulty(str(tmp_path), "hang"), Maker("gymnasium", "CartPole-v1", 2)]
-    said = []
-    found = train([learner], hosts, **settings(num_updates=12, where="threads", lag=1, patience=2.0), say=said.append)
-    assert found.statistics["actors_restarted"] == 1
-    assert "nothing came in 2 s" in said[0]
+    hosts, said = [Faulty(str(tmp_path), "hang"), Maker("gymnasium", "CartPole-v1", 2)], []
+
+    def look(told):
+        if said:
+            raise Enough
+
+    with pytest.raises(Enough):
+        train([IMPALA], hosts, **settings(num_updates=10**6, where="threads", patience=1.0), say=said.append, look=look)
+    assert said == ["actor 0: nothing came in 1 s; it begins anew in 1 s"]
 
 
-def test_one_that_always_fails_is_left_out_and_if_nobody_is_left_it_ends(tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", ["here", "threads"])
+def test_without_a_lag_the_others_go_on_until_it_is_back(tmp_path, where, monkeypatch):
+    """Behind a barrier, where it is seen from the steps of an update of whom it is."""
     monkeypatch.setattr("marl.distributed.runtime.REST", 0.01)
-    learner = make_learner("impala(hidden=[8])", GAME)
-    broken, whole = Faulty(str(tmp_path), "raise", at=1, times=99), Maker("gymnasium", "CartPole-v1", 2)
+    hosts, steps = [Maker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
+
+    def look(told):
+        steps.append(int(told["steps"]))
+        if steps[-1] == 20:
+            raise Enough
+
+    with pytest.raises(Enough):
+        train([IMPALA], hosts, **settings(num_updates=10**6, where=where, path="barrier"), look=look)
+    assert len(list(tmp_path.iterdir())) == 5  # more often in a row than what never plays at all is tried
+    assert len(steps) > 1
+    assert set(steps[:-1]) == {10}
+
+
+def test_those_that_take_turns_leave_out_one_that_fails(tmp_path):
+    hosts = [Maker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=99)]
     said = []
-    found = train([learner], [broken, whole], **settings(where="threads", num_updates=60), say=said.append)
-    assert found.statistics["steps"] == 60 * 10
-    assert "left out after 3 tries" in said[-1]
+    found = train([IMPALA], hosts, **settings(num_updates=8), say=said.append)
+    assert found.statistics["steps"] == 8 * 10
+    assert found.statistics["mean_lag"] == 0
+    assert said[0] == "actor 1: RuntimeError: the pole broke; it begins anew in 1 s"
+
+
+def test_what_is_learned_from_once_more_is_not_counted_twice():
+    one = Rollout(0, 0, (), np.ones(1), np.array([[30.0, 0.0]]), np.array([2.0, 0.0]), {}, 20)
+    both = [one, _again(one)]
+    assert sum(rollout.steps for rollout in both) == 20
+    episodes = counted(both)
+    np.testing.assert_array_equal(episodes.finished, [[30, 0, 0, 0]])
+    np.testing.assert_array_equal(episodes.ended, [2, 0, 0, 0])
+
+
+def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("marl.distributed.runtime.REST", 0.001)
+    whole, (once, always) = Maker("gymnasium", "CartPole-v1", 2), (tmp_path / "once", tmp_path / "always")
+    once.mkdir()
+    always.mkdir()
+    hosts = [whole, Faulty(str(once), "raise", at=3, times=9)]
+    found = train([IMPALA], hosts, **settings(lag=2))
+    assert found.statistics["steps"] == UPDATES * 10  # nothing but what was in flight is missing
+    assert found.statistics["actors_restarted"] == 9
+    hosts = [whole, Faulty(str(always), "raise", at=3, times=99)]
+    with (
+        RunDirectory.create(tmp_path / "run", {}) as run,
+        pytest.raises(Broken, match="the pole broke; so in each of 10"),
+    ):
+        train([IMPALA], hosts, **settings(lag=2), store=run)
+    assert (tmp_path / "run/checkpoints/00000001").exists()  # the first update was of the other's rollout
+
+
+def test_where_nobody_plays_a_first_rollout_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("marl.distributed.runtime.REST", 0.01)
+    broken = Faulty(str(tmp_path), "raise", at=1, times=99)
     with pytest.raises(Broken, match="the pole broke; so in each of 3 tries"):
-        train([learner], [broken], **settings())
+        train([IMPALA], [broken] * 2, **settings(where="threads"))
+    assert len(list(tmp_path.iterdir())) >= 6
 
 
 def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
     learner = make_learner("impala(hidden=[8])", GAME)
     with RunDirectory.create(tmp_path / "run", {}) as run:
         first = train([learner], [OURS], **settings(num_updates=4), store=run)
-    with RunDirectory(tmp_path / "run") as run:
+    said = []
+    with RunDirectory(tmp_path / "run", said.append) as run:
         second = train([learner], [OURS], **settings(num_updates=7), store=run)
+    assert said == []  # what is there is what the checkpoint knows
     assert second.history.rewards[0].shape == (7,)
     np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
