@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from marl.blocks.sparse import sparse
     from marl.core.evaluate import evaluate
     from marl.core.learn import History, Learner, Trajectory, learn
+    from marl.core.past_selves import past_selves
     from marl.core.stale import stale
     from marl.experiments.shaping.agents import load_agent
     from marl.learners.exact.fixed import memory_one
@@ -85,6 +86,7 @@ __all__ = [
     "naive_dice",
     "objectives",
     "one_policy",
+    "past_selves",
     "play_memory_one",
     "play_trials",
     "pola",

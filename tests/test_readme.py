@@ -50,6 +50,9 @@ def test_the_page_of_learners(code):
         FORMULA.unregister("cautious")  # other tests go through all of them
     if "history" in names:  # two SOS players on the tandem game
         assert sum(eval(output.getvalue())) == pytest.approx(1.0, abs=0.01)
+    elif "grown" in names:  # self-play, and a learner that grows
+        assert 0 < float(output.getvalue()) < 0.5
+        assert names["after"].states[0].optimizer[1][0].count == 2 * 20 * 16
     else:
         assert names["learner"].init(jax.random.key(0)).logits.shape == (5,)
 

@@ -5,26 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 
 def widen(params: Any, fresh: Any) -> Any:
     """Parameters of a wider network, or of one with more inputs, that computes what a smaller one does.
 
     What the network had stays, and it does not hear of what is new: the weights from new inputs and new units to old
-    units are 0, and learning may change them. New units begin as the fresh parameters have them.
+    units are 0, and learning may change them. New units begin as the fresh parameters have them. The same holds for
+    the whole state of a learner with such a network, which goes on where the smaller one was:
+
+        widen(history.states[0], larger.init(key))
+
+    Adam's moments of old weights stay, with their count, and those of new weights are 0, as they are at first. Running
+    statistics of observations take new inputs for inputs that were 0 so far.
 
     Args:
-      params: of the smaller network: any pytree of flax's layers, recurrent ones too.
-      fresh: first parameters of the larger one, with the same layers: more units, more outputs of a layer, or more
-        inputs, behind those that there were.
+      params: of the smaller network: any pytree of flax's layers, recurrent ones too; or the state of a learner.
+      fresh: first parameters, or first state, of the larger one, with the same layers: more units, more outputs of a
+        layer, or more inputs, behind those that there were.
 
     Returns:
-      Like `fresh`. An optimiser begins anew with them.
+      Like `fresh`.
 
     Raises:
-      ValueError: for other layers, for a layer that has become smaller, or for a convolution with other channels, in
-        whose output, as a row, old and new entries are mixed.
+      ValueError: for other layers, for a layer that has become smaller, or for an array of more than two axes that has
+        grown: a convolution, in whose output, as a row, old and new entries are mixed, or what a replay buffer holds.
 
     Source: the requirement is that of OpenAI et al., Dota 2 with Large Scale Deep Reinforcement Learning (2019),
     arXiv:1912.06680, appendix B; Chen et al., Net2Net (2016), arXiv:1511.05641, copy units instead.
@@ -37,11 +42,13 @@ def widen(params: Any, fresh: Any) -> Any:
         name = jax.tree_util.keystr(path)
         if old.ndim != new.ndim or any(a > b for a, b in zip(old.shape, new.shape, strict=False)):
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; no axis may become smaller")
-        if old.ndim > 2 and old.shape != new.shape:
+        if old.shape == new.shape:
+            return old
+        if old.ndim > 2:
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a convolution cannot be widened")
         if old.ndim == 2:
-            new = new.at[old.shape[0] :, : old.shape[1]].set(0.0)
-        return new.at[tuple(slice(size) for size in old.shape)].set(jnp.asarray(old, new.dtype))
+            new = new.at[old.shape[0] :, : old.shape[1]].set(0)
+        return new.at[tuple(slice(size) for size in old.shape)].set(old)
 
     return jax.tree_util.tree_map_with_path(one, params, fresh)
 

@@ -90,6 +90,9 @@ class Learner(NamedTuple):
     exploit: Callable[..., tuple[jax.Array, Memory]] | None = None  # (parameters, memory, obs) -> best action, memory
     seat: int | None = None  # the number of the player that it was made for; None fits all
     gradients: Gradients | None = None
+    # (state, states of all players) -> state, before the first step and after every update: what a player takes over
+    # from others, such as the policy of whom it stands for. None for those who learn from what they see.
+    adopt: Callable[..., LearnerState] | None = None
 
 
 class History(NamedTuple):
@@ -247,6 +250,7 @@ def learning(
             )
         ]
         states, metrics = zip(*updated, strict=True)
+        states = adopted(learners, states)
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
         rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
         ended = tuple(one.ended.sum() for one in carry.episodes)
@@ -262,7 +266,7 @@ def learning(
     def begin(key: jax.Array) -> tuple[Carry, jax.Array]:
         reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
         observations, game_state = reset_game(split(reset_key))
-        states = tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True))
+        states = adopted(learners, tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True)))
         memories = tuple(
             learner.begin(learner.policy(state), num_envs) for learner, state in zip(learners, states, strict=True)
         )
@@ -271,6 +275,14 @@ def learning(
         return Carry(see(observations, states), game_state, states, memories, episodes), run_key
 
     return begin, update
+
+
+def adopted(learners: Sequence[Learner], states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
+    """The states, after everybody has taken over what it does from those of all others."""
+    return tuple(
+        learner.adopt(state, states) if learner.adopt else state
+        for learner, state in zip(learners, states, strict=True)
+    )
 
 
 def check_update(game: Game, learners: Sequence[Learner], *, steps_per_update: int, num_envs: int | None) -> Carry:

@@ -29,9 +29,11 @@ def stale(learner: Learner, lag: int) -> Learner:
       lag: in updates; 0 leaves the learner as it is.
 
     Raises:
-      ValueError: for a lag that is no whole number of at least 0.
+      ValueError: for a lag that is no whole number of at least 0, or a learner that takes over what others learn.
     """
     checks.size("lag", lag, 0)
+    if learner.adopt:
+        raise ValueError("stale: got past selves; past_selves(stale(learner, lag)) is needed")
     if not lag:
         return learner
 

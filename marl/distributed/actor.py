@@ -23,7 +23,6 @@ class Order(NamedTuple):
     number: int  # what is drawn depends on it and on the run's key alone
     version: int  # of the policies: how many updates they have seen
     policies: tuple[Parameters, ...]  # one for each agent
-    against_past: bool = False  # whether some of them are older still
 
 
 class Rollout(NamedTuple):

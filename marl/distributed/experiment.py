@@ -20,9 +20,9 @@ from games import Game
 from games.core import checks
 from games.toolbox.drawing import save_gif
 from marl.core.learn import Learner
+from marl.core.past_selves import past_selves
 from marl.distributed.episodes import play_episodes
 from marl.distributed.hosts import Maker, maker
-from marl.distributed.past_selves import PastSelves
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import make_learner, terms
 from meta import RunDirectory
@@ -67,8 +67,8 @@ class DistributedConfig:
     lag: int | None = None
     """How many updates old the policies are that act: what comes of it is then determined. None: as old as they get."""
     past_selves: float | None = None
-    """Self-play: one learner has all seats of a game. Of its rollouts this share is against policies of the past, as
-    good as they are. None: all agents learn, each for itself."""
+    """Self-play: one learner, in the first seat, against its latest policy in the others, and in this share of the
+    updates against one of its past. None: all agents learn, each for itself."""
     seen: tuple[int, ...] = ()
     """Entries of the observation that are seen; all if empty. CartPole without velocities is 0 2."""
     processes: bool = False
@@ -164,7 +164,8 @@ class DistributedConfig:
                     "past_selves: got one learner for seats that are not alike; a game in which all see and "
                     "do the same, of two players at least, is needed"
                 )
-            return [make_learner(suited(specs[0], game, 0), game, num_updates=self.num_updates)]
+            learner = make_learner(suited(specs[0], game, 0), game, num_updates=self.num_updates)
+            return [learner, *[past_selves(learner, self.past_selves)] * (game.num_agents - 1)]
         specs = specs * game.num_agents if len(specs) == 1 else specs
         if len(specs) != game.num_agents:
             raise ValueError(f"learner: got {len(specs)}; one, or {game.num_agents}, one for each agent, are needed")
@@ -193,8 +194,7 @@ def checked(config: DistributedConfig) -> DistributedConfig:
         learners = config.make_learners(host.game)
         try:
             settings = {"where": config.where, "inference": config.inference, "path": config.data_path}
-            everybody = learners * (host.game.num_agents // len(learners))
-            check(everybody, host, config.rollout_steps, config.actors, **settings, lag=config.lag)
+            check(learners, host, config.rollout_steps, config.actors, **settings, lag=config.lag)
         except ValueError as error:
             words = first_line(error)
             known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
@@ -255,6 +255,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     game = host.game
     host.close()
     learners = config.make_learners(game)
+    learn = len(learners) if config.past_selves is None else 1  # the others are what the first one is, or was
     say(
         console,
         f"{config.environment}, {config.learner}: {many(config.num_updates, 'update')} of "
@@ -264,14 +265,13 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     )
 
     hosts: list[Any] = [config.maker] * config.actors
-    league = None if config.past_selves is None else PastSelves(config.past_selves, seed=config.seed)
     trained_so_far = ["no episode has ended"]
 
     def describe(metrics: dict[str, np.ndarray]) -> str:
         return f"{trained_so_far[0]}  lag {float(metrics['lag']):.1f}"
 
     def remember(metrics: dict[str, np.ndarray]) -> None:
-        returns = np.array([float(metrics[f"return_{i}"]) for i in range(len(learners))])
+        returns = np.array([float(metrics[f"return_{i}"]) for i in range(learn)])
         if np.isfinite(returns).all():
             trained_so_far[0] = f"return {returns.mean():.1f}"
 
@@ -289,7 +289,6 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
             inference=config.inference,  # type: ignore[arg-type]
             path=config.data_path,  # type: ignore[arg-type]
             lag=config.lag,
-            past_selves=league,
             store=run,
             look=remember,
             seed=config.seed,
@@ -300,9 +299,8 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
             address=config.address,
         )
     history, statistics = trained
-    players, states = learners, history.states
-    if league:
-        players, states = learners * game.num_agents, history.states * game.num_agents
+    seats = game.num_agents // learn
+    players, states = learners[:learn] * seats, history.states[:learn] * seats
     say(console, many(config.evaluation_episodes, "fresh episode"))
     key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
     host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
@@ -331,15 +329,13 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
         "versions": machine.versions(),
         "devices": machine.devices(),
     }
-    files = [_draw(run.figures, config, np.stack(history.returns, 1))]
+    files = [_draw(run.figures, config, np.stack(history.returns[:learn], 1))]
     try:
         found = film(config, players, states, run.figures / "episode.gif")
         files += [found] if found else []
     except Exception as error:  # of somebody else's drawing
         say(console, f"no pictures of an episode: {first_line(error)}")
-    policies = {
-        str(i): learner.policy(state) for i, (learner, state) in enumerate(zip(learners, history.states, strict=True))
-    }
+    policies = {str(i): learner.policy(state) for i, (learner, state) in enumerate(zip(players, states, strict=True))}
     tensors.replace(run.path / LEARNER_FILE, policies, {"method": "distributed", "config": configs.plain(config)})
     run.write_summary(summary)
     _show(summary, files, run, console)

@@ -147,8 +147,8 @@ class RayPool:
         if busy or group in self._absent or not self._held[actor]:
             return
         order = self._held[actor].pop(0)
-        if self._policies[0] != order.version or order.against_past:
-            self._policies = -1 if order.against_past else order.version, self._ray.put(order.policies)
+        if self._policies[0] != order.version:
+            self._policies = order.version, self._ray.put(order.policies)
         arguments = self._setup, actor, self._tried[actor], order._replace(policies=()), self._policies[1]
         self._called[self._groups[group].play.remote(*arguments)] = actor, self._tried[actor]
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from games import Game
 from games.core import checks
-from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory
+from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
 from marl.distributed.actor import Failure, Order, Programs, Rollout, check_joined, counted, joined, programs_of
 from marl.distributed.hosts import Host
 from marl.distributed.inference import Central
-from marl.distributed.past_selves import PastSelves
 from marl.distributed.pools import Here, Pool, Threads
 from meta.interrupt import check_stop
 from meta.loop import Report, Store
@@ -58,7 +57,6 @@ def train(
     inference: Inference = "actor",
     path: Path = "queue",
     lag: int | None = None,
-    past_selves: PastSelves | None = None,
     store: Store | None = None,
     seed: int = 0,
     patience: float = 60.0,
@@ -91,8 +89,6 @@ def train(
       path: what learners take: one rollout after the other, as they come; one of all actors at once, which is joined;
         or gradients that actors have taken.
       lag: how many updates old policies are, and what comes of it is determined; None: however old they get.
-      past_selves: for self-play of one learner in all seats: it learns in the first one, the others have its latest
-        policy or one of these.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped, with new environments.
       seed: of environments that have seeds of their own.
       patience: seconds in which a rollout has to come; the first of an actor may take five times as long, or 300 s.
@@ -116,20 +112,15 @@ def train(
         raise ValueError("hosts: got none; one for each actor is needed")
     shape = hosts[0]()  # tells what there is to see and to do
     try:
-        if past_selves and len(learners) != 1:
-            raise ValueError(f"learners: got {len(learners)}; one is needed, for self-play")
-        seats = shape.game.num_agents if past_selves else len(learners)
-        everybody = [*learners] * (seats if past_selves else 1)
-        check(everybody, shape, steps_per_update, len(hosts), where=where, inference=inference, path=path, lag=lag)
-        if past_selves and (inference == "central" or path != "queue"):
-            raise ValueError("past_selves: got some; path: queue and inference: actor are needed")
+        check(learners, shape, steps_per_update, len(hosts), where=where, inference=inference, path=path, lag=lag)
         num_envs = shape.num_envs
     finally:
         shape.close()
     reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
-    programs = programs_of(tuple(everybody), num_envs, len(hosts), steps_per_update, path == "gradients")
+    programs = programs_of(tuple(learners), num_envs, len(hosts), steps_per_update, path == "gradients")
     learning = _Learning(tuple(learners), where == "ray")
     states = tuple(jax.jit(learner.init)(k) for learner, k in zip(learners, init_keys, strict=True))
+    states = jax.jit(adopted, static_argnums=0)(tuple(learners), states)
     state: dict[str, Any] = {"states": states, "updates": jnp.int32(0)}
     parts: list[dict[str, np.ndarray]] = []
     first = 0
@@ -143,7 +134,7 @@ def train(
     policies = learning.policies(states)
     pool, central = make_pool(policies)
     barrier, turns = path == "barrier", where == "here" and path != "barrier"
-    run = _Run(pool, len(hosts), seats, lag, barrier, turns, past_selves, patience, say, first, num_updates)
+    run = _Run(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
     started, shown, saved = time.perf_counter(), 0.0, time.perf_counter()
     compiled = started, time.process_time()  # by when all programs have run once
     try:
@@ -250,7 +241,7 @@ class _Learning:
             updated.append(state)
             told |= {f"{name}_{i}": x for name, x in metrics.items()}
             told |= {f"return_{i}": episodes.finished[i].sum() / ended, f"ended_{i}": ended}
-        return tuple(updated), told
+        return adopted(self.learners, tuple(updated)), told
 
 
 class _Run:
@@ -260,18 +251,15 @@ class _Run:
         self,
         pool: Pool,
         num_actors: int,
-        seats: int,
         lag: int | None,
         barrier: bool,
         turns: bool,
-        past_selves: PastSelves | None,
         patience: float,
         say: Callable[[str], Any],
         first: int,
         num_updates: int,
     ):
         self._pool, self._actors, self._lag, self._barrier, self._turns = pool, num_actors, lag, barrier, turns
-        self._seats, self._past = seats, past_selves
         self._patience, self._say, self._updates = patience, say, num_updates
         self._first = self._version = self._next = first  # of updates done; of rollouts asked for
         self._published: dict[int, Any] = {}
@@ -288,8 +276,6 @@ class _Run:
         """There are new policies; whoever waits for them begins."""
         self._version = self._version + 1 if self._published else self._first
         self._published[self._version] = policies
-        if self._past:
-            self._past.keep(self._version, policies[0])
         for old in [version for version in self._published if version < self._version - (self._lag or 0)]:
             del self._published[old]
         self._ask()
@@ -338,12 +324,7 @@ class _Run:
             self._next += 1
 
     def _order(self, number: int, version: int) -> Order:
-        policies = self._published[version]
-        if self._past:
-            other = self._past.opponent(number)
-            met = policies[0] if other is None else other
-            return Order(number, version, (policies[0], *[met] * (self._seats - 1)), other is not None)
-        return Order(number, version, policies)
+        return Order(number, version, self._published[version])
 
     def _start(self, actor: int, order: Order) -> None:
         if not self._asked[actor]:
@@ -357,9 +338,6 @@ class _Run:
             self._fail(actor, answer.words)
             return
         self._asked[actor].popleft()
-        if self._past and answer.ended.sum():
-            own, others = answer.finished[0].sum(), answer.finished[1:].sum(1).mean()
-            self._past.heard(answer.number, bool(own > others))
         self._since[actor] = time.monotonic()
         self._played[actor], self._failed[actor] = self._played[actor] + 1, 0
         self._tries = MOST_TRIES

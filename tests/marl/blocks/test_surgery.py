@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl import convolutional, feed_forward, recurrent
+from games import make
+from marl import convolutional, feed_forward, learn, make_learner, recurrent
 from marl.blocks.surgery import add_inputs, widen
 
 SMALL, LARGE = jax.random.split(jax.random.key(0))
@@ -54,3 +55,35 @@ def test_what_cannot_grow_is_refused():
     images = (convolutional((6, 6, 2), 2, channels=channels).init(SMALL) for channels in (4, 8))
     with pytest.raises(ValueError, match="convolution"):
         widen(*images)
+
+
+def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
+    """PPO on CartPole, with 8 units and then 32; of 16 seeds all do what is asserted."""
+    game = make("CartPole-v1")
+    small, large = (make_learner(f"ppo(hidden=[{units}], learning_rate=0.003)", game) for units in (8, 32))
+
+    def run(key, learner, updates):
+        found = jax.jit(lambda: learn(key, game, [learner], num_updates=updates, steps_per_update=64, num_envs=8))()
+        return found, *(float(np.nanmean(part)) for part in (found.returns[0][:5], found.returns[0][-5:]))
+
+    first, begun, reached = run(SMALL, small, 10)
+    old, grown = first.states[0], widen(first.states[0], large.init(LARGE))
+    obs = jax.random.normal(jax.random.key(1), (40, 4))
+    small_step, large_step = (
+        learner.act(LARGE, learner.policy(state), learner.begin(learner.policy(state), 40), obs)
+        for learner, state in ((small, old), (large, grown))
+    )
+    np.testing.assert_array_equal(large_step[0], small_step[0])
+    for name in ("log_prob", "value"):  # there are two actions, and the probability of one of them tells both
+        np.testing.assert_allclose(getattr(large_step[2], name), getattr(small_step[2], name), rtol=1e-6, atol=1e-6)
+    adam, grown_adam = (state.optimizer[1][0] for state in (old, grown))
+    assert grown_adam.count == adam.count == 10 * 16
+    for moment, grown_moment in ((adam.mu, grown_adam.mu), (adam.nu, grown_adam.nu)):
+        for x, y in zip(jax.tree.leaves(moment), jax.tree.leaves(grown_moment), strict=True):
+            old_part = tuple(slice(size) for size in x.shape)
+            np.testing.assert_array_equal(y[old_part], x)
+            assert not np.asarray(y.at[old_part].set(0.0)).any()
+    then, after, ended = run(LARGE, large._replace(init=lambda key: grown), 20)
+    assert begun < 40 < reached < after  # steps of an episode: it does not begin anew
+    assert ended > 1.5 * reached
+    assert then.states[0].optimizer[1][0].count == 30 * 16

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from games import make
-from marl import learn, make_learner, stale
+from marl import learn, make_learner, past_selves, stale
 from marl.distributed.hosts import maker
 from marl.distributed.runtime import train
 
@@ -23,18 +23,21 @@ CASES = [
     ("dqn(learning_starts=64, buffer_size=128)", 8, 0, "queue"),
     ("ape_x(learning_starts=64, buffer_size=128)", 8, 1, "queue"),
     ("r2d2(sequence_length=6, burn_in=2, buffer_size=16, learning_starts=8)", 6, 0, "queue"),
+    ("ppo(network='recurrent')", 8, 0, "queue", "coin_game"),
 ]
 UPDATES = 5
 
 
-def equal(where: str, spec: str, steps: int, lag: int, path: str) -> bool:
-    """Of the learner's whole state in the end, and of rewards and returns on the way."""
-    game = make("CartPole-v1")
-    learner, lasting = make_learner(spec, game), stale(make_learner(spec, game), lag)
-    run = jax.jit(lambda key: learn(key, game, [lasting], num_updates=UPDATES, steps_per_update=steps, num_envs=4))
+def equal(where: str, spec: str, steps: int, lag: int, path: str, name: str = "CartPole-v1") -> bool:
+    """Of the learner's whole state in the end, and of rewards and returns on the way; past selves are its co-player."""
+    game = make(name)
+    learner = make_learner(spec, game)
+    others = [past_selves(learner, 0.5, every=2)] * (game.num_agents - 1)
+    lasting = [stale(learner, lag), *others]
+    run = jax.jit(lambda key: learn(key, game, lasting, num_updates=UPDATES, steps_per_update=steps, num_envs=4))
     expected = run(jax.random.key(3))
     settings = {"num_updates": UPDATES, "steps_per_update": steps, "lag": lag, "path": path, "where": where}
-    found = train([learner], [maker("games(CartPole-v1)", 4)], key=jax.random.key(3), **settings).history
+    found = train([learner, *others], [maker(f"games({name})", 4)], key=jax.random.key(3), **settings).history
     state = expected.states[0].own if lag else expected.states[0]
     pairs = [(found.states[0], state), (found.rewards, expected.rewards), (found.returns, expected.returns)]
     return all(

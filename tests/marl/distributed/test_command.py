@@ -70,6 +70,7 @@ def test_one_of_our_games_is_filmed(within, tmp_path, headless):
         (["CartPole-v1", "--learner=reinforce"], "steps in which nothing happened"),
         (["envpool(CartPole-v1)"], "EnvPool is not installed"),
         (["CartPole-v1", "--lag=-1"], "lag: got -1"),
+        (["CartPole-v1", "--past-selves=0.2"], "past_selves: got one learner for seats that are not alike"),
     ],
 )
 def test_what_it_refuses(arguments, words, within, tmp_path):
@@ -83,7 +84,7 @@ def test_what_it_refuses(arguments, words, within, tmp_path):
 def test_presets_are_known_to_fit():
     """Those that need nothing more than is there; each is one system of the literature."""
     names = configs.presets("distributed")
-    assert {"a3c", "ape_x", "impala", "seed_rl", "openai_five", "acme", "rllib"} <= set(names)
+    assert {"a3c", "ape_x", "impala", "seed_rl", "openai_five", "openai_five_self_play", "acme", "rllib"} <= set(names)
     for name in names:
         config = configs.load(DistributedConfig, "distributed", name)
         if "rlx2" in name or "half_cheetah" in name:  # robots of MuJoCo, an extra: the learner is made for another one

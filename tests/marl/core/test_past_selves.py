@@ -1,0 +1,90 @@
+"""Self-play against what one was: who is met how often, and who is remembered."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import make
+from marl import Learner, make_learner, past_selves, stale
+from marl.core.learn import learning
+from marl.core.past_selves import LATEST, RATE, League, draw
+
+IPD = make("ipd", episode_length=2)
+UPDATES, EVERY, MOST = 60, 3, 4
+
+
+def counting():
+    """Its policy is the number of its updates; it defects where that is odd."""
+
+    def act(key, parameters, memory, obs):
+        return jnp.broadcast_to(parameters % 2, obs.shape[:1]), memory, ()
+
+    return Learner(lambda key: jnp.int32(0), act, lambda key, state, trajectory: (state + 1, {}))
+
+
+@pytest.fixture(scope="module")
+def played():
+    """The state of who is met before each update `[K]`, and what was done and told in it."""
+    pair = [counting(), past_selves(counting(), 0.7, every=EVERY, most=MOST)]
+    begin, update = learning(IPD, pair, steps_per_update=2, num_envs=3, keep_trajectories=True)
+
+    @jax.jit
+    def run(key):
+        carry, run_key = begin(key)
+
+        def step(carry, key):
+            after, found = update(carry, key)
+            return after, (carry.states, found.trajectories, found.metrics)
+
+        return jax.lax.scan(step, carry, jax.random.split(run_key, UPDATES))[1]
+
+    return run(jax.random.key(0))
+
+
+def test_qualities_are_those_of_the_rules_in_float64(played):
+    (updates, other), trajectories, metrics = played
+    quality, beaten = {}, 0
+    for k in range(UPDATES):
+        assert updates[k] == other.version[k] == k
+        if k % EVERY == 0:
+            quality[k] = max(quality.values(), default=0.0)
+            if len(quality) > MOST:
+                del quality[min(quality, key=quality.get)]  # the oldest of them
+        versions, qualities = other.league.version[k], other.league.quality[k]
+        assert set(versions[versions != LATEST].tolist()) == set(quality)
+        for version, expected in quality.items():
+            assert qualities[versions == version] == pytest.approx([expected], abs=1e-6)
+        met = int(other.met[k])
+        assert met == LATEST or met in quality
+        assert other.policy[k] == (k if met == LATEST else met)
+        np.testing.assert_array_equal(trajectories[1].action[k], other.policy[k] % 2)
+        if met != LATEST and k % 2 > met % 2:  # it defected against a self that cooperated
+            weights = {version: np.exp(x) for version, x in quality.items()}
+            quality[met] -= RATE / (len(quality) * weights[met] / sum(weights.values()))
+            beaten += 1
+    assert beaten > 5
+    np.testing.assert_array_equal(metrics[1]["against_past"], other.met != LATEST)
+
+
+def test_a_share_is_against_the_past_in_proportion_to_the_exponentials_of_its_qualities():
+    quality = np.array([0.0, 1.0, -np.inf, 2.0, 0.0])
+    league = League(jnp.arange(5), jnp.array([0, 5, LATEST, 10, 15]), jnp.asarray(quality))
+    places = np.asarray(
+        jax.jit(jax.vmap(lambda key: draw(key, league, 0.3)))(jax.random.split(jax.random.key(1), 20_000))
+    )
+    assert np.mean(places != LATEST) == pytest.approx(0.3, abs=0.01)
+    weights = np.exp(quality)
+    for place, weight in enumerate(weights / weights.sum()):
+        assert np.mean(places[places != LATEST] == place) == pytest.approx(weight, abs=0.02)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="past_selves: got 2"):
+        past_selves(counting(), 2)
+    with pytest.raises(ValueError, match="every: got 0"):
+        past_selves(counting(), every=0)
+    with pytest.raises(ValueError, match="past_selves: got a learner for seat 1; one for seat 0 is needed"):
+        past_selves(make_learner("ppo", IPD, 1))
+    with pytest.raises(ValueError, match="stale: got past selves"):
+        stale(past_selves(counting()), 1)
