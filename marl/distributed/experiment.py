@@ -39,6 +39,7 @@ LEARNER_FILE = "learner.safetensors"
 # Steps of each environment in a rollout, of learners that know what suits them.
 STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5}
 LARGE = 36  # images of which a side is at least this get the network of large images
+MEMORY = 512  # of that network, of a learner that needs one; R2D2's size
 FILMED = 500  # steps at most
 
 
@@ -179,7 +180,10 @@ def suited(spec: str, game: Game, seat: int) -> str:
     space: Any = game.observation_space(game.agents[seat])
     name, given = read("learner", spec, "ppo")
     large = getattr(space, "image", False) and min(space.shape[:2]) >= LARGE
-    return change(spec, network="nature") if large and "network" not in given and name in STEPS else spec
+    if not large or "network" in given or name not in STEPS:
+        return spec
+    memory = {"memory": MEMORY} if name == "r2d2" else {}
+    return change(spec, **{"network": "nature", **memory, **given})
 
 
 def checked(config: DistributedConfig) -> DistributedConfig:
