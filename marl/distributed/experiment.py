@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from marl.learners.registry import make_learner, terms
 from meta import RunDirectory
 from meta.devices import use_all_cores
 from meta.keys import EVALUATION
-from meta.memory import check_bytes
+from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import draw_training
 from meta.runs.jobs import say
@@ -203,11 +204,12 @@ def checked(config: DistributedConfig) -> DistributedConfig:
             words = first_line(error)
             known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
             raise ValueError(words if known else f"learner: {config.learner}: {words}") from None
-        space: Any = host.game.observation_space(host.game.agents[0])
-        each = (
-            2 * config.actors * config.steps_of_an_update * int(np.prod(space.shape)) * np.dtype(space.dtype).itemsize
-        )
-        check_bytes("num_envs", config.num_envs, each)
+        states = sum(bytes_of(jax.eval_shape(learner.init, jax.random.key(0))) for learner in learners)
+        check_bytes("learner", config.learner, states)
+        seen: list[Any] = [host.game.observation_space(agent) for agent in host.game.agents]
+        one = sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in seen)
+        rollouts = 2 * config.actors * config.num_envs * config.rollout_steps * one  # before a step and after it
+        check_bytes("num_envs", config.num_envs, states + rollouts)
     finally:
         host.close()
     return config

@@ -1,11 +1,14 @@
-"""Learners that suit what they see: nothing here is run."""
+"""Learners that suit what they see, and whether they fit the memory; nothing here is run."""
+
+import dataclasses
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from games import Box, Discrete
-from marl.distributed.experiment import suited
+from marl.distributed.experiment import DistributedConfig, checked, suited
 from marl.distributed.hosts import Outline
 from marl.distributed.runtime import Programs
 from marl.learners.registry import make_learner
@@ -42,3 +45,28 @@ def test_learners_with_a_memory_learn_from_large_images(name):
     steps = Programs([learner], 4, 1, 20).shapes(learner, state, ATARI)
     assert steps.obs.dtype == jnp.uint8
     assert jax.eval_shape(learner.update, jax.random.key(0), state, steps)[0] == state
+
+
+def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
+    """What every agent sees before and after each step of a rollout of every actor, and what learners keep."""
+
+    class Crowd:
+        has_empty_steps, num_envs = False, 2
+
+        def __init__(self, agents):
+            self.game = Outline([Box(0, 255, (8, 8, 3), jnp.uint8, True)] * agents, [Discrete(3)] * agents)
+
+        def close(self):
+            pass
+
+    config = DistributedConfig(learner="random", num_envs=2, steps_per_update=100, actors=3)
+    one = 2 * (3 * 2 * 100) * (8 * 8 * 3)  # bytes of an agent
+    monkeypatch.setattr("meta.memory._memory", lambda: 10.5 * one)
+    for agents, refused in ((11, pytest.raises(ValueError, match="num_envs: got 2, which needs")), (10, nullcontext())):
+        monkeypatch.setattr(DistributedConfig, "maker", property(lambda _, agents=agents: lambda: Crowd(agents)))
+        with refused:
+            checked(config)
+    monkeypatch.setattr(DistributedConfig, "maker", property(lambda _: lambda: Crowd(1)))
+    monkeypatch.setattr("meta.memory._memory", lambda: 1e5)
+    with pytest.raises(ValueError, match=r"learner: got 'ppo\(hidden=\[1000\]\)', which needs"):
+        checked(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
