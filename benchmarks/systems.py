@@ -1,9 +1,10 @@
 """What it costs to learn beyond the device: environments on hosts, actors in threads and in processes.
 
-    python -m benchmarks.systems [--only host,inference,ray,rllib] [--repeats 3] [--venv DIR]
+    python -m benchmarks.systems [--only host,inference,pong,ray,rllib] [--repeats 3] [--venv DIR]
 
 host: Gymnasium's own vector of CartPole, one process, V-trace; environment steps for each second of the process.
 inference: sixteen actors with one Python environment each; each evaluates the policy, or one thread does for all.
+pong: eight of ale-py's Pong with the network of A3C: the environments alone, with who acts, and with V-trace too.
 ray: two actors in processes of a Ray cluster on this machine; at the learner, and over all processes.
 rllib: the same by RLlib's IMPALA, in turn with ours: the same network, rollouts and batches. It has an environment of
 its own in DIR, six gigabytes, which is made if it is not there, for it needs an older Gymnasium.
@@ -21,14 +22,18 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from marl import make_learner
+from marl.distributed.actor import Actor, Order, Programs
 from marl.distributed.hosts import Maker
 from marl.distributed.runtime import train
 
@@ -43,6 +48,41 @@ def measured(host: Maker, actors: int, steps: int, updates: int, spec: str = "im
     hosts: list[Any] = [host] * actors
     made = train([learner], hosts, key=jax.random.key(0), num_updates=updates, steps_per_update=steps, **settings)
     return made.statistics
+
+
+def alone(host: Maker, steps: int) -> dict[str, float]:
+    """The environments without anybody who looks at them, in random play."""
+    played = host()
+    no_keys = np.zeros((host.num_envs, 2), np.uint32)
+    played.reset(0, no_keys)
+    actions = np.random.default_rng(0).integers(played.game.action_space("agent_0").n, size=(steps, host.num_envs))
+
+    def step(number: int) -> None:
+        played.send({"agent_0": actions[number]}, (no_keys, no_keys))
+        played.receive()
+
+    return timed(step, steps, host.num_envs)
+
+
+def acting(host: Maker, steps: int, rollouts: int, spec: str) -> dict[str, float]:
+    """An actor without a learner, with the policy of the beginning."""
+    played = host()
+    learner = make_learner(spec, played.game)
+    actor = Actor(Programs([learner], host.num_envs, 1, steps), played, 0, jax.random.key(0))
+    actor.begin(0, jax.random.key(1))
+    policies = (learner.policy(jax.jit(learner.init)(jax.random.key(2))),)
+    return timed(lambda number: actor.play(Order(number, 0, policies)), rollouts, steps * host.num_envs)
+
+
+def timed(play: Callable[[int], Any], times: int, steps: int) -> dict[str, float]:
+    """Of environment steps that are taken so often, but for the first time."""
+    play(0)
+    wall, cpu = time.perf_counter(), time.process_time()
+    for number in range(1, times):
+        play(number)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    taken = (times - 1) * steps
+    return {"steps_per_second": taken / wall, "learner_steps_per_cpu_second": taken / cpu}
 
 
 class Processes:
@@ -126,9 +166,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     only, console = options.only.split(","), Console()
-    unknown = set(only) - {"host", "inference", "ray", "rllib"}
+    unknown = set(only) - {"host", "inference", "pong", "ray", "rllib"}
     if unknown or options.repeats < 1:
-        names = "host, inference, ray and rllib"
+        names = "host, inference, pong, ray and rllib"
         parser.error(f"--only: got {options.only!r}; some of {names} are needed, and --repeats of at least 1")
     table = Table("what", "steps/s", "steps per CPU-second of the learner's process", "over all processes")
     if "host" in only:
@@ -148,6 +188,19 @@ def main() -> None:
             for a, b in zip(kinds["actor"], kinds["central"], strict=True)
         )
         console.print(f"central against actor: {ratio:.2f} times the steps per CPU-second")
+    if "pong" in only:
+        pong, spec = Maker("ale", "ALE/Pong-v5", 8), "impala(network='nature', filters=[16, 32], hidden=[256])"
+        parts: dict[str, Callable[[], Any]] = {
+            "the environments": lambda: alone(pong, 200),
+            "who acts in them": lambda: acting(pong, 5, 40, spec),
+            "who acts and learns": lambda: measured(pong, 1, 5, 40, spec),
+        }
+        kinds = {name: [] for name in parts}
+        for _ in range(options.repeats):
+            for name, part in parts.items():
+                kinds[name].append(part())
+        for name, found in kinds.items():
+            add(table, f"Pong, 8 environments: {name}", found)
     for envs in (32, 64) if "ray" in only or "rllib" in only else ():
         kinds = {"Ray": [], "RLlib": []}
         for _ in range(options.repeats):

@@ -29,6 +29,7 @@ class Network(NamedTuple):
     init: Callable[[jax.Array], Any]  # (key) -> parameters
     apply: Callable[..., tuple[jax.Array, jax.Array, Any]]  # (parameters, obs, carry) -> outputs, values, carry
     initial: Callable[[int], Any]  # (environments) -> carry at the beginning of an episode
+    unroll: Callable[..., tuple[jax.Array, jax.Array, Any]] | None = None  # as `unroll`, faster than step after step
 
 
 def feed_forward(
@@ -69,7 +70,7 @@ def feed_forward(
     if head_weights is not None:
         checks.number("head_weights", head_weights, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_FeedForward(*sizes, activation, shared, init_weights=init, head_weights=head_weights))
+    return _network(_Layers(*sizes, activation, shared, init_weights=init, head_weights=head_weights))
 
 
 def convolutional(
@@ -79,6 +80,7 @@ def convolutional(
     num_scales: int = 0,
     channels: int = 16,
     hidden: Sequence[int] = (128,),
+    memory: int = 0,
     activation: Activation = "relu",
 ) -> Network:
     """A convolution of 3 x 3 over images `[height, width, channels]`, then layers that policy and value share.
@@ -89,7 +91,8 @@ def convolutional(
       num_scales: numbers that depend on no observation, appended to the outputs; 0 at first.
       channels: of the convolution.
       hidden: units of each layer after it.
-      activation: after each.
+      memory: size of the carry of a gated recurrent unit behind the layers, as of `recurrent`; 0 is none.
+      activation: after each convolution and layer.
 
     Raises:
       ValueError: for observations that are no images, or units or channels that are no whole numbers of at least 1.
@@ -100,8 +103,9 @@ def convolutional(
         raise ValueError(f"network: got observations {tuple(obs_shape)}; images [height, width, channels] are needed")
     checks.sizes("hidden", hidden, 1)
     checks.size("channels", channels, 1)
-    layers = ((channels, 3, 1),)
-    return _network(_FeedForward(tuple(obs_shape), num_outputs, num_scales, tuple(hidden), activation, True, layers))
+    checks.size("memory", memory, 0)
+    sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
+    return _network(_Layers(*sizes, activation, True, ((channels, 3, 1),), memory=memory))
 
 
 def nature(
@@ -111,12 +115,14 @@ def nature(
     num_scales: int = 0,
     filters: Sequence[int] = (32, 64, 64),
     hidden: Sequence[int] = (512,),
+    memory: int = 0,
     activation: Activation = "relu",
 ) -> Network:
     """Convolutions for large images of bytes, `[height, width, channels]`, then layers that both heads share.
 
     The first is of 8 x 8 with a stride of 4, the second of 4 x 4 with one of 2, the third of 3 x 3. With
-    `filters=[16, 32], hidden=[256]` it is the network of A3C, a quarter as dear.
+    `filters=[16, 32], hidden=[256]` it is the network of A3C, a quarter as dear; with `memory=512` nearly that of R2D2,
+    which has a long short-term memory.
 
     Args:
       obs_shape: of an image, of 36 x 36 at least, whose entries are 0 to 255.
@@ -124,7 +130,8 @@ def nature(
       num_scales: numbers that depend on no observation, appended to the outputs; 0 at first.
       filters: channels of each convolution, three at most.
       hidden: units of each layer after the convolutions.
-      activation: after each.
+      memory: size of the carry of a gated recurrent unit behind the layers, as of `recurrent`; 0 is none.
+      activation: after each convolution and layer.
 
     Raises:
       ValueError: for observations that are no such images, or units that are no whole numbers of at least 1.
@@ -135,11 +142,12 @@ def nature(
         raise ValueError(f"network: got observations {tuple(obs_shape)}; images of 36 x 36 at least are needed")
     checks.sizes("hidden", hidden, 1)
     checks.sizes("filters", filters, 1)
+    checks.size("memory", memory, 0)
     if not 1 <= len(filters) <= 3:
         raise ValueError(f"filters: got {len(filters)} numbers; one to three are needed")
     layers = tuple((number, *size) for number, size in zip(filters, ((8, 4), (4, 2), (3, 1)), strict=False))
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_FeedForward(*sizes, activation, True, layers, largest=255.0))
+    return _network(_Layers(*sizes, activation, True, layers, largest=255.0, memory=memory))
 
 
 def recurrent(
@@ -171,12 +179,12 @@ def recurrent(
     if head_weights is not None:
         checks.number("head_weights", head_weights, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_Recurrent(*sizes, activation, memory, head_weights))
+    return _network(_Layers(*sizes, activation, True, head_weights=head_weights, memory=memory))
 
 
-def _network(module: _FeedForward | _Recurrent) -> Network:
+def _network(module: _Layers) -> Network:
     def initial(num_envs: int) -> Any:
-        return jnp.zeros((num_envs, module.memory)) if isinstance(module, _Recurrent) else ()
+        return jnp.zeros((num_envs, module.memory)) if module.memory else ()
 
     def init(key: jax.Array) -> Any:
         return module.init(key, jnp.zeros((1, *module.obs_shape)), initial(1))["params"]
@@ -187,11 +195,17 @@ def _network(module: _FeedForward | _Recurrent) -> Network:
         chex.assert_tree_shape_prefix(carry, leading)
         number = math.prod(leading)
         one_row = jax.tree.map(lambda x: x.reshape(number, *x.shape[len(leading) :]), (obs, carry))
-        own = module.clone(columns=module.prefers_columns(number)) if isinstance(module, _FeedForward) else module
+        own = module.clone(columns=module.prefers_columns(number))
         found: Any = own.apply({"params": params}, one_row[0].astype(jnp.float32), one_row[1])
         return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), found)
 
-    return Network(init, apply, initial)
+    def over_time(params: Any, obs: jax.Array, done: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        chex.assert_shape(obs, (*done.shape, *module.obs_shape))
+        rows = obs.reshape(-1, *module.obs_shape).astype(jnp.float32)
+        found: Any = module.apply({"params": params}, rows, carry, done)
+        return jax.tree.map(lambda x: x.reshape(*done.shape, *x.shape[1:]), found)
+
+    return Network(init, apply, initial, over_time if module.memory else None)
 
 
 class Function(NamedTuple):
@@ -226,16 +240,21 @@ def perceptron(
 def with_critic(network: Network, critic: Network) -> Network:
     """Both side by side: the outputs of the first, and the values of both, `[..., 2]`; its other outputs are unused."""
 
+    def beside(own: Any, other: Any) -> tuple[jax.Array, jax.Array, Any]:
+        return own[0], jnp.stack([own[1], other[1]], -1), (own[2], other[2])
+
     def apply(params: Any, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
-        outputs, own, first = network.apply(params[0], obs, carry[0])
-        _, other, second = critic.apply(params[1], obs, carry[1])
-        return outputs, jnp.stack([own, other], -1), (first, second)
+        return beside(network.apply(params[0], obs, carry[0]), critic.apply(params[1], obs, carry[1]))
+
+    def over_time(params: Any, obs: jax.Array, done: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        own = unroll(network, params[0], obs, done, carry[0])
+        return beside(own, unroll(critic, params[1], obs, done, carry[1]))
 
     def init(key: jax.Array) -> Any:
         keys = jax.random.split(key)
         return network.init(keys[0]), critic.init(keys[1])
 
-    return Network(init, apply, lambda num_envs: (network.initial(num_envs), critic.initial(num_envs)))
+    return Network(init, apply, lambda num_envs: (network.initial(num_envs), critic.initial(num_envs)), over_time)
 
 
 def unroll(
@@ -252,6 +271,8 @@ def unroll(
     """
     if not jax.tree.leaves(carry):
         return network.apply(params, obs, carry)
+    if network.unroll:
+        return network.unroll(params, obs, done, carry)
 
     def step(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> Any:
         obs, done = inputs
@@ -336,7 +357,7 @@ class _Heads(nn.Module):
         return outputs, value[:, 0]
 
 
-class _FeedForward(nn.Module):
+class _Layers(nn.Module):
     obs_shape: tuple[int, ...]
     num_outputs: int
     num_scales: int
@@ -348,6 +369,7 @@ class _FeedForward(nn.Module):
     columns: bool = False
     head_weights: float | None = None
     largest: float = 1.0  # entry of an observation
+    memory: int = 0  # units behind the layers, which are shared then
 
     def prefers_columns(self, number: int) -> bool:
         """Whether a batch of so many is faster in columns."""
@@ -355,10 +377,14 @@ class _FeedForward(nn.Module):
         for channels, size, stride in self.convolutions:
             shape = (*((side - size) // stride + 1 for side in shape[:2]), channels)
         inputs = math.prod(shape)
-        return number >= 8 * max(inputs, *self.hidden, 1)
+        return not self.memory and number >= 8 * max(inputs, *self.hidden, 1)
 
     @nn.compact
-    def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+    def __call__(self, obs: jax.Array, carry: Any, done: jax.Array | None = None) -> tuple[jax.Array, jax.Array, Any]:
+        """One step, `[N, ...]`; or T steps in T * N rows, after some of which, `done` `[T, N]`, the carry is 0 again.
+
+        Only the unit takes them one after the other: what comes before and behind it computes all of them at once.
+        """
         activate = _ACTIVATIONS[self.activation]
         if self.largest != 1:
             obs = obs / self.largest
@@ -385,8 +411,24 @@ class _FeedForward(nn.Module):
             return x
 
         for_policy = layers()
+        if self.memory:
+            carry = for_policy = self._remembered(for_policy, carry, done)
         heads = _Heads(self.num_outputs, self.num_scales, self.init_weights, self.columns, self.head_weights)
         return (*heads(for_policy, for_policy if self.shared else layers()), carry)
+
+    def _remembered(self, x: jax.Array, carry: jax.Array, done: jax.Array | None) -> jax.Array:
+        """The carry after each step, which is what a gated recurrent unit puts out."""
+        cell = nn.GRUCell(self.memory, recurrent_kernel_init=orthogonal(1.0))
+        if done is None:
+            return cell(carry, x)[0]
+
+        def step(cell: nn.GRUCell, carry: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> Any:
+            x, done = inputs
+            carry, _ = cell(carry, x)
+            return where_done(done, jnp.zeros_like(carry), carry), carry
+
+        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
+        return scan(cell, carry, (x.reshape(*done.shape, -1), done))[1].reshape(len(x), -1)
 
 
 class _Perceptron(nn.Module):
@@ -400,24 +442,6 @@ class _Perceptron(nn.Module):
         for units in self.hidden:
             x = _ACTIVATIONS[self.activation](Dense(units, weights)(x))
         return Dense(self.num_outputs, weights)(x)
-
-
-class _Recurrent(nn.Module):
-    obs_shape: tuple[int, ...]
-    num_outputs: int
-    num_scales: int
-    hidden: tuple[int, ...]
-    activation: Activation
-    memory: int
-    head_weights: float | None = None
-
-    @nn.compact
-    def __call__(self, obs: jax.Array, carry: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        x = obs.reshape(len(obs), -1)
-        for units in self.hidden:
-            x = _ACTIVATIONS[self.activation](_dense(units)(x))
-        carry, x = nn.GRUCell(self.memory, recurrent_kernel_init=orthogonal(1.0))(carry, x)
-        return (*_Heads(self.num_outputs, self.num_scales, weights=self.head_weights)(x, x), carry)
 
 
 def where_done(done: jax.Array, new: Any, old: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from marl.learners.registry import make_learner, terms
 from meta import RunDirectory
 from meta.devices import use_all_cores
 from meta.keys import EVALUATION
-from meta.memory import check_bytes
+from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import draw_training
 from meta.runs.jobs import say
@@ -39,6 +40,7 @@ LEARNER_FILE = "learner.safetensors"
 # Steps of each environment in a rollout, of learners that know what suits them.
 STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5, "td3": 8, "sac": 8}
 LARGE = 36  # images of which a side is at least this get the network of large images
+MEMORY = 512  # of that network, of a learner that needs one; R2D2's size
 FILMED = 500  # steps at most
 
 
@@ -180,7 +182,10 @@ def suited(spec: str, game: Game, seat: int) -> str:
     space: Any = game.observation_space(game.agents[seat])
     name, given = read("learner", spec, "ppo")
     large = getattr(space, "image", False) and min(space.shape[:2]) >= LARGE
-    return change(spec, network="nature") if large and "network" not in given and name in STEPS else spec
+    if not large or "network" in given or name not in STEPS or name in ("td3", "sac"):  # which have no such network
+        return spec
+    memory = {"memory": MEMORY} if name == "r2d2" else {}
+    return change(spec, **{"network": "nature", **memory, **given})
 
 
 def checked(config: DistributedConfig) -> DistributedConfig:
@@ -199,11 +204,12 @@ def checked(config: DistributedConfig) -> DistributedConfig:
             words = first_line(error)
             known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
             raise ValueError(words if known else f"learner: {config.learner}: {words}") from None
-        space: Any = host.game.observation_space(host.game.agents[0])
-        each = (
-            2 * config.actors * config.steps_of_an_update * int(np.prod(space.shape)) * np.dtype(space.dtype).itemsize
-        )
-        check_bytes("num_envs", config.num_envs, each)
+        states = sum(bytes_of(jax.eval_shape(learner.init, jax.random.key(0))) for learner in learners)
+        check_bytes("learner", config.learner, states)
+        seen: list[Any] = [host.game.observation_space(agent) for agent in host.game.agents]
+        one = sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in seen)
+        rollouts = 2 * config.actors * config.num_envs * config.rollout_steps * one  # before a step and after it
+        check_bytes("num_envs", config.num_envs, states + rollouts)
     finally:
         host.close()
     return config

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import pkgutil
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -345,12 +347,19 @@ class Maker(NamedTuple):
         Raises:
           ValueError: if there is no such environment, or if it is none that can be learned in.
         """
+        if render:
+            os.environ.setdefault(
+                "SDL_AUDIODRIVER", "dummy"
+            )  # whoever draws with it looks for a sound card, and complains
         try:
             return getattr(self, f"_{self.kind}")("rgb_array" if render else None)
         except (ValueError, ImportError) as error:
             raise ValueError(f"environment: {shown(self.name)}: {first_line(error)}") from None
         except Exception as error:  # of somebody else's code
-            raise ValueError(f"environment: {shown(self.name)}: {type(error).__name__}: {first_line(error)}") from None
+            words = f"{type(error).__name__}: {first_line(error)}"
+            if "gymnasium[mujoco]" in words:
+                words = 'MuJoCo is not installed; pip install "marl-shaping[control]"'
+            raise ValueError(f"environment: {shown(self.name)}: {words}") from None
 
     def _games(self, render_mode: str | None) -> Host:
         del render_mode
@@ -392,6 +401,9 @@ class Maker(NamedTuple):
             raise ValueError('ale-py is not installed; pip install "marl-shaping[systems]"') from None
         name = self.name.removeprefix("ALE/").rpartition("-v")[0]
         words = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).lstrip("_")
+        roms = ale_py.roms.get_all_rom_ids()
+        if words not in roms:
+            raise ValueError(one_of(self.name, [f"ALE/{rom.title().replace('_', '')}-v5" for rom in roms]))
         env = ale_py.AtariVectorEnv(words, self.num_envs, num_threads=1, autoreset_mode=AutoresetMode.SAME_STEP)
         return VectorHost(env, self.seen)
 
@@ -401,6 +413,8 @@ class Maker(NamedTuple):
             import envpool
         except ModuleNotFoundError:
             raise ValueError("EnvPool is not installed; pip install envpool") from None
+        # It makes spaces of single precision with limits of double precision, which nobody here can help.
+        warnings.filterwarnings("ignore", r".*Box (low|high)'s precision lowered", UserWarning)
         make = functools.partial(envpool.make_gymnasium, self.name, num_envs=self.num_envs)
         return VectorHost(_Pooled(make, self.num_envs), self.seen)
 

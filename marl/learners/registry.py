@@ -64,9 +64,10 @@ def make_learner(
 ) -> Learner:
     """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
 
-    A learner with a network (ppo, a2c, dqn, tabular_ppo) takes `network`, which is feed_forward, convolutional or
-    recurrent, the settings of that beside its own, and `anneal`, with which the learning rate falls on a straight line
-    to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`. With `sparsity`, as in
+    A learner with a network (ppo, a2c, dqn, tabular_ppo) takes `network`, which is feed_forward, recurrent, or of
+    images convolutional or nature, the settings of that beside its own, and `anneal`, with which the learning rate
+    falls on a straight line to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`, or
+    `r2d2(network='nature', memory=512)`. With `sparsity`, as in
     `ppo(sparsity='rigl(density=0.1, until=5_000)')`, few of its weights are there, as of `marl.blocks.sparse`; td3 and
     sac take that too, and no network.
 
@@ -288,7 +289,7 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
     own = {name: setting for name, setting in settings_of(*factories, **defaults).items() if name not in without}
 
     def of_all() -> dict[str, Setting]:
-        networks = [NETWORKS.settings(network) for network in NETWORKS.names()]
+        networks = [NETWORKS.settings(network) for network in (default_network, *NETWORKS.names())]
         found = own | {name: setting for name, setting in settings_of(make).items() if name not in without}
         for setting, (hint, default) in (pair for network in networks for pair in network.items()):
             found.setdefault(setting, Setting(hint, defaults.get(setting, default)))

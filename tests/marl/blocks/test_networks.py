@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.networks import _FeedForward, convolutional, feed_forward, recurrent
+from marl.blocks.networks import _Layers, convolutional, feed_forward, nature, recurrent, unroll, with_critic
 
 SHORT, LONG = 8, 512
 
@@ -20,7 +20,7 @@ SHORT, LONG = 8, 512
     ids=["apart", "shared", "images"],
 )
 def test_a_long_batch_gets_in_columns_what_short_ones_get_in_rows(make, shape, settings):
-    layers = _FeedForward(shape, 3, 0, settings["hidden"], "tanh", True)
+    layers = _Layers(shape, 3, 0, settings["hidden"], "tanh", True)
     assert layers.prefers_columns(LONG)
     assert not layers.prefers_columns(SHORT)
     network = make(shape, 3, **settings)
@@ -57,3 +57,66 @@ def test_heads_of_one_weight_have_no_bias_and_begin_uniform(make):
     np.testing.assert_allclose(outputs, np.broadcast_to(values[..., None], outputs.shape), atol=1e-6)
     if make is feed_forward:  # of a state that is one-hot
         np.testing.assert_allclose(values, np.full((1, 5), 0.5))
+
+
+def convolved(images, layer, stride):
+    """Of `[N, height, width, channels]` in float64, without padding, and what is below 0 left out."""
+    kernel = np.float64(layer["kernel"])
+    windows = np.lib.stride_tricks.sliding_window_view(images, kernel.shape[:2], (1, 2))[:, ::stride, ::stride]
+    return np.maximum(np.einsum("nijcab,abco->nijo", windows, kernel) + layer["bias"], 0)
+
+
+def gated(unit, x, h):
+    """Cho et al. (2014), as flax has it: the reset gate is on what the memory gives, and not on the memory."""
+
+    def of(name, x):
+        return x @ np.float64(unit[name]["kernel"]) + unit[name].get("bias", 0)
+
+    reset, update = (1 / (1 + np.exp(-of(f"i{gate}", x) - of(f"h{gate}", h))) for gate in "rz")
+    return (1 - update) * np.tanh(of("in", x) + reset * of("hn", h)) + update * h
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "strides", "settings"),
+    [
+        (convolutional, (5, 6, 2), (1,), {"channels": 3}),
+        (nature, (36, 44, 2), (4, 2), {"filters": (3, 2)}),
+    ],
+    ids=["small", "large"],
+)
+def test_images_with_a_memory_are_convolved_and_then_remembered(make, shape, strides, settings):
+    steps, envs = 9, 2
+    network = make(shape, 3, hidden=(4,), memory=5, **settings)
+    params = jax.jit(network.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    largest = 255 if make is nature else 1
+    obs = rng.integers(0, largest + 1, (steps, envs, *shape), np.uint8)  # 18 large images are convolved in two groups
+    done, first = rng.random((steps, envs)) < 0.3, np.float32(rng.normal(size=(envs, 5)))
+    assert done.any()
+
+    x = obs.reshape(-1, *shape) / largest
+    for i, stride in enumerate(strides):
+        x = convolved(x, params[f"Conv_{i}"], stride)
+    x = np.maximum(x.reshape(len(x), -1) @ np.float64(params["Dense_0"]["kernel"]), 0).reshape(steps, envs, -1)
+    carries, carry = [], np.float64(first)
+    for t in range(steps):
+        carries.append(gated(params["GRUCell_0"], x[t], carry))
+        carry = np.where(done[t, :, None], 0, carries[-1])
+    heads = [np.array(carries) @ np.float64(params["_Heads_0"][f"Dense_{i}"]["kernel"]) for i in range(2)]
+    expected = heads[0], heads[1][..., 0], np.array(carries)
+
+    found = jax.jit(unroll, static_argnums=0)(network, params, obs, done, first)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
+    one_step = jax.jit(network.apply)(params, obs[0], first)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y[0], rtol=1e-4, atol=1e-5), one_step, expected)
+
+
+def test_all_steps_at_once_are_what_they_are_one_after_the_other():
+    """Of two networks with memories side by side too."""
+    network = recurrent((3,), 2, hidden=(4,), memory=5)
+    both = with_critic(network, network)
+    params, obs = both.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (6, 2, 3))
+    done, carry = jax.random.bernoulli(jax.random.key(2), 0.3, (6, 2)), both.initial(2)
+    at_once = jax.jit(unroll, static_argnums=0)
+    found, expected = (at_once(one, params, obs, done, carry) for one in (both, both._replace(unroll=None)))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)

@@ -76,10 +76,17 @@ def test_who_has_an_environment():
         maker("envpool(CartPole-v1)")()
 
 
-def test_what_a_family_of_pettingzoo_needs_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pygame", None)
-    with pytest.raises(ValueError, match=r"pistonball_v6.*pygame.*pip install \"pettingzoo\[butterfly\]\""):
-        maker("pistonball_v6")()
+@pytest.mark.parametrize(
+    ("name", "module", "words"),
+    [
+        ("pistonball_v6", "pygame", 'pygame.*pip install "pettingzoo\\[butterfly\\]"'),
+        ("HalfCheetah-v5", "mujoco", 'MuJoCo is not installed; pip install "marl-shaping\\[control\\]"'),
+    ],
+)
+def test_what_an_environment_needs_is_said(name, module, words, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ValueError, match=f"{name}.*{words}"):
+        maker(name)()
 
 
 def test_every_actor_has_a_pool_of_its_own_seed(monkeypatch):
@@ -132,6 +139,9 @@ def test_ataris_own_preprocessing():
     assert first["agent_0"].dtype == told[-1].obs["agent_0"].dtype == np.uint8
     assert host.picture().shape == (84, 84, 3)
     host.close()
+    for name, meant in {"ALE/Pogn-v5": "ALE/Pong-v5", "ALE/MsPacmann-v5": "ALE/MsPacman-v5"}.items():
+        with pytest.raises(ValueError, match=f"did you mean {meant}"):
+            maker(name)()
 
 
 def test_processes_with_shared_memory_play_what_one_thread_does():

@@ -1,0 +1,72 @@
+"""Learners that suit what they see, and whether they fit the memory; nothing here is run."""
+
+import dataclasses
+from contextlib import nullcontext
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from games import Box, Discrete
+from marl.distributed.experiment import DistributedConfig, checked, suited
+from marl.distributed.hosts import Outline
+from marl.distributed.runtime import Programs
+from marl.learners.registry import make_learner
+
+ATARI = Outline([Box(0, 255, (84, 84, 4), jnp.uint8, True)], [Discrete(6)])
+MINATAR = Outline([Box(0, 1, (10, 10, 4), jnp.float32, True)], [Discrete(6)])
+
+
+@pytest.mark.parametrize(
+    ("spec", "fits"),
+    [
+        ("r2d2", "r2d2(network='nature', memory=512)"),
+        ("r2d2(memory=64, batch_size=8)", "r2d2(network='nature', memory=64, batch_size=8)"),
+        ("ppo(memory=64)", "ppo(network='nature', memory=64)"),
+        ("a2c", "a2c(network='nature')"),
+        ("impala(network='recurrent')", "impala(network='recurrent')"),  # whoever names one gets it
+    ],
+)
+def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
+    def read(spec):
+        name, _, settings = spec.partition("(")
+        return name, eval(f"dict({settings}" if settings else "{}")
+
+    assert read(suited(spec, ATARI, 0)) == read(fits)
+    assert suited(spec, MINATAR, 0) == spec
+
+
+@pytest.mark.parametrize("name", ["r2d2", "ppo", "a2c", "impala"])
+def test_learners_with_a_memory_learn_from_large_images(name):
+    few = "buffer_size=8, batch_size=2" if name == "r2d2" else "memory=512"
+    learner = make_learner(suited(f"{name}({few})", ATARI, 0), ATARI)
+    state = jax.eval_shape(learner.init, jax.random.key(0))
+    assert state.params["GRUCell_0"]["in"]["kernel"].shape == (512, 512)
+    steps = Programs([learner], 4, 1, 20).shapes(learner, state, ATARI)
+    assert steps.obs.dtype == jnp.uint8
+    assert jax.eval_shape(learner.update, jax.random.key(0), state, steps)[0] == state
+
+
+def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
+    """What every agent sees before and after each step of a rollout of every actor, and what learners keep."""
+
+    class Crowd:
+        has_empty_steps, num_envs = False, 2
+
+        def __init__(self, agents):
+            self.game = Outline([Box(0, 255, (8, 8, 3), jnp.uint8, True)] * agents, [Discrete(3)] * agents)
+
+        def close(self):
+            pass
+
+    config = DistributedConfig(learner="random", num_envs=2, steps_per_update=100, actors=3)
+    one = 2 * (3 * 2 * 100) * (8 * 8 * 3)  # bytes of an agent
+    monkeypatch.setattr("meta.memory._memory", lambda: 10.5 * one)
+    for agents, refused in ((11, pytest.raises(ValueError, match="num_envs: got 2, which needs")), (10, nullcontext())):
+        monkeypatch.setattr(DistributedConfig, "maker", property(lambda _, agents=agents: lambda: Crowd(agents)))
+        with refused:
+            checked(config)
+    monkeypatch.setattr(DistributedConfig, "maker", property(lambda _: lambda: Crowd(1)))
+    monkeypatch.setattr("meta.memory._memory", lambda: 1e5)
+    with pytest.raises(ValueError, match=r"learner: got 'ppo\(hidden=\[1000\]\)', which needs"):
+        checked(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
