@@ -10,6 +10,7 @@ import functools
 import importlib
 import os
 import pkgutil
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -348,9 +349,9 @@ class Maker(NamedTuple):
           ValueError: if there is no such environment, or if it is none that can be learned in.
         """
         if render:
-            os.environ.setdefault(
-                "SDL_AUDIODRIVER", "dummy"
-            )  # whoever draws with it looks for a sound card, and complains
+            os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # who draws with it looks for a sound card, and complains
+            if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+                os.environ.setdefault("MUJOCO_GL", "egl")  # robots are drawn without a screen
         try:
             return getattr(self, f"_{self.kind}")("rgb_array" if render else None)
         except (ValueError, ImportError) as error:
