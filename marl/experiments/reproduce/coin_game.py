@@ -201,7 +201,7 @@ def between(values: np.ndarray, *, same: bool) -> dict[str, float | None]:
       values: of each meeting.
       same: whether both are of one kind, where partners of one training are left out.
     """
-    kept = np.where(np.eye(len(values), dtype=bool) & same, np.nan, values)
+    kept = np.where(np.eye(len(values), values.shape[1], dtype=bool) & same, np.nan, values)
     over_columns, over_rows = (mean_and_error(np.nanmean(kept, axis))["standard_error"] or 0.0 for axis in (0, 1))
     return {"mean": float(np.nanmean(kept)), "standard_error": math.hypot(over_columns, over_rows)}
 
