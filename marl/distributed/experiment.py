@@ -171,10 +171,16 @@ class DistributedConfig:
         specs = specs * game.num_agents if len(specs) == 1 else specs
         if len(specs) != game.num_agents:
             raise ValueError(f"learner: got {len(specs)}; one, or {game.num_agents}, one for each agent, are needed")
-        return [
-            make_learner(suited(spec, game, seat), game, seat, num_updates=self.num_updates)
-            for seat, spec in enumerate(specs)
-        ]
+        learners: list[Learner] = []
+        made: dict[Any, Learner] = {}  # those of seats that are alike are one, which is traced and compiled once
+        for seat, (spec, agent) in enumerate(zip(specs, game.agents, strict=True)):
+            learns_from_its_own = read("learner", spec, "ppo")[0] in STEPS
+            both = str((game.observation_space(agent), game.action_space(agent)))
+            alike = (spec, both if learns_from_its_own else seat)
+            if alike not in made:
+                made[alike] = make_learner(suited(spec, game, seat), game, seat, num_updates=self.num_updates)
+            learners.append(made[alike]._replace(seat=seat))
+        return learners
 
 
 def suited(spec: str, game: Game, seat: int) -> str:
@@ -204,12 +210,15 @@ def checked(config: DistributedConfig) -> DistributedConfig:
             words = first_line(error)
             known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
             raise ValueError(words if known else f"learner: {config.learner}: {words}") from None
-        states = sum(bytes_of(jax.eval_shape(learner.init, jax.random.key(0))) for learner in learners)
-        check_bytes("learner", config.learner, states)
+        kept = 0
+        for learner in learners:
+            state = jax.eval_shape(learner.init, jax.random.key(0))
+            kept += bytes_of(state) + 2 * bytes_of(jax.eval_shape(learner.policy, state))  # a new one, and one in use
+        check_bytes("learner", config.learner, kept)
         seen: list[Any] = [host.game.observation_space(agent) for agent in host.game.agents]
         one = sum(math.prod(space.shape) * np.dtype(space.dtype).itemsize for space in seen)
         rollouts = 2 * config.actors * config.num_envs * config.rollout_steps * one  # before a step and after it
-        check_bytes("num_envs", config.num_envs, states + rollouts)
+        check_bytes("num_envs", config.num_envs, kept + rollouts)
     finally:
         host.close()
     return config

@@ -59,7 +59,7 @@ def draw_line(
     within: tuple[float, float] = (-np.inf, np.inf),
 ) -> None:
     """A line with a band of `spread` on either side, but not beyond what `y` can be; all are `[points]`."""
-    axes.plot(x, y, style, color=color, label=label, linewidth=1.6)
+    axes.plot(x, y, style if len(x) > 1 else "o", color=color, label=label, linewidth=1.6)  # one point is no line
     low, high = np.clip(y - spread, *within), np.clip(y + spread, *within)
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 

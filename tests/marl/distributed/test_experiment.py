@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from games import Box, Discrete
+from games.registry import make_game
 from marl.distributed.experiment import DistributedConfig, checked, suited
 from marl.distributed.hosts import Outline
 from marl.distributed.runtime import Programs
@@ -70,3 +71,10 @@ def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
     monkeypatch.setattr("meta.memory._memory", lambda: 1e5)
     with pytest.raises(ValueError, match=r"learner: got 'ppo\(hidden=\[1000\]\)', which needs"):
         checked(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
+
+
+def test_seats_that_are_alike_have_one_learner_unless_it_knows_the_game():
+    for spec, one in (("ppo(minibatches=2)", True), ("lola_dice", False)):
+        first, second = DistributedConfig("ipd", spec).make_learners(make_game("ipd"))
+        assert (first.seat, second.seat) == (0, 1)
+        assert (first.update is second.update) == one

@@ -1,0 +1,14 @@
+"""What is drawn of a run."""
+
+import numpy as np
+from PIL import Image
+
+from meta.runs.charts import draw_training
+
+
+def test_the_return_of_the_only_update_in_which_episodes_ended_is_seen(tmp_path):
+    returns = np.full((10, 2), np.nan)
+    returns[7] = -14.5
+    with Image.open(draw_training(tmp_path / "one.png", "title", returns, 16, "ppo")) as picture:
+        red, _, blue = np.moveaxis(np.asarray(picture.convert("RGB"), int), -1, 0)
+    assert (blue > red + 100).any()
