@@ -33,6 +33,7 @@ REST = 1.0  # seconds before an actor that failed is tried again, doubled each t
 DOUBLINGS = 6  # at most: a minute
 FIRST_PATIENCE = 300.0  # seconds for the first rollout of an actor, which is compiled
 REPORT_SECONDS = 0.5
+SAVING = 10  # times as long as saving takes nothing is saved: a buffer of images is written for seconds
 
 
 class Broken(ValueError):
@@ -94,7 +95,8 @@ def train(
       patience: seconds in which a rollout has to come; the first of an actor may take five times as long, or 300 s.
       report: called as `report(updates so far, their last metrics, seconds of running)`, some times a second.
       look: called with the metrics of every update.
-      checkpoint_seconds: save when the last checkpoint is this old.
+      checkpoint_seconds: save when the last checkpoint is this old, or ten times as old as saving it took; 0 saves
+        after every update.
       say: is told in a line what somebody should know.
       address: of a Ray cluster; one is begun on this machine if empty.
 
@@ -135,7 +137,7 @@ def train(
     pool, central = make_pool(policies)
     barrier, turns = path == "barrier", where == "here" and path != "barrier"
     run = _Run(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
-    started, shown, saved = time.perf_counter(), 0.0, time.perf_counter()
+    started, shown, saved, wait = time.perf_counter(), 0.0, time.perf_counter(), checkpoint_seconds
     compiled = started, time.process_time()  # by when all programs have run once
     try:
         run.publish(policies)
@@ -155,9 +157,11 @@ def train(
             now = time.perf_counter()
             if number == first:
                 compiled = now, time.process_time()
-            if store and now - saved >= checkpoint_seconds:
+            if store and now - saved >= wait:
+                before = time.perf_counter()
                 _save(store, number + 1, states, parts)
                 saved = time.perf_counter()
+                wait = max(checkpoint_seconds, SAVING * (saved - before)) if checkpoint_seconds else 0.0
             if report and (now - shown > REPORT_SECONDS or number + 1 == num_updates):
                 report(number + 1, told, now - started)
                 shown = now

@@ -297,6 +297,23 @@ def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
     assert len(rows) == 7
 
 
+def test_what_takes_long_to_save_is_saved_seldom(tmp_path, monkeypatch):
+    saved, clock = [], [0.0]
+
+    def save(number, state, metrics):
+        saved.append(number)
+        clock[0] += 1.0
+
+    def tell(metrics):
+        clock[0] += 1.0  # an update takes as long
+
+    monkeypatch.setattr("marl.distributed.runtime.time.perf_counter", lambda: clock[0])
+    with RunDirectory.create(tmp_path / "run", {}) as run:
+        monkeypatch.setattr(run, "save", save)
+        train([IMPALA], [OURS], **settings(num_updates=25), store=run, checkpoint_seconds=2.0, look=tell)
+    assert saved == [2, 12, 22, 25]
+
+
 def test_what_cannot_be_is_said_before_anything_runs():
     ppo = make_learner("ppo(hidden=[4])", GAME)
     for changes, words in {
