@@ -175,7 +175,7 @@ class DiscoveryClaimsConfig:
 class Rlx2Config(_SeveralTrainings):
     """TD3 with few weights, on two small tasks: from the first step on, and in the ways of several papers."""
 
-    seeds: int = 8
+    seeds: int = 16
     """Independent trainings of each row, all in one program."""
 
 

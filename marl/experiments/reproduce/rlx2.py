@@ -32,7 +32,7 @@ RANDOM = "random play"
 DENSE, TINY, STATIC, SET, RIGL = "dense", "Tiny", "static", "SET", "RigL"
 STEPS, FORGETS, ALL, RULE = "RigL, three steps", "RigL, buffer of 0.2", "RLx2", "RLx2, buffer of half"
 COLORS = {DENSE: "black", TINY: GREY, STATIC: ORANGE, SET: PINK, RIGL: BLUE, STEPS: SKY, FORGETS: PINK, ALL: GREEN}
-COLORS |= {RULE: ORANGE}
+COLORS |= {RULE: "#B59B00"}  # ochre, which no other row has
 
 
 class Task(NamedTuple):
@@ -255,7 +255,7 @@ def _draw_returns(folder: Path, name: str, environment: str, shares: dict[str, t
     axes.barh(places, means, xerr=errors, color=[COLORS[row] for row in shown], height=0.6, error_kw={"linewidth": 1})
     axes.axvline(100, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks(places, list(shown))
-    axes.set(xlabel="return in % of dense, from random play on; bars: standard error between trainings")
+    axes.set(xlabel="return in % of dense, from random play on\nbars: standard error between trainings")
     axes.set_title(environment, fontsize=8, color=GREY)
     return save_figure(figure, folder / f"{name}-returns.png")
 
