@@ -232,10 +232,10 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "lag": Part(lag, 32, 0.3),
-    "hosts": Part(partial(solved, HOSTS, SOLVED), 8, 4.0),
+    "lag": Part(lag, 32, 0.45),
+    "hosts": Part(partial(solved, HOSTS, SOLVED), 8, 2.5),
     "velocities": Part(partial(solved, VELOCITIES, BLIND_SOLVED), 8, 8.0),
-    "minatar": Part(minatar, 3, 8.0),
+    "minatar": Part(minatar, 3, 10.0),
     "presets": Part(presets, 3, 5.0),
 }
 
