@@ -177,7 +177,7 @@ def minatar(seeds: int) -> Rows:
     yield "game", "learner", "environments x steps", "last tenth of training", "final return", "s for a seed"
     for game, config in itertools.product(GAMES, MINATAR.values()):
         # Nobody goes on with it, and a checkpoint of a buffer of images takes seconds.
-        own = {"environment": game, "total_steps": FRAMES, "seeds": seeds, "checkpoint_seconds": 1e6}
+        own: dict[str, Any] = {"environment": game, "total_steps": FRAMES, "seeds": seeds, "checkpoint_seconds": 1e6}
         config = dataclasses.replace(config, **own)
         with tempfile.TemporaryDirectory() as folder:
             run = RunDirectory.create(Path(folder) / "run", config)
