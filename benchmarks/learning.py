@@ -177,7 +177,7 @@ def minatar(seeds: int) -> Rows:
     yield "game", "learner", "environments x steps", "last tenth of training", "final return", "s for a seed"
     for game, config in itertools.product(GAMES, MINATAR.values()):
         # Nobody goes on with it, and a checkpoint of a buffer of images takes seconds.
-        own = {"environment": game, "total_steps": FRAMES, "seeds": seeds, "checkpoint_seconds": 1e6}
+        own: dict[str, Any] = {"environment": game, "total_steps": FRAMES, "seeds": seeds, "checkpoint_seconds": 1e6}
         config = dataclasses.replace(config, **own)
         with tempfile.TemporaryDirectory() as folder:
             run = RunDirectory.create(Path(folder) / "run", config)
@@ -232,10 +232,10 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "lag": Part(lag, 32, 0.3),
-    "hosts": Part(partial(solved, HOSTS, SOLVED), 8, 4.0),
+    "lag": Part(lag, 32, 0.45),
+    "hosts": Part(partial(solved, HOSTS, SOLVED), 8, 2.5),
     "velocities": Part(partial(solved, VELOCITIES, BLIND_SOLVED), 8, 8.0),
-    "minatar": Part(minatar, 3, 8.0),
+    "minatar": Part(minatar, 3, 10.0),
     "presets": Part(presets, 3, 5.0),
 }
 
