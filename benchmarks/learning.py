@@ -148,10 +148,7 @@ def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[di
             key=key,
             num_updates=config.num_updates,
             steps_per_update=config.rollout_steps,
-            where=config.where,  # type: ignore[arg-type]
-            inference=config.inference,  # type: ignore[arg-type]
-            path=config.data_path,  # type: ignore[arg-type]
-            lag=config.lag,
+            **config.system,
             seed=seed,
         )
         host = config.maker._replace(num_envs=16)()

@@ -25,7 +25,7 @@ from marl.core.past_selves import past_selves
 from marl.distributed.episodes import play_episodes
 from marl.distributed.hosts import Maker, maker
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
-from marl.learners.registry import make_learner, terms
+from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
 from meta.devices import use_all_cores
 from meta.keys import EVALUATION
@@ -148,6 +148,11 @@ class DistributedConfig:
         return ("evaluation_episodes", "address", "patience")
 
     @property
+    def system(self) -> dict[str, Any]:
+        """Who plays and evaluates, what is taken, and how old policies are: arguments of `train` and `check`."""
+        return {"where": self.where, "inference": self.inference, "path": self.data_path, "lag": self.lag}
+
+    @property
     def maker(self) -> Maker:
         """Makes what an actor plays."""
         return maker(self.environment, self.num_envs, seen=self.seen, processes=self.processes)
@@ -188,7 +193,7 @@ def suited(spec: str, game: Game, seat: int) -> str:
     space: Any = game.observation_space(game.agents[seat])
     name, given = read("learner", spec, "ppo")
     large = getattr(space, "image", False) and min(space.shape[:2]) >= LARGE
-    if not large or "network" in given or name not in STEPS or name in ("td3", "sac"):  # which have no such network
+    if not large or "network" in given or name not in STEPS or "network" not in SAMPLED.settings(name):
         return spec
     memory = {"memory": MEMORY} if name == "r2d2" else {}
     return change(spec, **{"network": "nature", **memory, **given})
@@ -204,8 +209,7 @@ def checked(config: DistributedConfig) -> DistributedConfig:
     try:
         learners = config.make_learners(host.game)
         try:
-            settings = {"where": config.where, "inference": config.inference, "path": config.data_path}
-            check(learners, host, config.rollout_steps, config.actors, **settings, lag=config.lag)
+            check(learners, host, config.rollout_steps, config.actors, **config.system)
         except ValueError as error:
             words = first_line(error)
             known = words.partition(":")[0] in ("learner", "learners", "where", "inference", "path", "lag")
@@ -300,10 +304,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
             key=jax.random.key(config.seed),
             num_updates=config.num_updates,
             steps_per_update=config.rollout_steps,
-            where=config.where,  # type: ignore[arg-type]
-            inference=config.inference,  # type: ignore[arg-type]
-            path=config.data_path,  # type: ignore[arg-type]
-            lag=config.lag,
+            **config.system,
             store=run,
             look=remember,
             seed=config.seed,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -15,10 +14,11 @@ import numpy as np
 from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
-from marl.distributed.actor import Failure, Order, Programs, Rollout, check_joined, counted, joined, programs_of
+from marl.distributed.actor import Programs, Rollout, check_joined, counted, joined, programs_of
 from marl.distributed.hosts import Host
 from marl.distributed.inference import Central
 from marl.distributed.pools import Here, Pool, Threads
+from marl.distributed.schedule import Broken, Schedule
 from meta.interrupt import check_stop
 from meta.loop import Report, Store
 
@@ -27,17 +27,8 @@ Inference = Literal["actor", "central"]
 Path = Literal["queue", "barrier", "gradients"]
 WHERE, INFERENCE, PATHS = ("here", "threads", "ray"), ("actor", "central"), ("queue", "barrier", "gradients")
 
-TRIES = 3  # in a row in which nobody plays a first rollout, after which the run ends: something is wrong with it
-MOST_TRIES = 10  # later; they take four minutes and more
-REST = 1.0  # seconds before an actor that failed is tried again, doubled each time
-DOUBLINGS = 6  # at most: a minute
-FIRST_PATIENCE = 300.0  # seconds for the first rollout of an actor, which is compiled
 REPORT_SECONDS = 0.5
 SAVING = 10  # times as long as saving takes nothing is saved: a buffer of images is written for seconds
-
-
-class Broken(ValueError):
-    """No actor can play its environments."""
 
 
 class Trained(NamedTuple):
@@ -136,7 +127,7 @@ def train(
     policies = learning.policies(states)
     pool, central = make_pool(policies)
     barrier, turns = path == "barrier", where == "here" and path != "barrier"
-    run = _Run(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
+    run = Schedule(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
     started, shown, saved, wait = time.perf_counter(), 0.0, time.perf_counter(), checkpoint_seconds
     compiled = started, time.process_time()  # by when all programs have run once
     try:
@@ -246,152 +237,6 @@ class _Learning:
             told |= {f"{name}_{i}": x for name, x in metrics.items()}
             told |= {f"return_{i}": episodes.finished[i].sum() / ended, f"ended_{i}": ended}
         return adopted(self.learners, tuple(updated)), told
-
-
-class _Run:
-    """Who is asked for what, and when."""
-
-    def __init__(
-        self,
-        pool: Pool,
-        num_actors: int,
-        lag: int | None,
-        barrier: bool,
-        turns: bool,
-        patience: float,
-        say: Callable[[str], Any],
-        first: int,
-        num_updates: int,
-    ):
-        self._pool, self._actors, self._lag, self._barrier, self._turns = pool, num_actors, lag, barrier, turns
-        self._patience, self._say, self._updates = patience, say, num_updates
-        self._first = self._version = self._next = first  # of updates done; of rollouts asked for
-        self._published: dict[int, Any] = {}
-        self._asked: dict[int, deque[Order]] = {actor: deque() for actor in range(num_actors)}
-        self._since = dict.fromkeys(range(num_actors), time.monotonic())  # when an actor began what it does
-        self._played = dict.fromkeys(range(num_actors), 0)  # since it began anew
-        self._failed = dict.fromkeys(range(num_actors), 0)  # in a row
-        self._resting: dict[int, float] = {}  # until when
-        self._came: dict[tuple[int, int], Rollout] = {}  # by number and actor, as they come
-        self._tries = TRIES
-        self.restarted = 0
-
-    def publish(self, policies: Any) -> None:
-        """There are new policies; whoever waits for them begins."""
-        self._version = self._version + 1 if self._published else self._first
-        self._published[self._version] = policies
-        for old in [version for version in self._published if version < self._version - (self._lag or 0)]:
-            del self._published[old]
-        self._ask()
-
-    def take(self, number: int) -> list[Rollout]:
-        """What update `number` is made of. Behind a barrier those who came stand in for those who did not."""
-        while not (found := self._complete(number)):
-            check_stop()
-            self._wake()
-            self._look_at_clock()
-            if answer := self._pool.next(0.2):
-                self._hear(*answer)
-        rollouts = [self._came.pop(one) for one in found]
-        missing = self._actors - len(rollouts) if self._barrier else 0
-        return rollouts + [_again(rollouts[i % len(rollouts)]) for i in range(missing)]
-
-    def _complete(self, number: int) -> list[tuple[int, int]]:
-        """Of which rollouts an update is made; empty until they are there."""
-        if self._lag is not None:
-            wanted = [(number, actor) for actor in (range(self._actors) if self._barrier else [number % self._actors])]
-            return wanted if all(one in self._came for one in wanted) else []
-        if not self._barrier:
-            return list(self._came)[:1]
-        waited = any(asked and not self._failed[actor] for actor, asked in self._asked.items())
-        return [] if waited else sorted(self._came)
-
-    def _ask(self) -> None:
-        if self._lag is not None:
-            while self._next < self._updates and self._next - self._lag <= self._version:
-                order = self._order(self._next, max(self._next - self._lag, self._first))
-                for actor in range(self._actors) if self._barrier else [self._next % self._actors]:
-                    self._start(actor, order)
-                self._next += 1
-            return
-        idle = [actor for actor in range(self._actors) if not self._asked[actor] and actor not in self._resting]
-        if self._barrier:
-            for actor in idle:
-                if (self._version, actor) not in self._came:
-                    self._start(actor, self._order(self._version, self._version))
-            return
-        if self._turns:  # one after the other
-            idle.sort(key=lambda actor: (actor - self._next) % self._actors)
-            idle = [] if self._came or any(self._asked.values()) else idle[:1]
-        for actor in idle:
-            self._start(actor, self._order(self._next, self._version))
-            self._next += 1
-
-    def _order(self, number: int, version: int) -> Order:
-        return Order(number, version, self._published[version])
-
-    def _start(self, actor: int, order: Order) -> None:
-        if not self._asked[actor]:
-            self._since[actor] = time.monotonic()
-        self._asked[actor].append(order)
-        if actor not in self._resting:
-            self._pool.start(actor, order)
-
-    def _hear(self, actor: int, answer: Rollout | Failure) -> None:
-        if isinstance(answer, Failure):
-            self._fail(actor, answer.words)
-            return
-        self._asked[actor].popleft()
-        self._since[actor] = time.monotonic()
-        self._played[actor], self._failed[actor] = self._played[actor] + 1, 0
-        self._tries = MOST_TRIES
-        late = self._lag is None and self._barrier and answer.number != self._version  # nobody waited for it
-        if not late:
-            self._came[answer.number, actor] = answer
-        self._ask()  # at once, for it need not wait until this is learned
-
-    def _look_at_clock(self) -> None:
-        def late(actor: int) -> float:
-            """How long nothing came, where that is too long."""
-            allowed = self._patience if self._played[actor] else max(5 * self._patience, FIRST_PATIENCE)
-            waiting = self._asked[actor] and actor not in self._resting
-            return allowed if waiting and time.monotonic() - self._since[actor] > allowed else 0.0
-
-        if any(map(late, self._asked)):
-            for _ in range(sum(map(len, self._asked.values()))):  # while learners learned answers may have come
-                if answer := self._pool.next(0.0):
-                    self._hear(*answer)
-        for actor in self._asked:
-            if allowed := late(actor):
-                self._fail(actor, f"nothing came in {allowed:.0f} s")
-
-    def _fail(self, actor: int, words: str) -> None:
-        self._failed[actor] += 1
-        needed = self._failed if self._lag is None else [actor]  # without a lag anybody's rollout will do
-        if all(self._failed[one] >= self._tries for one in needed):
-            raise Broken(f"environment: {words}; so in each of {self._tries} tries")
-        rest = REST * 2 ** min(self._failed[actor] - 1, DOUBLINGS)
-        self._say(f"actor {actor}: {words}; it begins anew in {rest:g} s")
-        self.restarted += 1
-        self._pool.restart(actor)
-        self._resting[actor] = time.monotonic() + rest
-        if self._lag is None:
-            self._asked[actor].clear()
-            self._ask()
-
-    def _wake(self) -> None:
-        for actor in [actor for actor, until in self._resting.items() if time.monotonic() >= until]:
-            del self._resting[actor]
-            self._since[actor] = time.monotonic()
-            self._played[actor] = 0
-            for order in self._asked[actor]:
-                self._pool.start(actor, order)
-            self._ask()
-
-
-def _again(rollout: Rollout) -> Rollout:
-    """What is learned from once more, so that an update has the shape it is compiled for, and is not counted twice."""
-    return rollout._replace(finished=0 * rollout.finished, ended=0 * rollout.ended, steps=0)
 
 
 def _pools(

@@ -26,6 +26,7 @@ MINATAR = Outline([Box(0, 1, (10, 10, 4), jnp.float32, True)], [Discrete(6)])
         ("ppo(memory=64)", "ppo(network='nature', memory=64)"),
         ("a2c", "a2c(network='nature')"),
         ("impala(network='recurrent')", "impala(network='recurrent')"),  # whoever names one gets it
+        ("sac(batch_size=8)", "sac(batch_size=8)"),  # its networks have no names
     ],
 )
 def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
