@@ -278,10 +278,12 @@ def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
 
 def test_where_nobody_plays_a_first_rollout_it_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.schedule.REST", 0.01)
-    broken = Faulty(str(tmp_path), "raise", at=1, times=99)
+    folders = [tmp_path / "first", tmp_path / "second"]  # one each, for two that fail at once are two failures
+    for folder in folders:
+        folder.mkdir()
     with pytest.raises(Broken, match="the pole broke; so in each of 3 tries"):
-        train([IMPALA], [broken] * 2, **settings(where="threads"))
-    assert len(list(tmp_path.iterdir())) >= 6
+        train([IMPALA], [Faulty(str(x), "raise", at=1, times=99) for x in folders], **settings(where="threads"))
+    assert all(len(list(folder.iterdir())) >= 3 for folder in folders)
 
 
 def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
