@@ -70,11 +70,7 @@ class Programs:
     ):
         self.learners, self.num_envs, self.steps, self.gradients = tuple(learners), num_envs, steps, gradients
         self._num_actors = num_actors
-        self.act = jax.jit(self._act)
-        self.act_together = jax.jit(jax.vmap(self._act, in_axes=(0, None, 0, 0, 0)))
-        self.forget = jax.jit(self._forget)
         self.keys = jax.jit(self._keys)
-        self._gradient = jax.jit(self._gradients_of)
 
     def _keys(self, run_key: jax.Array, number: jax.Array) -> Keys:
         play_key, update_key = jax.random.split(jax.random.fold_in(run_key, number))
@@ -88,35 +84,37 @@ class Programs:
         found = act, step, reset, jax.random.split(update_key, len(self.learners))
         return Keys(*map(jax.random.key_data, found))
 
-    def _act(
+    def act(
         self,
-        keys: jax.Array,
-        policies: tuple[Parameters, ...],
-        memories: tuple[Memory, ...],
-        done: jax.Array,
-        observations: tuple[jax.Array, ...],
-    ) -> tuple[tuple[jax.Array, ...], tuple[Memory, ...], tuple[Any, ...]]:
-        """Actions, memories and extras of all learners; before, what ends with an episode is forgotten."""
-        memories = self._forget(memories, done)
-        typed = jax.random.wrap_key_data(keys)
+        keys: Any,
+        policies: Sequence[Parameters],
+        memories: Sequence[Memory],
+        done: Any,
+        observations: Sequence[Any],
+        together: bool = False,
+    ) -> tuple[tuple[Any, ...], tuple[Memory, ...], tuple[Any, ...]]:
+        """Actions, memories and extras of all learners; before, what ends with an episode is forgotten.
+
+        Each learner has a program of its own, which those that are alike share.
+
+        Args:
+          keys: [..., learners, words], as numbers.
+          policies: one of each learner.
+          memories: likewise.
+          done: [N].
+          observations: of each learner, [N, ...].
+          together: whether all but the policies have an axis of actors in front.
+        """
         acted = [
-            learner.act(typed[i], policies[i], memories[i], observations[i]) for i, learner in enumerate(self.learners)
+            acting(alike(learner), together)(keys[..., i, :], policies[i], memories[i], done, observations[i])
+            for i, learner in enumerate(self.learners)
         ]
         actions, memories, extras = zip(*acted, strict=True)
         return actions, memories, extras
 
-    def _forget(self, memories: tuple[Memory, ...], done: jax.Array) -> tuple[Memory, ...]:
-        return tuple(
-            learner.forget(memory, done) if learner.forget else memory
-            for learner, memory in zip(self.learners, memories, strict=True)
-        )
-
-    def _gradients_of(self, keys: jax.Array, trajectories: tuple[Trajectory, ...]) -> tuple[Any, ...]:
-        typed = jax.random.wrap_key_data(keys)
-        return tuple(
-            learner.gradients.of(typed[i], trajectory) if learner.gradients else trajectory
-            for i, (learner, trajectory) in enumerate(zip(self.learners, trajectories, strict=True))
-        )
+    def forget(self, memories: Sequence[Memory], done: Any) -> tuple[Memory, ...]:
+        """What is left of memories where episodes have ended."""
+        return tuple(forgetting(alike(one))(memory, done) for one, memory in zip(self.learners, memories, strict=True))
 
     def shapes(self, learner: Learner, state: Any, game: Game) -> Trajectory:
         """What a trajectory of a learner looks like."""
@@ -161,7 +159,44 @@ class Programs:
         """What a rollout is to learners: trajectories, or gradients where these travel."""
         if not self.gradients:
             return trajectories
-        return jax.tree.map(np.asarray, self._gradient(keys, trajectories))
+        taken = [
+            gradient(alike(learner))(keys[i], trajectory) if learner.gradients else trajectory
+            for i, (learner, trajectory) in enumerate(zip(self.learners, trajectories, strict=True))
+        ]
+        return jax.tree.map(np.asarray, tuple(taken))
+
+
+# The programs of a learner, compiled once for all seats and trainings that it plays in.
+
+
+def alike(learner: Learner) -> Learner:
+    """The learner without its seat, which no program depends on: those of seats that are alike have the same ones."""
+    return learner._replace(seat=None)
+
+
+@functools.lru_cache(maxsize=64)
+def acting(learner: Learner, together: bool) -> Callable[..., Any]:
+    """The program of `Programs.act` for one learner."""
+
+    def act(key: jax.Array, policy: Parameters, memory: Memory, done: jax.Array, obs: jax.Array) -> Any:
+        memory = learner.forget(memory, done) if learner.forget else memory
+        return learner.act(jax.random.wrap_key_data(key), policy, memory, obs)
+
+    return jax.jit(jax.vmap(act, in_axes=(0, None, 0, 0, 0)) if together else act)
+
+
+@functools.lru_cache(maxsize=64)
+def forgetting(learner: Learner) -> Callable[..., Any]:
+    """The program of `Programs.forget` for one learner."""
+    return jax.jit(learner.forget) if learner.forget else lambda memory, done: memory
+
+
+@functools.lru_cache(maxsize=64)
+def gradient(learner: Learner) -> Callable[..., Any]:
+    """The program of the gradient that a learner takes where it acts."""
+    assert learner.gradients is not None
+    of = learner.gradients.of
+    return jax.jit(lambda key, trajectory: of(jax.random.wrap_key_data(key), trajectory))
 
 
 programs_of = functools.lru_cache(maxsize=8)(Programs)  # for several trainings

@@ -55,7 +55,7 @@ class Central:
                 keys, memories, done, observations = jax.tree.map(
                     lambda *x: np.stack(x), *[asked.question for asked in filled]
                 )
-                found = self._programs.act_together(keys, self.policies, memories, done, observations)
+                found = self._programs.act(keys, self.policies, memories, done, observations, together=True)
                 found = jax.tree.map(np.asarray, found)
                 self.batches, self.evaluated = self.batches + 1, self.evaluated + len(batch)
                 leaves = jax.tree.leaves(found)

@@ -14,7 +14,7 @@ import numpy as np
 from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
-from marl.distributed.actor import Programs, Rollout, check_joined, counted, joined, programs_of
+from marl.distributed.actor import Programs, Rollout, alike, check_joined, counted, joined, programs_of
 from marl.distributed.hosts import Host
 from marl.distributed.inference import Central
 from marl.distributed.pools import Here, Pool, Threads
@@ -112,8 +112,7 @@ def train(
     reset_key, run_key, *init_keys = jax.random.split(key, 2 + len(learners))
     programs = programs_of(tuple(learners), num_envs, len(hosts), steps_per_update, path == "gradients")
     learning = _Learning(tuple(learners), where == "ray")
-    states = tuple(jax.jit(learner.init)(k) for learner, k in zip(learners, init_keys, strict=True))
-    states = jax.jit(adopted, static_argnums=0)(tuple(learners), states)
+    states = learning.begin(init_keys)
     state: dict[str, Any] = {"states": states, "updates": jnp.int32(0)}
     parts: list[dict[str, np.ndarray]] = []
     first = 0
@@ -181,19 +180,22 @@ def train(
     return Trained(_history(metrics, states, len(learners)), statistics)
 
 
-@functools.lru_cache(maxsize=8)  # compiled once for several trainings
 class _Learning:
     """The learners' side: what comes of rollouts."""
 
     def __init__(self, learners: tuple[Learner, ...], travels: bool):
         self._travels, self.learners = travels, learners
-        # The states take the place of those before them, for a buffer is too large to be copied with every update.
-        self._update = jax.jit(self._updated, donate_argnums=2)
-        self._policies = jax.jit(self._policies_of)
+        self._adopt = jax.jit(functools.partial(adopted, learners)) if any(one.adopt for one in learners) else None
+
+    def begin(self, keys: Sequence[jax.Array]) -> tuple[LearnerState, ...]:
+        """The first states."""
+        each = zip(self.learners, keys, strict=True)
+        return self._adopted(tuple(_programs_of(alike(learner)).init(key) for learner, key in each))
 
     def policies(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
         """What acts, as numbers of the host where it travels."""
-        found = self._policies(states)
+        each = zip(self.learners, states, strict=True)
+        found = tuple(_programs_of(alike(learner)).policy(state) for learner, state in each)
         return jax.tree.map(np.asarray, found) if self._travels else found
 
     def update(
@@ -202,41 +204,70 @@ class _Learning:
         """The states after an update, and what is told of it."""
         experience = rollouts[0].experience[: len(self.learners)]
         if len(rollouts) > 1:
-            policies = self._policies(states)
+            policies = self.policies(states)
             experience = tuple(
                 joined(learner, policy, [rollout.experience[i] for rollout in rollouts])
                 for i, (learner, policy) in enumerate(zip(self.learners, policies, strict=True))
             )
-        states, told = self._update(run_key, np.int32(rollouts[0].number), states, experience, counted(rollouts))
-        rewards = np.mean([rollout.rewards for rollout in rollouts], 0)
-        if not isinstance(experience[0], Trajectory):
-            told |= {f"reward_{i}": rewards[i] for i in range(len(self.learners))}
+        keys = _update_keys(run_key, np.int32(rollouts[0].number), len(self.learners))
+        updated: list[LearnerState] = []
+        told: dict[str, Any] = {}
+        for i, (learner, state, one) in enumerate(zip(self.learners, states, experience, strict=True)):
+            programs = _programs_of(alike(learner))
+            if isinstance(one, Trajectory):
+                state, metrics = programs.update(keys[i], state, one)
+            else:
+                state, metrics = programs.apply(state, one[0]), one[1]
+            updated.append(state)
+            told |= {f"{name}_{i}": x for name, x in metrics.items()}
+        states = self._adopted(tuple(updated))
+        returns, number_ended = _returns(counted(rollouts))
+        for i, one in enumerate(experience):
+            reward = _mean(one.reward) if isinstance(one, Trajectory) else rollouts[0].rewards[i]
+            told |= {f"reward_{i}": reward, f"return_{i}": returns[i], f"ended_{i}": number_ended}
         infos = rollouts[0].infos
         told |= {f"info_{name}": np.mean([rollout.infos[name] for rollout in rollouts], 0) for name in infos}
         return states, jax.tree.map(np.asarray, told)
 
-    def _policies_of(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
-        found = (learner.policy(state) for learner, state in zip(self.learners, states, strict=True))
-        return jax.tree.map(jnp.copy, tuple(found))  # they outlast the states
+    def _adopted(self, states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
+        found: tuple[LearnerState, ...] = self._adopt(states) if self._adopt else states
+        return found
 
-    def _updated(
-        self, run_key: jax.Array, number: jax.Array, states: Any, experience: tuple[Any, ...], episodes: Episodes
-    ) -> tuple[Any, dict[str, jax.Array]]:
-        update_key = jax.random.split(jax.random.fold_in(run_key, number))[1]
-        keys = jax.random.split(update_key, len(self.learners))
-        updated, told = [], {}
-        ended = episodes.ended.sum()
-        for i, (learner, state, one) in enumerate(zip(self.learners, states, experience, strict=True)):
-            if isinstance(one, Trajectory):
-                state, metrics = learner.update(keys[i], state, one)
-                told[f"reward_{i}"] = one.reward.mean()
-            else:
-                assert learner.gradients is not None
-                state, metrics = learner.gradients.apply(state, one[0]), one[1]
-            updated.append(state)
-            told |= {f"{name}_{i}": x for name, x in metrics.items()}
-            told |= {f"return_{i}": episodes.finished[i].sum() / ended, f"ended_{i}": ended}
-        return adopted(self.learners, tuple(updated)), told
+
+class _LearnerPrograms(NamedTuple):
+    """What is compiled of a learner's side, once for all seats and trainings that it learns in."""
+
+    init: Callable[..., Any]
+    policy: Callable[..., Any]
+    update: Callable[..., Any]
+    apply: Callable[..., Any]
+
+
+@functools.lru_cache(maxsize=64)
+def _programs_of(learner: Learner) -> _LearnerPrograms:
+    # The states take the place of those before them, for a buffer is too large to be copied with every update.
+    update = jax.jit(learner.update, donate_argnums=1)
+    apply = jax.jit(learner.gradients.apply, donate_argnums=0) if learner.gradients else update
+    # Policies outlast the states.
+    policy = jax.jit(lambda state: jax.tree.map(jnp.copy, learner.policy(state)))
+    return _LearnerPrograms(jax.jit(learner.init), policy, update, apply)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _update_keys(run_key: jax.Array, number: jax.Array, count: int) -> tuple[jax.Array, ...]:
+    update_key = jax.random.split(jax.random.fold_in(run_key, number))[1]
+    return tuple(jax.random.split(update_key, count))
+
+
+# As `learn` does, to the last bit.
+_mean = jax.jit(jnp.mean)
+
+
+@jax.jit
+def _returns(episodes: Episodes) -> tuple[jax.Array, jax.Array]:
+    """The mean return of each learner's episodes that ended, and how many did."""
+    ended = episodes.ended.sum()
+    return episodes.finished.sum(1) / ended, ended
 
 
 def _pools(
