@@ -17,7 +17,8 @@ from configs.specs import read
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl.distributed.episodes import play_episodes
-from marl.distributed.hosts import Arrays, Host, Maker, Outline, Told, maker
+from marl.distributed.host import Arrays, Host, Outline, Told
+from marl.distributed.hosts import Maker, maker
 from marl.distributed.runtime import train
 
 EPISODES = 32  # of a victim in the end, without exploration

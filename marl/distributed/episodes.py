@@ -11,7 +11,7 @@ import numpy as np
 
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
-from marl.distributed.hosts import Host
+from marl.distributed.host import Host
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
 

@@ -75,6 +75,9 @@ class DistributedConfig:
     """Entries of the observation that are seen; all if empty. CartPole without velocities is 0 2."""
     processes: bool = False
     """Whether each environment of Gymnasium is a process of its own, which shares memory with the actor."""
+    images: int | None = None
+    """Side of the grey squares that images become, of which the last four are seen; 0 leaves images as they are. None:
+    84, where they have a side of more than 100."""
     total_steps: int = 400_000
     """Environment steps of all actors; what is left over after the last whole update is not taken."""
     seed: int = 0
@@ -98,6 +101,8 @@ class DistributedConfig:
         for name, allowed in (("where", WHERE), ("inference", INFERENCE), ("path", ("", *PATHS))):
             checks.choice(name, getattr(self, name), allowed)
         checks.whole("steps_per_update", self.steps_per_update, 0)
+        if self.images is not None:
+            checks.size("images", self.images, 0, 1000)
         if self.lag is not None:
             checks.whole("lag", self.lag, 0)
         if not 1 <= self.num_updates <= configs.MOST:
@@ -155,7 +160,7 @@ class DistributedConfig:
     @property
     def maker(self) -> Maker:
         """Makes what an actor plays."""
-        return maker(self.environment, self.num_envs, seen=self.seen, processes=self.processes)
+        return maker(self.environment, self.num_envs, seen=self.seen, processes=self.processes, images=self.images)
 
     def make_learners(self, game: Game) -> list[Learner]:
         """One for each agent.

@@ -1,8 +1,4 @@
-"""Environments on the host: one way to play Gymnasium's, Atari's, EnvPool's, PettingZoo's, and our own games.
-
-A host plays `num_envs` environments at once. Whatever an environment of somebody else's does when an episode ends, a
-host says what was seen last and what is seen next, and where nothing happened.
-"""
+"""Hosts of Gymnasium's environments, Atari's, EnvPool's, PettingZoo's, and our own games, by their names."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,67 +20,8 @@ from configs.specs import first_line
 from games.core import spaces
 from games.core.game import Game
 from games.core.spaces import Space
-
-Arrays = dict[str, np.ndarray]  # by agent
-
-
-class Told(NamedTuple):
-    """What a step brings, `[N, ...]`; all agents of an environment end at once."""
-
-    obs: Arrays  # what is seen next: of a new episode where one ended
-    last_obs: Arrays  # what was seen after the step, before a reset
-    reward: Arrays  # [N]
-    done: np.ndarray  # [N], whether the episode ended, by its rules or by its time limit
-    truncated: np.ndarray  # [N], whether it was the time limit
-    valid: np.ndarray | None = None  # [N], whether there was a step; None where all are
-    infos: dict[str, np.ndarray] | None = None  # what our games count, `[N, agents]` each
-
-
-class Host(Protocol):
-    """Environments that are played in one thread."""
-
-    num_envs: int
-    has_empty_steps: bool  # whether `Told.valid` is ever given
-
-    @property
-    def game(self) -> Game:
-        """Its agents and spaces, for factories of learners; it is played by the host alone."""
-        ...
-
-    def reset(self, seed: int, keys: np.ndarray) -> Arrays:
-        """New episodes everywhere, and what is seen first; `keys` `[N, words]` are what our own games draw from."""
-        ...
-
-    def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
-        """Begins a step; the keys `[N, words]` are of the step and of a reset after it."""
-        ...
-
-    def receive(self) -> Told:
-        """Ends it."""
-        ...
-
-    def picture(self) -> np.ndarray | None:
-        """The first environment now, RGB; None where nobody can draw it."""
-        ...
-
-    def close(self) -> None:
-        """Lets go of what it has."""
-        ...
-
-
-class Outline(Game):
-    """Agents and spaces of an environment that a host plays."""
-
-    def __init__(self, observation_spaces: Sequence[Space], action_spaces: Sequence[Space]):
-        self.num_agents = len(observation_spaces)
-        both = zip(observation_spaces, action_spaces, strict=True)
-        self._spaces = dict(zip(self.agents, both, strict=True))
-
-    def observation_space(self, agent: str) -> Space:
-        return self._spaces[agent][0]
-
-    def action_space(self, agent: str) -> Space:
-        return self._spaces[agent][1]
+from marl.distributed.host import Arrays, Host, Outline, Told
+from marl.distributed.images import SmallImages
 
 
 class GameHost:
@@ -326,6 +263,7 @@ def acted(space: Any) -> tuple[Space, Callable[[np.ndarray], np.ndarray]]:
     raise ValueError(f"actions: got {space}; Discrete, MultiDiscrete or a Box of floats is needed")
 
 
+LARGEST, SIDE = 100, 84  # images with a longer side become squares of 84 pixels, as Atari's do, unless told otherwise
 KINDS = ("gymnasium", "ale", "envpool", "pettingzoo", "games")
 
 
@@ -338,6 +276,7 @@ class Maker(NamedTuple):
     seen: tuple[int, ...] = ()  # entries of a vector that are seen; all if empty
     limit: int | None = None  # steps of an episode of Gymnasium, in place of its own
     processes: bool = False  # whether each environment of Gymnasium is a process of its own, with shared memory
+    images: int | None = None  # side of those that large ones become; 0 leaves them; None: SIDE, of larger ones
 
     def __call__(self, render: bool = False) -> Host:
         """A host.
@@ -353,7 +292,7 @@ class Maker(NamedTuple):
             if sys.platform == "linux" and not os.environ.get("DISPLAY"):
                 os.environ.setdefault("MUJOCO_GL", "egl")  # robots are drawn without a screen
         try:
-            return getattr(self, f"_{self.kind}")("rgb_array" if render else None)
+            return self._with_small_images(getattr(self, f"_{self.kind}")("rgb_array" if render else None))
         except (ValueError, ImportError) as error:
             raise ValueError(f"environment: {shown(self.name)}: {first_line(error)}") from None
         except Exception as error:  # of somebody else's code
@@ -361,6 +300,13 @@ class Maker(NamedTuple):
             if "gymnasium[mujoco]" in words:
                 words = 'MuJoCo is not installed; pip install "marl-shaping[control]"'
             raise ValueError(f"environment: {shown(self.name)}: {words}") from None
+
+    def _with_small_images(self, host: Host) -> Host:
+        side = self.images
+        if side is None:
+            seen: list[Any] = [host.game.observation_space(agent) for agent in host.game.agents]
+            side = SIDE * all(getattr(space, "image", False) and max(space.shape[:2]) > LARGEST for space in seen)
+        return SmallImages(host, side) if side else host
 
     def _games(self, render_mode: str | None) -> Host:
         del render_mode
@@ -447,7 +393,14 @@ class _Pooled:
         self._pool.close()
 
 
-def maker(name: str, num_envs: int = 1, *, seen: Sequence[int] = (), processes: bool = False) -> Maker:
+def maker(
+    name: str,
+    num_envs: int = 1,
+    *,
+    seen: Sequence[int] = (),
+    processes: bool = False,
+    images: int | None = None,
+) -> Maker:
     """Finds who has an environment: `CartPole-v1`, `ALE/Pong-v5`, `pistonball_v6`, `coin_game`.
 
     Gymnasium's come first, then PettingZoo's, then our own games, which may have parameters in brackets. Somebody's in
@@ -458,12 +411,14 @@ def maker(name: str, num_envs: int = 1, *, seen: Sequence[int] = (), processes: 
       num_envs: how many a host plays at once.
       seen: the entries of a vector that are seen; all if empty. CartPole without velocities is `(0, 2)`.
       processes: whether each environment of Gymnasium is a process of its own, with shared memory.
+      images: the side of the grey images that its images become, of which the last four are seen; 0 leaves them as
+        they are. None: 84, where they have a side of more than 100.
 
     Raises:
       ValueError: if nobody has it, naming those with nearly that name.
     """
     kind, bracket, inside = name.partition("(")
-    given = (num_envs, tuple(seen), None, processes)
+    given = (num_envs, tuple(seen), None, processes, images)
     if bracket and kind in KINDS and inside.endswith(")"):
         name = inside[:-1].strip().strip("'\"")
         return Maker("ale" if kind == "gymnasium" and name.startswith("ALE/") else kind, name, *given)

@@ -13,7 +13,7 @@ import jax
 
 from configs.specs import first_line
 from marl.distributed.actor import Act, Actor, Failure, Order, Programs, Rollout
-from marl.distributed.hosts import Host
+from marl.distributed.host import Host
 
 MakeHost = Callable[[], Host]
 

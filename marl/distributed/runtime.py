@@ -15,7 +15,7 @@ from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
 from marl.distributed.actor import Programs, Rollout, alike, check_joined, counted, joined, programs_of
-from marl.distributed.hosts import Host
+from marl.distributed.host import Host
 from marl.distributed.inference import Central
 from marl.distributed.pools import Here, Pool, Threads
 from marl.distributed.schedule import Broken, Schedule

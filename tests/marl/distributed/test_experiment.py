@@ -10,7 +10,7 @@ import pytest
 from games import Box, Discrete
 from games.registry import make_game
 from marl.distributed.experiment import DistributedConfig, checked, suited
-from marl.distributed.hosts import Outline
+from marl.distributed.host import Outline
 from marl.distributed.runtime import Programs
 from marl.learners.registry import make_learner
 
