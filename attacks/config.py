@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 from dataclasses import field
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -15,7 +17,7 @@ import numpy as np
 import configs
 from attacks import messages
 from attacks.control import Puppet
-from attacks.defences import DEFENCES
+from attacks.defences import DEFENCES, SHARES, share_of
 from attacks.messages import Message
 from attacks.trials import Schedule
 from configs import one_of, short
@@ -28,6 +30,7 @@ from marl.core.learn import Learner, check_update
 from marl.learners.registry import SAMPLED, make_learner
 from meta import Evolution
 from meta.memory import bytes_of, check_bytes
+from meta.runs import tensors
 
 Goal = Literal["harm", "help", "control"]
 # Victims differ so much that a generation has to meet many: one for each antithetic pair, compared without ranks.
@@ -37,6 +40,7 @@ SEARCH: dict[str, Any] = {
     "shared_trials": "pair",
     "fitness_shaping": "standardize",
 }
+ADVERSARY_FILE = "adversary.safetensors"
 # Environments, and steps of each, that these learn from at a time.
 PIECES = {"a2c": (8, 5), "dqn": (8, 8), "td3": (8, 8), "sac": (8, 8)}
 
@@ -75,9 +79,10 @@ class AttackConfig:
     """Judge by the final policy, on fresh episodes without exploration; by the mean return during training; or by the
     metric of the paper's code, the last update's rewards over the number of episodes that ended in it. auto is training
     for help, of which the end shows little more than noise, if an episode ends in every life, and otherwise end."""
-    begin: Literal["random", "zero", "expert"] = "random"
-    """Where the search begins: at random parameters, at zeros as in the paper's code, or with what an expert would do:
-    the best of eight learners of the victim's kind that have learned in silence for twelve lives."""
+    begin: str = "random"
+    """Where the search begins: random, zero as in the paper's code, expert, or the directory of a finished run with the
+    same message. An expert is the best of eight learners of the victim's kind that have learned in silence for twelve
+    lives."""
     defence: str = "none"
     """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
     it."""
@@ -115,6 +120,11 @@ class AttackConfig:
         configs.check_seed(self.seed)
         if self.defence not in DEFENCES:
             raise ValueError(f"defence: got {short(self.defence)!r}; {one_of(self.defence, list(DEFENCES))}")
+
+    @property
+    def start_name(self) -> str:
+        """What it is called with which the search begins, where that is worth a row of its own; else empty."""
+        return {"random": "", "zero": "", "expert": "expert"}.get(self.begin, "start")
 
     @property
     def without_effect(self) -> dict[str, str]:
@@ -233,9 +243,9 @@ class AttackConfig:
 
     @property
     def message_spec(self) -> str:
-        """What is evolved, with auto in full, and the steps of a life where none are given."""
+        """What is evolved, with auto in full, and the steps in which a victim learns where none are given."""
         schedule = self.schedule
-        steps = schedule.num_updates * schedule.steps_per_update
+        steps = share_of(schedule.num_updates, SHARES.get(self.defence, 1.0)) * schedule.steps_per_update
         if self.message != "auto":
             name, given = messages.MESSAGES.read("message", self.message)
             return change(self.message, steps=steps) if name == "turn" and "steps" not in given else self.message
@@ -297,6 +307,17 @@ def checked(config: AttackConfig) -> AttackConfig:
             raise ValueError(f"begin: got 'expert' with the message {name!r}; one without memory, or turn, is needed")
         if victim.forget is not None:
             raise ValueError(f"begin: got 'expert' with {config.victim}; a victim without memory is needed")
+    elif config.start_name:
+        if config.goal == "control":
+            raise ValueError(f"begin: got {short(config.begin)!r}; with the goal control random or expert is needed")
+        if not os.path.isfile(Path(config.begin, ADVERSARY_FILE)):
+            raise ValueError(
+                f"begin: got {short(config.begin)!r}; random, zero, expert or the directory of a finished run is needed"
+            )
+        other = load_adversary(Path(config.begin), "begin")[0]
+        if other.message_spec != config.message_spec or other.message_size != config.message_size:
+            given = f"begin: {config.begin} has the message {other.message_spec}, of {other.message_size} entries"
+            raise ValueError(f"{given}; {config.message_spec}, of {config.message_size}, is needed")
     if config.defence != "none":
         try:
             live, schedule = DEFENCES[config.defence], config.schedule
@@ -333,6 +354,27 @@ def checked(config: AttackConfig) -> AttackConfig:
         Puppet(game, None, victim)
         config.make_controller()
     return config
+
+
+def load_adversary(path: Path, field: str = "directory") -> tuple[AttackConfig, Message, Any]:
+    """The config, the message function and its parameters from the directory of a finished run.
+
+    Args:
+      path: the directory.
+      field: the setting that names it, in errors.
+
+    Raises:
+      ValueError: if there is none, or if its file is damaged; one line.
+    """
+    file = path / ADVERSARY_FILE
+    if not os.path.isfile(file):
+        raise ValueError(f"{field}: got {str(path)!r}; that of a finished run of python -m attacks.act is needed")
+    arrays, metadata = tensors.load(file)
+    config = configs.build(AttackConfig, metadata.get("config"), str(file))
+    if config.goal == "control":
+        raise ValueError(f"{field}: {path} is a run with the goal control; one that harms or helps is needed")
+    message = config.make_message()
+    return config, message, tensors.as_tree(arrays, jax.eval_shape(message.init, jax.random.key(0)), str(file))
 
 
 def observations_of_play(game: Game) -> np.ndarray:

@@ -14,6 +14,8 @@ from games import Discrete, Game, rollout
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import Learner, Metrics, Trajectory
 
+MEMBERS = 5  # of an ensemble
+
 Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N, entries]) -> the same
 
 
@@ -66,7 +68,7 @@ def input_decay(rate: float = 0.05) -> Defence:
     return defend
 
 
-def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
+def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
     """Several victims learn apart, and then decide together: by vote, or by the mean of their actions.
 
     Who talks and has a memory talks to each as if there were no other, and goes on as with the first: one who turns
@@ -84,7 +86,7 @@ def ensemble(members: int = 5, experience: float = 1.0) -> Defence:
         assert victim.exploit is not None
         best = victim.exploit
         life_key, evaluation_key = jax.random.split(key)
-        short = schedule._replace(num_updates=max(round(experience * schedule.num_updates / members), 1))
+        short = schedule._replace(num_updates=share_of(schedule.num_updates, experience / members))
         grown = jax.vmap(lambda key: life_of(key, talk, victim, short))(jax.random.split(life_key, members))
 
         def begin(policies: Any, num_envs: int | None) -> Any:
@@ -151,8 +153,14 @@ DEFENCES: dict[str, Defence] = {
     "noise": input_noise(),
     "decay": input_decay(),
     "ensemble": ensemble(),
-    "ensemble_of_lives": ensemble(experience=5.0),
+    "ensemble_of_lives": ensemble(experience=MEMBERS),
 }
+SHARES = {"ensemble": 1 / MEMBERS}  # of a life that a victim learns for, where that is not all of it
+
+
+def share_of(num_updates: int, share: float) -> int:
+    """The learning steps of a share of a life, one at least."""
+    return max(round(share * num_updates), 1)
 
 
 def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Learner:

@@ -19,10 +19,9 @@ from rich.table import Table
 
 import configs
 from attacks import figures
-from attacks.config import AttackConfig
+from attacks.config import AttackConfig, load_adversary
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_lives
-from attacks.experiment import load_adversary
 from attacks.on_host import host_of, host_returns
 from configs.specs import change
 from games import Discrete

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from rich.table import Table
 
 import configs
 from attacks import control, figures
-from attacks.config import AttackConfig, observations_of_play
+from attacks.config import ADVERSARY_FILE, AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
 from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
-from attacks.messages import Message
 from attacks.search import search
 from games import Game, animate
 from meta import RunDirectory
@@ -31,7 +29,6 @@ from meta.runs.machine import devices, versions
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
-ADVERSARY_FILE = "adversary.safetensors"
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
 TITLES = {
@@ -41,7 +38,7 @@ TITLES = {
     "training_return": "return in training",
 }
 NUM_GOALS = 4  # in the GIF of a victim that is steered
-ROWS = ("evolved", "silent", "random", "expert")  # who talks to fresh victims
+ROWS = ("evolved", "silent", "random", "expert", "start")  # who talks to fresh victims
 
 
 def attack(
@@ -111,7 +108,7 @@ def _evaluate_talk(
     steps = config.schedule.num_updates * config.schedule.steps_per_update
     spoken, speakers = controlled(game, message, parameters, steps)
     if start is not None and start is not parameters:
-        speakers["expert"] = start, np.float32(1)
+        speakers[config.start_name] = start, np.float32(1)
     defence = DEFENCES[config.defence]
     run_lives = make_lives(
         game,
@@ -128,7 +125,7 @@ def _evaluate_talk(
         say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
     if start is parameters and start is not None:  # the search has found nothing better
-        groups["expert"] = groups["evolved"]
+        groups[config.start_name] = groups["evolved"]
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
     scratch = folder.parent / f".{VICTIMS_FILE}"
     scratch.unlink(missing_ok=True)
@@ -209,23 +206,6 @@ def _evaluate_control(
 
 def _names(game: Game) -> list[str] | None:
     return CART_POLE if game.name == "CartPole-v1" else None
-
-
-def load_adversary(path: Path) -> tuple[AttackConfig, Message, Any]:
-    """The config, the message function and its parameters from the directory of a finished run.
-
-    Raises:
-      ValueError: if there is none, or if its file is damaged; one line.
-    """
-    file = path / ADVERSARY_FILE
-    if not os.path.isfile(file):
-        raise ValueError(f"directory: got {str(path)!r}; that of a finished run of python -m attacks.act is needed")
-    arrays, metadata = tensors.load(file)
-    config = configs.build(AttackConfig, metadata.get("config"), str(file))
-    if config.goal == "control":
-        raise ValueError(f"directory: {path} is a run with the goal control; one that harms or helps is needed")
-    message = config.make_message()
-    return config, message, tensors.as_tree(arrays, jax.eval_shape(message.init, jax.random.key(0)), str(file))
 
 
 def attack_and_show(config: AttackConfig, run: RunDirectory, console: Console) -> None:

@@ -34,6 +34,7 @@ COLORS = {
     "silent": GREY,
     "random": BLUE,
     "expert": SKY,
+    "start": SKY,
 }
 STYLES = {"silent": "--", "random": ":"}
 MAP_ENTRIES = 6  # observations of more have no map

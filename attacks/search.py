@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from attacks import control
-from attacks.config import AttackConfig
+from attacks.config import AttackConfig, load_adversary
 from attacks.defences import DEFENCES
 from attacks.experts import EXPERTS, LIVES, teach
 from attacks.trials import train_time_trial
@@ -27,7 +28,7 @@ from meta.runs.progress import Progress
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
-EXPERT_FILE = "expert.safetensors"
+START_FILE = "start.safetensors"
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
 
 
@@ -35,9 +36,9 @@ class Found(NamedTuple):
     """What a search has found."""
 
     parameters: Any  # of the message; for control of shaper and controller
-    chosen: str  # what they come from: expert, warm_up or controllers, evolution
+    chosen: str  # what they come from: expert or start, warm_up or controllers, evolution
     judged: dict[str, dict[str, Any]]  # the fitness of each of these, by which they were chosen; empty without a choice
-    start: Any  # where it began with an expert; else None
+    start: Any  # where it began, with an expert or a run; else None
     told: dict[str, dict[str, Any]] | None  # what each message tells of the expert
     others: dict[str, Any]  # for control: by `control.FIXED`, shapers that are not evolved and their controllers
     stages: list[Evolved]  # one after the other
@@ -58,12 +59,12 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Con
     """
     steered = config.goal == "control"
     drawn = {name: _evolve_controllers(config, name, key, run, console) for name in control.FIXED if steered}
-    start, told = _teach(config, key, run, console) if config.begin == "expert" else (None, None)
+    start, told = _teach(config, key, run, console) if config.start_name else (None, None)
     init = make_init(config) if start is None else _always(start)
     first = _best_of(drawn["random_shaper"]) if steered and start is None else None
     stages = _evolve(config, init, key, run, console, first)
     names = ("controllers" if steered else "warm_up", "evolution")[-len(stages) :]
-    found = {} if start is None else {"expert": start}
+    found = {} if start is None else {config.start_name: start}
     found |= {name: jax.tree.map(np.asarray, stage.parameters) for name, stage in zip(names, stages, strict=True)}
     chosen, judged = _best(config, jax.random.fold_in(key, CHOICE), found, console)
     others = {name: one.parameters for name, one in drawn.items()}
@@ -72,12 +73,16 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Con
 
 def _teach(
     config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console
-) -> tuple[Any, dict[str, dict[str, Any]]]:
-    """Where the search begins if with an expert, and what the summary says of it; kept for a run that goes on."""
-    file = run.path / EXPERT_FILE
+) -> tuple[Any, dict[str, dict[str, Any]] | None]:
+    """Where the search begins with an expert or a run, and what the summary says of it; kept for a run that goes on."""
+    file = run.path / START_FILE
     if os.path.isfile(file):
         arrays, metadata = tensors.load(file)
         return tensors.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
+    if config.begin != "expert":
+        start = load_adversary(Path(config.begin), "begin")[2]
+        tensors.replace(file, start, {"told": None})
+        return start, None
     say(console, f"{EXPERTS} experts learn in silence for {LIVES} lives")
     start, found = teach(config, jax.random.fold_in(key, EXPERT))
     for name, one in found.items():

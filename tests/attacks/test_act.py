@@ -13,11 +13,12 @@ from rich.console import Console
 import configs
 import games
 from attacks import experiment, messages, search
-from attacks.config import AttackConfig
+from attacks.config import ADVERSARY_FILE, AttackConfig, checked, load_adversary
 from attacks.defences import DEFENCES
-from attacks.experiment import load_adversary
 from games import Game, registry
 from games.wrappers.goals import has_goals
+from meta import RunDirectory
+from meta.runs import tensors
 
 TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
@@ -53,7 +54,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     assert set(judged) == {"expert", "warm_up", "evolution"}
     assert judged[summary["chosen"]] == max(judged.values())
     assert summary["begin"]["message"]["share_told"] <= 1
-    taught = (tmp_path / "run/expert.safetensors").stat().st_mtime_ns
+    taught = (tmp_path / "run/start.safetensors").stat().st_mtime_ns
     for name in ("evolved", "silent", "random", "expert"):
         assert set(summary[name]) >= {"mean", "standard_error"}
     with np.load(tmp_path / "run/victims.npz") as victims:
@@ -73,7 +74,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path):
     again = act("--resume", "run")
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "run/summary.json").read_text())["evolved"] == summary["evolved"]
-    assert (tmp_path / "run/expert.safetensors").stat().st_mtime_ns == taught
+    assert (tmp_path / "run/start.safetensors").stat().st_mtime_ns == taught
 
 
 def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path, monkeypatch):
@@ -166,6 +167,32 @@ def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
     assert turning(fixed.with_life(num_updates=8)) == 2000
     assert turning(dataclasses.replace(config, message="turn(what='mlp')")) == 8192
     assert dataclasses.replace(config, message="mlp").with_life(victim="dqn").message == "mlp"
+    # A fifth of 32 updates, in which a member of the ensemble learns, and of 8.
+    assert turning(dataclasses.replace(config, defence="ensemble")) == 6 * 256
+    assert turning(dataclasses.replace(config, defence="ensemble").with_life(num_updates=8)) == 2 * 256
+    assert turning(dataclasses.replace(config, defence="ensemble_of_lives")) == 8192
+
+
+def test_a_search_may_begin_where_another_ended(tmp_path):
+    config = AttackConfig(message="turn(what='linear')", num_victims=2)
+    words, run = config.make_message().init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
+    tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
+    assert checked(goes_on) == goes_on
+    start, told = search._teach(goes_on, jax.random.key(0), run, Console(quiet=True))
+    jax.tree.map(np.testing.assert_array_equal, start, words)
+    assert told is None
+    (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
+    jax.tree.map(
+        np.testing.assert_array_equal, search._teach(goes_on, jax.random.key(0), run, Console(quiet=True))[0], words
+    )
+    with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
+        checked(goes_on)
+    with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
+        checked(dataclasses.replace(goes_on, goal="control"))
+    tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear, of 2, is needed"):
+        checked(dataclasses.replace(goes_on, message="linear"))
 
 
 def test_a_search_may_begin_with_zeros_and_know_a_defence():

@@ -11,11 +11,10 @@ from rich.console import Console
 
 import configs
 from attacks import examination
-from attacks.config import AttackConfig
+from attacks.config import ADVERSARY_FILE, AttackConfig
 from attacks.defences import undefended
 from attacks.evaluation import Lives, make_lives
 from attacks.examination import FILE, _read_known
-from attacks.experiment import ADVERSARY_FILE
 from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, make_parts
 from meta import Evolution, RunDirectory
 from meta.runs import tensors
