@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta.interrupt import check_stop
-from meta.memory import check_memory
+from meta.memory import bytes_of, check_memory
 
 MAX_ITERATIONS_PER_CALL = 256
 SECONDS_PER_CALL = 0.5
+STATE_PER_SECOND = 3e8  # bytes; a call copies its state once, at ten times that, and should last ten times as long
 
 Report = Callable[[int, dict[str, np.ndarray], float], None]
 Step = Callable[[jax.Array, jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
@@ -146,6 +147,7 @@ def iterate(
     seconds_to_compile = time.perf_counter() - started
 
     seconds, saved_at, per_call, first_iteration = 0.0, time.perf_counter(), 1, iteration
+    wanted = max(SECONDS_PER_CALL, min(bytes_of(state) / STATE_PER_SECOND, 10 * SECONDS_PER_CALL))
     try:
         while iteration < num_iterations:
             check_stop()
@@ -163,7 +165,7 @@ def iterate(
             parts.append(buffers)  # before the state moves on: a checkpoint never lacks the metrics up to it
             done = iteration, state = iteration + count, new_state  # first as one, between whose parts no signal comes
             seconds += elapsed
-            per_call = int(np.clip(SECONDS_PER_CALL / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
+            per_call = int(np.clip(wanted / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
             if store and time.perf_counter() - saved_at >= checkpoint_seconds:
                 store.save(iteration, state, _joined(parts, iteration))
                 saved_at = time.perf_counter()
