@@ -39,10 +39,10 @@ def say(console: Console, words: str) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes, hours or days, as words."""
+    """Seconds, one at least, minutes, hours or days, as words."""
     for unit, length, many in (("s", 1, 90), ("min", 60, 240), ("h", 3600, 72)):
         if seconds < many * length:
-            return f"{seconds / length:.0f} {unit}"
+            return f"{max(seconds / length, 1):.0f} {unit}"
     return f"{seconds / 86400:,.0f} days"
 
 
