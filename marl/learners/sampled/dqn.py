@@ -283,7 +283,7 @@ def ape_x(
     """`dqn` as many actors need it: each explores at a rate of its own, and what surprises is drawn more often.
 
     On CartPole-v1, in 8 environments and 8 steps of each in an update, 300,000 steps with the learning rate falling to
-    0 bring 8 of 8 seeds to a return of 475 or more, without exploration.
+    0 bring 15 of 16 seeds to a return of 475 or more, without exploration.
 
     Args:
       game: what is played.
