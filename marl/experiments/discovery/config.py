@@ -8,11 +8,11 @@ from dataclasses import field
 from typing import Any, Literal
 
 import configs
-from configs.specs import first_line
+from configs.specs import change, first_line, read
 from games.registry import make_game, names
 from marl.core.learn import check_update
 from marl.discovery.trial import Arena
-from marl.learners.registry import SAMPLED, make_learner
+from marl.learners.registry import NETWORKS, SAMPLED, make_learner
 from marl.learners.sampled.objectives import Form, Kind
 from meta import Evolution
 from meta.memory import bytes_of, check_bytes
@@ -65,6 +65,8 @@ class DiscoveryConfig:
     """Fresh trainings of the result in each environment, at least 2."""
     longer: int = 4
     """The evaluation also has trainings that are so many times as long; 1 for none."""
+    wider: int = 2
+    """And learners whose hidden layers are so many times as wide; 1 for none."""
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
     tuning: Evolution = field(default_factory=lambda: Evolution(generations=30, **SEARCH))
@@ -75,6 +77,7 @@ class DiscoveryConfig:
 
     def __post_init__(self) -> None:
         configs.check_least(self, num_envs=1, steps_per_update=1, hidden=1, trials=1, searches=1, num_seeds=2, longer=1)
+        configs.check_least(self, wider=1)
         configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_seed(self.seed, seeds=self.searches)
         configs.check(self, "a number up to 4,096", lambda x: x <= 4096, "hidden")
@@ -107,7 +110,14 @@ class DiscoveryConfig:
     @property
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation."""
-        return ("num_seeds", "unseen", "longer")
+        return ("num_seeds", "unseen", "longer", "wider")
+
+    @property
+    def wider_learner(self) -> str:
+        """The learner with layers that are so many times as wide."""
+        given = read("learner", self.learner, "ppo")[1]
+        own = NETWORKS.settings(str(given.get("network", "feed_forward")).partition("(")[0])["hidden"].default
+        return change(self.learner, hidden=[self.wider * units for units in given.get("hidden", own)])
 
     @property
     def num_updates(self) -> int:
@@ -130,13 +140,14 @@ class DiscoveryConfig:
     def lives(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
         arms = 2 + 4 * self.searches
-        places = 1 + (self.longer if self.longer > 1 else 0) + len(self.unseen) / len(self.environments)
+        wider = self.wider**2 if self.wider > 1 else 0  # of large layers; of small ones it is less
+        places = 1 + (self.longer if self.longer > 1 else 0) + wider + len(self.unseen) / len(self.environments)
         return self.searched + arms * self.num_seeds * places
 
     @property
     def programs(self) -> float:
         """Programs that are compiled for each game: three stages, and three for each kind of fresh training."""
-        return 3 + 3 * (1 + (self.longer > 1) + len(self.unseen) / len(self.environments))
+        return 3 + 3 * (1 + (self.longer > 1) + (self.wider > 1) + len(self.unseen) / len(self.environments))
 
     @property
     def form(self) -> Form:

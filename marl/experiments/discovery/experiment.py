@@ -208,20 +208,24 @@ def _timed_lives(
 def _evaluate(
     config: DiscoveryConfig, arms: dict[str, tuple[Settings, Any]], units: list[tuple[float, float]], console: Console
 ) -> tuple[dict[str, Any], dict[str, dict[str, Lived]]]:
-    """Who gets what on fresh seeds: of the fitness, in each game of the search, longer, and in unseen ones."""
+    """Who gets what on fresh seeds: of the fitness, in each game of the search, longer, wider, and in unseen ones."""
     key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
     keys = jax.random.split(key, config.num_seeds)
-    places = [(spec, spec, 1) for spec in config.environments]
+    usual = config.learner
+    places = [(spec, spec, 1, usual) for spec in config.environments]
     if config.longer > 1:
-        places += [(f"{spec}, {config.longer} times as long", spec, config.longer) for spec in config.environments]
-    places += [(spec, spec, 1) for spec in config.unseen if spec not in config.environments]
+        places += [(f"{one}, {config.longer} times as long", one, config.longer, usual) for one in config.environments]
+    if config.wider > 1:
+        wide = config.wider_learner
+        places += [(f"{spec}, {config.wider} times as wide", spec, 1, wide) for spec in config.environments]
+    places += [(spec, spec, 1, usual) for spec in config.unseen if spec not in config.environments]
     lives: dict[str, dict[str, list[Lived]]] = {}
-    for name, spec, times in places:
+    for name, spec, times, learner in places:
         lives[name], arena = {}, config.arena(spec, times)
         for settings in dict.fromkeys(settings for settings, _ in arms.values()):
             own = {arm: _each(parameters) for arm, (one, parameters) in arms.items() if one is settings}
             say(console, f"{many(config.num_seeds, 'fresh training')} in {name}: {', '.join(own)}")
-            found = iter(_lives(keys, arena, config.learner, settings, [one for each in own.values() for one in each]))
+            found = iter(_lives(keys, arena, learner, settings, [one for each in own.values() for one in each]))
             lives[name] |= {arm: [next(found) for _ in each] for arm, each in own.items()}
         lives[name] = {arm: lives[name][arm] for arm in arms}
     searched = [lives[spec] for spec in config.environments]

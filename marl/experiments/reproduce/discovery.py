@@ -34,6 +34,7 @@ FAST: dict[str, Any] = {
     "hidden": 3,
     "num_seeds": 3,
     "longer": 1,
+    "wider": 1,
 }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from configs.specs import read
 from marl import make_learner
 from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
@@ -34,8 +35,9 @@ def discover(within, tmp_path):
 
 
 def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, within):
-    steady = ("--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--unseen", "--longer=1", "--searches=2")
-    folder, _ = discover("drift", GAME, *TINY, *steady, "--evolution.generations=1", "--out=run")
+    steady = ("--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--searches=2")
+    seen = ("--unseen", "--longer=1", "--wider=1")
+    folder, _ = discover("drift", GAME, *TINY, *steady, *seen, "--evolution.generations=1", "--out=run")
     _, shown = discover("--resume=run", "--evolution.generations=2", "--longer=2")
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert (summary["environment"], summary["kind"], summary["num_seeds"]) == (GAME, "drift", 3)
@@ -65,15 +67,24 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
 
 
 def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover):
-    games = ("--environments", PAIR, "--unseen", GAME, "--longer=1", "--out=value", "--evolution.generations=1")
+    games = ("--environments", PAIR, "--unseen", "--longer=1", "--wider=3", "--out=value", "--evolution.generations=1")
     folder, _ = discover("value_loss", GAME, *TINY, *games)
     summary = json.loads((folder / "value" / "summary.json").read_text())
     assert {"l2", "clipped_l2", "tuned_baseline"} <= set(summary)
     assert set(summary["shape"][0]) == {"asymmetry", "convex", "tail"}
     assert set(summary["beside_tuned"][PAIR]) == {"evolved", "tuned"}
     assert summary["still"]["mean"] == pytest.approx(-3.0, abs=0.6)  # nobody learns: -1.5 each, over 12 times 8 rounds
-    assert set(summary["transfer"]) == {GAME}
+    assert set(summary["transfer"]) == {f"{PAIR}, 3 times as wide"}
     make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
+
+
+@pytest.mark.parametrize(
+    ("given", "wide"),
+    [("", [192, 192]), ("hidden=[4, 8]", [12, 24]), ("network='convolutional'", [384]), ("hidden=[]", [])],
+)
+def test_wider_learners_have_as_many_layers(given, wide):
+    config = DiscoveryConfig(learner=f"ppo({given})", wider=3)
+    assert read("learner", config.wider_learner, "ppo")[1]["hidden"] == wide
 
 
 def test_the_shape_of_l2_by_hand():
