@@ -7,6 +7,7 @@ PRESET is one of the presets below or the path of a YAML file. A stopped run goe
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from meta import process
 
@@ -22,6 +23,7 @@ COMMAND = command.Command(
     description=__doc__ or "",
     config=AttackConfig,
     prepare=checked,
+    prepare_again=partial(checked, begun=True),
     run=attack_and_show,
     name=lambda preset, config: f"{preset}-{config.goal}-{config.seed}",
     presets="act",

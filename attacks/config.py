@@ -285,8 +285,12 @@ class AttackConfig:
         return make_learner(self.victim, game, num_updates=self.schedule.num_updates, field="victim")
 
 
-def checked(config: AttackConfig) -> AttackConfig:
+def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
     """The config, of which the victim and what is evolved are known to fit the game.
+
+    Args:
+      config: of the attack.
+      begun: whether the search goes on, which keeps where it began.
 
     Raises:
       ValueError: if they do not, or for what no memory can hold.
@@ -307,14 +311,11 @@ def checked(config: AttackConfig) -> AttackConfig:
             raise ValueError(f"begin: got 'expert' with the message {name!r}; one without memory, or turn, is needed")
         if victim.forget is not None:
             raise ValueError(f"begin: got 'expert' with {config.victim}; a victim without memory is needed")
-    elif config.start_name:
+    elif config.start_name and not begun:
         if config.goal == "control":
             raise ValueError(f"begin: got {short(config.begin)!r}; with the goal control random or expert is needed")
-        if not os.path.isfile(Path(config.begin, ADVERSARY_FILE)):
-            raise ValueError(
-                f"begin: got {short(config.begin)!r}; random, zero, expert or the directory of a finished run is needed"
-            )
-        other = load_adversary(Path(config.begin), "begin")[0]
+        needed = "random, zero, expert or the directory of a finished run"
+        other = load_adversary(Path(config.begin), "begin", needed)[0]
         if other.message_spec != config.message_spec or other.message_size != config.message_size:
             given = f"begin: {config.begin} has the message {other.message_spec}, of {other.message_size} entries"
             raise ValueError(f"{given}; {config.message_spec}, of {config.message_size}, is needed")
@@ -356,19 +357,22 @@ def checked(config: AttackConfig) -> AttackConfig:
     return config
 
 
-def load_adversary(path: Path, field: str = "directory") -> tuple[AttackConfig, Message, Any]:
+def load_adversary(
+    path: Path, field: str = "directory", needed: str = "that of a finished run of python -m attacks.act"
+) -> tuple[AttackConfig, Message, Any]:
     """The config, the message function and its parameters from the directory of a finished run.
 
     Args:
       path: the directory.
       field: the setting that names it, in errors.
+      needed: what else it may be, likewise.
 
     Raises:
       ValueError: if there is none, or if its file is damaged; one line.
     """
     file = path / ADVERSARY_FILE
     if not os.path.isfile(file):
-        raise ValueError(f"{field}: got {str(path)!r}; that of a finished run of python -m attacks.act is needed")
+        raise ValueError(f"{field}: got {str(path)!r}; {needed} is needed")
     arrays, metadata = tensors.load(file)
     config = configs.build(AttackConfig, metadata.get("config"), str(file))
     if config.goal == "control":

@@ -59,7 +59,7 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Con
     """
     steered = config.goal == "control"
     drawn = {name: _evolve_controllers(config, name, key, run, console) for name in control.FIXED if steered}
-    start, told = _teach(config, key, run, console) if config.start_name else (None, None)
+    start, told = _start(config, key, run, console) if config.start_name else (None, None)
     init = make_init(config) if start is None else _always(start)
     first = _best_of(drawn["random_shaper"]) if steered and start is None else None
     stages = _evolve(config, init, key, run, console, first)
@@ -71,7 +71,7 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Con
     return Found(found[chosen], chosen, judged, start, told, others, stages)
 
 
-def _teach(
+def _start(
     config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console
 ) -> tuple[Any, dict[str, dict[str, Any]] | None]:
     """Where the search begins with an expert or a run, and what the summary says of it; kept for a run that goes on."""

@@ -147,7 +147,7 @@ def iterate(
     seconds_to_compile = time.perf_counter() - started
 
     seconds, saved_at, per_call, first_iteration = 0.0, time.perf_counter(), 1, iteration
-    wanted = max(SECONDS_PER_CALL, min(bytes_of(state) / STATE_PER_SECOND, 10 * SECONDS_PER_CALL))
+    wanted = float(np.clip(bytes_of(state) / STATE_PER_SECOND, SECONDS_PER_CALL, 10 * SECONDS_PER_CALL))
     try:
         while iteration < num_iterations:
             check_stop()

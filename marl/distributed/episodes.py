@@ -11,6 +11,7 @@ import numpy as np
 
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
+from marl.distributed.actor import alike
 from marl.distributed.host import Host
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
@@ -23,7 +24,6 @@ def play_episodes(
 
     Each environment plays as many as another, so that short ones do not count more.
     """
-    act = _best_of(tuple(learners))
     policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
     envs, agents = host.num_envs, host.game.agents
     memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
@@ -33,7 +33,11 @@ def play_episodes(
     steps = 0
     while any(len(one) < each for one in found):
         step_key, other_key, own_key = jax.random.split(jax.random.fold_in(key, steps), 3)
-        actions, memories = act(own_key, policies, memories, tuple(seen[agent] for agent in agents))
+        acted = [
+            _best_of(alike(learner))(own_key, policy, memory, seen[agent])
+            for learner, policy, memory, agent in zip(learners, policies, memories, agents, strict=True)
+        ]
+        actions, memories = zip(*acted, strict=True)
         keys = [np.asarray(jax.random.key_data(jax.random.split(k, envs))) for k in (step_key, other_key)]
         host.send({agent: np.asarray(x) for agent, x in zip(agents, actions, strict=True)}, (keys[0], keys[1]))
         told = host.receive()
@@ -53,14 +57,6 @@ def play_episodes(
     return np.stack([one[k] for k in range(each) for one in found])[:episodes]
 
 
-@functools.lru_cache(maxsize=8)  # compiled once
-def _best_of(learners: tuple[Learner, ...]) -> Callable[..., Any]:
-    def act(key: jax.Array, policies: Any, memories: Any, observations: Any) -> tuple[Any, ...]:
-        """Actions and memories."""
-        acted = [
-            act_best(learner, key, policy, memory, obs)
-            for learner, policy, memory, obs in zip(learners, policies, memories, observations, strict=True)
-        ]
-        return tuple(zip(*acted, strict=True))
-
-    return jax.jit(act)
+@functools.lru_cache(maxsize=64)  # compiled once for all seats
+def _best_of(learner: Learner) -> Callable[..., Any]:
+    return jax.jit(functools.partial(act_best, learner))

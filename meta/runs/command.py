@@ -94,6 +94,9 @@ class Command(NamedTuple):
     output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
     name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
     prepare: Callable[[Any], Any] = lambda config: config  # raises ValueError before anything has been written
+    prepare_again: Callable[[Any], Any] | None = (
+        None  # for a run that goes on, which has what it began with; None: as it
+    )
     presets: str = ""  # the folder of its presets in configs
     first: str = "preset"  # what the first argument is called; empty if there is none
     words: int = 1  # that the first argument has, at most
@@ -310,7 +313,7 @@ def _resume(
         leave_cluster.append(connect(options, say))
     if command.output is ToFile:
         _check_file(file_of(path), now)
-    prepared = command.prepare(now)
+    prepared = (command.prepare_again or command.prepare)(now)
     interrupt.delay_signals()
     try:
         run = RunDirectory(path, say)

@@ -13,6 +13,7 @@ from rich.console import Console
 import configs
 import games
 from attacks import experiment, messages, search
+from attacks.act import COMMAND
 from attacks.config import ADVERSARY_FILE, AttackConfig, checked, load_adversary
 from attacks.defences import DEFENCES
 from games import Game, registry
@@ -179,12 +180,14 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
     assert checked(goes_on) == goes_on
-    start, told = search._teach(goes_on, jax.random.key(0), run, Console(quiet=True))
+    start, told = search._start(goes_on, jax.random.key(0), run, Console(quiet=True))
     jax.tree.map(np.testing.assert_array_equal, start, words)
     assert told is None
     (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
+    assert checked(goes_on, begun=True) == goes_on
+    assert COMMAND.prepare_again(goes_on) == goes_on
     jax.tree.map(
-        np.testing.assert_array_equal, search._teach(goes_on, jax.random.key(0), run, Console(quiet=True))[0], words
+        np.testing.assert_array_equal, search._start(goes_on, jax.random.key(0), run, Console(quiet=True))[0], words
     )
     with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
         checked(goes_on)

@@ -9,6 +9,8 @@ import pytest
 
 from games import Box, Discrete
 from games.registry import make_game
+from marl.distributed import episodes, runtime
+from marl.distributed.actor import acting, alike
 from marl.distributed.experiment import DistributedConfig, checked, suited
 from marl.distributed.host import Outline
 from marl.distributed.runtime import Programs
@@ -16,6 +18,14 @@ from marl.learners.registry import make_learner
 
 ATARI = Outline([Box(0, 255, (84, 84, 4), jnp.uint8, True)], [Discrete(6)])
 MINATAR = Outline([Box(0, 1, (10, 10, 4), jnp.float32, True)], [Discrete(6)])
+
+
+def test_learners_of_seats_that_are_alike_have_the_same_programs():
+    game = make_game("coin_game")
+    one, other = DistributedConfig(environment="coin_game", learner="ppo").make_learners(game)
+    assert (one.seat, other.seat) == (0, 1)
+    for programs in (lambda x: acting(x, together=False), runtime._programs_of, episodes._best_of):
+        assert programs(alike(one)) is programs(alike(other))
 
 
 @pytest.mark.parametrize(
