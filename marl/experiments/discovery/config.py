@@ -70,8 +70,8 @@ class DiscoveryConfig:
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
     tuning: Evolution = field(default_factory=lambda: Evolution(generations=30, **SEARCH))
-    """Of learning rate, gradient clip, value coefficient and the clip of the policy, or Huber's width, without any
-    objective; this is where the search begins."""
+    """Of learning rate, gradient clip, value coefficient, the width of Huber's loss of values and, for a drift, the
+    clip of the policy, without any objective; this is where the search begins."""
     evolution: Evolution = field(default_factory=lambda: Evolution(generations=60, **SEARCH))
     """Of the objective with these numbers; and of these alone once more, which is the tuned baseline."""
 
@@ -95,9 +95,9 @@ class DiscoveryConfig:
         name, given = SAMPLED.read("learner", self.learner)
         if name != "ppo":
             raise ValueError(f"learner: got {configs.shown(name)}; ppo, with settings in brackets, is needed")
-        for setting in ("objective", "value_loss", "value_clip") if self.kind == "value_loss" else ("objective",):
+        for setting in ("objective", "value_loss", "value_clip"):
             if setting in given:
-                raise ValueError(f"learner: {setting}: got {configs.shown(given[setting])}; it is what is searched")
+                raise ValueError(f"learner: {setting}: got {configs.shown(given[setting])}; the search has its own")
         for setting in ("learning_rate", "max_gradient_norm", "value_coefficient", "clip"):
             if not given.get(setting, 1.0):
                 raise ValueError(f"learner: {setting}: got {given[setting]}; a number above 0, to be scaled, is needed")
@@ -146,8 +146,8 @@ class DiscoveryConfig:
 
     @property
     def programs(self) -> float:
-        """Programs that are compiled for each game: three stages, and three for each kind of fresh training."""
-        return 3 + 3 * (1 + (self.longer > 1) + (self.wider > 1) + len(self.unseen) / len(self.environments))
+        """Programs that are compiled for each game: three stages, and four for each kind of fresh training."""
+        return 3 + 4 * (1 + (self.longer > 1) + (self.wider > 1) + len(self.unseen) / len(self.environments))
 
     @property
     def form(self) -> Form:

@@ -110,8 +110,8 @@ def discover(
         clip = numbers[i].get("clip", 0.2)
         save(path, form, one["objective"], clip, learner=spec, settings=numbers[i], config=configs.plain(config))
     others, tuning = known(kind, spec), tuned(kind, spec)
-    # PPO as it is, with its numbers as arguments, so that its program is that of another arm.
-    as_it_is = tuning if kind == "drift" else others["clipped_l2"]
+    # Of a value's distance PPO as it is has the program of another arm.
+    as_it_is = others.get("clipped_l2", plain)
     nothing = begin(keys[:1])
     still = {"scales": nothing["scales"].at[:, SCALES[kind].index("learning_rate")].set(STILL)}
     of_arms = {

@@ -66,7 +66,7 @@ def sections(parts: dict[str, DiscoveryConfig], results: dict[str, dict[str, Any
 
 
 def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Section:
-    baseline = "PPO tuned as long" if config.kind == "drift" else "PPO tuned as long, with Huber's loss of any width"
+    baseline = "PPO tuned as long, with Huber's loss of any width"
     claims = [
         _errors("all that was searched in, more than PPO as it is", found["difference_from_plain"], BETTER),
         _errors(

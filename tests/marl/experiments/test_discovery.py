@@ -97,7 +97,7 @@ REFUSED = {
     "start": ({"start": "l2"}, "start: got 'l2' of a drift; one of auto, ppo, zero is needed"),
     "timed": ({"kind": "value_loss", "timed": True}, "timed: got True of a value_loss"),
     "learner": ({"learner": "dqn"}, "learner: got 'dqn'; ppo, with settings in brackets"),
-    "objective": ({"learner": "ppo(objective='dpo')"}, "learner: objective: got 'dpo'; it is what is searched"),
+    "objective": ({"learner": "ppo(objective='dpo')"}, "learner: objective: got 'dpo'; the search has its own"),
     "no clip": ({"learner": "ppo(max_gradient_norm=None)"}, "max_gradient_norm: got None; a number above 0"),
     "steps": ({"total_steps": 100}, "total_steps: got 100; at least num_envs times steps_per_update, 512"),
     "none": ({"environments": ()}, "environments: got none"),
