@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,31 @@ def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs:
     axes.set_title("met in training | not met", fontsize=9, color=GREY)
     draw_scale(figure, image, axes, f"shaper's {PAYOFF}")
     return save_figure(figure, folder / "generalists.png")
+
+
+def draw_payoffs(file: Path, places: Sequence[str], series: dict[str, Sequence[dict[str, float | None]]]) -> Path:
+    """Draws means with two standard errors.
+
+    Args:
+      file: where to.
+      places: from left to right.
+      series: by their names, at most six, `{mean, standard_error}` in each place.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("", PAYOFF, (max(5.0, 1.1 * len(places)), 3.6))
+    for i, (name, values) in enumerate(series.items()):
+        x = np.arange(len(places)) + 0.08 * (i - (len(series) - 1) / 2)
+        mean, error = (np.array([one[key] for one in values], float) for key in ("mean", "standard_error"))
+        color = (BLUE, ORANGE, SKY, GREY, GREEN, PINK)[i]
+        axes.errorbar(x, mean, 2 * error, fmt="o", color=color, capsize=3, markersize=4, label=name)
+    turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(places) > 3 else {}
+    axes.set_xticks(range(len(places)), places, fontsize=7, **turned)
+    axes.set_xlim(-0.5, len(places) - 0.5)
+    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
+    return save_figure(figure, file)
 
 
 def draw_coin_curves(folder: Path, shares: dict[str, np.ndarray], steps: int, updates: int) -> Path:

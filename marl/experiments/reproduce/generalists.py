@@ -32,13 +32,15 @@ UNMET = (
     "lookahead",
     "exact_lola",
     "hola2",
+    "pola",
     "cgd",
+    "sga",
     "cola",
     "q_learning",
     "tabular_ppo",
     "best_response",
 )
-GENERALISTS = ("mfos", "shaper")
+SHAPERS = ("mfos", "shaper")
 CONTROLS = {"a naive learner": "naive", "mfos, untrained": "mfos", "shaper, untrained": "shaper"}
 # Smaller than the default of one learner, for a trial of the population costs as much as one of each member.
 SIZE: dict[str, Any] = {"population_size": 128, "generations": 300}
@@ -48,7 +50,7 @@ Payoffs = dict[str, dict[str, np.ndarray]]  # by row and column: `[trainings]`, 
 
 
 def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ShapingConfig]:
-    """The trainings by name: a specialist for each learner that is met, and the generalists."""
+    """The trainings by name: specialists for each learner that is met, and the generalists."""
     preset = configs.load(ShapingConfig, "mfos", "ipd")
     evolution = dataclasses.replace(preset.evolution, **SIZE)
     learners = columns(fast)
@@ -59,10 +61,10 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ShapingConfi
         config = dataclasses.replace(config, evolution=evolution, evaluation_trials=TRIALS)
         return small(config) if fast else config
 
-    met = MET[:2] if fast else MET
-    found = {f"mfos of {name.partition('(')[0]}": make("mfos", name) for name in met}
+    met, shapers = (MET[:2], SHAPERS[:1]) if fast else (MET, SHAPERS)
+    found = {f"{shaper} of {name.partition('(')[0]}": make(shaper, name) for shaper in shapers for name in met}
     population = " + ".join(met) if fast else POPULATION
-    return found | {f"{shaper} of all": make(shaper, population) for shaper in GENERALISTS[: 1 if fast else None]}
+    return found | {f"{shaper} of all": make(shaper, population) for shaper in shapers}
 
 
 def columns(fast: bool) -> list[str]:
@@ -131,7 +133,7 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
             for rival, about in zip(rivals, ("the best that is not trained", "the best specialist"), strict=True):
                 claims.append(Claim(words, value, error, least=means_of[rival], comment=f"{about}: {rival}"))
     text = (
-        "M-FOS of one learner each, and M-FOS and Shaper of a population of all of them, of which each trial draws one "
+        "M-FOS and Shaper, of one learner each and of a population of all of them, of which each trial draws one "
         "member, a naive learner with a step size from 0.1 to 3. Average payoff per round over the learning of the "
         "learner in the column, in fresh trials; ± is a standard error between trainings, and over trials of those "
         f"that nobody trained. Met in training were {', '.join(f'`{_short(name)}`' for name in met)}, and no others. "

@@ -22,6 +22,7 @@ from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_agent
 from marl.experiments.shaping.config import ShapingConfig, small
+from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.speed import shaping_jobs
 from meta import RunDirectory
 from meta.devices import use_all_cores
@@ -82,18 +83,34 @@ class ShaperConfig:
 
     games: tuple[str, ...] = reproduce_shaper.GAMES
     """Presets of `marl.mfos` with an environment."""
+    shapers: tuple[str, ...] = ()
+    """With settings in brackets; if none are given all three kinds, in ipd_sampled with their ablations."""
+    opponents: tuple[str, ...] = ()
+    """Learners that every shaper is trained against, one each, and tried on the others; each game's own if none."""
+    seeds: int = 3
+    """Independent trainings of each shaper; errors are between them if there are several."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """The first of them."""
     fast: bool = False
     """A smoke run: tiny."""
 
     def __post_init__(self) -> None:
+        configs.check_least(self, seeds=1)
+        for field in ("shapers", "opponents"):
+            given = getattr(self, field)
+            if twice := next((spec for i, spec in enumerate(given) if spec in given[:i]), None):
+                raise ValueError(f"{field}: got {configs.shown(twice)} twice")
         for name in self.games:
             if name not in reproduce_shaper.GAMES:
                 raise ValueError(f"games: got {name!r}; {configs.one_of(name, reproduce_shaper.GAMES)}")
         if not self.games:
             raise ValueError(f"games: got none; some of {', '.join(reproduce_shaper.GAMES)} are needed")
-        configs.check_seed(self.seed, 31)
+        configs.check_seed(self.seed, 31, seeds=self.seeds)
+
+    def parts(self) -> dict[str, ShapingConfig]:
+        """The trainings, by name."""
+        sizes: dict[str, Any] = {"seeds": self.seeds, "seed": self.seed, "fast": self.fast}
+        return reproduce_shaper.make_configs(games=self.games, shapers=self.shapers, opponents=self.opponents, **sizes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,10 +212,14 @@ def checked(config: Config) -> Config:
     """The config, of which what it names is known to fit.
 
     Raises:
-      ValueError: for an agent of which extortion is not defined, or one that there is not.
+      ValueError: for an agent of which extortion is not defined, or one that there is not; for a shaper or an opponent
+        that there is not, or that cannot play the game.
     """
     if isinstance(config, OfSamples):
         use_all_cores()
+    if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
+        for part in config.parts().values():
+            make_lens(part).check()
     if isinstance(config, ZdConfig) and config.agent:
         agent = load_agent(config.agent).config
         assert agent is not None
@@ -263,7 +284,7 @@ def _zd(config: ZdConfig, run: RunDirectory, console: Console) -> None:
 
 
 def _shaper(config: ShaperConfig, run: RunDirectory, console: Console) -> None:
-    parts = reproduce_shaper.make_configs(games=config.games, seed=config.seed, fast=config.fast)
+    parts = config.parts()
     results = run_jobs(_say_how_long({run.path / name: part for name, part in parts.items()}, 0.0, console), console)
     data = {"config": configs.plain(config), "shapers": results}
     title = "Shaping learners that sample"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import configs
+from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
 from meta.runs.claims import Claim, Section, number, table
+from meta.runs.statistics import with_error
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")
@@ -32,26 +35,76 @@ FIGURES = (  # those that a game has
 )
 
 
-def make_configs(*, games: Sequence[str], seed: int, fast: bool) -> dict[str, ShapingConfig]:
-    """The trainings by name, in order: all shapers in all games, ablations in the first, two shapers of three."""
+def make_configs(
+    *,
+    games: Sequence[str],
+    shapers: Sequence[str] = (),
+    opponents: Sequence[str] = (),
+    seeds: int,
+    seed: int,
+    fast: bool,
+) -> dict[str, ShapingConfig]:
+    """The trainings by name, in order.
+
+    Args:
+      games: presets.
+      shapers: specs; if there are none all shapers in all games, ablations in the first, two shapers of three.
+      opponents: specs, each of which every shaper meets in training, and the others afterwards; the preset's if none.
+      seeds: trainings of each.
+      seed: the first.
+      fast: a smoke run.
+    """
     found = {}
     for game in games:
-        preset = dataclasses.replace(configs.load(ShapingConfig, "mfos", game), seed=seed)
-        kinds: dict[str, dict[str, Any]] = {name: {"shaper": name} for name in SHAPERS}
-        if game == GAMES[0]:
+        preset = dataclasses.replace(configs.load(ShapingConfig, "mfos", game), seed=seed, seeds=seeds)
+        kinds: dict[str, dict[str, Any]] = {_slug(spec): {"shaper": spec} for spec in shapers or SHAPERS}
+        if game == GAMES[0] and not shapers:
             kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}
-        if preset.make_game().num_agents > 2:
+        if preset.make_game().num_agents > 2 and not shapers:
             wide = dataclasses.replace(preset.evolution, sigma=TWO_SHAPERS_SIGMA)
             kinds["two-shapers"] = {"num_shapers": 2, "evolution": wide}
-        for name, changes in kinds.items():
-            config = dataclasses.replace(preset, **changes)
-            found[f"{game}-{name}"] = small(config) if fast else config
+        for opponent in opponents or [preset.opponent]:
+            others = tuple(other for other in opponents if other != opponent) or preset.unseen
+            for name, changes in kinds.items():
+                config = dataclasses.replace(preset, opponent=opponent, unseen=others, **changes)
+                of_whom = f"-of-{_slug(opponent)}" if opponents else ""
+                found[f"{game}-{name}{of_whom}"] = small(config) if fast else config
     return found
 
 
+def _slug(spec: str) -> str:
+    """A spec as part of a directory's name."""
+    return re.sub(r"[^\w.=]+", "-", spec).strip("-")
+
+
 def sections(folder: Path, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> list[Section]:
-    """The report: a section for each training, from its directory in `folder`."""
-    return [_section(folder, name, config, results[name]) for name, config in trained.items()]
+    """The report: who gets what in each game, and a section for each training, from its directory in `folder`."""
+    games = dict.fromkeys(name.partition("-")[0] for name in trained)
+    together = [
+        _overview(folder, game, {name: one for name, one in trained.items() if name.startswith(f"{game}-")}, results)
+        for game in games
+    ]
+    return [*together, *(_section(folder, name, config, results[name]) for name, config in trained.items())]
+
+
+def _overview(folder: Path, game: str, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+    """All shapers of a game, before all that they met."""
+    rows, series = [], dict[str, dict[str, dict[str, float | None]]]()
+    for name, config in trained.items():
+        found = results[name]
+        own, other = (found[f"{seat}_return"] for seat in SEATS)
+        alone = (found["naive"][seat] for seat in SEATS)
+        whom = f"{config.num_shapers} of them" if config.num_shapers > 1 else config.shaper
+        rows.append([whom, config.opponent, *map(with_error, (own, other, *alone, found["gain_over_naive"]))])
+        series.setdefault(whom, {})[config.opponent] = own
+        series.setdefault("learners alone", {})[config.opponent] = found["naive"]["shaper"]
+    header = ["shaper", "of", "gets", "the learner", "alone: first seat", "alone: the learner", "gain"]
+    opponents = list(dict.fromkeys(config.opponent for config in trained.values()))
+    values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
+    picture = figures.draw_payoffs(folder / "figures" / f"{game}.png", opponents, values)
+    (seeds,) = {config.seeds for config in trained.values()}
+    text = f"Rewards in a step over a trial; ± between {seeds} trainings." if seeds > 1 else "One training each."
+    return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])
 
 
 def _section(folder: Path, name: str, config: ShapingConfig, found: dict[str, Any]) -> Section:
@@ -60,7 +113,7 @@ def _section(folder: Path, name: str, config: ShapingConfig, found: dict[str, An
     claims = [Claim("gain over learners alone, in standard errors", above, None, least=MARGIN)]
     own = found["shaper_return"]
     # A Good Shepherd and the ablations are there to be compared; of the dilemma's figure only the whole shaper is sure.
-    target = EXTORTION if name == "ipd_sampled-shaper" else None
+    target = EXTORTION if name == "ipd_sampled-shaper" else None  # of the game's own learner
     claims.append(Claim("shaper", own["mean"], own["standard_error"], least=target))
     claims.append(Claim("opponent", found["opponent_return"]["mean"], found["opponent_return"]["standard_error"]))
     claims += [Claim(f"learners alone, {seat}", naive[seat]["mean"], naive[seat]["standard_error"]) for seat in SEATS]

@@ -6,18 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import configs
+from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
-from meta.runs.charts import BLUE, GREY, ORANGE, SKY, new_axes, save_figure
 from meta.runs.claims import Claim, Section, table
 from meta.runs.statistics import with_error
 
 PRESET = "ipd_sampled"
 DENSITIES = (1.0, 0.2)
 MARGIN = 3.0  # standard errors
-SEATS = {"shaper": BLUE, "opponent": ORANGE}
+SEATS = ("shaper", "opponent")
 
 
 def opponent(density: float) -> str:
@@ -67,28 +65,15 @@ def sections(folder: Path, trained: dict[str, ShapingConfig], results: dict[str,
         f"`shaper` in `{next(iter(trained.values())).environment}`, against `{opponent(DENSITIES[0])}`, and against "
         "the same with a part of its weights, always the same ones. Errors are between trainings."
     )
-    picture = _draw(folder, results)
+    series = {
+        "shaper": [found["shaper_return"] for found in results.values()],
+        "opponent": [found["opponent_return"] for found in results.values()],
+        "shaper's seat, nobody shapes": [found["naive"]["shaper"] for found in results.values()],
+        "opponent's seat, nobody shapes": [found["naive"]["opponent"] for found in results.values()],
+    }
+    places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
+    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series)
     tables = [table(titles, rows), table(columns, crossed)]
     return [
         Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])
     ]
-
-
-def _draw(folder: Path, results: dict[str, Any]) -> Path:
-    """Payoffs of both by density, with two standard errors."""
-    figure, axes = new_axes("of the opponent's weights are there", "payoff per round", (5.0, 3.4))
-    places = np.arange(len(results))
-    for offset, (seat, color) in zip((-0.06, 0.06), SEATS.items(), strict=True):
-        for pale, of in ((False, [found[f"{seat}_return"] for found in results.values()]),
-                         (True, [found["naive"][seat] for found in results.values()])):  # fmt: skip
-            mean, error = (np.array([one[key] for one in of], float) for key in ("mean", "standard_error"))
-            shade = {BLUE: SKY, ORANGE: GREY}[color] if pale else color
-            label = f"{seat}, nobody shapes" if pale else seat
-            axes.errorbar(
-                places + offset, mean, 2 * error, fmt="s" if pale else "o", color=shade, capsize=3, label=label
-            )
-    axes.set_xticks(places, [f"{float(name.removeprefix('density-')):.0%}" for name in results])
-    axes.set_xlim(-0.5, len(results) - 0.5)
-    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
-    axes.legend(fontsize=8)
-    return save_figure(figure, folder / "payoffs-by-density.png")

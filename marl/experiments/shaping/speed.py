@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.exact_lens import is_guessed
 from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.start import num_trials
@@ -55,21 +56,28 @@ def measure(config: ShapingConfig) -> Speed:
 def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> list[Job]:
     """What is to be trained, each config in its own directory, with the time that it will take on this machine.
 
-    Measures the speed in each sampled game, and once for all formulas, of what is not done yet, and says it.
+    Measures the speed of what is not done yet, and says it: in each sampled game with each learner, in formulas once
+    for the learners of which it is known how much longer others take, and with each of the others.
     """
     left = [path for path, config in configs.items() if not finished(path, config)]
     speeds: dict[str, Speed] = {}
+
+    def kind(config: ShapingConfig) -> str:
+        where = config.environment or "games that are formulas"
+        known = not config.environment and is_guessed(config.opponent)
+        return where if known else f"{where}, with {config.opponent}"
+
     for path in left:
-        if configs[path].environment not in speeds:
-            say(console, f"measuring the speed of this machine in {configs[path].environment or configs[path].game}")
-            speeds[configs[path].environment] = speed = measure(configs[path])
+        if kind(configs[path]) not in speeds:
+            say(console, f"measuring the speed of this machine in {kind(configs[path])}")
+            speeds[kind(configs[path])] = speed = measure(configs[path])
             rate, compiling = f"{amount(speed.steps_per_second)} steps/s", f"{speed.seconds_to_compile:.0f} s"
             say(console, f"{rate}, {compiling} to compile")
 
     def job(path: Path, config: ShapingConfig) -> Job:
         lines = path / "metrics.jsonl"
         done = len(lines.read_text().splitlines()) if lines.is_file() else 0
-        seconds = speeds[config.environment].seconds(config, done) if path in left else 0.0
+        seconds = speeds[kind(config)].seconds(config, done) if path in left else 0.0
         return Job(path, config, seconds, partial(_run, path, config, console))
 
     jobs = [job(path, config) for path, config in configs.items()]

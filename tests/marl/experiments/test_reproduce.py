@@ -271,7 +271,8 @@ def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp
 def test_generalists_meet_every_learner_and_are_compared_with_who_was_never_trained(reproduce, tmp_path):
     parts = reproduce_generalists.make_configs(seeds=10, seed=3, fast=False)
     learners = set(reproduce_generalists.columns(False))
-    assert len(parts) == len(reproduce_generalists.MET) + 2
+    assert len(parts) == 2 * (len(reproduce_generalists.MET) + 1)
+    assert {config.shaper for config in parts.values()} == {"mfos", "shaper"}
     for config in parts.values():
         assert learners <= {config.opponent, *config.unseen}
         assert (config.seed, config.seeds) == (3, 10)
@@ -349,7 +350,7 @@ def test_everybody_in_the_shaper_s_place_plays_what_its_name_says():
 
 
 def test_every_shaper_is_reproduced_in_every_game():
-    parts = reproduce_shaper.make_configs(games=reproduce_shaper.GAMES, seed=7, fast=False)
+    parts = papers.ShaperConfig(seed=7).parts()
     pairs = [(name.split("-")[0], config.shaper) for name, config in parts.items()]
     for game in ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd"):
         for shaper in ("shaper", "good_shepherd", "mfos"):
@@ -357,11 +358,43 @@ def test_every_shaper_is_reproduced_in_every_game():
     assert ("ipd_sampled", "shaper(memory='episode')") in pairs
     assert ("ipd_sampled", "shaper(averaging=False)") in pairs
     assert [name for name, config in parts.items() if config.num_shapers == 2] == ["three_player_ipd-two-shapers"]
-    assert all(config.seed == 7 for config in parts.values())
+    assert {(config.seed, config.seeds) for config in parts.values()} == {(7, 3)}
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
     assert parts["ipd_sampled-shaper"].generations == preset.generations
-    small = reproduce_shaper.make_configs(games=["coin_game"], seed=7, fast=True)
+    small = papers.ShaperConfig(games=("coin_game",), fast=True).parts()
     assert {config.generations * config.trials_per_generation for config in small.values()} == {4}
+
+
+def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
+    learners = ("loqa", "ppo(hidden=[16])", "reinforce")
+    parts = papers.ShaperConfig(games=("ipd_sampled",), shapers=("mfos",), opponents=learners, seeds=2).parts()
+    names = [f"ipd_sampled-mfos-of-{name}" for name in ("loqa", "ppo-hidden=-16", "reinforce")]
+    assert list(parts) == names
+    for config in parts.values():
+        assert {config.opponent, *config.unseen} == set(learners)
+        assert config.opponent not in config.unseen
+
+    def value(mean, error):
+        return {"mean": mean, "standard_error": error}
+
+    def result(own, others):
+        against = {"x": {"shaper": value(own, 0.1), "opponent": value(others, 0.1)}}
+        returns = {"shaper_return": value(own, 0.1), "opponent_return": value(others, 0.1)}
+        alone = {"shaper": value(-1.9, 0.1), "opponent": value(-1.8, 0.1)}
+        gain = {"gain_over_naive": value(own + 1.9, 0.2), "num_trials": 4}
+        return {**returns, **gain, "naive": alone, "against": against}
+
+    results = dict(zip(names, (result(-0.5, -2.5), result(-1.0, -1.0), result(-1.5, -1.2)), strict=True))
+    (tmp_path / "figures").mkdir()
+    overview, *each = reproduce_shaper.sections(tmp_path, parts, results)
+    assert len(each) == 3
+    row = "| mfos | loqa | -0.500 ± 0.100 | -2.500 ± 0.100 | -1.900 ± 0.100 | -1.800 ± 0.100 | 1.400 ± 0.200 |"
+    assert row in overview.tables[0]
+    assert "between 2 trainings" in overview.text
+    assert (tmp_path / "figures" / "ipd_sampled.png").is_file()
+    assert [claim.least for claim in each[0].claims if claim.name == "shaper"] == [
+        None
+    ]  # not of the game's own learner
 
 
 def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
@@ -398,6 +431,9 @@ def test_reproduce_refuses_games_that_it_does_not_have(within, tmp_path):
     result = within("shaper", "--games", "ipd_sampeld", cwd=tmp_path, module="marl.reproduce")
     assert result.returncode == 2
     assert "games: got 'ipd_sampeld'; did you mean ipd_sampled" in result.stderr
+    result = within("shaper", "--games", "ipd_sampled", "--opponents", "lqoa", cwd=tmp_path, module="marl.reproduce")
+    assert result.returncode == 2
+    assert "opponent: got 'lqoa'; did you mean loqa" in result.stderr
     assert result.stderr.strip().count("\n") == 0
     assert not list(tmp_path.iterdir())
 
@@ -414,7 +450,7 @@ def test_a_smoke_run_of_the_reproduction_reports_every_part(environment, tmp_pat
     parts = ["shaper", "good_shepherd", "mfos", "no-context", "no-averaging"]
     assert set(found["shapers"]) == {f"ipd_sampled-{part}" for part in parts}
     links = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
-    assert len(links) == len(parts) * 5
+    assert len(links) == len(parts) * 5 + 1
     assert all((path / link).stat().st_size > 1000 for link in links)
     verdicts = [claim for claim in found["claims"] if claim["passes"] is not None]
     assert len(verdicts) == len(parts) + 1  # gain of each, and what the shaper gets in the dilemma
