@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +197,7 @@ def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs:
     return save_figure(figure, folder / "generalists.png")
 
 
-def draw_payoffs(file: Path, places: Sequence[str], series: dict[str, Sequence[dict[str, float | None]]]) -> Path:
+def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequence[dict[str, Any]]]) -> Path:
     """Draws means with two standard errors.
 
     Args:

@@ -254,7 +254,7 @@ def is_guessed(opponent: str) -> bool:
 
 def _costs(opponent: str) -> tuple[float, float] | None:
     """Those of `COSTS`; None of other learners, and of populations, of which each trial plays all."""
-    known = (tuple(costs) for name, *costs in (*COSTS, NAIVE) if name in opponent and "+" not in opponent)
+    known = ((step, start) for name, step, start in (*COSTS, NAIVE) if name in opponent and "+" not in opponent)
     return next(known, None)
 
 
