@@ -16,11 +16,17 @@ from meta.runs.claims import Claim, Section, table
 from meta.runs.jobs import Job, open_run
 from meta.runs.statistics import with_error
 
-PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-for-two": "drift ipd"}
+PARTS = {
+    "drift": "drift classic",
+    "value-loss": "value_loss classic",
+    "drift-for-two": "drift ipd",
+    "dilemmas": "drift dilemmas",
+}
 TITLES = {
     "drift": "A drift, evolved in two games at once",
     "value-loss": "A value's distance, evolved in two games at once",
     "drift-for-two": "A drift for two players, judged by what they get together",
+    "dilemmas": "A drift for two players, in four games at once",
 }
 BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
 STEPS_PER_SECOND = 0.5e6  # two cores
@@ -72,7 +78,7 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
         _errors(
             f"all that was searched in, more than {baseline}",
             found["difference_from_tuned"],
-            BETTER if name == "drift-for-two" else THAN_TUNED,
+            BETTER if "beside_tuned" in found else THAN_TUNED,
         ),
     ]
     claims += [

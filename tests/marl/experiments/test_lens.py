@@ -72,6 +72,16 @@ def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_o
     assert (found.steps_per_second, found.seconds_to_compile) == (3 * steps / 2.0, 7.0)
 
 
+def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(speed, "measure", lambda config: asked.append(config.opponent) or Speed(1e6, 1.0))
+    opponents = ("naive", "lola", "naive + lola", "reinforce", "naive(learning_rate=0.1)", "mmaml")
+    parts = {tmp_path / str(i): ShapingConfig(opponent=opponent) for i, opponent in enumerate(opponents)}
+    jobs = speed.shaping_jobs(parts, Console(quiet=True))
+    assert asked == ["naive", "naive + lola", "reinforce"]
+    assert jobs[1].seconds > 2 * jobs[0].seconds == 2 * jobs[4].seconds  # LOLA's
+
+
 def test_what_is_done_takes_no_more_time():
     config = ShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
     pace = Speed(1000.0, 7.0)
