@@ -90,15 +90,16 @@ def test_the_page_of_attacks():
 def test_the_page_of_discovery():
     page = (Path(__file__).parent.parent / "docs/discovery.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    for long, short in (("num_updates=40", "num_updates=2"), ("population_size=64", "population_size=4")):
+    for long, short in (("num_updates=100", "num_updates=20"), ("population_size=32", "population_size=16")):
         assert long in code
         code = code.replace(long, short)
-    code = code.replace("generations=20", "generations=2").replace("chunk_size=16", "chunk_size=4")
+    code = code.replace("generations=20", "generations=12").replace("sigma=0.1", "sigma=0.2")
     output, names = io.StringIO(), {}
     with contextlib.redirect_stdout(output):
         exec(code, names)
-    assert names["evolved"].parameters.shape == (2,)
-    assert (names["evolved"].parameters != 0).all()  # the clip is of use to somebody
+    fitness = names["evolved"].metrics["fitness"]
+    assert fitness[0] < -3.2
+    assert fitness[-1] > -2.8  # together: two who play at random get -3, two who defect -4
 
 
 def test_a_shaper_of_learners_that_sample():

@@ -43,6 +43,7 @@ from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
+MEASURED_STEPS = 10_000_000  # of all of them, at most, where there is one environment, which has no unit
 AT_ONCE = 16  # fresh trainings on a device
 UNITS = "units.json"
 STILL = -10.0  # of the scale of a learning rate: nobody learns
@@ -167,15 +168,21 @@ def _units(
     """
     path = run.path / UNITS
     if not path.is_file():
-        say(console, f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(arenas), 'game')}")
+        alone = len(arenas) == 1
+        words = f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(arenas), 'game')}"
+        say(console, "measuring the speed of this machine" if alone else words)
         keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), LATER), PLAIN_SEEDS)
         start, found, seconds = [first_scales(config.kind)], [], 0.0
         for arena in arenas:
-            (lived,), compiling, playing = _timed_lives(keys, arena, config.learner, plain, start)
+            most = MEASURED_STEPS // (PLAIN_SEEDS * arena.steps_per_update * arena.num_envs)
+            lived_for = min(arena.num_updates, max(most, 1)) if alone else arena.num_updates
+            short = arena._replace(num_updates=lived_for)
+            (lived,), compiling, playing = _timed_lives(keys, short, config.learner, plain, start)
             found.append((float(np.nanmean(lived.score)), float(np.nanstd(lived.score)) or 1.0))
-            seconds += config.programs * compiling + config.lives / PLAIN_SEEDS * playing
+            whole = playing * arena.num_updates / lived_for
+            seconds += config.programs * compiling + config.lives / PLAIN_SEEDS * whole
         say(console, f"this will take about {duration(seconds)} on this machine")
-        values = found if len(arenas) > 1 else [(0.0, 1.0)]
+        values = [(0.0, 1.0)] if alone else found
         run.write(UNITS, json.dumps(dict(zip(config.environments, values, strict=True))) + "\n")
     read: dict[str, tuple[float, float]] = json.loads(path.read_text())
     return [read[name] for name in config.environments]

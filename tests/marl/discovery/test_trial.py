@@ -82,7 +82,7 @@ def test_dpo_is_another_learner(as_it_is):
     assert not np.array_equal(found.curve, as_it_is.curve)
 
 
-@pytest.mark.parametrize("preset", ["cartpole_paper", "pendulum", "ipd"])
+@pytest.mark.parametrize("preset", ["cartpole_paper", "space_invaders_paper", "pendulum", "ipd"])
 @pytest.mark.parametrize("kind", ["drift", "value_loss"])
 def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
     """A falling step size, continuous actions, several players."""
