@@ -43,7 +43,7 @@ from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
-MEASURED_STEPS = 10_000_000  # of all of them, at most, where there is one environment, which has no unit
+MEASURED_STEPS = 2_000_000  # of all of them, at most, where there is one environment, which has no unit
 AT_ONCE = 16  # fresh trainings on a device
 UNITS = "units.json"
 STILL = -10.0  # of the scale of a learning rate: nobody learns
