@@ -67,7 +67,8 @@ def make_lives(
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
 
     def run(key: jax.Array, parameters: Any) -> Lives:
-        keys = jax.random.split(key, -(-num_victims // chunk) * chunk)
+        keys = jax.random.split(key, num_victims)
+        keys = keys[np.arange(-(-num_victims // chunk) * chunk) % num_victims]  # some of the last chunk live twice
         if parameters is None:
             words = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
         else:
@@ -104,12 +105,19 @@ def compare(groups: dict[str, Lives]) -> dict[str, Any]:
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
     `muted_return` when nobody talks any more, `last_update` by the metric of the paper's code, `training_return` of the
-    mean over the whole training.
+    mean over the whole training. `last_update` is of the `num_victims` of whom episodes ended in it under every
+    message, and not finite where these are fewer than half: those of whom none ended do best.
     """
     result = _compare({name: lives.final_returns for name, lives in groups.items()})
     for title, measure in MEASURES.items():
         returns = {name: measure(lives) for name, lives in groups.items()}
-        result[title] = _compare(_where_episodes_ended(returns) if title == "last_update" else returns)
+        if title == "last_update":
+            ended = np.logical_and.reduce([np.isfinite(values) for values in returns.values()])
+            few = 2 * ended.sum() < len(ended)
+            returns = {name: np.where(few, np.nan, values[ended | few]) for name, values in returns.items()}
+            result[title] = _compare(returns) | {"num_victims": int(ended.sum())}
+        else:
+            result[title] = _compare(returns)
     return result
 
 
@@ -125,12 +133,6 @@ MEASURES: dict[str, Callable[[Lives], np.ndarray]] = {
     "last_update": lambda lives: lives.last_updates,
     "training_return": over_training,
 }
-
-
-def _where_episodes_ended(returns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of the victims of whom episodes ended in the last update under every message; of all if these are too few."""
-    known = np.logical_and.reduce([np.isfinite(values) for values in returns.values()])
-    return {name: values[known] for name, values in returns.items()} if known.sum() > 1 else returns
 
 
 def _compare(returns: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -68,44 +68,33 @@ def plain(parameters: Any) -> dict[str, Any]:
 
 def tuned(kind: Kind, spec: str) -> Settings:
     """PPO's own objective, and of values' losses Huber's, with scales."""
-
-    def settings(parameters: Any) -> dict[str, Any]:
-        found = _with_huber(scaled(kind, spec, parameters))
-        return found | ({"objective": clipped_surrogate(clip=found.pop("clip"))} if kind == "drift" else {})
-
-    return settings
-
-
-def _with_huber(found: dict[str, Any]) -> dict[str, Any]:
-    return {"value_loss": huber(delta=found.pop("delta")), **found}
+    return _scaled(kind, spec, lambda _, clip: {"objective": clipped_surrogate(clip=clip)} if kind == "drift" else {})
 
 
 def known(kind: Kind, spec: str) -> dict[str, Settings]:
     """Objectives that others have found, with scales that were tuned for PPO's."""
-
-    def with_dpo(parameters: Any) -> dict[str, Any]:
-        found = _with_huber(scaled(kind, spec, parameters))
-        del found["clip"]
-        return {**found, "objective": dpo()}
-
-    def with_(loss: Any) -> Settings:
-        def settings(parameters: Any) -> dict[str, Any]:
-            found = scaled(kind, spec, parameters)
-            del found["delta"]
-            return {**found, "value_loss": loss}
-
-        return settings
-
-    return {"dpo": with_dpo} if kind == "drift" else {"l2": with_(l2), "clipped_l2": with_(clipped_l2())}
+    of_values: dict[str, Any] = {"l2": {"value_loss": l2}, "clipped_l2": {"value_loss": clipped_l2()}}
+    found = {"dpo": {"objective": dpo()}} if kind == "drift" else of_values
+    return {name: _scaled(kind, spec, lambda *_, own=own: own) for name, own in found.items()}
 
 
 def evolved(form: Form, spec: str) -> Settings:
     """What is searched: an objective, with scales."""
+    return _scaled(form.kind, spec, lambda parameters, clip: form.settings(parameters["objective"], clip))
+
+
+def unused(form: Form) -> str:
+    """The scale on which an objective of this form does not depend, if there is one: nobody has selected it."""
+    return "delta" if form.kind == "value_loss" else "clip" if form.start == "zero" else ""
+
+
+def _scaled(kind: Kind, spec: str, own: Callable[..., dict[str, Any]]) -> Settings:
+    """Scales and Huber's loss, and what is made of (parameters, clip) in place of PPO's."""
 
     def settings(parameters: Any) -> dict[str, Any]:
-        found = _with_huber(scaled(form.kind, spec, parameters))
-        own = {"clip": found.pop("clip")} if form.kind == "drift" else {}
-        return found | form.settings(parameters["objective"], **own)
+        found = scaled(kind, spec, parameters)
+        clip, delta = found.pop("clip", 0.2), found.pop("delta")
+        return {"value_loss": huber(delta=delta), **found} | own(parameters, clip)
 
     return settings
 
@@ -113,10 +102,12 @@ def evolved(form: Form, spec: str) -> Settings:
 def make_learners(arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -> list[Learner]:
     """One for each player."""
     given = SAMPLED.read("learner", spec)[1]
-    return [
-        SAMPLED.build("ppo", given | own, arena.game, seat, num_updates=arena.num_updates)._replace(seat=seat)
-        for seat, own in enumerate(settings)
-    ]
+
+    def make(seat: int, own: dict[str, Any]) -> Learner:
+        kept = {name: x for name, x in given.items() if name != "clip" or "objective" not in own}  # it is of PPO's
+        return SAMPLED.build("ppo", kept | own, arena.game, seat, num_updates=arena.num_updates)._replace(seat=seat)
+
+    return [make(seat, own) for seat, own in enumerate(settings)]
 
 
 def live(key: jax.Array, arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -> Lived:

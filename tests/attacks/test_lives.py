@@ -169,13 +169,17 @@ def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
 def test_differences_are_paired(triples):
     returns = np.array(triples).T
     curves = np.stack([returns[0], np.full(len(triples), np.nan)], 1)
-    last = np.append(np.full(len(triples) - 2, np.inf), [1.0, 3.0])  # in all others no episode ended then
+    unended = (len(triples) - 1) // 2  # so that of half at least an episode ended in the last update
+    last = np.append(np.full(unended, np.inf), np.tile([1.0, 3.0], len(triples))[: len(triples) - unended])
     groups = {
         name: Lives(x, 2 * x, 3 * x, last if name == "silent" else last + 1, curves)
         for name, x in zip(("evolved", "silent", "random"), returns, strict=True)
     }
     found = compare(groups)
-    assert found["last_update"]["silent"] == {"mean": 2, "standard_error": 1}
+    own = last[unended:]
+    assert found["last_update"]["num_victims"] == len(own)
+    assert found["last_update"]["silent"]["mean"] == pytest.approx(own.mean())
+    assert found["last_update"]["silent"]["standard_error"] == pytest.approx(own.std(ddof=1) / len(own) ** 0.5)
     assert found["last_update"]["random"]["difference_from_silent"]["mean"] == 1
     assert found["explored_return"]["random"]["mean"] == pytest.approx(2 * returns[2].mean(), abs=1e-9)
     difference = returns[0] - returns[1]
@@ -184,6 +188,12 @@ def test_differences_are_paired(triples):
     assert found["evolved"]["difference_from_silent"]["standard_error"] == pytest.approx(error, abs=1e-9)
     assert found["training_return"]["evolved"]["difference_from_silent"]["mean"] == 0  # the curves are the same
     np.testing.assert_allclose(over_training(groups["silent"]), returns[0])  # updates without an end do not count
+    # One more of whom none ended, under one of the messages, and fewer than half are left.
+    worse = {name: x._replace(last_updates=np.where(x.last_updates == own[0], np.inf, x.last_updates))
+             for name, x in groups.items()}  # fmt: skip
+    few = compare(worse)["last_update"]
+    if 2 * few["num_victims"] < len(triples):
+        assert few["silent"] == {"mean": None, "standard_error": None}
 
 
 def lived(name, words):

@@ -11,7 +11,7 @@ import configs
 from configs.specs import change, first_line, read
 from games.registry import make_game, names
 from marl.core.learn import check_update
-from marl.discovery.trial import Arena
+from marl.discovery.trial import Arena, known
 from marl.learners.registry import NETWORKS, SAMPLED, make_learner
 from marl.learners.sampled.objectives import Form, Kind
 from meta import Evolution
@@ -116,8 +116,12 @@ class DiscoveryConfig:
     def wider_learner(self) -> str:
         """The learner with layers that are so many times as wide."""
         given = read("learner", self.learner, "ppo")[1]
-        own = NETWORKS.settings(str(given.get("network", "feed_forward")).partition("(")[0])["hidden"].default
-        return change(self.learner, hidden=[self.wider * units for units in given.get("hidden", own)])
+        network, its = NETWORKS.read("learner: network", str(given.get("network", "feed_forward")))
+        own = its.pop("hidden", NETWORKS.settings(network)["hidden"].default)
+        wide: dict[str, Any] = {"hidden": [self.wider * units for units in given.get("hidden", own)]}
+        if "network" in given:
+            wide["network"] = change(network, **its)
+        return change(self.learner, **wide)
 
     @property
     def num_updates(self) -> int:
@@ -139,7 +143,7 @@ class DiscoveryConfig:
     @property
     def lives(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
-        arms = 2 + 4 * self.searches
+        arms = self.searches * (6 + len(known(self.kind, self.learner)))
         wider = self.wider**2 if self.wider > 1 else 0  # of large layers; of small ones it is less
         places = 1 + (self.longer if self.longer > 1 else 0) + wider + len(self.unseen) / len(self.environments)
         return self.searched + arms * self.num_seeds * places
@@ -174,20 +178,20 @@ def checked(config: DiscoveryConfig) -> DiscoveryConfig:
         arena = config.arena(spec)
         game, many = arena.game, arena.game.num_agents
         limit = game.time_limit
+        each = config.steps_per_update * config.num_envs
+        enough = -(-(limit or 0) // config.steps_per_update) * each
         if many == 1 and limit is not None and limit > arena.num_updates * arena.steps_per_update:
             raise ValueError(
-                f"total_steps: got {config.total_steps}, in which no episode of {spec} need end; "
-                f"{limit * config.num_envs} at least are needed"
+                f"total_steps: got {config.total_steps}, in which no episode of {spec} need end; {enough} at least are "
+                "needed"
             )
-        learners = [
-            make_learner(config.learner, game, seat, num_updates=arena.num_updates) for seat in range(many)
-        ]  # fmt: skip
-        try:
-            carry = check_update(
-                game, learners, steps_per_update=config.steps_per_update, num_envs=config.num_envs
-            )  # fmt: skip
-        except ValueError as error:
-            raise ValueError(f"learner: {config.learner}: {first_line(error)}") from None
+        for learner in (config.wider_learner, config.learner):
+            players = [make_learner(learner, game, seat, num_updates=arena.num_updates) for seat in range(many)]
+            size = {"steps_per_update": config.steps_per_update, "num_envs": config.num_envs}
+            try:
+                carry = check_update(game, players, **size)
+            except ValueError as error:
+                raise ValueError(f"learner: {learner}: {first_line(error)}") from None
         at_once = (config.evolution.chunk_size or config.evolution.population_size) * config.trials * config.searches
         check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
     check_bytes("num_seeds", config.num_seeds, 8.0 * config.num_seeds * config.longer * config.num_updates)

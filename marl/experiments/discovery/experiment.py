@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
+from configs.specs import change, read
 from marl.discovery.trial import (
     SCALES,
     Arena,
@@ -28,13 +29,14 @@ from marl.discovery.trial import (
     plain,
     scaled,
     tuned,
+    unused,
 )
 from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig
-from marl.learners.sampled.objectives import FILE, save
+from marl.learners.sampled.objectives import FILE, Kind, save
 from meta import Evolution, Evolved, RunDirectory, evolve
 from meta.fresh import compile_trials, play_trials
-from meta.keys import EVALUATION, LATER, of_seeds
+from meta.keys import EVALUATION, LATER, UNIT, of_seeds
 from meta.runs.command import STARTED
 from meta.runs.jobs import duration, say
 from meta.runs.machine import devices, versions
@@ -105,21 +107,25 @@ def discover(
     baseline = stage("tuned", config.evolution, tuned(kind, spec), from_tuned(False))
     found = stage("", config.evolution, evolved(form, spec), from_tuned(True))
     each = _each(jax.tree.map(np.asarray, found.parameters))
-    numbers = [{k: float(x) for k, x in scaled(kind, spec, one).items()} for one in each]
-    for i, one in enumerate(each):
-        path = run.path / (FILE if i == 0 else FILE.replace(".", f"_{i}."))
-        clip = numbers[i].get("clip", 0.2)
-        save(path, form, one["objective"], clip, learner=spec, settings=numbers[i], config=configs.plain(config))
+    idle = unused(form)
+    numbers = [{k: float(x) for k, x in scaled(kind, spec, one).items() if k != idle} for one in each]
+    paths = [run.path / (FILE if i == 0 else FILE.replace(".", f"_{i}.")) for i in range(len(each))]
+    for path, one, its in zip(paths, each, numbers, strict=True):
+        clip = its.get("clip", 0.2)
+        save(path, form, one["objective"], clip, learner=spec, settings=its, config=configs.plain(config))
     others, tuning = known(kind, spec), tuned(kind, spec)
     # Of a value's distance PPO as it is has the program of another arm.
-    as_it_is = others.get("clipped_l2", plain)
-    nothing = begin(keys[:1])
-    still = {"scales": nothing["scales"].at[:, SCALES[kind].index("learning_rate")].set(STILL)}
+    as_it_is, nothing = others.get("clipped_l2", plain), begin(keys)
+    own = {"scales": jnp.asarray(found.parameters["scales"])}
+    if idle:
+        column = SCALES[kind].index(idle)
+        own = {"scales": own["scales"].at[:, column].set(jnp.asarray(baseline.parameters["scales"])[:, column])}
     of_arms = {
         "plain": (as_it_is, nothing),
-        "still": (tuning, still),  # what a fitness has to be above before anything was learned
+        "begun": (tuning, nothing),  # PPO with Huber's loss, and nothing tuned
+        "still": (tuning, _still(kind, nothing)),  # what a fitness has to be above before anything was learned
         "tuned": (tuning, baseline.parameters),
-        "without": (tuning, {"scales": found.parameters["scales"]}),  # what is evolved, its numbers alone
+        "without": (tuning, own),  # what is evolved, its numbers alone
         **{name: (settings, baseline.parameters) for name, settings in others.items()},
         "evolved": (evolved(form, spec), found.parameters),
     }
@@ -131,7 +137,8 @@ def discover(
         "learner": spec,
         "start": form.start,
         **result,
-        "scales": {name: [one[name] for one in numbers] for name in SCALES[kind]},
+        "scales": {name: [one[name] for one in numbers] for name in numbers[0]},
+        "learners": [_learner(config, path, one) for path, one in zip(paths, numbers, strict=True)],
         "seed": config.seed,
         "searches": config.searches,
         "num_seeds": config.num_seeds,
@@ -162,23 +169,30 @@ def _describe(metrics: dict[str, np.ndarray]) -> str:
 def _units(
     config: DiscoveryConfig, arenas: list[Arena], run: RunDirectory, console: Console
 ) -> list[tuple[float, float]]:
-    """For each game what counts as 0 and as 1 more: mean and standard deviation of PPO as it is, if there are several.
+    """For each game what counts as 0 and as 1 more, if there are several: what PPO as it is gets, and how it varies.
 
-    They are kept: on another machine a search goes on with those with which it began. Says how long all will take.
+    1 more is the standard deviation between its trainings; of several players it is, if that is more, what learning is
+    worth, or costs them together: without it a game in which all trainings end alike would decide alone. They are kept:
+    on another machine a search goes on with those with which it began. Says how long all will take.
     """
     path = run.path / UNITS
     if not path.is_file():
         alone = len(arenas) == 1
         words = f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(arenas), 'game')}"
         say(console, "measuring the speed of this machine" if alone else words)
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), LATER), PLAIN_SEEDS)
-        start, found, seconds = [first_scales(config.kind)], [], 0.0
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), UNIT), PLAIN_SEEDS)
+        start, found, seconds = first_scales(config.kind), [], 0.0
         for arena in arenas:
             most = MEASURED_STEPS // (PLAIN_SEEDS * arena.steps_per_update * arena.num_envs)
             lived_for = min(arena.num_updates, max(most, 1)) if alone else arena.num_updates
             short = arena._replace(num_updates=lived_for)
-            (lived,), compiling, playing = _timed_lives(keys, short, config.learner, plain, start)
-            found.append((float(np.nanmean(lived.score)), float(np.nanstd(lived.score)) or 1.0))
+            (lived,), compiling, playing = _lives([keys], short, config.learner, plain, [start])
+            zero, unit = float(np.nanmean(lived.score)), float(np.nanstd(lived.score)) or 1.0
+            if not alone and arena.game.num_agents > 1:
+                nobody = tuned(config.kind, config.learner)
+                (still,), _, _ = _lives([keys], arena, config.learner, nobody, [_still(config.kind, start)])
+                unit = max(unit, abs(zero - float(still.score.mean())))
+            found.append((zero, unit))
             whole = playing * arena.num_updates / lived_for
             seconds += config.programs * compiling + config.lives / PLAIN_SEEDS * whole
         say(console, f"this will take about {duration(seconds)} on this machine")
@@ -188,17 +202,38 @@ def _units(
     return [read[name] for name in config.environments]
 
 
+def _still(kind: Kind, scales: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Scales with which nobody learns."""
+    return {"scales": scales["scales"].at[..., SCALES[kind].index("learning_rate")].set(STILL)}
+
+
+def _learner(config: DiscoveryConfig, path: Path, numbers: dict[str, float]) -> str:
+    """The spec of who learns by what was found, with the numbers that belong to it."""
+    given = {name: x for name, x in read("learner", config.learner, "ppo")[1].items() if name != "clip"}
+    own: dict[str, Any] = {name: float(f"{x:.4g}") for name, x in numbers.items() if name not in ("clip", "delta")}
+    if config.kind == "drift":
+        own["value_loss"] = f"huber(delta={numbers['delta']:.4g})"
+    return change("ppo", **{config.form.field: str(path)} | given | own)
+
+
 def _lives(
-    keys: jax.Array, arena: Arena, spec: str, settings: Settings, several: Sequence[Any], *others: Settings
-) -> list[Lived]:
-    """Fresh trainings `[seeds, ...]` with each of several parameters: of all players, or the last ones by others."""
-    return _timed_lives(keys, arena, spec, settings, several, *others)[0]
-
-
-def _timed_lives(
-    keys: jax.Array, arena: Arena, spec: str, settings: Settings, several: Sequence[Any], *others: Settings
+    keys: Sequence[jax.Array],
+    arena: Arena,
+    spec: str,
+    settings: Settings,
+    several: Sequence[Any],
+    *others: Settings,
 ) -> tuple[list[Lived], float, float]:
-    """The same, with the seconds to compile and to live."""
+    """Fresh trainings of all players, or the last ones by others, and the seconds to compile and to live.
+
+    Args:
+      keys: of each of several parameters those of its trainings `[seeds]`.
+      arena: what is lived.
+      spec: of the learner.
+      settings: of `discovery_trial`.
+      several: parameters.
+      *others: settings of the last players.
+    """
     started = time.perf_counter()
 
     def trial(key: jax.Array, parameters: Any) -> Lived:
@@ -206,18 +241,23 @@ def _timed_lives(
         return live(key, arena, spec, [own] * (number - len(others)) + [other(parameters) for other in others])
 
     several = jax.tree.map(np.asarray, list(several))
-    program = compile_trials(trial, several[0], len(keys), AT_ONCE)
+    program = compile_trials(trial, several[0], len(keys[0]), AT_ONCE)
     compiled = time.perf_counter()
-    lives = [play_trials(program, keys, parameters, AT_ONCE) for parameters in several]
+    lives = [play_trials(program, own, parameters, AT_ONCE) for own, parameters in zip(keys, several, strict=True)]
     return lives, compiled - started, time.perf_counter() - compiled
 
 
 def _evaluate(
     config: DiscoveryConfig, arms: dict[str, tuple[Settings, Any]], units: list[tuple[float, float]], console: Console
 ) -> tuple[dict[str, Any], dict[str, dict[str, Lived]]]:
-    """Who gets what on fresh seeds: of the fitness, in each game of the search, longer, wider, and in unseen ones."""
-    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
-    keys = jax.random.split(key, config.num_seeds)
+    """Who gets what on fresh seeds: of the fitness, in each game of the search, longer, wider, and in unseen ones.
+
+    Each search has seeds of its own, and on these all arms, so that differences are between the same trainings.
+    """
+    keys = [
+        jax.random.split(jax.random.fold_in(key, EVALUATION), config.num_seeds)
+        for key in of_seeds(config.seed, config.searches)
+    ]
     usual = config.learner
     places = [(spec, spec, 1, usual) for spec in config.environments]
     if config.longer > 1:
@@ -232,7 +272,8 @@ def _evaluate(
         for settings in dict.fromkeys(settings for settings, _ in arms.values()):
             own = {arm: _each(parameters) for arm, (one, parameters) in arms.items() if one is settings}
             say(console, f"{many(config.num_seeds, 'fresh training')} in {name}: {', '.join(own)}")
-            found = iter(_lives(keys, arena, learner, settings, [one for each in own.values() for one in each]))
+            several = [one for each in own.values() for one in each]
+            found = iter(_lives(keys * len(own), arena, learner, settings, several)[0])
             lives[name] |= {arm: [next(found) for _ in each] for arm, each in own.items()}
         lives[name] = {arm: lives[name][arm] for arm in arms}
     searched = [lives[spec] for spec in config.environments]
@@ -269,10 +310,9 @@ def _evaluate(
             say(console, f"{many(config.num_seeds, 'fresh training')} in {spec}: evolved beside tuned PPO")
             both = {name: arms[name][1] for name in ("evolved", "tuned")}
             first, second = (lambda both, name=name: arms[name][0](both[name]) for name in both)
-            met = [x.rewards for x in _lives(keys, arena, config.learner, first, _each(both), second)]
-            beside[spec] = {
-                name: _over([x[:, seat] for x in met]) for seat, name in enumerate(("evolved", "tuned"))
-            }  # fmt: skip
+            met = [x.rewards for x in _lives(keys, arena, config.learner, first, _each(both), second)[0]]
+            one, other = ([x[:, seat] for x in met] for seat in range(2))
+            beside[spec] = {"evolved": _over(one), "tuned": _over(other), "difference": _difference(one, other)}
     if beside:
         result["beside_tuned"] = beside
     return result, {name: {arm: one[0] for arm, one in of_arms.items()} for name, of_arms in lives.items()}
@@ -288,9 +328,10 @@ def _over(values: Sequence[Any]) -> dict[str, float | None]:
     return mean_and_error(np.array([x.mean() for x in values]) if len(values) > 1 else values[0])
 
 
-def _difference(own: Sequence[Any], other: Sequence[Any]) -> dict[str, float | None]:
-    """Of each search from its own baseline, or from the one that there is; seeds are the same."""
-    return _over([x - (other[i] if len(other) == len(own) else other[0]) for i, x in enumerate(own)])
+def _difference(own: Sequence[Any], other: Sequence[Any]) -> dict[str, Any]:
+    """Of the same trainings, and `each` search's own, between its trainings."""
+    apart = [x - y for x, y in zip(own, other, strict=True)]
+    return _over(apart) | {"each": [mean_and_error(x) for x in apart]}
 
 
 def discover_and_show(config: DiscoveryConfig, run: RunDirectory, console: Console) -> None:
@@ -311,17 +352,12 @@ def discover_and_show(config: DiscoveryConfig, run: RunDirectory, console: Conso
     for spec, beside in summary.get("beside_tuned", {}).items():
         words = ", ".join(f"{name} {with_error(value)}" for name, value in beside.items())
         console.print(f"{spec}, one beside the other, reward in a step: {words}")
-    numbers = ", ".join(f"{name} {x[0]:.3g}" for name, x in summary["scales"].items())
-    console.print(f"with {numbers}; use it as ppo({_field(config)}={str(run.path)!r})", soft_wrap=True)
+    console.print(f"use it as {summary['learners'][0]}", markup=False, soft_wrap=True)
     words = f"{amount(speed)} environment steps/s; " if speed else ""
     console.print(f"{words}{summary['wall_seconds']:.0f} s in all")
     console.print(f"written to {run.path}: summary.json, {FILE}, metrics.jsonl, config.yaml", soft_wrap=True)
     for file in files:
         console.print(f"  {file}", soft_wrap=True)
-
-
-def _field(config: DiscoveryConfig) -> str:
-    return "objective" if config.kind == "drift" else "value_loss"
 
 
 def _header(config: DiscoveryConfig) -> str:

@@ -15,10 +15,20 @@ from marl.discovery.trial import Lived
 from marl.learners.sampled.objectives import Form
 from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_panels, save_figure
 
-COLORS = {"plain": GREY, "still": "black", "tuned": BLUE, "without": SKY, "dpo": GREEN, "l2": GREEN, "clipped_l2": PINK}
+COLORS = {
+    "plain": GREY,
+    "begun": "#E69F00",
+    "still": "black",
+    "tuned": BLUE,
+    "without": SKY,
+    "dpo": GREEN,
+    "l2": GREEN,
+    "clipped_l2": PINK,
+}
 COLORS |= {"evolved": ORANGE}
 NAMES = {
     "plain": "PPO",
+    "begun": "PPO, Huber's loss",
     "still": "nobody learns",
     "tuned": "PPO, tuned",
     "without": "PPO, the evolved one's numbers",
@@ -40,6 +50,8 @@ def draw_search(folder: Path, stages: dict[str, dict[str, np.ndarray]]) -> Path:
         color = {"tuning": GREY, "tuned": BLUE, "evolved": ORANGE}[name]
         draw_line(axes, begin + 1 + np.arange(len(y)), y.mean(1), y.std(1), color, label)
         begin += len(y) if name == "tuning" else 0
+    if y.shape[1] > 1:
+        axes.set_title(f"mean of {y.shape[1]} searches; band: their standard deviation", fontsize=8, color=GREY)
     axes.legend(**BELOW)
     return save_figure(figure, folder / "evolution.png")
 
@@ -99,7 +111,7 @@ def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, fl
 
 
 def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) -> Path:
-    """Learning curves of fresh trainings in every game; `steps` are those of an update."""
+    """Learning curves of fresh trainings in every game, with two standard errors; `steps` are those of an update."""
     columns = min(len(lives), 3)
     rows = -(-len(lives) // columns)
     figure, panels = new_panels((3.4 * columns, 2.9 * rows), rows, columns)
@@ -116,8 +128,10 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
             spread = np.sqrt((np.where(known, lived.curve - y, 0) ** 2).sum(0) / number) / np.sqrt(number)
             shown = known.sum(0) > len(known) / 4
             x = steps * (1 + np.arange(len(y)))
-            draw_line(axes, x[shown], y[shown], spread[shown], COLORS[arm], NAMES[arm])
+            draw_line(axes, x[shown], y[shown], 2 * spread[shown], COLORS[arm], NAMES[arm])
     panels[0, 0].legend(fontsize=7, frameon=False)
+    words = f"{len(known)} fresh trainings each, of the first search; bands: two standard errors between them"
+    figure.suptitle(words, fontsize=8, color=GREY)
     return save_figure(figure, folder / "learning_curves.png")
 
 

@@ -60,7 +60,7 @@ def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console)
     """The searches, with the seconds that they take on two cores; each measures for itself what it will take."""
 
     def job(path: Path, config: DiscoveryConfig) -> Job:
-        seconds = config.searched * config.total_steps * len(config.environments) / STEPS_PER_SECOND
+        seconds = config.lives * config.total_steps * len(config.environments) / STEPS_PER_SECOND
         return Job(path, config, seconds, lambda: discover(config, open_run(path, config, console), console))
 
     return [job(folder / name, config) for name, config in parts.items()]
@@ -102,15 +102,20 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     if "shape" in found:
         shapes = [[str(i), *(f"{x:.3f}" for x in one.values())] for i, one in enumerate(found["shape"])]
         tables.append(table(["search", *found["shape"][0]], shapes))
-    for spec, beside in found.get("beside_tuned", {}).items():
-        rows = [[spec, with_error(beside["evolved"]), with_error(beside["tuned"])]]
-        tables.append(table(["one with the drift beside one without it", "with", "without"], rows))
+    if beside := found.get("beside_tuned"):
+        rows = [
+            [spec, *(with_error(one[key]) for key in ("evolved", "tuned", "difference"))]
+            for spec, one in beside.items()
+        ]
+        tables.append(table(["one with the drift beside tuned PPO", "with", "without", "difference"], rows))
     several = f"between {config.searches} searches" if config.searches > 1 else "between trainings, of one search"
     text = (
         f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.num_seeds} fresh ones of each kind; "
-        f"errors are {several}. Baselines were tuned from the same start for as many generations, by the same "
-        f"evolution, on {', '.join(found['scales'])} alone, which the search has too. The unit of what was searched in "
-        "is the standard deviation of PPO as it is, where there are several games."
+        f"errors are {several}, and claims are about the worst search, by the errors between its trainings. PPO as it "
+        "is clips its values; all others have Huber's loss in place of that. Baselines were tuned from the same start "
+        f"for as many generations, by the same evolution, on {', '.join(found['scales'])} alone, which the search has "
+        "too. The unit of what was searched in is the standard deviation of PPO as it is, where there are several "
+        "games; of several players what learning is worth or costs, if that is more."
     )
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("what was found", "objective"), ("learning curves", "learning_curves")
@@ -118,9 +123,11 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     return Section(TITLES[name], text, claims, tables, pictures)
 
 
-def _errors(name: str, difference: dict[str, float | None], least: float) -> Claim:
-    """A difference in standard errors."""
-    mean, error = difference["mean"], difference["standard_error"]
-    value = mean / error if mean is not None and error else None
-    comment = with_error(difference, 2) if value is not None else ""
+def _errors(name: str, difference: dict[str, Any], least: float) -> Claim:
+    """A difference in standard errors between fresh trainings, of the search that did worst by them."""
+    each = [
+        x["mean"] / x["standard_error"] for x in difference["each"] if x["mean"] is not None and x["standard_error"]
+    ]
+    value = min(each) if len(each) == len(difference["each"]) else None
+    comment = with_error(difference, 2) + (" between searches" if len(each) > 1 else "") if value is not None else ""
     return Claim(f"{name}, in standard errors", value, None, least=least, comment=comment)

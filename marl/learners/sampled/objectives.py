@@ -33,6 +33,11 @@ class Form(NamedTuple):
     hidden: int = 16
     timed: bool = False
 
+    @property
+    def field(self) -> Literal["objective", "value_loss"]:
+        """The setting of `ppo` that it is."""
+        return "objective" if self.kind == "drift" else "value_loss"
+
     def network(self, clip: Scalar = 0.2) -> Parametric:
         """Its functions; the clip is of a drift that began as PPO."""
         if self.kind == "drift":
@@ -43,8 +48,8 @@ class Form(NamedTuple):
         """The setting of `ppo` that it is, with these parameters."""
         network = self.network(clip)
         if self.kind == "drift":
-            return {"objective": objectives.learned(network, parameters, timed=self.timed)}
-        return {"value_loss": lambda *x: network.apply(parameters, *x)}
+            return {self.field: objectives.learned(network, parameters, timed=self.timed)}
+        return {self.field: lambda *x: network.apply(parameters, *x)}
 
 
 def save(path: Path, form: Form, parameters: Any, clip: float, **about: Any) -> None:
@@ -92,7 +97,7 @@ def make_value_loss(spec: str) -> ValueLoss:
 
 
 def _of_file(kind: Kind, path: str) -> dict[str, Any]:
-    field = "objective" if kind == "drift" else "value_loss"
+    field = Form(kind, "zero").field
     try:
         form, parameters, clip = load(path)
     except ValueError as error:

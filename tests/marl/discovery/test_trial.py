@@ -77,6 +77,16 @@ def test_what_is_tuned_begins_as_ppo_and_so_does_the_objective(as_it_is):
     assert not np.allclose(changed.curve, begun)
 
 
+def test_a_clip_of_ones_own_is_where_the_search_of_it_begins():
+    """And is left out where the objective has none."""
+    spec = "ppo(hidden=[4], minibatches=2, clip=0.3)"
+    first = first_scales("drift")
+    assert float(scaled_settings("drift", spec, first)["clip"]) == pytest.approx(0.3)
+    for settings in (plain, tuned("drift", spec), known("drift", spec)["dpo"]):
+        trial = discovery_trial([ARENA], spec, settings, [(0.0, 1.0)])
+        assert jax.eval_shape(trial, first, KEY).fitness.shape == ()
+
+
 def test_dpo_is_another_learner(as_it_is):
     found = lived(known("drift", SPEC)["dpo"], first_scales("drift"))
     assert not np.array_equal(found.curve, as_it_is.curve)

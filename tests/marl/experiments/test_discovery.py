@@ -42,21 +42,34 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
     summary = json.loads((folder / "run" / "summary.json").read_text())
     assert (summary["environment"], summary["kind"], summary["num_seeds"]) == (GAME, "drift", 3)
     differences = ("difference_from_tuned", "difference_from_plain")
-    for name in ("evolved", "tuned_baseline", "plain_baseline", "dpo", *differences):
-        assert set(summary[name]) == {"mean", "standard_error"}
+    for name in ("evolved", "tuned_baseline", "plain_baseline", "dpo", "begun", *differences):
+        assert {"mean", "standard_error"} <= set(summary[name])
+    each = [one["mean"] for one in summary["difference_from_tuned"]["each"]]
+    assert summary["difference_from_tuned"]["mean"] == pytest.approx(np.mean(each), abs=1e-6)
+    assert summary["difference_from_tuned"]["standard_error"] == pytest.approx(abs(each[0] - each[1]) / 2, abs=1e-6)
     assert set(summary["transfer"]) == {f"{GAME}, 2 times as long"}
     found = summary["environments"][GAME]
     difference = found["evolved"]["mean"] - found["tuned"]["mean"]
     assert found["difference_from_tuned"]["mean"] == pytest.approx(difference, abs=1e-4)
     assert found["evolved"] == pytest.approx(summary["evolved"])
-    assert all(0 < found[arm]["mean"] <= 8 for arm in ("plain", "tuned", "dpo", "evolved"))
+    assert all(0 < found[arm]["mean"] <= 8 for arm in ("plain", "begun", "tuned", "dpo", "evolved"))
     assert all(len(x) == 2 for x in summary["scales"].values())
-    for words in ("PPO", "tuned", "nobody", "DPO", "evolved", "between searches", "ppo(objective='run')"):
+    for words in (
+        "PPO",
+        "tuned",
+        "nobody",
+        "DPO",
+        "evolved",
+        "between searches",
+        f"use it as {summary['learners'][0]}",
+    ):
         assert words in shown
     for name in ("evolution", "objective", "learning_curves"):
         assert np.asarray(Image.open(folder / "run" / "figures" / f"{name}.png").convert("L")).std() > 10
-    for file in ("", "/objective_1.safetensors"):
-        make_learner(f"ppo(objective='{folder}/run{file}')", CART_POLE)
+    for spec in summary["learners"]:
+        make_learner(spec.replace("='run", f"='{folder}/run"), CART_POLE)
+        assert "value_loss='huber(delta=" in spec
+        assert "hidden=[4]" in spec
     form, parameters, clip = load(str(folder / "run"))
     assert form == Form("drift", "ppo", 3, timed=False)
     assert clip == pytest.approx(summary["scales"]["clip"][0])
@@ -72,7 +85,10 @@ def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover
     summary = json.loads((folder / "value" / "summary.json").read_text())
     assert {"l2", "clipped_l2", "tuned_baseline"} <= set(summary)
     assert set(summary["shape"][0]) == {"asymmetry", "convex", "tail"}
-    assert set(summary["beside_tuned"][PAIR]) == {"evolved", "tuned"}
+    beside = summary["beside_tuned"][PAIR]
+    apart = beside["evolved"]["mean"] - beside["tuned"]["mean"]
+    assert beside["difference"]["mean"] == pytest.approx(apart, abs=1e-5)
+    assert set(summary["scales"]) == {"learning_rate", "max_gradient_norm", "value_coefficient"}  # no Huber's width
     assert summary["still"]["mean"] == pytest.approx(-3.0, abs=0.6)  # nobody learns: -1.5 each, over 12 times 8 rounds
     assert set(summary["transfer"]) == {f"{PAIR}, 3 times as wide"}
     make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
@@ -80,11 +96,19 @@ def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover
 
 @pytest.mark.parametrize(
     ("given", "wide"),
-    [("", [192, 192]), ("hidden=[4, 8]", [12, 24]), ("network='convolutional'", [384]), ("hidden=[]", [])],
+    [
+        ("", [192, 192]),
+        ("hidden=[4, 8]", [12, 24]),
+        ("network='convolutional'", [384]),
+        ("hidden=[]", []),
+        ("network='recurrent(hidden=[32], memory=8)'", [96]),
+    ],
 )
 def test_wider_learners_have_as_many_layers(given, wide):
     config = DiscoveryConfig(learner=f"ppo({given})", wider=3)
-    assert read("learner", config.wider_learner, "ppo")[1]["hidden"] == wide
+    found = read("learner", config.wider_learner, "ppo")[1]
+    assert found["hidden"] == wide
+    assert found.get("network", "") in ("", "convolutional()", "recurrent(memory=8)")
 
 
 def test_the_shape_of_l2_by_hand():

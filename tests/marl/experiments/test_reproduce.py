@@ -310,20 +310,25 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
     def value(mean, error):
         return {"mean": mean, "standard_error": error}
 
+    def apart(mean, error):
+        better = value(mean + 1, error)
+        return {**value(mean, 0.001), "each": [better, value(mean, error), better]}  # the worst search counts
+
     arms = {arm: value(1.0, 0.1) for arm in ("plain", "tuned", "dpo", "evolved")}
-    longer = {**arms, "difference_from_tuned": value(-0.3, 0.1)}
+    longer = {**arms, "difference_from_tuned": apart(-0.3, 0.1)}
     found = {
-        "difference_from_plain": value(0.6, 0.1),
-        "difference_from_tuned": value(0.2, 0.1),
-        "environments": {"a": {**arms, "difference_from_tuned": value(0.2, 0.1)}},
-        "transfer": {"longer": longer, "b": {**longer, "difference_from_tuned": value(-0.1, 0.1)}},
+        "difference_from_plain": apart(0.6, 0.1),
+        "difference_from_tuned": apart(0.2, 0.1),
+        "environments": {"a": {**arms, "difference_from_tuned": apart(0.2, 0.1)}},
+        "transfer": {"longer": longer, "b": {**longer, "difference_from_tuned": apart(-0.1, 0.1)}},
         "scales": {"clip": [0.2]},
     }
     (section,) = reproduce_discovery.sections({"drift": config}, {"drift": found})
     assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -3, -1])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
-    of_two = {**found, "beside_tuned": {"a": {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1)}}}
-    of_two["environments"]["a"]["difference_from_still"] = value(0.4, 0.1)
+    beside = {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1), "difference": value(0.0, 0.2)}
+    of_two = {**found, "beside_tuned": {"a": beside}}
+    of_two["environments"]["a"]["difference_from_still"] = apart(0.4, 0.1)
     (section,) = reproduce_discovery.sections({"drift-for-two": config}, {"drift-for-two": of_two})
     assert section.claims[-1].ours == pytest.approx(4)
     assert not passes(section.claims[-1])
