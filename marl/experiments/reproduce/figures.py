@@ -203,7 +203,7 @@ def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequenc
     Args:
       file: where to.
       places: from left to right.
-      series: by their names, at most six, `{mean, standard_error}` in each place.
+      series: by their names, `{mean, standard_error}` in each place.
 
     Returns:
       The file.
@@ -212,8 +212,8 @@ def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequenc
     for i, (name, values) in enumerate(series.items()):
         x = np.arange(len(places)) + 0.08 * (i - (len(series) - 1) / 2)
         mean, error = (np.array([one[key] for one in values], float) for key in ("mean", "standard_error"))
-        color = (BLUE, ORANGE, SKY, GREY, GREEN, PINK)[i]
-        axes.errorbar(x, mean, 2 * error, fmt="o", color=color, capsize=3, markersize=4, label=name)
+        colors, marker = (BLUE, ORANGE, SKY, GREY, GREEN, PINK), "os^Dv"[i // 6 % 5]
+        axes.errorbar(x, mean, 2 * error, fmt=marker, color=colors[i % 6], capsize=3, markersize=4, label=name)
     turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(places) > 3 else {}
     axes.set_xticks(range(len(places)), places, fontsize=7, **turned)
     axes.set_xlim(-0.5, len(places) - 0.5)

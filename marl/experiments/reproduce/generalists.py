@@ -128,10 +128,12 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
         means_of = {name: float(_over(payoffs, some).mean()) for name, payoffs in everybody.items()}
         rivals = max(untrained, key=lambda name: means_of[name]), max(specialists, key=lambda name: means_of[name])
         for name in (name for name in results if name not in specialists):
-            value, error = mean_and_error(_over(everybody[name], some)).values()
-            words = f"{name}, mean over learners {kind}"
+            own = _over(everybody[name], some)
             for rival, about in zip(rivals, ("the best that is not trained", "the best specialist"), strict=True):
-                claims.append(Claim(words, value, error, least=means_of[rival], comment=f"{about}: {rival}"))
+                value, error = _apart(own, _over(everybody[rival], some))
+                words = f"{name}, mean over learners {kind}, less {about}"
+                comment = f"{own.mean():.3f}, and {rival} {means_of[rival]:.3f}"
+                claims.append(Claim(words, value, error, least=0.0, comment=comment))
     text = (
         "M-FOS and Shaper, of one learner each and of a population of all of them, of which each trial draws one "
         "member, a naive learner with a step size from 0.1 to 3. Average payoff per round over the learning of the "
@@ -148,6 +150,12 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
 def _over(payoffs: dict[str, np.ndarray], learners: Sequence[str]) -> np.ndarray:
     """The mean over learners, of each training or trial."""
     return np.mean([payoffs[name] for name in learners], axis=0)
+
+
+def _apart(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """The difference of two means with its standard error, not paired: they have met other trials."""
+    errors = (x.std(ddof=1) / len(x) ** 0.5 for x in (own, other))
+    return float(own.mean() - other.mean()), float(np.hypot(*errors))
 
 
 def _cell(values: np.ndarray) -> str:

@@ -98,8 +98,9 @@ class ShaperConfig:
         configs.check_least(self, seeds=1)
         for field in ("shapers", "opponents"):
             given = getattr(self, field)
-            if twice := next((spec for i, spec in enumerate(given) if spec in given[:i]), None):
-                raise ValueError(f"{field}: got {configs.shown(twice)} twice")
+            slugs = list(map(reproduce_shaper.slug, given))
+            if twice := next((spec for i, spec in enumerate(given) if slugs[i] in slugs[:i]), None):
+                raise ValueError(f"{field}: got {configs.shown(twice)} twice; once is needed")
         for name in self.games:
             if name not in reproduce_shaper.GAMES:
                 raise ValueError(f"games: got {name!r}; {configs.one_of(name, reproduce_shaper.GAMES)}")

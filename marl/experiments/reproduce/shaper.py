@@ -13,6 +13,7 @@ from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
 from meta.runs.claims import Claim, Section, number, table
 from meta.runs.statistics import with_error
+from meta.runs.words import many
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")
@@ -57,7 +58,7 @@ def make_configs(
     found = {}
     for game in games:
         preset = dataclasses.replace(configs.load(ShapingConfig, "mfos", game), seed=seed, seeds=seeds)
-        kinds: dict[str, dict[str, Any]] = {_slug(spec): {"shaper": spec} for spec in shapers or SHAPERS}
+        kinds: dict[str, dict[str, Any]] = {slug(spec): {"shaper": spec} for spec in shapers or SHAPERS}
         if game == GAMES[0] and not shapers:
             kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}
         if preset.make_game().num_agents > 2 and not shapers:
@@ -67,12 +68,12 @@ def make_configs(
             others = tuple(other for other in opponents if other != opponent) or preset.unseen
             for name, changes in kinds.items():
                 config = dataclasses.replace(preset, opponent=opponent, unseen=others, **changes)
-                of_whom = f"-of-{_slug(opponent)}" if opponents else ""
+                of_whom = f"-of-{slug(opponent)}" if opponents else ""
                 found[f"{game}-{name}{of_whom}"] = small(config) if fast else config
     return found
 
 
-def _slug(spec: str) -> str:
+def slug(spec: str) -> str:
     """A spec as part of a directory's name."""
     return re.sub(r"[^\w.=]+", "-", spec).strip("-")
 
@@ -103,7 +104,8 @@ def _overview(folder: Path, game: str, trained: dict[str, ShapingConfig], result
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
     picture = figures.draw_payoffs(folder / "figures" / f"{game}.png", opponents, values)
     (seeds,) = {config.seeds for config in trained.values()}
-    text = f"Rewards in a step over a trial; ± between {seeds} trainings." if seeds > 1 else "One training each."
+    over = f"between {seeds} trainings" if seeds > 1 else "between fresh trials; two trainings differ by more"
+    text = f"Rewards in a step over a trial, {many(seeds, 'training')} each; ± {over}."
     return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])
 
 

@@ -32,8 +32,7 @@ from meta.runs.words import many
 
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.
-COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3))
-NAIVE = "naive", 1.0, 1.0
+COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3), ("naive", 1.0, 1.0))
 PLAYED_ONCE = 0.25
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0
@@ -58,7 +57,10 @@ class ExactLens:
         self.config, self.pairs = config, config.is_self_play
         self.steps = config.meta_steps * (2 if self.pairs else 1)
         self.at_once = min(config.evaluation_trials, AT_ONCE)
-        cost, compiling = _costs(config.opponent) or NAIVE[1:]
+        # A population is none of them, for each trial plays all of its members.
+        known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
+        name, cost, compiling = next(known, ("", 1.0, 1.0))
+        self.measured = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
 
@@ -245,17 +247,6 @@ class ExactLens:
         default = ShapingConfig()
         names = ("game", "row_payoffs", "column_payoffs", "discount", "opponent", "shaper", "meta_steps")
         return all(getattr(self.config, name) == getattr(default, name) for name in names)
-
-
-def is_guessed(opponent: str) -> bool:
-    """Whether it is known how much longer trials against it take than against a naive learner."""
-    return _costs(opponent) is not None
-
-
-def _costs(opponent: str) -> tuple[float, float] | None:
-    """Those of `COSTS`; None of other learners, and of populations, of which each trial plays all."""
-    known = ((step, start) for name, step, start in (*COSTS, NAIVE) if name in opponent and "+" not in opponent)
-    return next(known, None)
 
 
 def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray) -> dict[str, Any] | None:

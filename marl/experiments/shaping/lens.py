@@ -25,6 +25,7 @@ class Lens(Protocol):
     steps: int  # of them in a trial, by one shaper or pair
     at_once: int  # fresh trials that are played together on a device
     seconds_to_draw: float
+    measured: str  # in what `speed.measure` measures; lenses with the same share it
     costs: tuple[float, float]  # of a step and of compiling, in those of what `speed.measure` measured
 
     def check(self) -> None:

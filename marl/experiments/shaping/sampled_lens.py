@@ -48,7 +48,7 @@ class SampledLens:
     costs = 1.0, 1.0  # what is measured is the same game and the same learners
 
     def __init__(self, config: ShapingConfig):
-        self.config = config
+        self.config, self.measured = config, f"{config.environment}, with {config.opponent}"
         self.steps = config.episodes * config.episode_length * config.num_envs
         self.lengths: dict[str, Any] = {
             "num_episodes": config.episodes,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.exact_lens import is_guessed
 from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.start import num_trials
@@ -22,7 +21,7 @@ MEASURED_GENERATIONS = {"meta-steps": 12, "steps": 3}
 
 
 class Speed(NamedTuple):
-    """How fast this machine is in a sampled game, or in those that are formulas where the opponent is naive."""
+    """How fast this machine is in what was measured: in games that are formulas with a naive learner, or its like."""
 
     steps_per_second: float
     seconds_to_compile: float
@@ -62,22 +61,18 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
     left = [path for path, config in configs.items() if not finished(path, config)]
     speeds: dict[str, Speed] = {}
 
-    def kind(config: ShapingConfig) -> str:
-        where = config.environment or "games that are formulas"
-        known = not config.environment and is_guessed(config.opponent)
-        return where if known else f"{where}, with {config.opponent}"
-
+    where = {path: make_lens(config).measured for path, config in configs.items()}
     for path in left:
-        if kind(configs[path]) not in speeds:
-            say(console, f"measuring the speed of this machine in {kind(configs[path])}")
-            speeds[kind(configs[path])] = speed = measure(configs[path])
+        if where[path] not in speeds:
+            say(console, f"measuring the speed of this machine in {where[path]}")
+            speeds[where[path]] = speed = measure(configs[path])
             rate, compiling = f"{amount(speed.steps_per_second)} steps/s", f"{speed.seconds_to_compile:.0f} s"
             say(console, f"{rate}, {compiling} to compile")
 
     def job(path: Path, config: ShapingConfig) -> Job:
         lines = path / "metrics.jsonl"
         done = len(lines.read_text().splitlines()) if lines.is_file() else 0
-        seconds = speeds[kind(config)].seconds(config, done) if path in left else 0.0
+        seconds = speeds[where[path]].seconds(config, done) if path in left else 0.0
         return Job(path, config, seconds, partial(_run, path, config, console))
 
     jobs = [job(path, config) for path, config in configs.items()]

@@ -296,9 +296,11 @@ def test_the_best_untrained_and_the_best_specialist_are_what_a_generalist_is_hel
     results["mfos of all"] = summary((-0.75, -1.25, -2), (-0.25, -1.25, -1))
     nobody = {"a naive learner": {name: np.array([-2.0, -1.8]) for name in names}}
     (section,) = reproduce_generalists.sections(tmp_path, results, nobody, True)
-    assert [claim.ours for claim in section.claims] == pytest.approx([-0.875, -0.875, -1.5, -1.5])
-    assert section.claims[0].standard_error == pytest.approx(0.125)  # of -1 and -0.75, between trainings
-    assert [claim.least for claim in section.claims] == pytest.approx([-1.9, -1.0, -1.9, -1.0])
+    # The generalist has -0.875 and -1.5; who was never trained -1.9, and the better specialist -1.0.
+    assert [claim.ours for claim in section.claims] == pytest.approx([1.025, 0.125, 0.4, -0.5])
+    errors = [claim.standard_error for claim in section.claims]
+    assert errors[1] == pytest.approx(0.125)  # of -1 and -0.75, between trainings; the specialists' are the same
+    assert errors[0] == pytest.approx(np.hypot(0.125, 0.1))  # of -2.0 and -1.8
     assert [passes(claim) for claim in section.claims] == [True, True, True, False]
 
 
