@@ -75,14 +75,15 @@ class AttackConfig:
     without memory, and auto is linear in units of random play and of goals, or a network as above."""
     message_size: int = 2
     """Entries of a message."""
-    fitness: Literal["auto", "end", "training", "last_update"] = "auto"
-    """Judge by the final policy, on fresh episodes without exploration; by the mean return during training; or by the
-    metric of the paper's code, the last update's rewards over the number of episodes that ended in it. auto is training
-    for help, of which the end shows little more than noise, if an episode ends in every life, and otherwise end."""
+    fitness: Literal["auto", "end", "training", "second_half", "last_update"] = "auto"
+    """Judge by the final policy, on fresh episodes without exploration; by the mean return during training, or during
+    the second half of it; or by the metric of the paper's code, the last update's rewards over the number of episodes
+    that ended in it. auto is training for help, of which the end shows little more than noise, if an episode ends in
+    every life, and otherwise end."""
     begin: str = "random"
     """Where the search begins: random, zero as in the paper's code, expert, or the directory of a finished run with the
-    same message. An expert is the best of eight learners of the victim's kind that have learned in silence for twelve
-    lives."""
+    same message, or another, to which that of this run is fitted if both have no memory. An expert is the best of eight
+    learners of the victim's kind that have learned in silence for twelve lives."""
     defence: str = "none"
     """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
     it."""
@@ -315,10 +316,12 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         if config.goal == "control":
             raise ValueError(f"begin: got {short(config.begin)!r}; with the goal control random or expert is needed")
         needed = "random, zero, expert or the directory of a finished run"
-        other = load_adversary(Path(config.begin), "begin", needed)[0]
-        if other.message_spec != config.message_spec or other.message_size != config.message_size:
+        other, said, _ = load_adversary(Path(config.begin), "begin", needed)
+        remembers = said.remember is not None or config.make_message().remember is not None
+        if other.message_size != size or (remembers and other.message_spec != config.message_spec):
             given = f"begin: {config.begin} has the message {other.message_spec}, of {other.message_size} entries"
-            raise ValueError(f"{given}; {config.message_spec}, of {config.message_size}, is needed")
+            without = "" if remembers else ", or another without memory,"
+            raise ValueError(f"{given}; {config.message_spec}{without} of {size} is needed")
     if config.defence != "none":
         try:
             live, schedule = DEFENCES[config.defence], config.schedule
@@ -341,10 +344,11 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
     check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.schedule.num_updates + 5))
     limit = game.time_limit
-    if config.fitness == "training" and limit is not None and config.steps_of_the_shortest < limit:
+    halves = {"training": 1, "second_half": 2}.get(config.fitness, 0)
+    if halves and limit is not None and config.steps_of_the_shortest < halves * limit:
         raise ValueError(
-            f"fitness: got 'training', of lives of {config.steps_of_the_shortest} steps; of at least an episode's "
-            f"{limit} are needed"
+            f"fitness: got {config.fitness!r}, of lives of {config.steps_of_the_shortest} steps; of at least "
+            f"{halves * limit} are needed"
         )
     if config.fitness == "last_update" and limit is not None and math.prod(config.pieces) < limit:
         raise ValueError(

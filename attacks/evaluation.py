@@ -113,7 +113,7 @@ def compare(groups: dict[str, Lives]) -> dict[str, Any]:
         returns = {name: measure(lives) for name, lives in groups.items()}
         if title == "last_update":
             ended = np.logical_and.reduce([np.isfinite(values) for values in returns.values()])
-            few = 2 * ended.sum() < len(ended)
+            few = ended.sum() < max(2, len(ended) / 2)
             returns = {name: np.where(few, np.nan, values[ended | few]) for name, values in returns.items()}
             result[title] = _compare(returns) | {"num_victims": int(ended.sum())}
         else:

@@ -1,4 +1,4 @@
-"""Where a search begins that knows the task: what an expert would do, in the words of a message function."""
+"""Where a search begins that knows something: what an expert would do, or a finished attack says, in other words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attacks.config import AttackConfig
+from attacks.config import AttackConfig, observations_of_play
 from attacks.messages import MESSAGES, Message, make_message
 from attacks.trials import live
 from games import Game, rollout
@@ -85,6 +85,15 @@ def _until_a_turn(config: AttackConfig) -> tuple[Message, bool]:
         return config.make_message(), False
     what, shape = given.get("what", "linear"), observation_shape(config.make_game())
     return make_message(what, shape, config.message_size), True
+
+
+def retell(config: AttackConfig, key: jax.Array, other: Message, parameters: Any) -> tuple[Any, float]:
+    """(The parameters by which a config's message says what another one says in random play, what share it tells)."""
+    game, message = config.make_game(), config.make_message()
+    observations = jnp.asarray(observations_of_play(game)).reshape(-1, *observation_shape(game))
+    targets = jax.vmap(other.speak, (None, 0))(parameters, observations)
+    words, share = jax.jit(lambda targets: _fitted(message, key, observations, targets))(targets)
+    return jax.tree.map(np.asarray, words), float(share)
 
 
 def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Told:

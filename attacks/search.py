@@ -17,7 +17,7 @@ from rich.console import Console
 from attacks import control
 from attacks.config import AttackConfig, load_adversary
 from attacks.defences import DEFENCES
-from attacks.experts import EXPERTS, LIVES, teach
+from attacks.experts import EXPERTS, LIVES, retell, teach
 from attacks.trials import train_time_trial
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
 from meta.fresh import compile_trials, play_trials
@@ -80,9 +80,14 @@ def _start(
         arrays, metadata = tensors.load(file)
         return tensors.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
     if config.begin != "expert":
-        start = load_adversary(Path(config.begin), "begin")[2]
-        tensors.replace(file, start, {"told": None})
-        return start, None
+        other, said, start = load_adversary(Path(config.begin), "begin")
+        told: dict[str, dict[str, Any]] | None = None
+        if other.message_spec != config.message_spec:
+            start, share = retell(config, jax.random.fold_in(key, EXPERT), said, start)
+            say(console, f"{config.message_spec} tells {share:.0%} of what was said by {other.message_spec}")
+            told = {"message": {"share_told": share}}
+        tensors.replace(file, start, {"told": told})
+        return start, told
     say(console, f"{EXPERTS} experts learn in silence for {LIVES} lives")
     start, found = teach(config, jax.random.fold_in(key, EXPERT))
     for name, one in found.items():

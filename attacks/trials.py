@@ -121,10 +121,12 @@ def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, sched
 
 
 # How a victim's life is judged, `(life) -> []`: by the final policy on fresh episodes without exploration, by the mean
-# of the updates in which episodes ended, or as the paper's code does when told to, by the last update alone.
+# of the updates in which episodes ended, of all or of the second half, or as the paper's code does when told to, by the
+# last update alone.
 FITNESS: dict[str, Callable[[Life], jax.Array]] = {
     "end": lambda life: life.final_return,
     "training": lambda life: jnp.nanmean(life.curve),
+    "second_half": lambda life: jnp.nanmean(life.curve[life.curve.size // 2 :]),
     "last_update": lambda life: life.last_update,
 }
 

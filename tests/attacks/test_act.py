@@ -14,7 +14,7 @@ import configs
 import games
 from attacks import experiment, messages, search
 from attacks.act import COMMAND
-from attacks.config import ADVERSARY_FILE, AttackConfig, checked, load_adversary
+from attacks.config import ADVERSARY_FILE, AttackConfig, checked, load_adversary, observations_of_play
 from attacks.defences import DEFENCES
 from games import Game, registry
 from games.wrappers.goals import has_goals
@@ -194,8 +194,29 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
         checked(dataclasses.replace(goes_on, goal="control"))
     tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
-    with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear, of 2, is needed"):
+    with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear of 2 is needed"):
         checked(dataclasses.replace(goes_on, message="linear"))
+
+
+def test_a_search_may_begin_with_what_another_message_says(tmp_path):
+    """A network that was fitted to a linear function says what that says, up to what squares leave."""
+    config = AttackConfig(message="linear", num_victims=2)
+    message, run = config.make_message(), RunDirectory.create(tmp_path / "new", config)
+    words = message.init(jax.random.key(7))
+    tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
+    assert checked(network) == network
+    start, told = search._start(network, jax.random.key(0), run, Console(quiet=True))
+    seen = jnp.asarray(observations_of_play(config.make_game()))
+    wanted, found = (jax.vmap(one.make_message().speak, (None, 0))(own, seen)
+                     for one, own in ((config, words), (network, start)))  # fmt: skip
+    left = 1 - ((wanted - found) ** 2).mean() / ((wanted - wanted.mean(0)) ** 2).mean()
+    assert told["message"]["share_told"] == pytest.approx(float(left), abs=1e-4)
+    assert left > 0.95
+    with pytest.raises(
+        ValueError, match=r"the message linear, of 2 entries; mlp.*, or another without memory, of 3 is"
+    ):
+        checked(dataclasses.replace(network, message_size=3))
 
 
 def test_a_search_may_begin_with_zeros_and_know_a_defence():
@@ -230,7 +251,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         (["cartpole", "--goal", "control", "--shapers", "100000000"], "shapers: got 100000000"),
         (
             ["cartpole", "--fitness", "training", "--steps-per-update", "24"],
-            "fitness: got 'training', of lives of 192 steps; of at least an episode's 201 are needed",
+            "fitness: got 'training', of lives of 192 steps; of at least 201 are needed",
         ),
         (
             ["cartpole", "--victim", "a2c", "--fitness", "last_update"],
