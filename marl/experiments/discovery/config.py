@@ -11,7 +11,7 @@ import configs
 from configs.specs import change, first_line, read
 from games.registry import make_game, names
 from marl.core.learn import check_update
-from marl.discovery.trial import Arena, known
+from marl.discovery.trial import CONTROLS, Arena, known
 from marl.learners.registry import NETWORKS, SAMPLED, make_learner
 from marl.learners.sampled.objectives import Form, Kind
 from meta import Evolution
@@ -143,10 +143,11 @@ class DiscoveryConfig:
     @property
     def lives(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
-        arms = self.searches * (6 + len(known(self.kind, self.learner)))
+        seeds = self.searches * self.num_seeds
+        arms = 3 + len(known(self.kind, self.learner))
         wider = self.wider**2 if self.wider > 1 else 0  # of large layers; of small ones it is less
-        places = 1 + (self.longer if self.longer > 1 else 0) + wider + len(self.unseen) / len(self.environments)
-        return self.searched + arms * self.num_seeds * places
+        elsewhere = (self.longer if self.longer > 1 else 0) + wider + len(self.unseen) / len(self.environments)
+        return self.searched + seeds * (arms * (1 + elsewhere) + len(CONTROLS))
 
     @property
     def programs(self) -> float:

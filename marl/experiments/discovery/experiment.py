@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import configs
 from configs.specs import change, read
 from marl.discovery.trial import (
+    CONTROLS,
     SCALES,
     Arena,
     Lived,
@@ -252,7 +253,8 @@ def _evaluate(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Lived]]]:
     """Who gets what on fresh seeds: of the fitness, in each game of the search, longer, wider, and in unseen ones.
 
-    Each search has seeds of its own, and on these all arms, so that differences are between the same trainings.
+    Each search has seeds of its own, and on these all arms, so that differences are between the same trainings. What is
+    there to say what a search has found, and not what it is worth, is tried where it was searched alone.
     """
     keys = [
         jax.random.split(jax.random.fold_in(key, EVALUATION), config.num_seeds)
@@ -269,13 +271,14 @@ def _evaluate(
     lives: dict[str, dict[str, list[Lived]]] = {}
     for name, spec, times, learner in places:
         lives[name], arena = {}, config.arena(spec, times)
-        for settings in dict.fromkeys(settings for settings, _ in arms.values()):
-            own = {arm: _each(parameters) for arm, (one, parameters) in arms.items() if one is settings}
+        here = {arm: one for arm, one in arms.items() if name in config.environments or arm not in CONTROLS}
+        for settings in dict.fromkeys(settings for settings, _ in here.values()):
+            own = {arm: _each(parameters) for arm, (one, parameters) in here.items() if one is settings}
             say(console, f"{many(config.num_seeds, 'fresh training')} in {name}: {', '.join(own)}")
             several = [one for each in own.values() for one in each]
             found = iter(_lives(keys * len(own), arena, learner, settings, several)[0])
             lives[name] |= {arm: [next(found) for _ in each] for arm, each in own.items()}
-        lives[name] = {arm: lives[name][arm] for arm in arms}
+        lives[name] = {arm: lives[name][arm] for arm in here}
     searched = [lives[spec] for spec in config.environments]
     fitness = {
         arm: [
@@ -295,9 +298,8 @@ def _evaluate(
     def of_place(name: str) -> dict[str, Any]:
         scores = {arm: [one.score for one in of_arm] for arm, of_arm in lives[name].items()}
         found: dict[str, Any] = {arm: _over(values) for arm, values in scores.items()}
-        found |= {
-            f"difference_from_{arm}": _difference(scores["evolved"], scores[arm]) for arm in arms if arm != "evolved"
-        }
+        others = (arm for arm in scores if arm != "evolved")
+        found |= {f"difference_from_{arm}": _difference(scores["evolved"], scores[arm]) for arm in others}
         late = {arm: [one.late for one in of_arm] for arm, of_arm in lives[name].items()}
         return found | {"last_quarter": {arm: _over(values) for arm, values in late.items()}}
 
@@ -338,8 +340,8 @@ def discover_and_show(config: DiscoveryConfig, run: RunDirectory, console: Conso
     """Searches, and says what came of it."""
     console.print(_header(config), markup=False, soft_wrap=True)
     summary, files = discover(config, run, console, started=STARTED)
-    arms = [arm for arm in next(iter(summary["environments"].values())) if arm in figures.NAMES]
-    table = Table("", *(figures.NAMES[arm] for arm in arms), "evolved less tuned")
+    arms = ("plain", "tuned", *known(config.kind, config.learner), "evolved")  # all of them are in the summary
+    table = Table(Column(overflow="fold"), *(figures.NAMES[arm] for arm in arms), "evolved less tuned", box=None)
     for name, found in (summary["environments"] | summary["transfer"]).items():
         table.add_row(name, *(with_error(found[arm], 1) for arm in arms), with_error(found["difference_from_tuned"], 1))
     console.print(table)

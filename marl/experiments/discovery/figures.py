@@ -129,7 +129,8 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
             shown = known.sum(0) > len(known) / 4
             x = steps * (1 + np.arange(len(y)))
             draw_line(axes, x[shown], y[shown], 2 * spread[shown], COLORS[arm], NAMES[arm])
-    panels[0, 0].legend(fontsize=7, frameon=False)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, frameon=False, ncols=4, loc="outside lower center")
     words = f"{len(known)} fresh trainings each, of the first search; bands: two standard errors between them"
     figure.suptitle(words, fontsize=8, color=GREY)
     return save_figure(figure, folder / "learning_curves.png")

@@ -16,17 +16,11 @@ from meta.runs.claims import Claim, Section, table
 from meta.runs.jobs import Job, open_run
 from meta.runs.statistics import with_error
 
-PARTS = {
-    "drift": "drift classic",
-    "value-loss": "value_loss classic",
-    "drift-for-two": "drift ipd",
-    "dilemmas": "drift dilemmas",
-}
+PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-for-two": "drift ipd"}
 TITLES = {
     "drift": "A drift, evolved in two games at once",
     "value-loss": "A value's distance, evolved in two games at once",
     "drift-for-two": "A drift for two players, judged by what they get together",
-    "dilemmas": "A drift for two players, in four games at once",
 }
 BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
 STEPS_PER_SECOND = 0.5e6  # two cores
@@ -94,7 +88,11 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     places = found["environments"] | found["transfer"]
     arms = [arm for arm in next(iter(places.values())) if arm in NAMES]
     rows = [
-        [place, *(with_error(one[arm], 2) for arm in arms), with_error(one["difference_from_tuned"], 2)]
+        [
+            place,
+            *(with_error(one[arm], 2) if arm in one else "" for arm in arms),
+            with_error(one["difference_from_tuned"], 2),
+        ]
         for place, one in places.items()
     ]
     header = ["", *(NAMES[arm] for arm in arms), "evolved less tuned"]

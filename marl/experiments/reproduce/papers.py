@@ -175,7 +175,7 @@ class CoinGameConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DiscoveryClaimsConfig:
-    """Drifts and distances of values, evolved in two games at once, and drifts for two players in one game and four."""
+    """Drifts and distances of values, evolved in two games at once, and a drift for two players."""
 
     searches: int = 3
     """Independent searches of each kind, all in one program."""

@@ -57,7 +57,6 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
     for words in (
         "PPO",
         "tuned",
-        "nobody",
         "DPO",
         "evolved",
         "between searches",
