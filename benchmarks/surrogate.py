@@ -2,7 +2,7 @@
 
 A Gaussian process of what 32 victims have become at the end of their lives, with the direction and the loudness of an
 echo for its inputs, is asked where the next 32 should be tried (expected improvement). The echo of which it believes
-most is then tried on fresh victims, beside silence.
+most is then tried on fresh victims, beside silence and random echoes as loud.
 
     pip install bayesian-optimization
     python -m benchmarks.surrogate [--evaluations 100] [--victims 32] [--fresh 1024] [--seed 0]
@@ -22,9 +22,10 @@ from scipy.stats import norm
 
 import configs
 from attacks.config import AttackConfig, observations_of_play
-from attacks.evaluation import Lives, make_lives
+from attacks.evaluation import compare, controlled, make_lives
+from attacks.messages import Message
 from meta.devices import use_all_cores
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.statistics import with_error
 
 LOUDNESS = (0.003, 3.0)  # the root mean square of the echo, in standard deviations of random play
 
@@ -48,12 +49,10 @@ def main() -> None:
     config = dataclasses.replace(config, message=f"echo(units={units})")
     game, message, key = config.make_game(), config.make_message(), jax.random.key(options.seed)
 
-    def lives_of(number: int) -> Any:
-        return make_lives(
-            game, message, config.make_victim, config.schedule, size=config.message_size, num_victims=number
-        )
+    def lives_of(talk: Message, number: int) -> Any:
+        return make_lives(game, talk, config.make_victim, config.schedule, size=config.message_size, num_victims=number)
 
-    some = lives_of(options.victims)
+    some = lives_of(message, options.victims)
     bounds = {f"w{i}": (0.0, 1.0) for i in range(4)} | {"loudness": tuple(np.log(LOUDNESS))}
     search = BayesianOptimization(
         None, bounds, acquisition_function=ExpectedImprovement(xi=1.0), random_state=options.seed, verbose=0
@@ -73,12 +72,13 @@ def main() -> None:
     believed = search._gp.predict(search.space.params)
     best = tried[int(np.argmax(believed))]
     print(f"believed best: {np.round(weights(best), 3)}, {-believed.max():.1f}")
-    fresh = lives_of(options.fresh)
-    groups: dict[str, Lives] = {}
-    for name, words in (("evolved", weights(best)), ("silent", np.zeros(4, np.float32))):
-        groups[name] = fresh(jax.random.fold_in(key, 10_000), words)
-        print(f"{name}: {with_error(mean_and_error(groups[name].final_returns))}", flush=True)
-    print(f"difference: {with_error(mean_and_error(groups['evolved'].final_returns - groups['silent'].final_returns))}")
+    steps = config.schedule.num_updates * config.schedule.steps_per_update
+    spoken, speakers = controlled(game, message, weights(best), steps)
+    fresh = lives_of(spoken, options.fresh)
+    found = compare({name: fresh(jax.random.fold_in(key, 10_000), words) for name, words in speakers.items()})
+    for name in speakers:
+        apart = found[name].get("difference_from_silent")
+        print(f"{name}: {with_error(found[name])}" + (f", less silence {with_error(apart)}" if apart else ""))
 
 
 if __name__ == "__main__":

@@ -113,8 +113,9 @@ def ppo(
       max_gradient_norm: of the gradient of all parameters together; None does not clip it.
       adam_epsilon: of Adam.
       normalize_observations: by their running mean and standard deviation, which move with every step: they are the
-        actor's, and reach the learner with the trajectory. The first observations are normalised too. The value of
-        the observation after a step is of that observation as the next step sees it, by the statistics of then.
+        actor's, and reach the learner with the trajectory. The first observations are normalised too, unlike in
+        code that wraps the game, where those of the first reset pass as they are. The value of the observation after a
+        step is of that observation as the next step sees it, by the statistics of then.
       observation_epsilon: added to the variance by which they are normalised.
       normalize_advantages: in each minibatch.
       bootstrap_limits: whether an episode that a time limit ends is worth what would have come; otherwise the limit is
