@@ -238,6 +238,8 @@ def print_result(
     for title, groups in (("final return", summary), *((TITLES[name], summary.get(name)) for name in MEASURES)):
         if not groups:
             continue
+        ended = groups.get("num_victims", config.num_victims)
+        title += f", of {ended:,}" if ended < config.num_victims else ""
         table = Table("messages", title, "difference from silence", "standard errors", box=None)
         for name in (name for name in ROWS if name in groups):
             row = [name, with_error(groups[name], 1)]
