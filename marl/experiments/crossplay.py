@@ -42,8 +42,10 @@ from meta.runs.record import differences
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
-SAMPLERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b")
-SAMPLING_COST = 250  # of such a learner's trial, in those of two others; for guessing how long it will take
+# Whose trial takes so many times as long as that of two others, for guessing how long it will take: in a formula those
+# that sample, in sampled games who imagines hundreds of episodes in each update.
+SAMPLERS, IMAGINERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b"), re.compile(r"\bpola_dice\b")
+SLOW_COST = 250
 TRIALS_PER_CALL = 1024
 PAIRS = "pairs.jsonl"  # in the run directory, one line for each cell that has been played
 COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_pairs error_over
@@ -277,8 +279,9 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
     settings = [configs.plain(config)[name] for name in ("row_payoffs", "column_payoffs", "discount", "seed")]
     cells = []
     for (i, row), (j, column) in itertools.product(enumerate(entrants), repeat=2):
-        sampling = 0 if config.environment else sum(bool(SAMPLERS.search(one.name)) for one in (row, column))
-        count = config.num_sampled_pairs if sampling or config.environment else config.num_pairs
+        slow = IMAGINERS if config.environment else SAMPLERS
+        number = sum(bool(slow.search(one.name)) for one in (row, column))
+        count = config.num_sampled_pairs if number or config.environment else config.num_pairs
         both = seats[0][i], seats[1][j]
         over, trainings, played = "pairs", None, []
         if config.environment:
@@ -289,7 +292,7 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
         learned = [agent.parameters for agent in both]
         known_by = digest_of([digest, *map(tensors.digest, learned)]) if jax.tree.leaves(learned) else digest
-        cells.append(Cell(i, j, digest, known_by, count, 1.0 + SAMPLING_COST * sampling, over, trainings))
+        cells.append(Cell(i, j, digest, known_by, count, 1.0 + SLOW_COST * number, over, trainings))
     return cells
 
 
@@ -361,7 +364,7 @@ class _Clock:
     def __init__(self, console: Console, cells: Sequence[Cell]):
         self._console, self._total, self._done, self._count = console, len(cells), 0.0, 0
         self._cost = sum(cell.cost * cell.num_pairs for cell in cells)
-        self._sampling = sum(cell.cost > 1 for cell in cells)
+        self._slow = sum(cell.cost > 1 for cell in cells)
         self._started = self._shown = time.perf_counter()
 
     def done(self, cell: Cell, words: str) -> None:
@@ -369,7 +372,7 @@ class _Clock:
         self._done, self._count, now = self._done + cell.cost * cell.num_pairs, self._count + 1, time.perf_counter()
         left = (now - self._started) * (self._cost - self._done) / self._done
         if self._count == 1:
-            slow = f", {self._sampling} of them with a learner that samples" if self._sampling else ""
+            slow = f", {self._slow} of them with a learner that takes most of it" if self._slow else ""
             say(self._console, f"{many(self._total, 'pair')} will take about {duration(left)}{slow}")
         elif now - self._shown > 5 or self._count == self._total:
             self._shown = now

@@ -44,7 +44,7 @@ SHAPERS = ("mfos", "shaper")
 CONTROLS = {"a naive learner": "naive", "mfos, untrained": "mfos", "shaper, untrained": "shaper"}
 # Smaller than the default of one learner, for a trial of the population costs as much as one of each member.
 SIZE: dict[str, Any] = {"population_size": 128, "generations": 300}
-TRIALS = 1024  # fresh ones, of each training against each learner
+TRIALS = 256  # fresh ones, of each training against each learner: those that sample take most of the time
 
 Payoffs = dict[str, dict[str, np.ndarray]]  # by row and column: `[trainings]`, or `[trials]` of who is not trained
 

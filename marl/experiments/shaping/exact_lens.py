@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from configs.specs import read
 from games import InfinitelyRepeated
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL, fit, is_dilemma, least_chi, longest_extortion
 from marl.core.learn import Learner
@@ -22,6 +23,7 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.memory import check_results, check_training
 from marl.experiments.shaping.played import Played
 from marl.experiments.shaping.start import make_start
+from marl.learners.registry import terms
 from marl.shapers import self_play
 from marl.shapers.ppo import meta_ppo
 from marl.shapers.trial import play_trial, shaping_trial
@@ -33,6 +35,7 @@ from meta.runs.words import many
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.
 COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3), ("naive", 1.0, 1.0))
+SAMPLERS, SAMPLING = ("reinforce", "q_learning", "tabular_ppo"), 250.0  # of which it is known that they take longest
 PLAYED_ONCE = 0.25
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0
@@ -60,6 +63,8 @@ class ExactLens:
         # A population is none of them, for each trial plays all of its members.
         known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
         name, cost, compiling = next(known, ("", 1.0, 1.0))
+        specs = dict.fromkeys((config.opponent, *config.unseen))
+        self.fresh = sum(map(_cost, specs)) / _cost(config.opponent)
         self.measured = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
@@ -247,6 +252,18 @@ class ExactLens:
         default = ShapingConfig()
         names = ("game", "row_payoffs", "column_payoffs", "discount", "opponent", "shaper", "meta_steps")
         return all(getattr(self.config, name) == getattr(default, name) for name in names)
+
+
+def _cost(opponent: str) -> float:
+    """Of a meta-step against it, or against all members of a population, in those of a naive learner, roughly."""
+
+    def of(spec: str) -> float:
+        if not spec.startswith(SAMPLERS):
+            return next((cost for name, cost, _ in COSTS if name in spec), 1.0)
+        given = read("opponent", spec, "naive")[1]
+        return SAMPLING * given.get("episodes", 32) / 32 * given.get("rounds", 50) / 50
+
+    return sum(of(term.strip()) for term in terms(opponent))
 
 
 def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray) -> dict[str, Any] | None:

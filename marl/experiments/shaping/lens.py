@@ -26,6 +26,7 @@ class Lens(Protocol):
     at_once: int  # fresh trials that are played together on a device
     seconds_to_draw: float
     measured: str  # in what `speed.measure` measures; lenses with the same share it
+    fresh: float  # what the evaluation takes, in that against the opponent alone
     costs: tuple[float, float]  # of a step and of compiling, in those of what `speed.measure` measured
 
     def check(self) -> None:

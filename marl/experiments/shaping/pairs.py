@@ -42,14 +42,19 @@ def sampled_shaping_config(spec: str, environment: str, lengths: Lengths, **sett
 
 
 def num_trainings(*agents: Agent) -> int:
-    """How many trainings stand behind the agents that were trained before they met; 0 if none of them was."""
-    return max((agent.config.seeds for agent in agents if agent.config), default=0)
+    """How many trainings stand behind the agents that were trained before they met; 0 if none of them was.
+
+    The fewest of both: who has more brings so many of them, for an error over ten pairs of trainings would be too small
+    where one side has three.
+    """
+    return min((agent.config.seeds for agent in agents if agent.config), default=0)
 
 
 def play_pair(game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: Lengths) -> dict[str, np.ndarray]:
     """Fresh trials of two agents: whoever learns does so from scratch in each.
 
-    Trial i is played by training i of a shaper that was trained several times, beginning again behind its last one.
+    Trial i is played by training i of shapers that were trained several times, beginning again behind the last one of
+    whom has the fewest.
 
     Args:
       game: of two players.

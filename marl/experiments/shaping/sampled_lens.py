@@ -49,6 +49,7 @@ class SampledLens:
 
     def __init__(self, config: ShapingConfig):
         self.config, self.measured = config, f"{config.environment}, with {config.opponent}"
+        self.fresh = 2.0 + len(config.unseen)  # nothing is known of how much longer others take; and learners alone
         self.steps = config.episodes * config.episode_length * config.num_envs
         self.lengths: dict[str, Any] = {
             "num_episodes": config.episodes,

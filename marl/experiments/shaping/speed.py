@@ -35,7 +35,9 @@ class Speed(NamedTuple):
         """
         lens, groups = make_lens(config), 1 + len(config.unseen) + bool(config.environment)
         cost, compiling = lens.costs
-        trials = max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * groups
+        trials = (
+            max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * lens.fresh
+        )
         trials += 0 if done else num_trials(config.starting)
         running = trials * lens.steps * config.seeds * cost / self.steps_per_second
         # The training and each group of the evaluation is a program, all of about the same size.

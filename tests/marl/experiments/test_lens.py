@@ -88,6 +88,10 @@ def test_what_is_done_takes_no_more_time():
     rest = 4096 * 100 / 1000 + 2 * 7 + ExactLens.seconds_to_draw  # the evaluation, and two programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
     assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
+    # Fresh trials against REINFORCE, with an eighth of its rounds, take 250 / 8 of those against a naive learner.
+    more = dataclasses.replace(config, unseen=("reinforce(episodes=8, rounds=25)", "lola"))
+    apart = 4096 * 100 * (250 / 8 + 2.2) / 1000 + 2 * 7
+    assert pace.seconds(more) == pytest.approx(pace.seconds(config) + apart)
     lola = dataclasses.replace(config, opponent="lola")
     assert pace.seconds(lola, done=100) > pace.seconds(config, done=100)
     # A meta-step of LOLA takes 2.2 of a naive learner; 65,536 shapers are tried in 8 trials, 128 of them in 128 more.
