@@ -197,13 +197,14 @@ def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs:
     return save_figure(figure, folder / "generalists.png")
 
 
-def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequence[dict[str, Any]]]) -> Path:
+def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequence[dict[str, Any]]], over: str) -> Path:
     """Draws means with two standard errors.
 
     Args:
       file: where to.
       places: from left to right.
       series: by their names, `{mean, standard_error}` in each place.
+      over: what the errors are over.
 
     Returns:
       The file.
@@ -217,7 +218,7 @@ def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequenc
     turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(places) > 3 else {}
     axes.set_xticks(range(len(places)), places, fontsize=7, **turned)
     axes.set_xlim(-0.5, len(places) - 0.5)
-    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
+    axes.set_title(f"bars: two standard errors {over}", fontsize=8, color=GREY)
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return save_figure(figure, file)
 

@@ -102,10 +102,11 @@ def _overview(folder: Path, game: str, trained: dict[str, ShapingConfig], result
     header = ["shaper", "of", "gets", "the learner", "alone: first seat", "alone: the learner", "gain"]
     opponents = list(dict.fromkeys(config.opponent for config in trained.values()))
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
-    picture = figures.draw_payoffs(folder / "figures" / f"{game}.png", opponents, values)
     (seeds,) = {config.seeds for config in trained.values()}
-    over = f"between {seeds} trainings" if seeds > 1 else "between fresh trials; two trainings differ by more"
+    over = "between trainings" if seeds > 1 else "between fresh trials"
+    picture = figures.draw_payoffs(folder / "figures" / f"{game}.png", opponents, values, over)
     text = f"Rewards in a step over a trial, {many(seeds, 'training')} each; ± {over}."
+    text += "" if seeds > 1 else " Two trainings differ by more."
     return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])
 
 

@@ -72,7 +72,7 @@ def sections(folder: Path, trained: dict[str, ShapingConfig], results: dict[str,
         "opponent's seat, nobody shapes": [found["naive"]["opponent"] for found in results.values()],
     }
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
-    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series)
+    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings")
     tables = [table(titles, rows), table(columns, crossed)]
     return [
         Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])

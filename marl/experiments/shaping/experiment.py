@@ -84,7 +84,7 @@ def train_and_evaluate(
     files = [
         figures.draw_training(run.figures, trained.metrics, sides),
         figures.draw_trial(run.figures, together, config.opponent, sides),
-        *figures.draw_opponents(run.figures, found),
+        *figures.draw_opponents(run.figures, found, "trainings" if config.seeds > 1 else "fresh trials"),
         *lens.draw(run.figures, together, runs[0]),
         *lens.animate(jax.tree.map(lambda x: x[0], parameters), run.figures / "episodes.gif"),
     ]

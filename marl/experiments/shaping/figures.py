@@ -68,12 +68,13 @@ def draw_trial(folder: Path, groups: dict[str, Played], opponent: str, sides: tu
     return save_figure(figure, folder / "trial_payoffs.png")
 
 
-def draw_opponents(folder: Path, found: dict[str, Any]) -> list[Path]:
+def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]:
     """Draws what the shaper and each opponent get over a whole trial, where several were met.
 
     Args:
       folder: where to.
       found: `against`, by opponent the means and errors of `shaper` and `opponent`; and of `naive` where it is known.
+      over: what the errors are over.
 
     Returns:
       The files.
@@ -88,7 +89,7 @@ def draw_opponents(folder: Path, found: dict[str, Any]) -> list[Path]:
         axes.errorbar(values[:, 0], range(len(rows)), xerr=2 * values[:, 1], **style)
     axes.set_yticks(range(len(rows)), [textwrap.fill(name, 36) for name in rows], fontsize=7)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_title("bars: two standard errors; the first was met in training", fontsize=8, color=GREY)
+    axes.set_title(f"bars: two standard errors over {over}; the first was met in training", fontsize=8, color=GREY)
     axes.legend(**BELOW)
     return [save_figure(figure, folder / "opponents.png")]
 

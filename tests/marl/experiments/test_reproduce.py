@@ -397,7 +397,7 @@ def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
     assert len(each) == 3
     row = "| mfos | loqa | -0.500 ± 0.100 | -2.500 ± 0.100 | -1.900 ± 0.100 | -1.800 ± 0.100 | 1.400 ± 0.200 |"
     assert row in overview.tables[0]
-    assert "between 2 trainings" in overview.text
+    assert "2 trainings each; ± between trainings." in overview.text
     assert (tmp_path / "figures" / "ipd_sampled.png").is_file()
     assert [claim.least for claim in each[0].claims if claim.name == "shaper"] == [
         None
