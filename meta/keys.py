@@ -13,6 +13,7 @@ import jax.numpy as jnp
 EVALUATION = 2**32 - 1  # of a run's key: fresh trials, episodes, victims
 FILM = 2**32 - 2  # of a run's key: the trial that is shown
 ANALYSIS = 2**32 - 3  # of a run's key: trials of a trained shaper, to be analysed
+RANDOM = 2**32 - 5  # of a run's key: the parameters of a shaper that nobody has trained
 SCREENING = 2**32 - 4  # of a run's key: the random parameters of which the best is where an evolution begins
 MEETING = 2**32 - 2  # of the key of a pair in self-play: whether naive learners are met
 NOISE = 2**32 - 2  # of the key of a trial, or of a bound's initial states: what is added to where somebody begins

@@ -96,10 +96,11 @@ def _overview(folder: Path, game: str, trained: dict[str, ShapingConfig], result
         own, other = (found[f"{seat}_return"] for seat in SEATS)
         alone = (found["naive"][seat] for seat in SEATS)
         whom = f"{config.num_shapers} of them" if config.num_shapers > 1 else config.shaper
-        rows.append([whom, config.opponent, *map(with_error, (own, other, *alone, found["gain_over_naive"]))])
+        controls = found["untrained"]["shaper"], *alone
+        rows.append([whom, config.opponent, *map(with_error, (own, other, *controls, found["gain_over_naive"]))])
         series.setdefault(whom, {})[config.opponent] = own
         series.setdefault("learners alone", {})[config.opponent] = found["naive"]["shaper"]
-    header = ["shaper", "of", "gets", "the learner", "alone: first seat", "alone: the learner", "gain"]
+    header = ["shaper", "of", "gets", "the learner", "untrained", "alone: first seat", "alone: the learner", "gain"]
     opponents = list(dict.fromkeys(config.opponent for config in trained.values()))
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
     (seeds,) = {config.seeds for config in trained.values()}

@@ -64,7 +64,7 @@ class ExactLens:
         known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
         name, cost, compiling = next(known, ("", 1.0, 1.0))
         specs = dict.fromkeys((config.opponent, *config.unseen))
-        self.fresh = sum(map(_cost, specs)) / _cost(config.opponent)
+        self.fresh = sum(map(_cost, specs)) / _cost(config.opponent) + 1  # of an untrained shaper
         self.measured = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling

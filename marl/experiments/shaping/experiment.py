@@ -18,11 +18,11 @@ from marl.experiments.shaping.agents import AGENT_FILE, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.kept import Kept
 from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import ALONE, Played, analyse, pool
+from marl.experiments.shaping.played import ALONE, UNTRAINED, Played, analyse, pool
 from meta import RunDirectory
 from meta.fresh import compile_trials, play_trials
 from meta.interrupt import check_stop
-from meta.keys import EVALUATION, of_seeds
+from meta.keys import EVALUATION, RANDOM, of_seeds
 from meta.runs import machine
 from meta.runs.jobs import say
 from meta.runs.progress import Progress
@@ -71,10 +71,13 @@ def train_and_evaluate(
             save_agent(run.path / f"{name}{AGENT_FILE}", how, kept)
         each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in range(config.seeds)]
         before, groups = Kept(run.path, lens, each), {}
-        compile_for(name for name in trials if not before.has(name))
+        compile_for(name for name in trials if name == config.opponent or not before.has(name))
         for name in trials:
             say(console, f"{many(config.evaluation_trials, 'fresh trial')}: {name}")
             groups[name] = _play(lens, programs.get(name), name, keys, each, before)
+        say(console, f"{many(config.evaluation_trials, 'fresh trial')}: {UNTRAINED}")
+        random = [jax.tree.map(np.asarray, lens.init(jax.random.fold_in(key, RANDOM))) for key in keys]
+        groups[UNTRAINED] = _play(lens, programs[config.opponent], UNTRAINED, keys, random, before)
     finally:
         pool_of_one.shutdown(cancel_futures=True)
     runs = [_summarize(lens, {name: found[i] for name, found in groups.items()}, i) for i in range(config.seeds)]
@@ -141,8 +144,8 @@ def _summarize(lens: Lens, groups: dict[str, Played], number: int) -> dict[str, 
     """What one training came to: means over its fresh trials, with their standard errors."""
     config = lens.config
     each = {name: analyse(played) | lens.analyse(played) for name, played in groups.items()}
-    found = {"against": {name: one for name, one in each.items() if name != ALONE}}
-    found |= {"naive": each[ALONE]} if ALONE in each else {}
+    found = {"against": {name: one for name, one in each.items() if name not in (ALONE, UNTRAINED)}}
+    found |= {"untrained": each[UNTRAINED]} | ({"naive": each[ALONE]} if ALONE in each else {})
     found |= lens.find(groups)
     return {"seed": config.seed + number, **lens.summarize(found), "num_trials": config.evaluation_trials, **found}
 

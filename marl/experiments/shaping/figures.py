@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.experiments.shaping.played import ALONE, Played
+from marl.experiments.shaping.played import ALONE, Played, rows_of
 from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"
@@ -73,13 +73,13 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
 
     Args:
       folder: where to.
-      found: `against`, by opponent the means and errors of `shaper` and `opponent`; and of `naive` where it is known.
+      found: `against`, by opponent the means and errors of `shaper` and `opponent`, and those of controls.
       over: what the errors are over.
 
     Returns:
       The files.
     """
-    rows = found["against"] | ({ALONE: found["naive"]} if "naive" in found else {})
+    rows = rows_of(found)
     if len(rows) == 1:
         return []
     figure, axes = new_axes(f"{PAYOFF}, over a trial", "", (6.5, 1.2 + 0.5 * len(rows)))

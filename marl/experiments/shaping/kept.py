@@ -13,7 +13,7 @@ import numpy as np
 
 import configs
 from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import Played
+from marl.experiments.shaping.played import UNTRAINED, Played
 from meta.runs import machine, tensors
 
 
@@ -36,12 +36,13 @@ class Kept:
         self._about = [about | {"parameters": _digest(one)} for one in parameters]
         self._files = {
             (name, i): self._folder / f"{number}-{i}.safetensors"
-            for number, name in enumerate(lens.groups())
+            for number, name in enumerate((*lens.groups(), UNTRAINED))
             for i in range(len(parameters))
         }
         for (name, i), file in self._files.items():
             if file.is_file():
-                like = jax.eval_shape(lens.groups()[name], jax.random.key(0), parameters[i])
+                trial = lens.groups()[lens.config.opponent if name == UNTRAINED else name]
+                like = jax.eval_shape(trial, jax.random.key(0), parameters[i])
                 with contextlib.suppress(ValueError):  # a damaged one is played again
                     arrays, metadata = tensors.load(file)
                     if metadata == self._about[i] | {"opponent": name}:

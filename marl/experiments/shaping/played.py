@@ -10,6 +10,13 @@ import numpy as np
 from meta.runs.statistics import mean_and_error
 
 ALONE = "learners alone"  # the opponent's learner in all seats, where that is played too
+UNTRAINED = "an untrained shaper"  # with random parameters, one draw for each training
+
+
+def rows_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Of a summary who was met by the shaper, and the controls: an untrained one, and learners alone."""
+    controls = {UNTRAINED: "untrained", ALONE: "naive"}
+    return found["against"] | {title: found[name] for title, name in controls.items() if name in found}
 
 
 class Played(NamedTuple):

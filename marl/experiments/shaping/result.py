@@ -13,7 +13,7 @@ from rich.table import Table
 
 from marl.experiments.shaping.agents import AGENT_FILE
 from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import ALONE
+from marl.experiments.shaping.played import rows_of
 from marl.experiments.shaping.speed import measure
 from meta.runs.jobs import duration, say
 from meta.runs.machine import devices
@@ -76,7 +76,7 @@ def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Pa
     span = "the trial" if config.is_self_play else "the opponent's learning"
     title = f"average payoff per round, over {span}"
     table = Table("against", *sides, title=title, title_justify="left", box=None)
-    rows = {**summary["against"], **({ALONE: summary["naive"]} if "naive" in summary else {})}
+    rows = rows_of(summary)
     for run in summary["runs"] if config.seeds > 1 else []:
         found = run["against"][config.opponent]
         table.add_row(

@@ -23,7 +23,7 @@ from marl.core.learn import History, Learner, check_update
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.memory import check_results, check_training
-from marl.experiments.shaping.played import ALONE, Played
+from marl.experiments.shaping.played import ALONE, Played, rows_of
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled import Policy
 from marl.shapers.sampled_ppo import sampled_ppo
@@ -49,7 +49,7 @@ class SampledLens:
 
     def __init__(self, config: ShapingConfig):
         self.config, self.measured = config, f"{config.environment}, with {config.opponent}"
-        self.fresh = 2.0 + len(config.unseen)  # nothing is known of how much longer others take; and learners alone
+        self.fresh = 3.0 + len(config.unseen)  # both controls; nothing is known of how much longer others take
         self.steps = config.episodes * config.episode_length * config.num_envs
         self.lengths: dict[str, Any] = {
             "num_episodes": config.episodes,
@@ -228,7 +228,7 @@ class SampledLens:
         if "own_coin_share" not in summary["naive"]:
             return
         table = Table("own coins of those taken", "shaper", "opponent", box=None)
-        for name, found in {**summary["against"], ALONE: summary["naive"]}.items():
+        for name, found in rows_of(summary).items():
             table.add_row(textwrap.fill(name, 26), *(with_error(found["own_coin_share"][i]) for i in (0, -1)))
         console.print(table)
 

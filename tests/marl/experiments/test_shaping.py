@@ -142,6 +142,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
         "shaper_return",
         "opponent_return",
         "against",
+        "untrained",
         "num_trials",
         "seed",
         "seeds",
@@ -162,7 +163,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
     }[kind].split()
     assert set(expected) == set(found)
     assert tuple(found["against"]) == OPPONENTS[kind]
-    for played in (*found["against"].values(), found.get("naive", {})):
+    for played in (*found["against"].values(), found["untrained"], found.get("naive", {})):
         assert all(-3 <= value["mean"] <= 0 <= value["standard_error"] < 2 for value in played.values())
     steps = {"formula": ("meta", 40 * 8 * 2 * 5), "sampled": ("environment", 40 * 4 * 3 * 4 * 12)}[kind]
     assert found[f"num_{steps[0]}_steps"] == steps[1]
@@ -300,7 +301,7 @@ def test_what_was_played_before_a_stop_is_not_played_again(kind, within, finishe
     assert resume(stop_at=1) == (130, 1)  # the first opponent is behind it
     os.truncate(first, first.stat().st_size // 2)
     assert resume(stop_at=2) == (130, 2)  # a damaged file counts for nothing
-    opponents = len(summary(finished[kind][0])["against"]) + (kind == "sampled")  # and learners alone
+    opponents = len(summary(finished[kind][0])["against"]) + 1 + (kind == "sampled")  # the controls
     assert resume() == (0, opponents - 1)
     assert summary(path) == summary(finished[kind][0])
     assert not (path / "evaluation").exists()
@@ -367,7 +368,9 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
     assert all(map(is_a_picture, (path / "figures").iterdir()))
     assert "condition_w" in load_agent(path).parameters
     lines = shown[shown.index("own coins of those taken") :].splitlines()
-    for line, group in zip(lines[1:], (found["against"]["reinforce"], found["naive"]), strict=False):
+    groups = found["against"]["reinforce"], found["untrained"], found["naive"]
+    assert groups[0] != groups[1]
+    for line, group in zip(lines[1:], groups, strict=False):
         values = [float(x) for x in re.findall(r"(-?[\d.]+) ±", line)]
         assert values == [round(x["mean"], 3) for x in group["own_coin_share"]]
 
