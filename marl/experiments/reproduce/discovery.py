@@ -76,7 +76,7 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
         ),
     ]
     claims += [
-        _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE)
+        _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE, worst=False)
         for place, one in found["transfer"].items()
     ]
     claims += [  # what all get together may be most where nobody learns to take from the others
@@ -109,11 +109,12 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     several = f"between {config.searches} searches" if config.searches > 1 else "between trainings, of one search"
     text = (
         f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.num_seeds} fresh ones of each kind; "
-        f"errors are {several}, and claims are about the worst search, by the errors between its trainings. PPO as it "
-        "is clips its values; all others have Huber's loss in place of that. Baselines were tuned from the same start "
-        f"for as many generations, by the same evolution, on {', '.join(found['scales'])} alone, which the search has "
-        "too. The unit of what was searched in is the standard deviation of PPO as it is, where there are several "
-        "games; of several players what learning is worth or costs, if that is more."
+        f"errors are {several}. More is claimed of the worst search, by the errors between its trainings; not less, "
+        "elsewhere, of all of them, by the errors between searches. PPO as it is clips its values; all others have "
+        "Huber's loss in place of that. Baselines were tuned from the same start for as many generations, by the same "
+        f"evolution, on {', '.join(found['scales'])} alone, which the search has too. The unit of what was searched in "
+        "is the standard deviation of PPO as it is, where there are several games; of several players what learning is "
+        "worth or costs, if that is more."
     )
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("what was found", "objective"), ("learning curves", "learning_curves")
@@ -121,11 +122,13 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     return Section(TITLES[name], text, claims, tables, pictures)
 
 
-def _errors(name: str, difference: dict[str, Any], least: float) -> Claim:
-    """A difference in standard errors between fresh trainings, of the search that did worst by them."""
-    each = [
-        x["mean"] / x["standard_error"] for x in difference["each"] if x["mean"] is not None and x["standard_error"]
-    ]
-    value = min(each) if len(each) == len(difference["each"]) else None
-    comment = with_error(difference, 2) + (" between searches" if len(each) > 1 else "") if value is not None else ""
+def _errors(name: str, difference: dict[str, Any], least: float, *, worst: bool = True) -> Claim:
+    """A difference in standard errors: between fresh trainings, of the search that did worst, or between searches."""
+    parts = [difference, *difference["each"]]
+    value, comment = None, ""
+    if all(x["mean"] is not None and x["standard_error"] for x in parts):
+        over, *each = (x["mean"] / x["standard_error"] for x in parts)
+        value, comment = min(each) if worst else over, with_error(difference, 2)
+        if len(each) > 1:
+            comment += f" between searches; each, between trainings: {', '.join(f'{x:.1f}' for x in each)}"
     return Claim(f"{name}, in standard errors", value, None, least=least, comment=comment)

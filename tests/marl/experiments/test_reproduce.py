@@ -314,7 +314,7 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
 
     def apart(mean, error):
         better = value(mean + 1, error)
-        return {**value(mean, 0.001), "each": [better, value(mean, error), better]}  # the worst search counts
+        return {**value(mean, 0.5 * error), "each": [better, value(mean, error), better]}
 
     arms = {arm: value(1.0, 0.1) for arm in ("plain", "tuned", "dpo", "evolved")}
     longer = {**arms, "difference_from_tuned": apart(-0.3, 0.1)}
@@ -326,7 +326,8 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
         "scales": {"clip": [0.2]},
     }
     (section,) = reproduce_discovery.sections({"drift": config}, {"drift": found})
-    assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -3, -1])
+    # To be better is of the worst search, between its trainings; not to be worse of all of them, between searches.
+    assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -6, -2])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
     beside = {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1), "difference": value(0.0, 0.2)}
     of_two = {**found, "beside_tuned": {"a": beside}}
