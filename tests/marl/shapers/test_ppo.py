@@ -208,7 +208,7 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (found["meta_learner"], found["generations"], found["num_meta_steps"]) == ("ppo", 3, 3 * 8 * 4 * 2)
     assert len(found["runs"]) == 2
-    assert len(list((tmp_path / "run" / "figures").glob("*.png"))) == 4
+    assert len(list((tmp_path / "run" / "figures").glob("*.png"))) == 5
     assert "3 iterations of 8 trials" in result.stdout
     bad = within("ipd", "--meta-ppo.clip=0", cwd=tmp_path)
     assert (bad.returncode, bad.stderr.count("\n"), bad.stdout) == (2, 1, "")
