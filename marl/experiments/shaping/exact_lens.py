@@ -87,7 +87,7 @@ class ExactLens:
             self.config.make_opponent(spec)
         config, steps = self.config, self.config.meta_steps
         check_training(config, self.shaper.init, 4 * steps)
-        check_results(config, 1 + len(config.unseen), 4 * steps * (2 + self.game.num_logits))
+        check_results(config, 2 + len(config.unseen), 4 * steps * (2 + self.game.num_logits))
 
     def train(
         self,

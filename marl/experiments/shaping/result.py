@@ -39,7 +39,7 @@ def print_header(console: Console, lens: Lens) -> None:
         trained += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{seeds}{pairs}"
         if config.is_screened:
             trained += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
-    fresh = config.evaluation_trials * (1 + len(config.unseen) + bool(config.environment))
+    fresh = config.evaluation_trials * (2 + len(config.unseen) + bool(config.environment))
     counts = [
         trials * lens.steps * config.seeds for trials in (config.generations * config.trials_per_generation, fresh)
     ]

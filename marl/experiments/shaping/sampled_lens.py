@@ -108,7 +108,7 @@ class SampledLens:
         check_bytes("num_envs", config.num_envs, bytes_of(carry))
         check_training(config, self.policy.init, bytes_of(carry))
         counted = self.game.num_agents * config.episodes  # what is kept of a trial, in numbers: rewards, and counts
-        check_results(config, 2 + len(config.unseen), 4 * counted)
+        check_results(config, 3 + len(config.unseen), 4 * counted)
 
     def train(
         self,
