@@ -90,7 +90,7 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     axes.set_yticks(range(len(rows)), [textwrap.fill(name, 36) for name in rows], fontsize=7)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_title(f"bars: two standard errors over {over}; the first was met in training", fontsize=8, color=GREY)
-    axes.legend(**BELOW)
+    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return [save_figure(figure, folder / "opponents.png")]
 
 
