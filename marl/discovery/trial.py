@@ -21,11 +21,8 @@ SCALES: dict[Kind, tuple[str, ...]] = {"drift": (*SHARED, "clip"), "value_loss":
 # Huber's, where the search begins; a large one is L2. PPO's own loss clips values at 0.2: tuned with that it gets 210
 # in CartPole, with Huber's 300, and a search that begins at the clip stays there.
 DELTA = 10.0
-CONTROLS = (
-    "begun",
-    "still",
-    "without",
-)  # of what was found: PPO with Huber's loss, without a step size, with its numbers
+# Of what was found: PPO with Huber's loss, without a step size, and with its numbers.
+CONTROLS = ("begun", "still", "without")
 LOUDNESS = 4.0  # a unit of a parameter is so many of the logarithm of what is scaled
 
 Settings = Callable[[Any], dict[str, Any]]  # parameters -> settings of `ppo`

@@ -29,6 +29,7 @@ from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.exact_lens import SAMPLERS, SAMPLING
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
@@ -42,10 +43,8 @@ from meta.runs.record import differences
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
-# Whose trial takes so many times as long as that of two others, for guessing how long it will take: in a formula those
-# that sample, in sampled games who imagines hundreds of episodes in each update.
-SAMPLERS, IMAGINERS = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b"), re.compile(r"\bpola_dice\b")
-SLOW_COST = 250
+# In sampled games, who imagines hundreds of episodes in each update: as slow there as those that sample in a formula.
+IMAGINERS = re.compile(r"\bpola_dice\b")
 TRIALS_PER_CALL = 1024
 PAIRS = "pairs.jsonl"  # in the run directory, one line for each cell that has been played
 COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_pairs error_over
@@ -292,7 +291,7 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
         learned = [agent.parameters for agent in both]
         known_by = digest_of([digest, *map(tensors.digest, learned)]) if jax.tree.leaves(learned) else digest
-        cells.append(Cell(i, j, digest, known_by, count, 1.0 + SLOW_COST * number, over, trainings))
+        cells.append(Cell(i, j, digest, known_by, count, 1.0 + SAMPLING * number, over, trainings))
     return cells
 
 

@@ -119,14 +119,15 @@ def test_the_papers_victim_learns_as_numpy_says(lived):
         mean = jax.tree.map(lambda m, x: 0.9 * m + 0.1 * x, mean, g)
         square = jax.tree.map(lambda s, x: 0.999 * s + 0.001 * x**2, square, g)
 
-        def moved(w, m, v, i=i):
+        def step_of(w, m, v, i=i):
             return w - s["learning_rate"] * m / (1 - 0.9**i) / (np.sqrt(v / (1 - 0.999**i)) + 1e-5)
 
-        w = jax.tree.map(moved, w, mean, square)
+        w = jax.tree.map(step_of, w, mean, square)
     way = s["learning_rate"] * s["epochs"]  # of a parameter whose gradient keeps its sign
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=0.0025 * way), after, w)
-    # Which says something: the way is a hundred times as long.
-    assert abs(after["_Heads_0"]["Dense_1"]["kernel"] - before["_Heads_0"]["Dense_1"]["kernel"]).mean() > 0.1 * way
+    # Which says something: the way is fifty times as long.
+    moved = abs(after["Dense_0"]["kernel"] - before["Dense_0"]["kernel"])
+    assert moved[moved.any(1)].mean() > 0.125 * way  # of the entries that somebody has seen change
 
 
 def test_the_papers_weights_are_normal_with_variance_one_over_inputs(lived):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,7 @@ from meta.runs.words import many
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.
 COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3), ("naive", 1.0, 1.0))
-SAMPLERS, SAMPLING = ("reinforce", "q_learning", "tabular_ppo"), 250.0  # of which it is known that they take longest
+SAMPLERS, SAMPLING = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b"), 250.0  # and of those that sample
 PLAYED_ONCE = 0.25
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0
@@ -258,7 +259,7 @@ def _cost(opponent: str) -> float:
     """Of a meta-step against it, or against all members of a population, in those of a naive learner, roughly."""
 
     def of(spec: str) -> float:
-        if not spec.startswith(SAMPLERS):
+        if not SAMPLERS.match(spec):
             return next((cost for name, cost, _ in COSTS if name in spec), 1.0)
         given = read("opponent", spec, "naive")[1]
         return SAMPLING * given.get("episodes", 32) / 32 * given.get("rounds", 50) / 50

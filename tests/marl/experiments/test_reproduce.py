@@ -401,9 +401,8 @@ def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
     assert row in overview.tables[0]
     assert "2 trainings each; ± between trainings." in overview.text
     assert (tmp_path / "figures" / "ipd_sampled.png").is_file()
-    assert [claim.least for claim in each[0].claims if claim.name == "shaper"] == [
-        None
-    ]  # not of the game's own learner
+    (shaper,) = (claim for claim in each[0].claims if claim.name == "shaper")
+    assert shaper.least is None  # the game's target is for its own learner
 
 
 def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
