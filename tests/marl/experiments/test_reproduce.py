@@ -8,22 +8,17 @@ import jax
 import numpy as np
 import pytest
 
-import configs
 from games import chicken, prisoners_dilemma
 from games.exact.zd import exact_payoffs, random_policies, zd_policy
-from marl.blocks.sparse import kernels
 from marl.experiments.bound import KnownBound
 from marl.experiments.reproduce import discovery as reproduce_discovery
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import papers
-from marl.experiments.reproduce import shaper as reproduce_shaper
-from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_to_head_claims
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.learners.registry import make_learner
 from meta.runs.claims import Claim, claims_table, difference, number, passes, summary
 
 DISCOUNT = 0.96
@@ -355,118 +350,6 @@ def test_everybody_in_the_shaper_s_place_plays_what_its_name_says():
     kept, redrawn = (played[name].shaper_policies for name in (reproduce_zd.KEPT, reproduce_zd.REDRAWN))
     assert len(np.unique(kept[:, :, 0])) == 4
     assert len(np.unique(redrawn[:, :, 0])) == 12
-
-
-def test_every_shaper_is_reproduced_in_every_game():
-    parts = papers.ShaperConfig(seed=7).parts()
-    pairs = [(name.split("-")[0], config.shaper) for name, config in parts.items()]
-    for game in ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd"):
-        for shaper in ("shaper", "good_shepherd", "mfos"):
-            assert (game, shaper) in pairs
-    assert ("ipd_sampled", "shaper(memory='episode')") in pairs
-    assert ("ipd_sampled", "shaper(averaging=False)") in pairs
-    assert [name for name, config in parts.items() if config.num_shapers == 2] == ["three_player_ipd-two-shapers"]
-    assert {(config.seed, config.seeds) for config in parts.values()} == {(7, 3)}
-    preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
-    assert parts["ipd_sampled-shaper"].generations == preset.generations
-    small = papers.ShaperConfig(games=("coin_game",), fast=True).parts()
-    assert {config.generations * config.trials_per_generation for config in small.values()} == {4}
-
-
-def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
-    learners = ("loqa", "ppo(hidden=[16])", "reinforce")
-    parts = papers.ShaperConfig(games=("ipd_sampled",), shapers=("mfos",), opponents=learners, seeds=2).parts()
-    names = [f"ipd_sampled-mfos-of-{name}" for name in ("loqa", "ppo-hidden=-16", "reinforce")]
-    assert list(parts) == names
-    for config in parts.values():
-        assert {config.opponent, *config.unseen} == set(learners)
-        assert config.opponent not in config.unseen
-
-    def value(mean, error):
-        return {"mean": mean, "standard_error": error}
-
-    def result(own, others):
-        against = {"x": {"shaper": value(own, 0.1), "opponent": value(others, 0.1)}}
-        returns = {"shaper_return": value(own, 0.1), "opponent_return": value(others, 0.1)}
-        alone = {"shaper": value(-1.9, 0.1), "opponent": value(-1.8, 0.1)}
-        gain = {"gain_over_naive": value(own + 1.9, 0.2), "num_trials": 4, "untrained": {"shaper": value(-2, 0.1)}}
-        return {**returns, **gain, "naive": alone, "against": against}
-
-    results = dict(zip(names, (result(-0.5, -2.5), result(-1.0, -1.0), result(-1.5, -1.2)), strict=True))
-    (tmp_path / "figures").mkdir()
-    overview, *each = reproduce_shaper.sections(tmp_path, parts, results)
-    assert len(each) == 3
-    others = "-2.000 ± 0.100 | -1.900 ± 0.100 | -1.800 ± 0.100 | 1.400 ± 0.200"
-    row = f"| mfos | loqa | -0.500 ± 0.100 | -2.500 ± 0.100 | {others} |"
-    assert row in overview.tables[0]
-    assert "2 trainings each; ± between trainings." in overview.text
-    assert (tmp_path / "figures" / "ipd_sampled.png").is_file()
-    (shaper,) = (claim for claim in each[0].claims if claim.name == "shaper")
-    assert shaper.least is None  # the game's target is for its own learner
-
-
-def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
-    parts = reproduce_sparse.make_configs(seeds=3, seed=7, fast=False)
-    learners = [config.opponent for config in parts.values()]
-    assert learners[0] == "ppo(hidden=[16], learning_rate=0.01)"
-    assert learners[1] == "ppo(hidden=[16], learning_rate=0.01, sparsity='static(density=0.2)')"
-    assert all({config.opponent, *config.unseen} == set(learners) for config in parts.values())
-    assert {(config.seeds, config.seed) for config in parts.values()} == {(3, 7)}
-    game = parts["density-0.2"].make_game()
-    states = [make_learner(learner, game).init(jax.random.key(0)) for learner in learners]
-    counts = [sum(np.count_nonzero(kernel) for kernel in kernels(state.params)) for state in states]
-    assert counts == [208, 42]  # of 5 x 16 and 16 x 2 weights of the policy, 5 x 16 and 16 of the values
-
-    def value(mean, error):
-        return {"mean": mean, "standard_error": error}
-
-    def result(gain, error):
-        against = {learner: {"shaper": value(-1.0, 0.1)} for learner in learners}
-        alone = {"shaper": value(-1.9, 0.1), "opponent": value(-1.9, 0.1)}
-        returns = {"shaper_return": value(-1.9 + gain, error), "opponent_return": value(-2.0, 0.1)}
-        return {**returns, "gain_over_naive": value(gain, error), "naive": alone, "against": against}
-
-    gains = [(0.9, 0.1), (0.2, 0.1)]
-    results = {name: result(*gain) for name, gain in zip(parts, gains, strict=True)}
-    (section,) = reproduce_sparse.sections(tmp_path, parts, results)
-    assert [claim.ours for claim in section.claims[::2]] == pytest.approx([9, 2])
-    assert [passes(claim) for claim in section.claims[::2]] == [True, False]
-    assert "| density 0.2 | -1.700 ± 0.100 | -2.000 ± 0.100 |" in section.tables[0]
-    assert (tmp_path / "payoffs-by-density.png").is_file()
-
-
-def test_reproduce_refuses_games_that_it_does_not_have(within, tmp_path):
-    result = within("shaper", "--games", "ipd_sampeld", cwd=tmp_path, module="marl.reproduce")
-    assert result.returncode == 2
-    assert "games: got 'ipd_sampeld'; did you mean ipd_sampled" in result.stderr
-    result = within("shaper", "--games", "ipd_sampled", "--opponents", "lqoa", cwd=tmp_path, module="marl.reproduce")
-    assert result.returncode == 2
-    assert "opponent: got 'lqoa'; did you mean loqa" in result.stderr
-    assert result.stderr.strip().count("\n") == 0
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_smoke_run_of_the_reproduction_reports_every_part(environment, tmp_path):
-    line = [sys.executable, "-m", "marl.reproduce", "shaper", "--fast", "--games", "ipd_sampled", "--out=run"]
-    result = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stderr
-    assert re.search(r"this will take about \d+ (s|min) on this machine", result.stdout)
-    path = tmp_path / "run"
-    text, found = (path / "report.md").read_text(), json.loads((path / "report.json").read_text())
-    assert "smoke run" in text
-    parts = ["shaper", "good_shepherd", "mfos", "no-context", "no-averaging"]
-    assert set(found["shapers"]) == {f"ipd_sampled-{part}" for part in parts}
-    links = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
-    assert len(links) == len(parts) * 5 + 1
-    assert all((path / link).stat().st_size > 1000 for link in links)
-    verdicts = [claim for claim in found["claims"] if claim["passes"] is not None]
-    assert len(verdicts) == len(parts) + 1  # gain of each, and what the shaper gets in the dilemma
-    again = subprocess.run(
-        [*line[:4], "--resume=run"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.count("done before") == len(parts)
 
 
 def test_a_shaper_of_a_game_without_feasible_extortioners_is_refused():
