@@ -289,7 +289,7 @@ def _shaper(config: ShaperConfig, run: RunDirectory, console: Console) -> None:
     results = run_jobs(_say_how_long({run.path / name: part for name, part in parts.items()}, 0.0, console), console)
     data = {"config": configs.plain(config), "shapers": results}
     title = "Shaping learners that sample"
-    _report(run, title, config.fast, reproduce_shaper.sections(run.path, parts, results), data, console)
+    _report(run, title, config.fast, reproduce_shaper.sections(run, parts, results), data, console)
 
 
 def _generalists(config: GeneralistsConfig, run: RunDirectory, console: Console) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import configs
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
+from meta import RunDirectory
 from meta.runs.claims import Claim, Section, number, table
 from meta.runs.statistics import with_error
 from meta.runs.words import many
@@ -78,17 +79,17 @@ def slug(spec: str) -> str:
     return re.sub(r"[^\w.=]+", "-", spec).strip("-")
 
 
-def sections(folder: Path, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> list[Section]:
-    """The report: who gets what in each game, and a section for each training, from its directory in `folder`."""
+def sections(run: RunDirectory, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> list[Section]:
+    """The report: who gets what in each game, and a section for each training, from its directory in the run's."""
     games = dict.fromkeys(name.partition("-")[0] for name in trained)
     together = [
-        _overview(folder, game, {name: one for name, one in trained.items() if name.startswith(f"{game}-")}, results)
+        _overview(run, game, {name: one for name, one in trained.items() if name.startswith(f"{game}-")}, results)
         for game in games
     ]
-    return [*together, *(_section(folder, name, config, results[name]) for name, config in trained.items())]
+    return [*together, *(_section(run.path, name, config, results[name]) for name, config in trained.items())]
 
 
-def _overview(folder: Path, game: str, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+def _overview(run: RunDirectory, game: str, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
     """All shapers of a game, before all that they met."""
     rows, series = [], dict[str, dict[str, dict[str, float | None]]]()
     for name, config in trained.items():
@@ -105,7 +106,7 @@ def _overview(folder: Path, game: str, trained: dict[str, ShapingConfig], result
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
     (seeds,) = {config.seeds for config in trained.values()}
     over = "between trainings" if seeds > 1 else "between fresh trials"
-    picture = figures.draw_payoffs(folder / "figures" / f"{game}.png", opponents, values, over)
+    picture = figures.draw_payoffs(run.figures / f"{game}.png", opponents, values, over)
     text = f"Rewards in a step over a trial, {many(seeds, 'training')} each; ± {over}."
     text += "" if seeds > 1 else " Two trainings differ by more."
     return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])

@@ -16,6 +16,7 @@ from marl.experiments.reproduce import shaper as reproduce_shaper
 from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.registry import make_learner
+from meta import RunDirectory
 from meta.runs.claims import passes
 
 
@@ -55,14 +56,14 @@ def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
         return {**returns, **gain, "naive": alone, "against": against}
 
     results = dict(zip(names, (result(-0.5, -2.5), result(-1.0, -1.0), result(-1.5, -1.2)), strict=True))
-    (tmp_path / "figures").mkdir()
-    overview, *each = reproduce_shaper.sections(tmp_path, parts, results)
+    run = RunDirectory.create(tmp_path / "run", parts[names[0]])
+    overview, *each = reproduce_shaper.sections(run, parts, results)
     assert len(each) == 3
     others = "-2.000 ± 0.100 | -1.900 ± 0.100 | -1.800 ± 0.100 | 1.400 ± 0.200"
     row = f"| mfos | loqa | -0.500 ± 0.100 | -2.500 ± 0.100 | {others} |"
     assert row in overview.tables[0]
     assert "2 trainings each; ± between trainings." in overview.text
-    assert (tmp_path / "figures" / "ipd_sampled.png").is_file()
+    assert (run.path / overview.pictures[0][1]).is_file()
     (shaper,) = (claim for claim in each[0].claims if claim.name == "shaper")
     assert shaper.least is None  # the game's target is for its own learner
 
