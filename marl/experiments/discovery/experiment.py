@@ -156,7 +156,7 @@ def discover(
     stages = {"tuning": first.metrics, "tuned": baseline.metrics, "evolved": found.metrics}
     files = [
         figures.draw_search(run.figures, stages),
-        figures.draw_objective(run.figures, form, each[0]["objective"], numbers[0]),
+        figures.draw_objective(run.figures, form, [one["objective"] for one in each], numbers[0]),
         figures.draw_curves(run.figures, lives, steps),
     ]
     return summary, files
@@ -292,14 +292,15 @@ def _evaluate(
         {"tuned": "tuned_baseline", "plain": "plain_baseline"}.get(arm, arm): _over(values)
         for arm, values in fitness.items()
     }
-    for arm in ("tuned", "plain"):
-        result[f"difference_from_{arm}"] = _difference(fitness["evolved"], fitness[arm])
+    others = [arm for arm in arms if arm != "evolved"]
+    result |= {f"difference_from_{arm}": _difference(fitness["evolved"], fitness[arm]) for arm in others}
 
     def of_place(name: str) -> dict[str, Any]:
         scores = {arm: [one.score for one in of_arm] for arm, of_arm in lives[name].items()}
         found: dict[str, Any] = {arm: _over(values) for arm, values in scores.items()}
-        others = (arm for arm in scores if arm != "evolved")
-        found |= {f"difference_from_{arm}": _difference(scores["evolved"], scores[arm]) for arm in others}
+        found |= {
+            f"difference_from_{arm}": _difference(scores["evolved"], scores[arm]) for arm in others if arm in scores
+        }
         late = {arm: [one.late for one in of_arm] for arm, of_arm in lives[name].items()}
         return found | {"last_quarter": {arm: _over(values) for arm, values in late.items()}}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +57,21 @@ def draw_search(folder: Path, stages: dict[str, dict[str, np.ndarray]]) -> Path:
     return save_figure(figure, folder / "evolution.png")
 
 
-def draw_objective(folder: Path, form: Form, parameters: Any, numbers: dict[str, float]) -> Path:
-    """A drift over ratio and advantage with its gradient, or a distance over what a value lacks with its slope."""
+def draw_objective(folder: Path, form: Form, each: Sequence[Any], numbers: dict[str, float]) -> Path:
+    """The first search's drift over ratio and advantage with its gradient, or all distances with their slopes."""
     if form.kind == "drift":
-        return _draw_drift(folder, form, parameters, numbers)
+        return _draw_drift(folder, form, each[0], numbers)
     figure, panels = new_panels((7.0, 3.2), 1, 2)
     s = jnp.linspace(-LACK, LACK, 301)
-    lines: dict[str, Callable[[jax.Array], jax.Array]] = {
-        "L2": lambda s: 0.5 * s**2,
-        "Huber, width 1": lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5),
-        "evolved": lambda s: distance_of(parameters, s, "l2" if form.start == "l2" else "zero"),
-    }
-    for (name, line), color in zip(lines.items(), (GREY, GREEN, ORANGE), strict=True):
+    start: Any = "l2" if form.start == "l2" else "zero"
+    lines: list[tuple[str, str, Callable[[jax.Array], jax.Array]]] = [
+        ("L2", GREY, lambda s: 0.5 * s**2),
+        ("Huber, width 1", GREEN, lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5)),
+    ]
+    words = "evolved" if len(each) == 1 else f"evolved, {len(each)} searches"
+    for i, one in enumerate(each):
+        lines.append(("" if i else words, ORANGE, partial(distance_of, one, start=start)))
+    for name, color, line in lines:
         slope = jax.vmap(jax.grad(lambda s, line=line: line(s[None])[0]))(s)
         # The size of a distance means nothing: all have the same slope on average.
         unit = float(jnp.sqrt((slope**2).mean()))

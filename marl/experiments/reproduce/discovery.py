@@ -75,6 +75,9 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
             BETTER if "beside_tuned" in found else THAN_TUNED,
         ),
     ]
+    if config.kind == "value_loss" and "difference_from_l2" in found:
+        words = "all that was searched in, more than L2 with the numbers of that"
+        claims.append(_errors(words, found["difference_from_l2"], THAN_TUNED))
     claims += [
         _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE, worst=False)
         for place, one in found["transfer"].items()

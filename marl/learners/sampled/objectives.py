@@ -107,9 +107,8 @@ def _of_file(kind: Kind, path: str) -> dict[str, Any]:
     return form.settings(parameters, clip)
 
 
-def _shipped(name: str) -> Objective | Timed:
-    found: Objective | Timed = _of_file("drift", str(SHIPPED / f"drift-{name}.safetensors"))["objective"]
-    return found
+def _shipped(kind: Kind, name: str) -> Any:
+    return next(iter(_of_file(kind, str(SHIPPED / f"{kind}-{name}.safetensors")).values()))
 
 
 def _is_path(spec: str) -> bool:
@@ -122,8 +121,9 @@ def _shapes(network: Parametric) -> dict[str, Any]:
 
 OBJECTIVES.register("clipped", objectives.clipped_surrogate)
 OBJECTIVES.register("dpo", objectives.dpo)
-OBJECTIVES.register("classic", lambda: _shipped("classic"))  # of `python -m marl.discover drift classic`
+OBJECTIVES.register("classic", lambda: _shipped("drift", "classic"))  # of `python -m marl.discover drift classic`
 OBJECTIVES.register("policy_gradient", lambda: objectives.policy_gradient)
 VALUE_LOSSES.register("l2", lambda: objectives.l2)
 VALUE_LOSSES.register("clipped_l2", objectives.clipped_l2)
 VALUE_LOSSES.register("huber", objectives.huber)
+VALUE_LOSSES.register("classic", lambda: _shipped("value_loss", "classic"))  # of `... value_loss classic`

@@ -1,5 +1,6 @@
 """`python -m marl.reproduce`: the arithmetic of its verdicts, by hand, and both of its experiments as smoke runs."""
 
+import dataclasses
 import json
 import math
 import re
@@ -327,6 +328,9 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
     # To be better is of the worst search, between its trainings; not to be worse of all of them, between searches.
     assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -6, -2])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
+    of_values = dataclasses.replace(config, kind="value_loss"), {**found, "difference_from_l2": apart(0.1, 0.1)}
+    (section,) = reproduce_discovery.sections({"value-loss": of_values[0]}, {"value-loss": of_values[1]})
+    assert [claim.ours for claim in section.claims[:3]] == pytest.approx([6, 2, 1])  # and of L2
     beside = {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1), "difference": value(0.0, 0.2)}
     of_two = {**found, "beside_tuned": {"a": beside}}
     of_two["environments"]["a"]["difference_from_still"] = apart(0.4, 0.1)

@@ -343,6 +343,18 @@ def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not
     make_learner("ppo(objective='classic')", CART_POLE)
 
 
+def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_dislikes_values_too_high():
+    distance = objectives.make_value_loss("classic")
+    lack = jnp.linspace(-2, 2, 41)
+    lost = distance(lack, jnp.zeros(41), jnp.zeros(41))
+    np.testing.assert_allclose(lost[20], 0, atol=1e-6)
+    assert lost.min() > -1e-6
+    assert (lost[21:] > lost[:20][::-1]).all()
+    slope = jax.grad(lambda x: distance(x, jnp.zeros(41), jnp.zeros(41)).sum())(lack)
+    np.testing.assert_allclose((slope**2).sum(), (lack**2).sum(), rtol=1e-3)  # as large as that of L2
+    make_learner("ppo(value_loss='classic')", CART_POLE)
+
+
 def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
     tensors.replace(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
     for path, words in (
