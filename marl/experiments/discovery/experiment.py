@@ -292,15 +292,12 @@ def _evaluate(
         {"tuned": "tuned_baseline", "plain": "plain_baseline"}.get(arm, arm): _over(values)
         for arm, values in fitness.items()
     }
-    others = [arm for arm in arms if arm != "evolved"]
-    result |= {f"difference_from_{arm}": _difference(fitness["evolved"], fitness[arm]) for arm in others}
+    result |= _differences(fitness)
 
     def of_place(name: str) -> dict[str, Any]:
         scores = {arm: [one.score for one in of_arm] for arm, of_arm in lives[name].items()}
         found: dict[str, Any] = {arm: _over(values) for arm, values in scores.items()}
-        found |= {
-            f"difference_from_{arm}": _difference(scores["evolved"], scores[arm]) for arm in others if arm in scores
-        }
+        found |= _differences(scores)
         late = {arm: [one.late for one in of_arm] for arm, of_arm in lives[name].items()}
         return found | {"last_quarter": {arm: _over(values) for arm, values in late.items()}}
 
@@ -324,6 +321,13 @@ def _evaluate(
 def _each(parameters: Any) -> list[Any]:
     """Of every search."""
     return [jax.tree.map(lambda x, i=i: x[i], parameters) for i in range(len(jax.tree.leaves(parameters)[0]))]
+
+
+def _differences(of_arms: dict[str, list[Any]]) -> dict[str, Any]:
+    """Of what is evolved from everybody else."""
+    return {
+        f"difference_from_{arm}": _difference(of_arms["evolved"], x) for arm, x in of_arms.items() if arm != "evolved"
+    }
 
 
 def _over(values: Sequence[Any]) -> dict[str, float | None]:

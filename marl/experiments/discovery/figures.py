@@ -38,6 +38,7 @@ NAMES = {
     "clipped_l2": "clipped L2",
     "evolved": "evolved",
 }
+STYLES = ("-", "--", ":", "-.")  # of several searches
 LACK = 3.0  # of a distance, in root mean squares of the batch
 
 
@@ -68,15 +69,16 @@ def draw_objective(folder: Path, form: Form, each: Sequence[Any], numbers: dict[
         ("L2", GREY, lambda s: 0.5 * s**2),
         ("Huber, width 1", GREEN, lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5)),
     ]
-    words = "evolved" if len(each) == 1 else f"evolved, {len(each)} searches"
     for i, one in enumerate(each):
-        lines.append(("" if i else words, ORANGE, partial(distance_of, one, start=start)))
-    for name, color, line in lines:
+        words = "evolved" if len(each) == 1 else f"evolved, search {i}"
+        lines.append((words, ORANGE, partial(distance_of, one, start=start)))
+    for i, (name, color, line) in enumerate(lines):
         slope = jax.vmap(jax.grad(lambda s, line=line: line(s[None])[0]))(s)
-        # The size of a distance means nothing: all have the same slope on average.
+        # The size of a distance means nothing: the root mean square of all slopes is the same.
         unit = float(jnp.sqrt((slope**2).mean()))
-        panels[0, 0].plot(s, line(s) / unit, color=color, label=name, linewidth=1.6)
-        panels[0, 1].plot(s, slope / unit, color=color, label=name, linewidth=1.6)
+        style = {"color": color, "label": name, "linewidth": 1.6, "linestyle": STYLES[max(i - 2, 0) % len(STYLES)]}
+        panels[0, 0].plot(s, line(s) / unit, **style)
+        panels[0, 1].plot(s, slope / unit, **style)
     panels[0, 0].set(xlabel="value less target, in root mean squares", ylabel="distance")
     panels[0, 1].set(xlabel="value less target, in root mean squares", ylabel="its slope")
     panels[0, 0].legend(**BELOW)

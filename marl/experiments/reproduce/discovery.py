@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from marl.discovery.trial import SCALES
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import discover
 from marl.experiments.discovery.figures import NAMES
@@ -75,8 +76,8 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
             BETTER if "beside_tuned" in found else THAN_TUNED,
         ),
     ]
-    if config.kind == "value_loss" and "difference_from_l2" in found:
-        words = "all that was searched in, more than L2 with the numbers of that"
+    if "difference_from_l2" in found:
+        words = "all that was searched in, more than L2 with the numbers of tuned PPO"
         claims.append(_errors(words, found["difference_from_l2"], THAN_TUNED))
     claims += [
         _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE, worst=False)
@@ -113,11 +114,11 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     text = (
         f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.num_seeds} fresh ones of each kind; "
         f"errors are {several}. More is claimed of the worst search, by the errors between its trainings; not less, "
-        "elsewhere, of all of them, by the errors between searches. PPO as it is clips its values; all others have "
-        "Huber's loss in place of that. Baselines were tuned from the same start for as many generations, by the same "
-        f"evolution, on {', '.join(found['scales'])} alone, which the search has too. The unit of what was searched in "
-        "is the standard deviation of PPO as it is, where there are several games; of several players what learning is "
-        "worth or costs, if that is more."
+        "elsewhere, of all of them, by the errors between searches. PPO as it is clips its values; tuned it has "
+        "Huber's loss in place of that, and was tuned from the same start for as many generations, by the same "
+        f"evolution, on {', '.join(SCALES[config.kind])} alone, which the search has as far as it depends on them. "
+        "The unit of what was searched in is the standard deviation of PPO as it is, where there are several games; of "
+        "several players what learning is worth or costs, if that is more."
     )
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("what was found", "objective"), ("learning curves", "learning_curves")

@@ -84,7 +84,7 @@ def make_objective(spec: str) -> Objective | Timed:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed; for a file that
         cannot be used.
     """
-    return OBJECTIVES.make("objective", spec) if not _is_path(spec) else _of_file("drift", spec)["objective"]
+    return OBJECTIVES.make("objective", spec) if not _is_path(spec) else _of_file("drift", spec)
 
 
 def make_value_loss(spec: str) -> ValueLoss:
@@ -93,10 +93,10 @@ def make_value_loss(spec: str) -> ValueLoss:
     Raises:
       ValueError: as `make_objective`.
     """
-    return VALUE_LOSSES.make("value_loss", spec) if not _is_path(spec) else _of_file("value_loss", spec)["value_loss"]
+    return VALUE_LOSSES.make("value_loss", spec) if not _is_path(spec) else _of_file("value_loss", spec)
 
 
-def _of_file(kind: Kind, path: str) -> dict[str, Any]:
+def _of_file(kind: Kind, path: str) -> Any:
     field = Form(kind, "zero").field
     try:
         form, parameters, clip = load(path)
@@ -104,11 +104,11 @@ def _of_file(kind: Kind, path: str) -> dict[str, Any]:
         raise ValueError(f"{field}: {error}") from None
     if form.kind != kind:
         raise ValueError(f"{field}: got {short(path)!r}, a {form.kind}; a {kind} is needed")
-    return form.settings(parameters, clip)
+    return form.settings(parameters, clip)[field]
 
 
 def _shipped(kind: Kind, name: str) -> Any:
-    return next(iter(_of_file(kind, str(SHIPPED / f"{kind}-{name}.safetensors")).values()))
+    return _of_file(kind, str(SHIPPED / f"{kind}-{name}.safetensors"))
 
 
 def _is_path(spec: str) -> bool:

@@ -304,7 +304,7 @@ def test_the_best_untrained_and_the_best_specialist_are_what_a_generalist_is_hel
 
 
 def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduce, tmp_path):
-    """By standard errors: five of PPO as it is, three of it tuned, and not two less in longer trainings."""
+    """By standard errors: five of PPO as it is, three of it tuned (and of L2), and not two less in longer trainings."""
     (config,) = reproduce_discovery.make_configs(searches=1, seed=3, fast=True).values()
     assert (config.kind, config.searches, config.seed) == ("drift", 1, 3)
 
@@ -328,8 +328,9 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
     # To be better is of the worst search, between its trainings; not to be worse of all of them, between searches.
     assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -6, -2])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
-    of_values = dataclasses.replace(config, kind="value_loss"), {**found, "difference_from_l2": apart(0.1, 0.1)}
-    (section,) = reproduce_discovery.sections({"value-loss": of_values[0]}, {"value-loss": of_values[1]})
+    of_values = dataclasses.replace(config, kind="value_loss")
+    beside_l2 = {**found, "difference_from_l2": apart(0.1, 0.1)}
+    (section,) = reproduce_discovery.sections({"value-loss": of_values}, {"value-loss": beside_l2})
     assert [claim.ours for claim in section.claims[:3]] == pytest.approx([6, 2, 1])  # and of L2
     beside = {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1), "difference": value(0.0, 0.2)}
     of_two = {**found, "beside_tuned": {"a": beside}}
