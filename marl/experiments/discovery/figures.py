@@ -65,20 +65,19 @@ def draw_objective(folder: Path, form: Form, each: Sequence[Any], numbers: dict[
     figure, panels = new_panels((7.0, 3.2), 1, 2)
     s = jnp.linspace(-LACK, LACK, 301)
     start: Any = "l2" if form.start == "l2" else "zero"
-    lines: list[tuple[str, str, Callable[[jax.Array], jax.Array]]] = [
-        ("L2", GREY, lambda s: 0.5 * s**2),
-        ("Huber, width 1", GREEN, lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5)),
+    lines: list[tuple[str, str, str, Callable[[jax.Array], jax.Array]]] = [
+        ("L2", GREY, "-", lambda s: 0.5 * s**2),
+        ("Huber, width 1", GREEN, "-", lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5)),
     ]
     for i, one in enumerate(each):
         words = "evolved" if len(each) == 1 else f"evolved, search {i}"
-        lines.append((words, ORANGE, partial(distance_of, one, start=start)))
-    for i, (name, color, line) in enumerate(lines):
+        lines.append((words, ORANGE, STYLES[i % len(STYLES)], partial(distance_of, one, start=start)))
+    for name, color, style, line in lines:
         slope = jax.vmap(jax.grad(lambda s, line=line: line(s[None])[0]))(s)
         # The size of a distance means nothing: the root mean square of all slopes is the same.
         unit = float(jnp.sqrt((slope**2).mean()))
-        style = {"color": color, "label": name, "linewidth": 1.6, "linestyle": STYLES[max(i - 2, 0) % len(STYLES)]}
-        panels[0, 0].plot(s, line(s) / unit, **style)
-        panels[0, 1].plot(s, slope / unit, **style)
+        for axes, values in zip(panels[0], (line(s), slope), strict=True):
+            axes.plot(s, values / unit, color=color, label=name, linewidth=1.6, linestyle=style)
     panels[0, 0].set(xlabel="value less target, in root mean squares", ylabel="distance")
     panels[0, 1].set(xlabel="value less target, in root mean squares", ylabel="its slope")
     panels[0, 0].legend(**BELOW)
