@@ -58,7 +58,7 @@ class CrossplayConfig(AnyGameConfig):
     """A table of everybody against everybody in a game of two players.
 
     Of a game that is a formula are game, row_payoffs, column_payoffs, discount, num_pairs, meta_steps, hidden_units and
-    start; of one that is sampled environment, episodes, episode_length and num_envs.
+    start; of one that is sampled environment, episodes, last_episodes, episode_length and num_envs.
     """
 
     agents: str = "naive,lola,mfos"
@@ -72,6 +72,8 @@ class CrossplayConfig(AnyGameConfig):
     """Steps that are scored; one more comes first."""
     episodes: int = 100
     """The same in a sampled game, where whoever learns does so after each episode."""
+    last_episodes: int = 0
+    """How many of them count, the last ones: what learning comes to; 0 for all, what it is worth on the way."""
     episode_length: int = 100
     """Steps of the game in an episode."""
     num_envs: int = 2
@@ -89,14 +91,17 @@ class CrossplayConfig(AnyGameConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         lengths = dict.fromkeys(("meta_steps", "episodes", "episode_length", "num_envs", "trials", "hidden_units"), 1)
-        configs.check_least(self, num_pairs=2, num_sampled_pairs=2, **lengths)
+        configs.check_least(self, num_pairs=2, num_sampled_pairs=2, last_episodes=0, **lengths)
+        if self.last_episodes > self.episodes:
+            got = f"last_episodes: got {configs.shown(self.last_episodes)}"
+            raise ValueError(f"{got}; at most episodes, {self.episodes}, are needed")
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:
         of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units", "start")
-        return of_formula if self.environment else ("episodes", "episode_length", "num_envs")
+        return of_formula if self.environment else ("episodes", "last_episodes", "episode_length", "num_envs")
 
     def check_adds_to(self, before: CrossplayConfig) -> None:
         """Raises ValueError if a table of this config would lose rows of one before, or mix them with others."""
@@ -199,7 +204,7 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
     names = [entrant.name for entrant in entrants]
     title = config.environment or game.payoffs.name
     _write(config, title, names, cells, run)
-    _print_table(console, title, names, cells, run)
+    _print_table(console, config, title, names, cells, run)
     return cells
 
 
@@ -268,7 +273,8 @@ def _play_sampled(
 
     def play_cell(cell: Cell, key: jax.Array) -> dict[str, np.ndarray]:
         row, column = seats[0][cell.row], seats[1][cell.column]
-        return play_pair(game, row, column, jax.random.split(key, cell.num_pairs), config.lengths)
+        keys = jax.random.split(key, cell.num_pairs)
+        return play_pair(game, row, column, keys, config.lengths, last_episodes=config.last_episodes)
 
     return play_cell
 
@@ -287,6 +293,8 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
             over, trainings = _error_over(both, count)
             count = -(-count // trainings) * trainings if over == "trainings" else count  # as many for each
             played = [config.environment, *config.lengths, over]
+            if config.last_episodes:  # else the digest is that of tables which knew of no such number
+                played.append(f"last {config.last_episodes}")
         names = [row.identity, column.identity]
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
         learned = [agent.parameters for agent in both]
@@ -416,7 +424,14 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
     return {name: two if short.count(one) > 1 else one for name, one, two in zip(names, short, numbered, strict=True)}
 
 
-def _print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
+def _print_table(
+    console: Console,
+    config: CrossplayConfig,
+    game: str,
+    names: list[str],
+    cells: list[dict[str, Any]],
+    run: RunDirectory,
+) -> None:
     """What the row gets, in as many tables beside each other as the terminal's width asks for."""
     labels = _labels(names)
     longest = max(map(len, labels.values()))
@@ -424,7 +439,8 @@ def _print_table(console: Console, game: str, names: list[str], cells: list[dict
     for name, label in labels.items():
         if name != label:
             say(console, f"{label}: {name}")
-    titles = {"return": f"{game}: the row's average payoff per round against the column"}
+    over = f", over the last {many(config.last_episodes, 'episode')}" if config.last_episodes else ""
+    titles = {"return": f"{game}: the row's average payoff per round against the column{over}"}
     for kind, _, words in _shown(cells):
         for first in range(0, len(names), per_table):
             shown = names[first : first + per_table]

@@ -17,7 +17,7 @@ from games import CoinGame
 from marl.core.learn import Carry, Learner, keep_state, learn, learning
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.figures import draw_crossplay
-from marl.experiments.shaping.sampled_lens import own_coin_share
+from marl.experiments.shaping.sampled_lens import share_of_trials
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.devices import spread
@@ -137,7 +137,8 @@ def _describe(metrics: dict[str, np.ndarray]) -> str:
 
 def _share(metrics: dict[str, np.ndarray]) -> np.ndarray:
     """Of own coins, `[seeds, 2]`, over some updates: metrics are `[updates, seeds, 2]`."""
-    return own_coin_share({name: np.swapaxes(metrics[name], 0, 1) for name in ("own_coin", "other_coin")})
+    counts = {name: np.swapaxes(metrics[name], 0, 1) for name in ("own_coin", "other_coin")}
+    return share_of_trials("own_coin", counts)
 
 
 def meet(
@@ -163,7 +164,7 @@ def meet(
     first, second = (jax.tree.map(lambda x, at=at: x[at], state) for state, at in zip(states, (i, j), strict=True))
     play = jax.jit(jax.vmap(one), compiler_options=compiler_options())
     reward, coins = play(jax.random.split(key, seeds**2), first, second)
-    share = own_coin_share({name: np.asarray(x) for name, x in coins.items()})
+    share = share_of_trials("own_coin", {name: np.asarray(x) for name, x in coins.items()})
     return Meetings(*(np.asarray(x, np.float64).reshape(seeds, seeds, 2) for x in (reward, share)))
 
 

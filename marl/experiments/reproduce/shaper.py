@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ ABLATIONS = {  # in the first game
 TWO_SHAPERS_SIGMA = 0.5  # with less they cooperate with each other, and the learner defects against both
 EXTORTION = -0.75  # in the prisoner's dilemma, where cooperation is -1
 MARGIN = 3.0  # standard errors
+TAUGHT = "ipd_in_the_matrix"  # the game in which a shaper is to make the learner cooperate more
 SEATS = ("shaper", "opponent")
 FIGURES = (  # those that a game has
     "trial_payoffs.png",
@@ -122,13 +124,13 @@ def _section(folder: Path, name: str, config: ShapingConfig, found: dict[str, An
     claims.append(Claim("shaper", own["mean"], own["standard_error"], least=target))
     claims.append(Claim("opponent", found["opponent_return"]["mean"], found["opponent_return"]["standard_error"]))
     claims += [Claim(f"learners alone, {seat}", naive[seat]["mean"], naive[seat]["standard_error"]) for seat in SEATS]
-    if "own_coin_share" in naive:
-        ours, alone = found["against"][config.opponent]["own_coin_share"][0], naive["own_coin_share"][0]
-        error = (ours["standard_error"] ** 2 + alone["standard_error"] ** 2) ** 0.5
-        apart = (ours["mean"] - alone["mean"]) / error if error else 0.0
-        claims.append(Claim("own coins, above learners alone, in standard errors", apart, None, least=MARGIN))
-        claims.append(Claim("own coins", ours["mean"], ours["standard_error"]))
-        claims.append(Claim("own coins, learners alone", alone["mean"], alone["standard_error"]))
+    taught = MARGIN if name.startswith(TAUGHT) else None
+    for share, seat, words, least in (
+        ("own_coin_share", 0, "own coins", MARGIN),
+        ("cooperation", -1, "the learner's cooperation (first action)", taught),  # the last player learns in both
+    ):
+        if share in naive:
+            claims += _beside_alone(words, found["against"][config.opponent][share][seat], naive[share][seat], least)
     rows = [
         [opponent, *(number(played[seat][key]) for seat in SEATS for key in ("mean", "standard_error"))]
         for opponent, played in found["against"].items()
@@ -138,3 +140,14 @@ def _section(folder: Path, name: str, config: ShapingConfig, found: dict[str, An
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in files]
     text = f"`{config.shaper}` against `{config.opponent}` in `{config.environment}`; {found['num_trials']} trials."
     return Section(name.replace("-", ": ", 1), text, claims, [others], pictures)
+
+
+def _beside_alone(name: str, ours: dict[str, Any], alone: dict[str, Any], least: float | None) -> list[Claim]:
+    """How far a share is above that of learners alone, and both."""
+    error = math.hypot(ours["standard_error"], alone["standard_error"])
+    apart = (ours["mean"] - alone["mean"]) / error if error else 0.0
+    return [
+        Claim(f"{name}, above learners alone, in standard errors", apart, None, least=least),
+        Claim(name, ours["mean"], ours["standard_error"]),
+        Claim(f"{name}, learners alone", alone["mean"], alone["standard_error"]),
+    ]

@@ -18,6 +18,10 @@ STATES = ("start", "CC", "CD", "DC", "DD")
 LABELS = ((6, -8), (5, -9), (-4, 5), (-19, -3))  # offsets of CC to DD in points, clear of edges, lines and diagonal
 STATE_COLORS = (GREEN, SKY, ORANGE, GREY, PINK, BLUE, "#E69F00", "#000000")
 MARKERS = "osD^v<>P*X"  # of other players
+COUNTED = {  # by a game, for each player, and what is written beside it
+    "own_coin": "own coins of those taken",
+    "cooperation": "cooperation (the first action)",
+}
 STYLES = ((SHAPER, "-"), (OPPONENT, "--"))  # of the shaper and of the opponent
 
 
@@ -256,11 +260,8 @@ def draw_counts(folder: Path, groups: dict[str, Played], opponent: str, num_shap
     files, shaped, naive = [], groups[opponent], groups[ALONE]
     first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
     states = [name for name in shaped.more if set(name) <= {"C", "D"} and len(name) > 1]
-    for name, label, counted in (
-        ("own_coins", "own coins of those taken", "own_coin"),
-        ("cooperation", "cooperation (the first action)", "cooperation"),
-    ):
-        if counted not in shaped.more or (states and name == "cooperation"):  # the states tell more
+    for counted, label in COUNTED.items():
+        if counted not in shaped.more or (states and counted == "cooperation"):  # the states tell more
             continue
         figure, axes = new_axes("episode", label)
         for played, seats, color, who, style in (
@@ -273,7 +274,8 @@ def draw_counts(folder: Path, groups: dict[str, Played], opponent: str, num_shap
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_ylim(-0.02, 1.02)
         axes.legend(**BELOW)
-        files.append(save_figure(figure, folder / f"{name}.png"))
+        name = {"own_coin": "own_coins.png"}.get(counted, f"{counted}.png")
+        files.append(save_figure(figure, folder / name))
     if states:
         figure, axes = new_axes("episode", "share of rounds")
         for i, state in enumerate(states):
@@ -293,13 +295,19 @@ def share_of_occasions(counted: str, counts: dict[str, np.ndarray]) -> np.ndarra
     """How much of the coins taken, of the meetings where players meet at times, or of the steps was of one kind.
 
     Args:
-      counted: the kind, `own_coin` or `cooperation`.
+      counted: the kind, one of `COUNTED`.
       counts: what the game counted, `[trials, episodes, players]`.
 
     Returns:
       A share in each episode, over all trials and players; NaN where there was no occasion.
     """
-    part = counts[counted]
-    whole = part + counts["other_coin"] if counted == "own_coin" else counts.get("interactions", np.ones_like(part))
-    part, whole = part.mean((0, -1)), whole.mean((0, -1))
+    part, whole = (x.mean((0, -1)) for x in occasions(counted, counts))
     return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+
+
+def occasions(counted: str, counts: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """How often something was done and how often it could have been, of the same shape as each count."""
+    part = counts[counted]
+    return part, part + counts["other_coin"] if counted == "own_coin" else counts.get(
+        "interactions", np.ones_like(part)
+    )

@@ -11,7 +11,7 @@ from games import Game
 from marl.core.learn import learn
 from marl.experiments.shaping.agents import Agent, is_path, of_training
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.sampled_lens import own_coin_share
+from marl.experiments.shaping.sampled_lens import share_of_trials
 from marl.shapers.registry import SAMPLED
 from meta.fresh import compile_trials, play_trials
 
@@ -50,7 +50,9 @@ def num_trainings(*agents: Agent) -> int:
     return min((agent.config.seeds for agent in agents if agent.config), default=0)
 
 
-def play_pair(game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: Lengths) -> dict[str, np.ndarray]:
+def play_pair(
+    game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: Lengths, *, last_episodes: int = 0
+) -> dict[str, np.ndarray]:
     """Fresh trials of two agents: whoever learns does so from scratch in each.
 
     Trial i is played by training i of shapers that were trained several times, beginning again behind the last one of
@@ -62,6 +64,7 @@ def play_pair(game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: L
       column: sits in the second.
       keys: one for each trial; as many for every training.
       lengths: of a trial.
+      last_episodes: how many of its episodes count, the last ones; 0 for all.
 
     Returns:
       `[2, trials]` each: `return`, the mean reward in a step; in the coin game `own_coin_share`, how much of what a
@@ -72,8 +75,8 @@ def play_pair(game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: L
         players = [agent.learner(own) for agent, own in zip(agents[0], parameters, strict=True)]
         settings = {"num_updates": lengths.episodes, "steps_per_update": lengths.episode_length}
         history = learn(key, game, players, num_envs=lengths.num_envs, **settings)
-        coins = {name: x for name, x in history.infos.items() if name in ("own_coin", "other_coin")}
-        return {"return": tuple(seat.mean() for seat in history.rewards), "coins": coins}
+        coins = {name: x[-last_episodes:] for name, x in history.infos.items() if name in ("own_coin", "other_coin")}
+        return {"return": tuple(seat[-last_episodes:].mean() for seat in history.rewards), "coins": coins}
 
     number = max(1, num_trainings(row, column))
     agents = [[of_training(agent, i) for agent in (row, column)] for i in range(number)]
@@ -81,5 +84,5 @@ def play_pair(game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: L
     program = compile_trials(trial, parameters[0], len(keys) // number, AT_ONCE)
     played = [play_trials(program, keys[i::number], parameters[i], AT_ONCE) for i in range(number)]
     found = jax.tree.map(lambda *x: np.stack(x, 1).reshape(-1, *x[0].shape[1:]).astype(np.float64), *played)
-    shares = {"own_coin_share": own_coin_share(found["coins"]).T} if found["coins"] else {}
+    shares = {"own_coin_share": share_of_trials("own_coin", found["coins"]).T} if found["coins"] else {}
     return {"return": np.stack(found["return"]), **shares}

@@ -36,6 +36,7 @@ from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
 MEASURED_STEPS = 2.5e6  # of a generation, or a little more
+SHARES = {"own_coin": "own_coin_share", "cooperation": "cooperation"}  # in a summary, of what a game counts
 MOMENTS = ("early", "middle", "late")  # episodes in the film
 
 
@@ -170,8 +171,9 @@ class SampledLens:
             "shaper_last_episode": mean_and_error(played.shaper[:, -1]),
             "opponent_last_episode": mean_and_error(played.opponent[:, -1]),
         }
-        if "own_coin" in played.more:
-            found["own_coin_share"] = [mean_and_error(share) for share in own_coin_share(played.more).T]
+        for counted, name in SHARES.items():
+            if counted in played.more:
+                found[name] = [mean_and_error(share) for share in share_of_trials(counted, played.more).T]
         return found
 
     def find(self, groups: dict[str, Played]) -> dict[str, Any]:
@@ -225,12 +227,12 @@ class SampledLens:
         gain = summary["gain_over_naive"]
         apart = f", {gain['mean'] / gain['standard_error']:.1f} standard errors" if gain["standard_error"] else ""
         console.print(f"gain over learners alone: {with_error(gain)}{apart}", highlight=False)
-        if "own_coin_share" not in summary["naive"]:
-            return
-        table = Table("own coins of those taken", "shaper", "opponent", box=None)
-        for name, found in rows_of(summary).items():
-            table.add_row(textwrap.fill(name, 26), *(with_error(found["own_coin_share"][i]) for i in (0, -1)))
-        console.print(table)
+        for counted, share in SHARES.items():
+            if share in summary["naive"]:
+                table = Table(figures.COUNTED[counted], "shaper", "opponent", box=None)
+                for name, found in rows_of(summary).items():
+                    table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
+                console.print(table)
 
     def shortened(self, generations: int) -> ShapingConfig:
         """As many candidates as are played at once, in trials of so many episodes as fill `MEASURED_STEPS`."""
@@ -248,7 +250,15 @@ class SampledLens:
         )
 
 
-def own_coin_share(counts: dict[str, np.ndarray]) -> np.ndarray:
-    """How much of what each player took over a trial was its own, `[trials, num_agents]`; a half of nothing."""
-    own, other = (counts[name].mean(1) for name in ("own_coin", "other_coin"))
-    return np.where(own + other > 0, own / np.where(own + other > 0, own + other, 1), 0.5)
+def share_of_trials(counted: str, counts: dict[str, np.ndarray]) -> np.ndarray:
+    """How much of what each player took, or did where it met another, was of one kind over a trial.
+
+    Args:
+      counted: the kind, as of `figures.occasions`.
+      counts: what the game counted, `[trials, episodes, players]`.
+
+    Returns:
+      `[trials, players]`; a half of nothing.
+    """
+    part, whole = (x.mean(1) for x in figures.occasions(counted, counts))
+    return np.divide(part, whole, out=np.full_like(part, 0.5), where=whole > 0)

@@ -320,8 +320,10 @@ def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
     keys = jax.random.split(jax.random.key(0), 4)
     found = play_pair(game, *agents, keys, Lengths(2, 4, 2))["return"]
     players = [agent.learner(()) for agent in agents]
-    expected = jax.vmap(lambda key: jnp.stack(learn(key, game, players, **lengths).rewards).mean(1))(keys)
-    np.testing.assert_allclose(found, np.asarray(expected).T, rtol=1e-5)
+    rewards = jax.vmap(lambda key: jnp.stack(learn(key, game, players, **lengths).rewards))(keys)  # [4, 2, episodes]
+    np.testing.assert_allclose(found, rewards.mean(2).T, rtol=1e-5)
+    last = play_pair(game, *agents, keys, Lengths(2, 4, 2), last_episodes=1)["return"]
+    np.testing.assert_allclose(last, rewards[:, :, 1].T, rtol=1e-5)
 
 
 def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
@@ -386,6 +388,7 @@ def test_settings_of_the_other_kind_of_game_and_agents_that_do_not_exist_are_ref
     for arguments, words in (
         (["--episodes=3"], "episodes: got 3, which has no effect in prisoners_dilemma, which is a formula"),
         (["--environment=ipd", "--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
+        (["--environment=ipd", "--last-episodes=101"], "last_episodes: got 101; at most episodes, 100, are needed"),
         (["--environment=three_player_ipd"], "environment: three_player_ipd has 3 player(s); two are needed"),
         (["--environment=ipd", "--agents=lola"], "agents: got 'lola'; did you mean loqa or lola_dice?"),
         (["--agents=mfos(hidden_units=2, hidden_units=3)"], "agents: shaper: mfos: hidden_units: given twice"),

@@ -15,7 +15,7 @@ from marl.experiments.shaping.exact_lens import ExactLens
 from marl.experiments.shaping.figures import share_of_occasions
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.played import ALONE, Played, analyse, pool
-from marl.experiments.shaping.sampled_lens import SampledLens, own_coin_share
+from marl.experiments.shaping.sampled_lens import SampledLens, share_of_trials
 from marl.experiments.shaping.speed import Speed
 from meta import Evolution, Evolved
 
@@ -128,4 +128,16 @@ def test_shares_of_own_coins_are_of_the_whole_trial():
         "own_coin": np.array([[[0.1, 0.0], [0.3, 0.0]], [[0.0, 0.2], [0.0, 0.2]]]),
         "other_coin": np.array([[[0.3, 0.0], [0.1, 0.0]], [[0.5, 0.0], [0.0, 0.4]]]),
     }
-    np.testing.assert_allclose(own_coin_share(counts), [[0.5, 0.5], [0.0, 0.5]])  # who takes none counts a half
+    shares = share_of_trials("own_coin", counts)
+    np.testing.assert_allclose(shares, [[0.5, 0.5], [0.0, 0.5]])  # who takes none counts a half
+
+
+def test_cooperation_over_a_trial_is_of_the_meetings_where_players_meet_at_times():
+    cooperation = np.array([[[0.1, 0.0], [0.2, 0.0]], [[0.0, 0.4], [0.3, 0.0]]])  # [trials, episodes, players]
+    met = np.array([[[0.1, 0.0], [0.5, 0.0]], [[0.2, 0.4], [0.4, 0.4]]])
+    counts = {"cooperation": cooperation, "interactions": met}
+    np.testing.assert_allclose(share_of_trials("cooperation", counts), [[0.5, 0.5], [0.5, 0.5]])
+    np.testing.assert_allclose(
+        share_of_trials("cooperation", counts | {"interactions": 2 * met}), [[0.25, 0.5], [0.25] * 2]
+    )
+    np.testing.assert_allclose(share_of_trials("cooperation", {"cooperation": cooperation}), [[0.15, 0.0], [0.15, 0.2]])
