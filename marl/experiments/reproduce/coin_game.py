@@ -23,6 +23,7 @@ from meta import RunDirectory
 from meta.devices import spread
 from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.memory import bytes_of, check_bytes
 from meta.runs.claims import Claim, Section, number, table
 from meta.runs.jobs import Job, open_run, say
 from meta.runs.progress import Progress
@@ -98,13 +99,24 @@ def train(config: SelfPlay, *, store: Store | None = None, report: Report | None
     return iterate(step, carry, keys, config.updates, store=store, report=report, name="update")
 
 
-def make_jobs(folder: Path, console: Console, *, fast: bool, seed: int, **sizes: int) -> dict[str, Job]:
+def make_configs(*, fast: bool, seed: int, **sizes: int) -> dict[str, SelfPlay]:
     """The trainings by name."""
+    names = FAST if fast else LEARNERS
+    return {name: SelfPlay(LEARNERS[name], seed=seed, **sizes) for name in names}
+
+
+def check(configs: dict[str, SelfPlay]) -> None:
+    """Raises `TooLarge` if what goes on from update to update is more than the memory; nothing is compiled."""
+    for config in configs.values():
+        begin, _ = learning(config.game, config.make_learners(), num_envs=config.num_envs)
+        carry, _ = jax.eval_shape(begin, jax.random.key(0))
+        check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
+
+
+def make_jobs(folder: Path, configs: dict[str, SelfPlay], console: Console) -> dict[str, Job]:
+    """What trains them, by name, each in a directory of its own."""
     jobs = {}
-    for name, learner in LEARNERS.items():
-        if fast and name not in FAST:
-            continue
-        config = SelfPlay(learner, seed=seed, **sizes)
+    for name, config in configs.items():
         path = folder / name.replace(" ", "-")
         jobs[name] = Job(path, config, 0.0, _job(path, config, console))
     return jobs

@@ -140,7 +140,8 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
         "learner in the column, in fresh trials; ± is a standard error between trainings, and over trials of those "
         f"that nobody trained. Met in training were {', '.join(f'`{_short(name)}`' for name in met)}, and no others. "
         f"`{MET[-1]}` has an eighth of its default's rounds. The searches are of half the population and three fifths "
-        "of the generations of `python -m marl.mfos ipd`."
+        "of the generations of `python -m marl.mfos ipd`. That for `mfos of lola` begins at the best of many random "
+        "shapers, as it does there; all others begin at random."
     )
     header = ["shaper", *names, "met", "not met"]
     pictures = [("payoffs of the row", f"figures/{picture.name}")]

@@ -166,6 +166,10 @@ class CoinGameConfig:
             return {"updates": 6000, "num_envs": 8192, "seeds": 10, "episode_length": 50}
         return {"updates": self.updates, "num_envs": self.num_envs, "seeds": self.seeds, "episode_length": 16}
 
+    def parts(self) -> dict[str, reproduce_coin_game.SelfPlay]:
+        """The trainings, by name."""
+        return reproduce_coin_game.make_configs(fast=self.fast, seed=self.seed, **self.sizes)
+
     @property
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are."""
@@ -214,13 +218,15 @@ def checked(config: Config) -> Config:
 
     Raises:
       ValueError: for an agent of which extortion is not defined, or one that there is not; for a shaper or an opponent
-        that there is not, or that cannot play the game.
+        that there is not, or that cannot play the game; for more environments than the memory holds.
     """
     if isinstance(config, OfSamples):
         use_all_cores()
     if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
         for part in config.parts().values():
             make_lens(part).check()
+    if isinstance(config, CoinGameConfig):
+        reproduce_coin_game.check(config.parts())
     if isinstance(config, ZdConfig) and config.agent:
         agent = load_agent(config.agent).config
         assert agent is not None
@@ -309,7 +315,7 @@ def _generalists(config: GeneralistsConfig, run: RunDirectory, console: Console)
 def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> None:
     folder = run.path / "trainings"
     folder.mkdir(exist_ok=True)
-    jobs = reproduce_coin_game.make_jobs(folder, console, fast=config.fast, seed=config.seed, **config.sizes)
+    jobs = reproduce_coin_game.make_jobs(folder, config.parts(), console)
     left = [job for job in jobs.values() if not finished(job.path, job.config)]
     if left and not config.fast:
         left = [reproduce_coin_game.measured(job, console) for job in left]

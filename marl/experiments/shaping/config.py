@@ -34,14 +34,15 @@ class ShapingConfig(AnyGameConfig):
     `python -m games` lists them."""
     opponent: str = OF_KIND
     """Who is shaped: naive by default, and in sampled games tabular_ppo. Of a formula naive, lookahead, lola,
-    exact_lola, hola2, sos, sga, cgd, cola, pola, mmaml, reinforce, tabular_ppo, q_learning, best_response; all_c,
+    exact_lola, hola2, hola, sos, sga, cgd, cola, pola, mmaml, reinforce, tabular_ppo, q_learning, best_response; all_c,
     all_d, tft, wsls, grim, gtft, random, zd, or five probabilities such as 0.9,1,0,1,0; in sampled games ppo, a2c, dqn,
-    tabular_ppo, reinforce, naive_dice, lola_dice or random. With settings in brackets: "naive(learning_rate=0.5)",
-    "zd(chi=3, phi=0.1)"; "axelrod(name='Bully')" is any memory-one strategy of the Axelrod library. Of a formula also a
-    population, of which each trial draws one: "naive + lola"; a range that each trial draws from:
-    "naive(learning_rate=[0.1, 3])". With self_play, or "self_play(annealing=0.5)", two shapers are trained against each
-    other, one in each seat; annealing is the fraction of the training over which the probability of meeting a naive
-    learner instead falls from 1 to 0."""
+    impala, a3c, ape_x, r2d2, tabular_ppo, reinforce, naive_dice, lola_dice, pola_dice, advantage_alignment,
+    proximal_advantage_alignment, loqa, reciprocator, always_cooperate, always_defect or random. With settings in
+    brackets: "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)"; "axelrod(name='Bully')" is any memory-one strategy of
+    the Axelrod library. Of a formula also a population, of which each trial draws one: "naive + lola"; a range that
+    each trial draws from: "naive(learning_rate=[0.1, 3])". With self_play, or "self_play(annealing=0.5)", two shapers
+    are trained against each other, one in each seat; annealing is the fraction of the training over which the
+    probability of meeting a naive learner instead falls from 1 to 0."""
     unseen: tuple[str, ...] = ()
     """Further opponents that the shaper meets in its evaluation alone."""
     shaper: str = OF_KIND

@@ -104,6 +104,7 @@ def test_the_command_goes_on_and_reports_everybody(within, tmp_path):
     ("arguments", "message"),
     [
         (["--num-envs=129"], "num_envs: got 129; an even number is needed"),
+        (["--num-envs=1000000000"], "num_envs: got 1000000000, which needs"),
         (["--seeds=1"], "seeds: got 1; a whole number of at least 2 is needed"),
         (["--paper", "--updates=3"], "updates: has no effect with --paper, which has its own"),
     ],
