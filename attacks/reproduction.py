@@ -130,8 +130,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     note = (
         f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence; control has to reach "
         f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
-        "and of random shapers, from the best of which the search began, the best constant message, nothing that "
-        "moves, random talk, silence. Errors are between searches, of which there are "
+        "and of random shapers, the evolved controller before victims of these, the best constant message, nothing "
+        "that moves, random talk, silence. Errors are between searches, of which there are "
         f"{config.searches}, and between victims where there is one."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
