@@ -1,7 +1,8 @@
 """A game of your own: two traders set prices, and buyers go to the cheaper one. Two PPOs learn to play it.
 
 A game is a dataclass of its parameters with five methods. Everything else of the library then plays it: learners,
-shapers, the faces to PettingZoo and JaxMARL, `python -m games`.
+shapers, the faces to PettingZoo and JaxMARL; and, once this file is imported, commands that are called from Python:
+`from marl.mfos import main; main(["coin_game", "--environment", "traders"])`.
 """
 
 import jax
@@ -53,9 +54,11 @@ class Traders(games.Game):
         return games.Discrete(5)
 
 
+games.register("traders", Traders, "two traders set prices, and buyers go to the cheaper one")
+
+
 def main(num_updates: int = 150, seeds: int = 8) -> jax.Array:
     """The mean prices of both traders after learning, `[seeds, 2]`."""
-    games.register("traders", Traders, "two traders set prices, and buyers go to the cheaper one")
     game = games.make("traders", buyers=2.0)
     traders = [make_learner("ppo(learning_rate=0.005)", game, seat, num_updates=num_updates) for seat in (0, 1)]
 

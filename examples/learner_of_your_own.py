@@ -1,8 +1,12 @@
 """A learner of your own: regret matching in the iterated prisoner's dilemma, beside the PPO of the library.
 
 A learner is a NamedTuple of pure functions: `init`, `act`, `update`, and where they are needed `policy` (what of its
-state acting needs) and `begin` (what an actor remembers). Registered, it is known by its name: also to
-`python -m marl.mfos ipd_sampled --opponent regret_matching` if that file is imported first.
+state acting needs) and `begin` (what an actor remembers). Registered, as this file does when it is imported, it is
+known by its name, also to commands that are called from Python:
+
+    import learner_of_your_own
+    from marl.mfos import main
+    main(["ipd_sampled", "--opponent", "regret_matching"])
 """
 
 from typing import NamedTuple
@@ -52,9 +56,11 @@ def regret_matching(game: games.Game, seat: int = 0, *, decay: float = 0.9) -> m
     return marl.Learner(init, act, update, policy=lambda state: probabilities(state.regrets))
 
 
+marl.register("regret_matching", regret_matching, kind="sampled", replace=True)
+
+
 def main(num_updates: int = 60, seeds: int = 16) -> jax.Array:
     """The last rewards a round of regret matching and of PPO, `[seeds, 2]`."""
-    marl.register("regret_matching", regret_matching, kind="sampled", replace=True)
     game = games.make("ipd", episode_length=20)
     players = [
         marl.make_learner("regret_matching(decay=0.95)", game, 0),
