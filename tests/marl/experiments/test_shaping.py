@@ -164,7 +164,11 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
     assert set(expected) == set(found)
     assert tuple(found["against"]) == OPPONENTS[kind]
     for played in (*found["against"].values(), found["untrained"], found.get("naive", {})):
-        assert all(-3 <= value["mean"] <= 0 <= value["standard_error"] < 2 for value in played.values())
+        payoffs = [value for name, value in played.items() if name != "cooperation"]
+        assert all(-3 <= value["mean"] <= 0 <= value["standard_error"] < 2 for value in payoffs)
+        shares = played.get("cooperation", [])
+        assert len(shares) == (2 if played and kind == "sampled" else 0)
+        assert all(0 <= share["mean"] <= 1 for share in shares)
     steps = {"formula": ("meta", 40 * 8 * 2 * 5), "sampled": ("environment", 40 * 4 * 3 * 4 * 12)}[kind]
     assert found[f"num_{steps[0]}_steps"] == steps[1]
     assert found[f"{steps[0]}_steps_per_second"] > 0
