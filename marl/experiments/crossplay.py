@@ -65,7 +65,7 @@ class CrossplayConfig(AnyGameConfig):
     """Who plays, with commas between them; all for one of every kind."""
     num_pairs: int = 4096
     """Pairs of initial draws for each ordered pair of agents, at least 2."""
-    num_sampled_pairs: int = 1024
+    num_sampled_pairs: int = 64
     """The same in a sampled game, where each pair is a training of both from scratch, and where one of the two learns
     from sampled episodes, which takes hundreds of times as long."""
     meta_steps: int = 100
@@ -203,8 +203,9 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
     cells = _play_all(config, game, entrants, seats, run, console)
     names = [entrant.name for entrant in entrants]
     title = config.environment or game.payoffs.name
+    title += f", the last {many(config.last_episodes, 'episode')}" if config.last_episodes else ""
     _write(config, title, names, cells, run)
-    _print_table(console, config, title, names, cells, run)
+    _print_table(console, title, names, cells, run)
     return cells
 
 
@@ -222,7 +223,8 @@ def _play_all(
     to_play = sorted((cell for cell in cells if cell.known_by not in known), key=lambda cell: cell.cost)
     if to_play:
         say(console, f"{len(to_play)} of {len(cells)} pairs to play")
-        width = min(TRIALS_PER_CALL, max(cell.num_pairs for cell in cells))
+        # Of the smallest, for one program plays all: wider than them, it would play pairs that nobody counts.
+        width = min(TRIALS_PER_CALL, *(cell.num_pairs for cell in cells))
         if config.environment:
             play_cell = _play_sampled(config, game, seats)
         else:
@@ -424,14 +426,7 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
     return {name: two if short.count(one) > 1 else one for name, one, two in zip(names, short, numbered, strict=True)}
 
 
-def _print_table(
-    console: Console,
-    config: CrossplayConfig,
-    game: str,
-    names: list[str],
-    cells: list[dict[str, Any]],
-    run: RunDirectory,
-) -> None:
+def _print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
     """What the row gets, in as many tables beside each other as the terminal's width asks for."""
     labels = _labels(names)
     longest = max(map(len, labels.values()))
@@ -439,8 +434,7 @@ def _print_table(
     for name, label in labels.items():
         if name != label:
             say(console, f"{label}: {name}")
-    over = f", over the last {many(config.last_episodes, 'episode')}" if config.last_episodes else ""
-    titles = {"return": f"{game}: the row's average payoff per round against the column{over}"}
+    titles = {"return": f"{game}: the row's average payoff per round against the column"}
     for kind, _, words in _shown(cells):
         for first in range(0, len(names), per_table):
             shown = names[first : first + per_table]

@@ -68,6 +68,24 @@ def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
     assert shaper.least is None  # the game's target is for its own learner
 
 
+@pytest.mark.parametrize(("game", "least"), [("ipd_in_the_matrix", 3.0), ("ipd_sampled", None)])
+def test_in_the_matrix_the_learner_is_to_cooperate_more_than_learners_alone(game, least, tmp_path):
+    (config,) = papers.ShaperConfig(games=(game,), shapers=("shaper",)).parts().values()
+
+    def value(mean, error):
+        return {"mean": mean, "standard_error": error}
+
+    returns = {"shaper": value(0.06, 0.01), "opponent": value(0.04, 0.01)}
+    met = returns | {"cooperation": [value(0.1, 0.1), value(0.6, 0.03)]}  # of the shaper, and of the learner
+    found = {"against": {config.opponent: met}, "naive": returns | {"cooperation": [value(0.9, 0.1), value(0.4, 0.04)]}}
+    found |= {"shaper_return": returns["shaper"], "opponent_return": returns["opponent"], "num_trials": 4}
+    found |= {"gain_over_naive": value(0.02, 0.01)}
+    claims = reproduce_shaper._section(tmp_path, f"{game}-shaper", config, found).claims
+    above, own, alone = (claim for claim in claims if "cooperation" in claim.name)
+    assert (above.ours, above.least) == (pytest.approx(0.2 / 0.05), least)
+    assert (own.ours, own.standard_error, alone.ours, alone.standard_error) == (0.6, 0.03, 0.4, 0.04)
+
+
 def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
     parts = reproduce_sparse.make_configs(seeds=3, seed=7, fast=False)
     learners = [config.opponent for config in parts.values()]
