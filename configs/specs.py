@@ -64,7 +64,7 @@ class Registry(Generic[Made]):
         Raises:
           ValueError: for a name that no spec can have, or that is taken.
         """
-        if not re.fullmatch(_NAME, name):
+        if not re.fullmatch(NAME, name):
             raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first")
         if name in self._own and not replace:
             raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
@@ -187,7 +187,7 @@ def change(spec: str, **settings: Any) -> str:
 
 def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:
     """The name, which may have hyphens, and the settings in brackets; nothing of them is known yet."""
-    found = re.fullmatch(rf"\s*({_NAME})\s*(\(.*\))?\s*", spec, re.DOTALL)
+    found = re.fullmatch(rf"\s*({NAME})\s*(\(.*\))?\s*", spec, re.DOTALL)
     try:
         call = ast.parse(f"spec{found[2] or '()'}" if found else "", mode="eval").body
         if not (found and isinstance(call, ast.Call) and isinstance(call.func, ast.Name)) or call.args:
@@ -231,7 +231,7 @@ def first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-_NAME = r"[^\W\d][\w-]*"
+NAME = r"[^\W\d][\w-]*"
 _UNKNOWN = object()  # the hint of what has none
 
 

@@ -26,7 +26,8 @@ class Market:
 class Traders(games.Game):
     """Bertrand's duopoly with prices 0 to 4 and costs of 0: all buyers go to the cheaper trader, half to each in a tie.
 
-    The only equilibria are prices of 0 and of 1 each; together both would earn the most with 4.
+    The only equilibria are prices of 0, of 1 and, where undercutting gains nothing either, of 2 each; together both
+    would earn the most with 4.
     """
 
     buyers: Scalar = 1.0
@@ -54,7 +55,7 @@ class Traders(games.Game):
         return games.Discrete(5)
 
 
-games.register("traders", Traders, "two traders set prices, and buyers go to the cheaper one")
+games.register("traders", Traders, "two traders set prices, and buyers go to the cheaper one", replace=True)
 
 
 def main(num_updates: int = 150, seeds: int = 8) -> jax.Array:

@@ -72,13 +72,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--params", nargs="+", default=[], metavar="NAME=VALUE", help="parameters of the game")
     parser.add_argument("--gallery", metavar="DIR", help="write DIR/games.md with a picture of every game of ours")
     options = parser.parse_args(arguments)
+    given: set[str] = getattr(options, "given", set())
     try:
+        if options.gallery or options.game is None:
+            played = [f"--{name}" for name in ("gif", "png", "steps", "seed", "params") if name in given]
+            if options.gallery and (options.game or played):
+                raise ValueError(
+                    f"--gallery: given with {options.game or played[0]}; it shows all games, and stands alone"
+                )
+            if played:
+                raise ValueError(f"game: none given; a name is needed with {', '.join(played)}")
         if options.gallery:
             _check_file("--gallery", options.gallery)
             return _gallery(Path(options.gallery))
         if options.game is None:
-            if options.gif or options.png or options.params:
-                raise ValueError("game: none given; a name is needed with --gif, --png and --params")
             return _list()
         if not 1 <= options.steps <= LONGEST_PLAY:
             limits = "of at least 1" if options.steps < 1 else f"from 1 to {LONGEST_PLAY}"

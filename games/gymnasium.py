@@ -63,13 +63,13 @@ def vector_env(
 
     Arguments as for `env`, but for the `render_mode`, None or rgb_array; and `num_envs`, how many copies.
     """
-    checks.whole("num_envs", num_envs, 1)
+    checks.size("num_envs", num_envs, 1)
     return SeatVectorEnv(Seat.of(host.as_game(game, params), seat, opponents), num_envs, render_mode)
 
 
 @jax.jit
 def _reset(seat: Seat, seed: jax.Array) -> tuple[jax.Array, Any]:
-    return seat.reset(jax.random.key(seed))
+    return seat.reset(host.step_key(seed, 0))
 
 
 @jax.jit
@@ -79,7 +79,7 @@ def _step(seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, action: ja
 
 @partial(jax.jit, static_argnames="num_envs")
 def _reset_many(seat: Seat, seed: jax.Array, *, num_envs: int) -> tuple[jax.Array, Any]:
-    return jax.vmap(seat.reset)(jax.random.split(jax.random.key(seed), num_envs))
+    return jax.vmap(seat.reset)(jax.random.split(host.step_key(seed, 0), num_envs))
 
 
 @jax.jit
@@ -203,7 +203,13 @@ class SeatVectorEnv(VectorEnv):
 
     def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
         """Pictures of all games now, RGB, with `render_mode="rgb_array"`."""
-        return tuple(self._seat.game.frames(self._carried[1])) if self.render_mode else None
+        if self.render_mode is None:
+            return None
+        if self._carried is None:
+            raise ResetNeeded("render: no episode is on; reset() is needed")
+        states = host.to_numpy(self._carried[1])
+        each = [jax.tree.map(lambda x, i=i: x[i], states) for i in range(self.num_envs)]
+        return tuple(map(self._seat.game.render, each))  # not `frames`, for which they would be one game over time
 
 
 def _masked(infos: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, Any]:

@@ -71,12 +71,13 @@ def env(
         given here.
     """
     made = host.as_game(game, params)
+    if max_steps_in_episode is not None:
+        checks.size("max_steps_in_episode", max_steps_in_episode, 1)
     limit = made.time_limit if max_steps_in_episode is None else max_steps_in_episode
     if limit is None:
         raise ValueError(
             f"max_steps_in_episode: got None; {made.name} has no time limit of its own, and a whole number is needed"
         )
-    checks.whole("max_steps_in_episode", limit, 1)
     return SeatEnvironment(Seat.of(made, seat, opponents), int(limit))
 
 
@@ -96,6 +97,21 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
     def reset_env(self, key: jax.Array, params: SeatParams) -> tuple[jax.Array, SeatState]:
         observation, carried = self._seat_in(params).reset(key)
         return observation, SeatState(jnp.int32(0), carried, jnp.zeros((), bool))
+
+    @partial(jax.jit, static_argnames=("self",))
+    def step(
+        self, key: jax.Array, state: SeatState, action: Any, params: SeatParams | None = None
+    ) -> tuple[jax.Array, SeatState, jax.Array, jax.Array, jax.Array, dict[str, Any]]:
+        """As gymnax's own, with the game's `auto_reset`: who talks and remembers goes on where an episode ends."""
+        params = params or self.default_params
+        step_key, reset_key = jax.random.split(key)
+        last, state, reward, terminated, infos = self.step_env(step_key, state, action, params)
+        truncated = self.is_truncated(state, params)
+        done = terminated | truncated
+        observation, carried = self._seat_in(params).auto_reset(reset_key, state.carried, done)
+        state = SeatState(jnp.where(done, 0, state.time), carried, state.truncated & ~done)
+        infos = infos | {"terminated": terminated, "truncated": truncated, "final_observation": last}
+        return observation, state, reward, terminated, truncated, infos
 
     def step_env(
         self, key: jax.Array, state: SeatState, action: Any, params: SeatParams

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs import one_of
 from games.core import checks
 from games.core.game import Actions, Game, Infos, Observations, State
 from games.core.spaces import Box, Space, bounds, described
@@ -36,6 +37,10 @@ def as_game(game: str | Game, params: dict[str, Any]) -> Game:
         from games.registry import make  # here, for it knows every game
 
         return make(game, **params)
+    fields = [field.name for field in dataclasses.fields(game) if field.init]  # type: ignore[arg-type]
+    for param in params:
+        if param not in fields:
+            raise ValueError(f"{game.name}: unknown parameter {param}; {one_of(param, fields)}")
     return dataclasses.replace(game, **params) if params else game  # type: ignore[type-var]
 
 
@@ -125,22 +130,25 @@ def told(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Info
     )
 
 
-def step_key(seed: jax.Array, time: jax.Array) -> jax.Array:
-    """The key of a step, from the seed of an episode: seeds are numbers, and so an environment can be copied."""
+def step_key(seed: jax.Array, time: jax.Array | int) -> jax.Array:
+    """The key of a step, from the seed of an episode: seeds are numbers, and so an environment can be copied.
+
+    Steps count from 1, and 0 is the reset.
+    """
     return jax.random.fold_in(jax.random.key(seed), time)
 
 
 @jax.jit
 def reset(game: Game, seed: jax.Array) -> tuple[Observations, State]:
     """The first observations and state of an episode."""
-    return game.reset(jax.random.key(seed))
+    return game.reset(step_key(seed, 0))
 
 
 @jax.jit
 def step(
     game: Game, seed: jax.Array, time: jax.Array, state: State, actions: Actions
 ) -> tuple[State, Observations, Told]:
-    """One step, without auto-reset; `time` counts them from 1."""
+    """One step, without auto-reset."""
     observations, state, *rest = game.step_env(step_key(seed, time), state, actions)
     return state, observations, told(*rest)
 
@@ -148,7 +156,7 @@ def step(
 @partial(jax.jit, static_argnames="num_envs")
 def reset_many(game: Game, seed: jax.Array, *, num_envs: int) -> tuple[Observations, State]:
     """The first observations and states of a batch of games."""
-    return jax.vmap(game.reset)(jax.random.split(jax.random.key(seed), num_envs))
+    return jax.vmap(game.reset)(jax.random.split(step_key(seed, 0), num_envs))
 
 
 @jax.jit

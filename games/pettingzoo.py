@@ -100,10 +100,17 @@ class _Agents:
         if set(actions) != set(self.agents):
             expected = f"those of {', '.join(self.agents)} are needed" if self.agents else "no game is on; call reset()"
             raise ValueError(f"actions: got those of {', '.join(map(str, actions)) or 'nobody'}; {expected}")
-        self._time += 1
-        return {
+        checked = {
             a: host.check_action(f"actions[{a!r}]", actions[a], self.game.action_space(a), batch) for a in self.agents
         }
+        self._time += 1  # here, for an action that is refused is no step
+        return checked
+
+    def _now(self) -> Any:
+        """The state; ValueError before the first reset."""
+        if not hasattr(self, "_state"):
+            raise ValueError("render: no episode is on; reset() is needed")
+        return self._state
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -148,9 +155,7 @@ class ParallelGame(_Agents, ParallelEnv):
         """A picture of the game now, RGB, with `render_mode="rgb_array"`; with human it is shown."""
         if self.render_mode is None:
             return None
-        if not hasattr(self, "_state"):
-            raise ValueError("render: no episode is on; reset() is needed")
-        return self._window.rendered(self.game.render(self._state), self.render_mode)
+        return self._window.rendered(self.game.render(self._now()), self.render_mode)
 
     def close(self) -> None:
         """Closes the window, if there is one."""
@@ -202,7 +207,9 @@ class BatchedParallelGame(_Agents):
 
     def render(self) -> np.ndarray | None:
         """A picture of the first game now, RGB, with `render_mode="rgb_array"`."""
-        return self.game.render(jax.tree.map(lambda x: x[0], self._state)) if self.render_mode else None
+        if self.render_mode is None:
+            return None
+        return self.game.render(jax.tree.map(lambda x: x[0], self._now()))
 
 
 for _id, _name in registry.ids().items():

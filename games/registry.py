@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import re
 from collections.abc import Callable
+from datetime import date
 from typing import Any, NamedTuple, get_type_hints
 
-from configs import one_of
-from configs.specs import first_line, read
+from configs import one_of, shown
+from configs.specs import NAME, first_line, read
 from games.core.game import Game
 from games.exact import matrix
+from games.suite.playground import SUFFIX, from_playground
 
 
 class Entry(NamedTuple):
@@ -100,9 +103,7 @@ def make(name: str, **params: Any) -> Game:
       ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not
         fit.
     """
-    if isinstance(name, str) and name.endswith("-playground"):
-        from games.suite.playground import SUFFIX, from_playground
-
+    if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
         raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
@@ -116,8 +117,11 @@ def make(name: str, **params: Any) -> Game:
     for param, value in params.items():
         if param not in allowed:
             raise ValueError(f"{name}: unknown parameter {param}; {one_of(param, list(allowed))}")
-        if (value is None and allowed[param] is not None) or isinstance(value, dict | set | complex):
-            raise ValueError(f"{name}: {param}: got {value!r}; a value such as {allowed[param]!r} is needed")
+        default = allowed[param]
+        if (value is None and default is not None) or isinstance(value, dict | set | complex | date):
+            plain = isinstance(default, int | float | str | list | tuple)
+            words = f"a value such as {default!r}" if plain else "another value"
+            raise ValueError(f"{name}: {param}: got {shown(value)}; {words} is needed")
     return factory(**entry.params | params)
 
 
@@ -134,8 +138,10 @@ def register(
       **params: given to the factory; `make` may override them.
 
     Raises:
-      ValueError: for a name that is taken.
+      ValueError: for a name that is taken, or that other libraries' registries would not take.
     """
+    if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
+        raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
     taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to know
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
@@ -170,7 +176,10 @@ def parameters(name: str) -> dict[str, Any]:
         and not (field in entry.params and isinstance(entry.factory, str))
     }
     if not inspect.isclass(factory):  # a factory hands what it does not know on to the class that it makes
-        kind = get_type_hints(factory).get("return", Game)
+        try:
+            kind = get_type_hints(factory).get("return", Game)
+        except (TypeError, NameError):  # a partial has none, and some name what is not there
+            kind = Game
         for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
             found.setdefault(field.name, field.default)
     return found

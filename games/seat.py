@@ -37,9 +37,10 @@ class Seat:
         """A seat by its number, with one opponent for all other seats, or one for each of them in their order.
 
         Raises:
-          ValueError: for a seat that the game does not have, or opponents that are none or not as many.
+          ValueError: for a seat that the game does not have, or opponents that are none, not as many, made for another
+            seat, or not hashable.
         """
-        checks.whole("seat", seat, 0, game.num_agents - 1)
+        checks.size("seat", seat, 0, game.num_agents - 1)
         others = [agent for agent in game.agents if agent != game.agents[seat]]
         if hasattr(opponents, "act") or isinstance(opponents, str) or not isinstance(opponents, Sequence):
             opponents = [opponents] * len(others)
@@ -47,9 +48,19 @@ class Seat:
             raise ValueError(
                 f"opponents: got {len(opponents)}; one, or one for each of the {len(others)} other seats, is needed"
             )
-        for opponent in opponents:
+        for agent, opponent in zip(others, opponents, strict=True):
             if not (opponent is None or callable(opponent) or (hasattr(opponent, "init") and hasattr(opponent, "act"))):
                 raise ValueError(f"opponents: got {opponent!r}; a function or an object with init and act is needed")
+            made_for = getattr(opponent, "seat", None)
+            if isinstance(made_for, int) and made_for != game.agents.index(agent):
+                raise ValueError(f"opponents: got a learner for seat {made_for} in that of {agent}")
+            try:
+                hash(opponent)
+            except TypeError:
+                raise ValueError(
+                    f"opponents: got {type(opponent).__name__}, which cannot be hashed; arrays belong into the state "
+                    "that its init returns"
+                ) from None
         return Seat(game, game.agents[seat], tuple(zip(others, opponents, strict=True)))
 
     def reset(self, key: jax.Array) -> tuple[jax.Array, Any]:
@@ -73,13 +84,21 @@ class Seat:
         told = tuple(part[self.agent] for part in host.told(*rest))
         return observations[self.agent], (observations, state, states), told
 
+    def auto_reset(self, key: jax.Array, carried: Any, done: jax.Array) -> tuple[jax.Array, Any]:
+        """(observation, what is carried on): where `done`, the game after its own `auto_reset`, with new opponents."""
+        observations, state, states = carried
+        key, *keys = jax.random.split(key, 1 + len(self.opponents))
+        dones = dict.fromkeys((*self.game.agents, "__all__"), done)
+        observations, state = self.game.auto_reset(key, observations, state, dones)
+        fresh = [_begin(opponent, k) for k, (_, opponent) in zip(keys, self.opponents, strict=True)]
+        states = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, states)
+        return observations[self.agent], (observations, state, states)
+
     def auto_step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, jax.Array, Any, tuple]:
         """(observation, the one before a reset, ...): as `step`; a new episode where the old one is done."""
         key, reset_key = jax.random.split(key)
         last, carried, told = self.step(key, carried, action)
-        done = told[1] | told[2]
-        fresh, new = self.reset(reset_key)
-        observation, carried = jax.tree.map(lambda x, y: jnp.where(done, x, y), (fresh, new), (last, carried))
+        observation, carried = self.auto_reset(reset_key, carried, told[1] | told[2])
         return observation, last, carried, told
 
 

@@ -18,10 +18,10 @@ MANY = 1_000_000  # a limit that need not be said of what is too small
 
 
 def whole(name: str, value: Any, least: int, most: float = math.inf) -> None:
-    """Raises ValueError unless `value` is a whole number in [least, most]."""
+    """Raises ValueError unless `value` is a whole number in [least, most], or an array of them."""
     if known(value):
         array, most = _array(value), min(most, MOST)
-        plain = array.dtype.kind in "iu"
+        plain = array.dtype.kind in "iu" and not isinstance(value, list | tuple)
         if not plain or (array < least).any() or (array > most).any():
             below = array.dtype.kind != "O" and not (plain and (array > most).any())
             limits = f"of at least {least}" if most >= MANY and below else f"from {least} to {most:.0f}"
@@ -46,13 +46,26 @@ def sizes(name: str, values: Any, least: int) -> None:
 
 
 def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, brackets: str = "[]") -> None:
-    """Raises ValueError unless `value` is a finite number between the limits, which `brackets` close or leave open."""
+    """Raises ValueError unless `value` is a finite number between the limits, or an array of them.
+
+    `brackets` close the limits or leave them open. Lists are for `table`, for JAX takes one for many numbers.
+    """
     if known(value):
         array = _array(value)
-        fits = array.dtype.kind in "iuf" and (np.abs(array) <= LARGEST).all()  # in single precision
+        fits = array.dtype.kind in "iuf" and not isinstance(value, list | tuple)
+        fits = fits and bool((np.abs(array) <= LARGEST).all())  # in single precision
         fits = fits and ((array > low) if brackets[0] == "(" else (array >= low)).all()
         if not (fits and ((array < high) if brackets[1] == ")" else (array <= high)).all()):
             raise ValueError(f"{name}: got {shown(value)}; a number{_interval(low, high, brackets)} is needed")
+
+
+def table(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> Any:
+    """`value`, a list as an array of single precision: one leaf, not one for each number. ValueError as of `number`."""
+    array = _array(value) if isinstance(value, list | tuple) else value
+    if known(array) and np.asarray(array).dtype.kind not in "iuf":
+        raise ValueError(f"{name}: got {shown(value)}; a table of numbers is needed, with lines of equal length")
+    number(name, array, low, high)
+    return array.astype(np.float32) if isinstance(value, list | tuple) else value
 
 
 def choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:

@@ -30,6 +30,8 @@ class Discrete:
 
     def contains(self, x: Any) -> jax.Array:
         """Whether `x` is one of the integers."""
+        if jnp.shape(x) != ():
+            return jnp.asarray(False)
         return jnp.all((jnp.asarray(x) >= 0) & (jnp.asarray(x) < self.n) & (jnp.asarray(x) == jnp.floor(x)))
 
     def to_gymnasium(self) -> Any:

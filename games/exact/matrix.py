@@ -127,8 +127,7 @@ def discounted_payoffs(
 
     Source: Letcher et al., Stable Opponent Shaping (2019), appendix; Lu et al. (2022), section 4.
     """
-    num_logits = 1 if isinstance(discount, (int, float)) and discount == 0 else 5
-    _refuse_other_shapes(policy_1, policy_2, (num_logits,))
+    _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)
     rewards = [game.row_payoffs, game.column_payoffs]
     if not transitions:
@@ -145,14 +144,16 @@ def state_visits(
     Each is accurate to a few units in the last place, however extreme the policies: nothing is ever subtracted.
     Arguments as in `discounted_payoffs`, and a `ValueError` for policies of other shapes, which would be broadcast.
     """
-    _refuse_other_shapes(policy_1, policy_2, (5,) if jnp.shape(policy_1) == (5,) else (1,))
+    _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)
     return _visits(transitions, start, discount, _inverse(transitions, discount)) if transitions else start
 
 
-def _refuse_other_shapes(policy_1: jax.Array, policy_2: jax.Array, needed: tuple[int]) -> None:
+def _refuse_other_shapes(policy_1: jax.Array, policy_2: jax.Array, discount: Scalar) -> None:
+    once = isinstance(discount, (int, float)) and discount == 0
+    needed = jnp.shape(policy_1) if once and jnp.shape(policy_1) in ((1,), (5,)) else (1,) if once else (5,)
     for name, policy in (("policy_1", policy_1), ("policy_2", policy_2)):
-        if jnp.shape(policy) not in ((5,), needed):
+        if jnp.shape(policy) != needed:
             raise ValueError(f"{name}: got shape {jnp.shape(policy)}; logits of shape {needed} are needed")
 
 

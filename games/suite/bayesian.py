@@ -56,13 +56,9 @@ class BayesianBattleOfTheSexes(Game):
     episode_length: Scalar = 16
 
     def __post_init__(self) -> None:
-        if isinstance(self.love_probability, list | tuple):  # one leaf, not one for each player
-            if len(self.love_probability) != 2:
-                raise ValueError(
-                    f"love_probability: got {self.love_probability!r}; one for each of 2 players is needed"
-                )
-            object.__setattr__(self, "love_probability", np.asarray(self.love_probability))
-        checks.number("love_probability", self.love_probability, 0, 1)
+        if isinstance(self.love_probability, list | tuple) and len(self.love_probability) != 2:
+            raise ValueError(f"love_probability: got {self.love_probability!r}; one for each of 2 players is needed")
+        object.__setattr__(self, "love_probability", checks.table("love_probability", self.love_probability, 0, 1))
         checks.number("favourite", self.favourite)
         checks.number("other", self.other)
         checks.whole("episode_length", self.episode_length, 1)

@@ -114,7 +114,7 @@ class Fishery(Game):
         wanted = self.catchability * efforts * state.stock
         # The last term keeps 0 / 0, and its gradient, out of an empty sea.
         harvest = wanted * (grown / jnp.maximum(jnp.maximum(wanted.sum(), grown), 1e-12))
-        stock = jnp.maximum(grown - harvest.sum(), 0.0)
+        stock = jnp.clip(grown - harvest.sum(), 0.0, self.carrying_capacity)  # above only by rounding
         state = FisheryState(stock, efforts, state.time + 1)
         dones, infos = self._ending(jnp.zeros((), bool), state.time >= self.episode_length)
         infos |= {"harvest": harvest, "effort": efforts, "stock": jnp.broadcast_to(stock, (self.num_agents,))}

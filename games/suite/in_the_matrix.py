@@ -108,11 +108,10 @@ class InTheMatrix(Game):
     episode_length: Scalar = 152
 
     def __post_init__(self) -> None:
-        checks.number("payoffs", self.payoffs)
-        if isinstance(self.payoffs, list | tuple):  # one leaf, not one for each number
-            object.__setattr__(self, "payoffs", np.asarray(self.payoffs, np.float32))
+        object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
         shape = np.shape(self.payoffs)[-3:]  # without the axes of games that are stacked for vmap
-        if shape and (len(shape) != 3 or shape[0] != shape[1] or shape[0] < 2 or shape[2] != 2):
+        wrong = len(shape) != 3 or shape[0] != shape[1] or shape[0] < 2 or shape[2] != 2
+        if wrong and (shape or checks.known(self.payoffs)):  # what JAX puts there to describe a tree has no shape
             raise ValueError(f"payoffs: got shape {shape}; a table [K, K, 2] for K of at least 2 is needed")
         checks.size("num_agents", self.num_agents, 2)
         checks.size("grid_size", self.grid_size, 2, 64)
@@ -262,7 +261,7 @@ class InTheMatrix(Game):
 
 def in_the_matrix(game: MatrixGame, **params: Any) -> InTheMatrix:
     """A two-action game of `games.exact.matrix`, in the matrix."""
-    return InTheMatrix(payoffs=np.stack([np.asarray(game.row), np.asarray(game.column)], -1), **params)
+    return InTheMatrix(**{"payoffs": np.stack([np.asarray(game.row), np.asarray(game.column)], -1), **params})
 
 
 def ipd_in_the_matrix(**params: Any) -> InTheMatrix:

@@ -54,7 +54,8 @@ class Pendulum(Game):
       max_speed: bound of the velocity, radians per second; at least 1, for so fast a game may begin.
       episode_length: steps until the time limit.
       explicit: whether steps are those of explicit Euler.
-      squash: whether torques are squashed and not clipped.
+      squash: whether torques are squashed and not clipped; the space of actions keeps its bounds, within which 0.76 of
+        `max_torque` are reached where it is 1.
 
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, with the mechanics of Gym's Pendulum-v1
     (Brockman et al., 2016). The paper's public code has g = 9.8, no bound of the velocity, `explicit` and `squash`; it

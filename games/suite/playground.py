@@ -15,9 +15,8 @@ from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, st
 from games.core.rarely import rarely
 from games.core.spaces import Box
 
+SUFFIX = "-playground"  # behind the names of Playground's environments
 # Its import takes ten seconds, so that it is done inside functions only.
-
-SUFFIX = "-playground"
 
 
 @struct.dataclass
@@ -110,6 +109,8 @@ def from_playground(name: str, **params: Any) -> Playground:
     Raises:
       ValueError: for a name that there is not, another parameter, or if Playground is not installed.
     """
+    if "episode_length" in params and params["episode_length"] is None:
+        raise ValueError(f"{name}{SUFFIX}: episode_length: got None; a whole number is needed")
     if unknown := params.keys() - {"episode_length"}:
         raise ValueError(f"{name}{SUFFIX}: unknown parameter {min(unknown)}; episode_length is what it has")
     try:

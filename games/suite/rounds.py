@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from configs import shown
 from games.core import bits, checks
 from games.core.game import Actions, Game, Infos, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete
@@ -131,7 +132,11 @@ class Rounds(Game):
         return self._strip(np.asarray(state.history)[::-1].tolist(), self.memory)
 
     def frames(self, states: Any) -> list[np.ndarray]:
-        """The strip grows with every round; a gap is a new episode."""
+        """The strip grows with every round.
+
+        A gap is a state in which nothing has been played, as there is one at the beginning of an episode where states
+        are kept from before each step.
+        """
         newest = np.asarray(states.history)[:, 0].tolist()
         columns = min(len(newest), MAX_COLUMNS)
         return [self._strip(newest[max(0, t - columns) : t], columns) for t in range(1, len(newest) + 1)]
@@ -201,21 +206,19 @@ class RepeatedGame(Rounds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.payoffs, list | tuple):
-            try:
-                object.__setattr__(self, "payoffs", np.asarray(self.payoffs, np.float32))
-            except ValueError:
-                raise ValueError("payoffs: got lists of unequal length; a table of numbers is needed") from None
-        if isinstance(self.payoffs, np.ndarray | str | int | float):
-            checks.number("payoffs", self.payoffs)
+        object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
+        if checks.known(self.payoffs):
             shape = np.shape(self.payoffs)
             if len(shape) < 2 or shape[-1] != len(shape) - 1 or min(shape) < 1:
                 raise ValueError(
                     f"payoffs: got shape {shape}; an axis of actions for each agent and a last axis of agents is "
                     "needed, as in [2, 2, 2] or [2, 2, 2, 3]"
                 )
-        if self.labels and len(self.labels) < max(self.num_actions):
-            raise ValueError(f"labels: got {self.labels!r}; {max(self.num_actions)} letters are needed, one an action")
+        fits = isinstance(self.labels, str) and len(set(self.labels)) == len(self.labels)
+        if not fits or (self.labels and len(self.labels) < max(self.num_actions)):
+            raise ValueError(
+                f"labels: got {shown(self.labels)}; {max(self.num_actions)} different letters are needed, one an action"
+            )
 
     @property
     def num_actions(self) -> tuple[int, ...]:
@@ -243,8 +246,18 @@ class RepeatedGame(Rounds):
 
     def _counts(self, actions: Sequence[jax.Array]) -> Infos:
         seen = jnp.stack([self._seen(actions, agent) for agent in range(self.num_agents)])
-        names = ["".join(self._label(agent, a) for agent, a in enumerate(joint)) for joint in self._joints()]
-        return {name: (seen == state).astype(jnp.float32) for state, name in enumerate(names)}
+        numbers = [{name: i for i, name in enumerate(self._names(agent))} for agent in range(self.num_agents)]
+        names = dict.fromkeys(
+            itertools.chain(*numbers)
+        )  # of all, for with other numbers of actions one has other states
+        return {name: (seen == np.array([one.get(name, -1) for one in numbers])).astype(jnp.float32) for name in names}
+
+    def _names(self, agent: int) -> list[str]:
+        """What an agent's states are called, in their order."""
+        seats = _turned(range(self.num_agents), agent)
+        letters = [self.letters(seat) for seat in seats]
+        between = "" if all(len(letter) == 1 for letter in itertools.chain(*letters)) else "."  # 1.10 is not 11.0
+        return [between.join(joint) for joint in itertools.product(*letters)]
 
     def _table(self, played: Sequence[int] | None) -> np.ndarray | None:
         payoffs = np.asarray(self.payoffs)
@@ -258,10 +271,6 @@ class RepeatedGame(Rounds):
         cells = payoffs.reshape(len(rows), len(columns), self.num_agents)
         last = (played[0], columns.index(tuple(played[1:]))) if played else None
         return payoff_table(rows, words, cells, played=last)
-
-    def _joints(self) -> list[tuple[int, ...]]:
-        """Every joint action, in the order of the states of agent 0."""
-        return list(itertools.product(*map(range, self.num_actions)))
 
     def letters(self, agent: int) -> list[str]:
         """The label of each action of an agent, by its number."""

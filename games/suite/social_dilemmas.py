@@ -40,12 +40,10 @@ class SocialDilemma(Rounds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.payoffs, list | tuple):
-            object.__setattr__(self, "payoffs", np.asarray(self.payoffs, np.float32))
-        if isinstance(self.payoffs, np.ndarray):
-            if self.payoffs.ndim != 2 or self.payoffs.shape[0] != 2 or not 2 <= self.payoffs.shape[1] <= 30:
-                raise ValueError(f"payoffs: got shape {self.payoffs.shape}; [2, number of agents], 2 to 30, is needed")
-            checks.number("payoffs", self.payoffs)
+        object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
+        shape = np.shape(self.payoffs)
+        if checks.known(self.payoffs) and not (len(shape) == 2 and shape[0] == 2 and 2 <= shape[1] <= 30):
+            raise ValueError(f"payoffs: got shape {shape}; [2, number of agents], 2 to 30, is needed")
 
     @property
     def num_agents(self) -> int:  # type: ignore[override]

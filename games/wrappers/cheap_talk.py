@@ -55,7 +55,7 @@ class CheapTalk(Game):
 
     Raises:
       ValueError: for a game of several players, observations that are no array (or with `planes` no image), or a
-        message size below 1.
+        message size below 1; and at the reset, where the message is of another size.
 
     Source: the Cheap Talk MDP of Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, section 3.
     """
@@ -128,6 +128,8 @@ class CheapTalk(Game):
         observation = observations["agent_0"]
         heard = (memory,) if self.remember else ()
         message = self.speak(self.parameters, observation, *heard)
+        if jnp.shape(message) != (self.message_size,):
+            raise ValueError(f"message_size: got {self.message_size}; what is said has shape {jnp.shape(message)}")
         if self.planes:
             planes = jnp.broadcast_to(message, (*observation.shape[:2], self.message_size))
             return {"agent_0": jnp.concatenate([observation.astype(jnp.float32), planes], -1)}

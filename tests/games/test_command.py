@@ -40,7 +40,15 @@ def test_a_game_is_played_and_drawn(tmp_path):
         (["ipd", "--params", "discount"], "--params: got 'discount'; NAME=VALUE is needed"),
         (["ipd", "--params", "discount=["], "--params: discount: got '['"),
         (["ipd", "--steps", "0"], "--steps: got 0; a whole number of at least 1"),
-        (["--gif", "x.gif"], "game: none given"),
+        (["--gif", "x.gif"], "game: none given; a name is needed with --gif"),
+        (["--steps", "3"], "game: none given; a name is needed with --steps"),
+        (["ipd", "--gallery", "."], "--gallery: given with ipd"),
+        (["coin_game", "--params", "reward=[1, 2]"], "reward: got [1, 2]; a number is needed"),
+        (
+            ["coin_game", "--params", "reward=2026-11-24"],
+            "coin_game: reward: got datetime.date(2026, 11, 24); a value",
+        ),
+        (["ipd_in_the_matrix", "--params", "payoffs=5"], "payoffs: got shape ()"),
         (["SimpleBandit-bsuite", "--png", "x.png"], "SimpleBandit-bsuite: there is no picture of it"),
     ],
 )

@@ -1,5 +1,6 @@
 """One seat of a game as a gymnasium environment, by gymnasium's own check and its own vectors."""
 
+import dataclasses
 import warnings
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import games
+import games.gymnax
 import marl
 from games.gymnasium import _step, env, vector_env
 from games.registry import foreign
+from games.wrappers.cheap_talk import CheapTalk
 
 OURS = [name for name in games.names() if name not in foreign()]
 EVERY = [*OURS, "CartPole-v1", "Pendulum-v1", "Catch-bsuite"]
@@ -28,6 +31,13 @@ def defect(key, observation):
 def mirror(key, observation):
     """Tit for tat: what the other did last, from the one-hot state start, CC, CD, DC, DD."""
     return (observation @ jnp.array([0, 0, 1, 0, 1])).astype(int)
+
+
+@dataclasses.dataclass
+class Unhashable:
+    """An opponent whose class compares by value, as dataclasses do by default."""
+
+    init = act = None
 
 
 class Counter(NamedTuple):
@@ -209,6 +219,42 @@ def test_pictures():
     assert [picture.shape for picture in vector.render()] == [face.render().shape] * 2
 
 
+def test_pictures_of_many_games_are_of_each_alone():
+    face = env("ipd", render_mode="rgb_array", opponents=defect)
+    vector = vector_env("ipd", 3, render_mode="rgb_array", opponents=defect)
+    with pytest.raises(ResetNeeded, match="render: no episode is on"):
+        vector.render()
+    vector.reset(seed=0)
+    vector.step(np.array([0, 1, 0]))
+    for action, picture in zip((0, 1, 0), vector.render(), strict=True):
+        face.reset(seed=0)
+        face.step(action)
+        np.testing.assert_array_equal(picture, face.render())
+
+
+def test_who_talks_and_remembers_goes_on_where_an_episode_ends():
+    """In the faces as in the game itself: how many sights there were, whatever episodes they were of."""
+    talk = CheapTalk(
+        games.make("CartPole-v1", max_steps_in_episode=3),
+        jnp.zeros(0),
+        lambda parameters, obs, memory: memory[None],
+        1,
+        remember=lambda parameters, memory, obs: memory + 1,
+        memory=jnp.float32(0),
+    )
+    vector = vector_env(talk, 2)
+    heard = [vector.reset(seed=0)[0][:, -1]] + [vector.step(np.zeros(2, int))[0][:, -1] for _ in range(5)]
+    assert np.array(heard).T.tolist() == [[1, 2, 3, 5, 6, 7]] * 2  # 4 is the last sight of an episode
+    face = games.gymnax.env(talk)
+    key = jax.random.key(0)
+    observation, state = face.reset(key)
+    heard = [float(observation[-1])]
+    for _ in range(5):
+        observation, state, *_ = face.step(key, state, 0)
+        heard.append(float(observation[-1]))
+    assert heard == [1, 2, 3, 5, 6, 7]
+
+
 @pytest.mark.parametrize(
     ("make", "act", "message"),
     [
@@ -235,13 +281,29 @@ def test_actions_that_cannot_be_are_refused(make, act, message):
         ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
         ({"opponents": [defect, defect]}, "opponents: got 2; one, or one for each of the 1 other seats, is needed"),
         ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
+        (
+            {"opponents": Unhashable()},
+            "opponents: got Unhashable, which cannot be hashed; arrays belong",
+        ),
+        ({"opponents": Counter(2)._replace(patience=[2])}, "opponents: got Counter, which cannot be hashed"),
+        ({"seat": None}, "seat: got None; a plain whole number"),
+        ({"game": games.make("coin_game"), "wrong": 1}, "CoinGame: unknown parameter wrong"),
         ({"render_mode": "ansi"}, "render_mode: got 'ansi'; one of None, human, rgb_array"),
         ({"grid_siz": 3}, "did you mean grid_size"),
     ],
 )
 def test_what_cannot_be_made_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        env("coin_game", **settings)
+        env(**{"game": "coin_game"} | settings)
+
+
+def test_a_learner_of_another_seat_is_refused():
+    learner = marl.make_learner("tabular_ppo", games.make("ipd"), seat=0)._replace(seat=0)
+    with pytest.raises(ValueError, match="opponents: got a learner for seat 0 in that of agent_1"):
+        env("ipd", opponents=learner)
+    env("ipd", seat=1, opponents=learner)
+    with pytest.raises(ValueError, match="num_envs: got None"):
+        vector_env("ipd", None)
 
 
 def test_environments_of_one_shape_share_what_is_compiled():

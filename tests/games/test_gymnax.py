@@ -67,11 +67,16 @@ def test_an_episode_and_its_two_ends():
     assert (bool(terminated), bool(truncated), float(info["discount"])) == (True, False, 0)
 
 
+def test_a_limit_that_gymnax_gives_as_a_decimal_is_a_whole_number():
+    assert env("BernoulliBandit-misc").default_params.max_steps_in_episode == 100
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"discount": 0.9}, "max_steps_in_episode: got None; RepeatedGame has no time limit of its own"),
         ({"max_steps_in_episode": 0}, "max_steps_in_episode: got 0"),
+        ({"max_steps_in_episode": [5]}, r"max_steps_in_episode: got \[5\]"),
         ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
         ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
         ({"episode_lenth": 3}, "did you mean episode_length"),

@@ -126,6 +126,11 @@ def test_actions_that_cannot_be_are_refused(actions, message):
     face.reset(seed=0)
     with pytest.raises(ValueError, match=message):
         face.step(actions)
+    twin = parallel_env("coin_game")
+    twin.reset(seed=0)
+    right = {"agent_0": 0, "agent_1": 3}
+    for _ in range(3):  # what was refused was no step
+        assert gymnasium.utils.env_checker.data_equivalence(face.step(right), twin.step(right), exact=True)
 
 
 def test_what_cannot_be_made_is_refused():
@@ -137,6 +142,8 @@ def test_what_cannot_be_made_is_refused():
         parallel_env("coin_gam")
     with pytest.raises(ValueError, match="num_envs: got 0"):
         batched_parallel_env("coin_game", 0)
+    with pytest.raises(ValueError, match="render: no episode is on"):
+        batched_parallel_env("coin_game", 2, render_mode="rgb_array").render()
 
 
 def test_a_picture_on_demand():

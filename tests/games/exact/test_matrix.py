@@ -177,6 +177,14 @@ def test_policies_of_another_shape_are_refused(first, second):
         state_visits(jnp.zeros(first), jnp.zeros(second), 0.9)
 
 
+def test_who_plays_once_does_not_come_back():
+    with pytest.raises(ValueError, match=r"logits of shape \(5,\)"):
+        state_visits(jnp.zeros(1), jnp.zeros(1), 0.96)
+    with pytest.raises(ValueError, match=r"policy_2: got shape \(5,\); logits of shape \(1,\)"):
+        discounted_payoffs(prisoners_dilemma, jnp.zeros(1), jnp.zeros(5), 0)
+    assert state_visits(jnp.zeros(1), jnp.zeros(1), 0) == [0.25] * 4
+
+
 def test_a_table_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="two by two"):
         MatrixGame("wrong", ((1, 2, 3), (4, 5, 6)), ((1, 2), (3, 4)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import games
-from games import rollout
+from games import registry, rollout
 from games.exact.matrix import stag_hunt
 from games.suite.in_the_matrix import InTheMatrix, in_the_matrix
 from games.toolbox import boards
@@ -206,6 +206,9 @@ def test_payoffs_come_from_any_table():
     game = in_the_matrix(stag_hunt)
     np.testing.assert_array_equal(game.payoffs[..., 0], stag_hunt.row)
     assert games.make("rock_paper_scissors_in_the_matrix").num_kinds == 3
+    for name in registry.ours():
+        if name.endswith("in_the_matrix"):  # of which some have payoffs that are made by a factory
+            assert games.make(name, payoffs=np.ones((4, 4, 2))).num_kinds == 4
 
 
 @pytest.mark.parametrize(
@@ -215,6 +218,7 @@ def test_payoffs_come_from_any_table():
         ({"grid_size": 3}, "grid_size: got 3; 16 cells are needed"),
         ({"view_size": 4}, "view_size"),
         ({"payoffs": [[1, 2], [3, 4]]}, r"payoffs: got shape \(2, 2\)"),
+        ({"payoffs": 5}, r"payoffs: got shape \(\)"),
         ({"num_agents": 1}, "num_agents: got 1"),
         ({"freeze_steps": 0}, "freeze_steps: got 0"),
     ],

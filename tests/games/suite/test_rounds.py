@@ -82,6 +82,19 @@ def test_players_may_have_different_numbers_of_actions():
     assert [game.action_space(agent).n for agent in game.agents] == [2, 3]
     assert play(game, (1, 2))[1] == [10, 11]
     assert seen(game, (1, 2)) == [[1 + 1 * 3 + 2], [1 + 2 * 2 + 1]]
+    infos = play(game, (0, 1))[2]  # agent 1 played its second action, and saw the first of agent 0
+    assert {name for name in infos if len(name) == 2} == {"C0", "C1", "C2", "D0", "D1", "D2"} | {
+        "0C", "0D", "1C", "1D", "2C", "2D"
+    }  # fmt: skip
+    assert [name for name in infos if len(name) == 2 and infos[name][0]] == ["C1"]
+    assert [name for name in infos if len(name) == 2 and infos[name][1]] == ["1C"]
+
+
+def test_states_of_many_actions_have_names_of_their_own():
+    game = RepeatedGame(payoffs=np.zeros((12, 12, 2)))
+    infos = play(game, (1, 10))[2]
+    assert sum(name[0].isdigit() for name in infos) == 144
+    assert [name for name in infos if name[0].isdigit() and infos[name][0]] == ["1.10"]
 
 
 def test_three_players_see_themselves_first_and_then_around_the_table():
@@ -207,9 +220,13 @@ def test_one_program_serves_all_payoffs_and_gradients_flow_to_them():
         ({"episode_length": 0}, "episode_length: got 0"),
         ({"memory": 0}, "memory: got 0"),
         ({"payoffs": [[1, 2, 3], [4, 5, 6]]}, r"payoffs: got shape \(2, 3\); an axis of actions"),
-        ({"payoffs": [[1, 2], [3]]}, "payoffs: got lists of unequal length"),
+        ({"payoffs": [[1, 2], [3]]}, r"payoffs: got \[\[1, 2\], \[3\]\]; a table of numbers is needed"),
+        ({"payoffs": None}, "ipd: payoffs: got None; another value is needed"),
         ({"payoffs": np.full((2, 2, 2), np.nan)}, "payoffs: got"),
-        ({"labels": "C"}, "labels: got 'C'; 2 letters"),
+        ({"labels": "C"}, "labels: got 'C'; 2 different letters"),
+        ({"labels": "CC"}, "labels: got 'CC'; 2 different letters"),
+        ({"labels": 12}, "labels: got 12; 2 different letters"),
+        ({"episode_length": [3, 4]}, r"episode_length: got \[3, 4\]; a whole number"),
     ],
 )
 def test_impossible_repeated_games_are_refused(params, message):
@@ -221,6 +238,8 @@ def test_impossible_repeated_games_are_refused(params, message):
     ("name", "params", "message"),
     [
         ("public_goods", {"num_agents": 1}, "num_agents: got 1; a whole number from 2 to 30"),
+        ("public_goods", {"payoffs": 3}, r"payoffs: got shape \(\); \[2, number of agents\]"),
+        ("public_goods", {"payoffs": "abc"}, "payoffs: got 'abc'; a table of numbers"),
         ("public_goods", {"multiplier": 0}, r"multiplier: got 0; a number above 0"),
         ("n_player_stag_hunt", {"threshold": 5}, "threshold: got 5; a whole number from 1 to 4"),
         ("volunteers_dilemma", {"cost": -1}, "cost: got -1"),

@@ -243,5 +243,14 @@ def test_a_game_of_your_own_is_known_by_its_name():
         assert games.make("tiny_coin_game").grid_size == 2
         games.register("tiny_coin_game", games.CoinGame, "three by three", replace=True, grid_size=3)
         assert games.make("tiny_coin_game").grid_size == 3
+        games.register("tiny_coin_game", partial(games.CoinGame, grid_size=5), "five by five", replace=True)
+        assert games.make("tiny_coin_game").grid_size == 5
+        for name in (
+            "tiny game",
+            "2_coins",
+            "tiny-playground",
+        ):  # which gymnasium or make could not read
+            with pytest.raises(ValueError, match=f"name: got '{name}'; letters, digits"):
+                games.register(name, games.CoinGame, "of no use")
     finally:
         del registry._ENTRIES["tiny_coin_game"]

@@ -240,3 +240,8 @@ class Parts(Padded):
 def test_what_nobody_can_talk_about_is_refused(game, settings, message):
     with pytest.raises(ValueError, match=message):
         CheapTalk(game, jnp.zeros(2), lambda words, obs: words, **settings)
+
+
+def test_a_message_of_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"message_size: got 2; what is said has shape \(3,\)"):
+        CheapTalk(CARTPOLE, jnp.zeros(3), lambda words, obs: words).reset(KEY)
