@@ -54,7 +54,7 @@ def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf
         array = _array(value)
         fits = array.dtype.kind in "iuf" and not isinstance(value, list | tuple)
         fits = fits and bool((np.abs(array) <= LARGEST).all())  # in single precision
-        fits = fits and ((array > low) if brackets[0] == "(" else (array >= low)).all()
+        fits = fits and bool(((array > low) if brackets[0] == "(" else (array >= low)).all())
         if not (fits and ((array < high) if brackets[1] == ")" else (array <= high)).all()):
             raise ValueError(f"{name}: got {shown(value)}; a number{_interval(low, high, brackets)} is needed")
 
