@@ -133,7 +133,8 @@ class AttackConfig:
         if self.goal == "control":
             idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
             idle |= {"begin": "with the goal control, if it is zero"} if self.begin == "zero" else {}
-            return idle | dict.fromkeys(("fitness", "defence"), "with the goal control")
+            shared = ("warm_up.chunk_size", "warm_up.shared_trials")  # all controllers are judged by the same lives
+            return idle | dict.fromkeys((*shared, "fitness", "defence"), "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
         return idle | dict.fromkeys(only, f"with the goal {self.goal}; it is for control")
@@ -207,12 +208,15 @@ class AttackConfig:
         if self.fitness != "auto":
             return self.fitness
         limit = self.make_game().time_limit
-        return "training" if self.goal == "help" and self.steps_of_the_shortest >= (limit or 0) else "end"
+        ends = limit is not None and self.steps_of_the_shortest >= limit
+        return "training" if self.goal == "help" and ends else "end"
 
     @property
     def steps_of_the_shortest(self) -> int:
         """Steps of each environment in the shortest lives of the search."""
-        return min(updates for _, updates in self.stages) * self.steps_per_update
+        short = min(updates for _, updates in self.stages)
+        schedule = dataclasses.replace(self, num_updates=short).schedule
+        return share_of(schedule.num_updates, SHARES.get(self.defence, 1.0)) * schedule.steps_per_update
 
     @property
     def at_once(self) -> int:
@@ -286,6 +290,20 @@ class AttackConfig:
         return make_learner(self.victim, game, num_updates=self.schedule.num_updates, field="victim")
 
 
+def check_defence(config: AttackConfig, defence: str) -> None:
+    """Raises ValueError where victims of this kind cannot defend themselves so."""
+    game, size = config.make_game(), config.message_size
+    talk = CheapTalk(game, None, lambda words, obs: jnp.zeros(size), size)
+    live, schedule = DEFENCES[defence], config.schedule
+    try:
+        jax.eval_shape(lambda key: live(key, talk, config.make_victim, schedule, size), jax.random.key(0))
+    except (AssertionError, AttributeError):
+        got = f"defence: got {defence!r} for {config.victim}"
+        raise ValueError(f"{got}; a victim with networks, that can play its best, is needed") from None
+    except ValueError as error:
+        raise ValueError(f"defence: {defence}: {first_line(error)}") from None
+
+
 def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
     """The config, of which the victim and what is evolved are known to fit the game.
 
@@ -323,12 +341,7 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
             without = "" if remembers else ", or another without memory,"
             raise ValueError(f"{given}; {config.message_spec}{without} of {size} is needed")
     if config.defence != "none":
-        try:
-            live, schedule = DEFENCES[config.defence], config.schedule
-            jax.eval_shape(lambda key: live(key, talk, config.make_victim, schedule, size), jax.random.key(0))
-        except (AssertionError, AttributeError):
-            got = f"defence: got {config.defence!r} for {config.victim}"
-            raise ValueError(f"{got}; a victim with networks, that can play its best, is needed") from None
+        check_defence(config, config.defence)
     words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
     check_bytes("message", config.message, words * max(one.population_size for one, _ in config.stages))
     for evolution, _ in config.stages:
@@ -344,15 +357,16 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
     check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.schedule.num_updates + 5))
     limit = game.time_limit
+    steps = config.pieces[1]
     halves = {"training": 1, "second_half": 2}.get(config.fitness, 0)
     if halves and limit is not None and config.steps_of_the_shortest < halves * limit:
         raise ValueError(
             f"fitness: got {config.fitness!r}, of lives of {config.steps_of_the_shortest} steps; of at least "
             f"{halves * limit} are needed"
         )
-    if config.fitness == "last_update" and limit is not None and math.prod(config.pieces) < limit:
+    if config.fitness == "last_update" and limit is not None and steps < limit:
         raise ValueError(
-            f"fitness: got 'last_update', of {math.prod(config.pieces)} steps; an update of at least an episode's "
+            f"fitness: got 'last_update', of {steps} steps of each environment; an update of at least an episode's "
             f"{limit} is needed"
         )
     if config.goal == "control":

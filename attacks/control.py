@@ -231,7 +231,7 @@ class Comparison(NamedTuple):
     """What control is worth, on one victim, or on more in leading axes."""
 
     goal_rewards: dict[str, jax.Array]  # `[]` for each of ROWS
-    victim_returns: dict[str, jax.Array]  # `[]` for each of SHAPERS: in the bare game, at the end of the life
+    victim_returns: dict[str, jax.Array]  # `[]` for each of SHAPERS: under its talk, at the end of the life
 
 
 SHAPERS = ("evolved", "random", "silent")
@@ -266,7 +266,7 @@ def compare(
     episodes with this victim have shown; `still` what it is worth if nothing moves from where an episode begins;
     `random` a random shaper and a random controller; `silent` zeros during the life and a random controller after it.
     All rows share the keys of the victim's weights, of the games, of the goals, of the random functions and of the
-    oracle's learning, so their differences are paired.
+    oracle's learning, so their differences are paired; but `still`, whose episodes begin elsewhere.
 
     Args:
       key: of everything.

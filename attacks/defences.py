@@ -50,22 +50,39 @@ def input_noise(scale: float = 0.3) -> Defence:
 
 
 def input_decay(rate: float = 0.05) -> Defence:
-    """After every learning step the weights that read the input shrink by `rate`, as decoupled weight decay does."""
+    """After every learning step the weights that read the input shrink by `rate`, as decoupled weight decay does.
+
+    Of a learner with critics, theirs too.
+    """
 
     def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
         victim = make_victim(talk)
         # What reads the input is what has other shapes where there is more to read; nobody plays that game.
         wider = dataclasses.replace(talk, message_size=size + 1)
-        shapes = (jax.eval_shape(make_victim(game).init, key).params for game in (talk, wider))
+        shapes = (weights_of(jax.eval_shape(make_victim(game).init, key)) for game in (talk, wider))
         keep = jax.tree.map(lambda x, y: 1.0 if x.shape == y.shape else 1.0 - rate, *shapes)
 
         def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
             state, metrics = victim.update(key, state, trajectory)
-            return state._replace(params=jax.tree.map(jnp.multiply, keep, state.params)), metrics
+            return with_weights(state, jax.tree.map(jnp.multiply, keep, weights_of(state))), metrics
 
         return life_of(key, talk, victim._replace(update=update), schedule)
 
     return defend
+
+
+def weights_of(state: Any) -> Any:
+    """What gradient steps change in the state of a learner with networks."""
+    networks = getattr(state, "networks", None)
+    return state.params if networks is None else (networks.actor, networks.critics)
+
+
+def with_weights(state: Any, weights: Any) -> Any:
+    """The state with other weights of that kind."""
+    if not hasattr(state, "networks"):
+        return state._replace(params=weights)
+    actor, critics = weights
+    return state._replace(networks=state.networks._replace(actor=actor, critics=critics))
 
 
 def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
@@ -114,13 +131,15 @@ def masking(threshold: float = 0.05) -> Defence:
     Who talks and has a memory begins anew with it, as one who knows that this is the life that counts.
 
     The importance of an input is what the return loses when it is exchanged between parallel episodes at every step;
-    what loses less than the fraction `threshold` of the return is masked.
+    what loses less than the fraction `threshold` of the return is masked. That takes two environments at least.
 
     Source: the permutation importance of Breiman, Random Forests (2001), section 10.
     """
 
     def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
         del size
+        if schedule.num_envs < 2:
+            raise ValueError("num_envs: got 1; masking exchanges inputs between environments, and needs 2 at least")
         victim = make_victim(talk)
         first_key, importance_key, second_key = jax.random.split(key, 3)
         first = life_of(first_key, talk, victim, schedule)

@@ -122,9 +122,10 @@ def compare(groups: dict[str, Lives]) -> dict[str, Any]:
 
 
 def over_training(lives: Lives) -> np.ndarray:
-    """The mean return of the updates in which episodes ended, `[victims]`."""
+    """The mean return of the updates in which episodes ended, `[victims]`; NaN where none did."""
     known = np.isfinite(lives.curves)
-    return np.where(known, lives.curves, 0.0).sum(1) / np.maximum(known.sum(1), 1)
+    number = known.sum(1)
+    return np.where(number, np.where(known, lives.curves, 0.0).sum(1) / np.maximum(number, 1), np.nan)
 
 
 MEASURES: dict[str, Callable[[Lives], np.ndarray]] = {

@@ -19,7 +19,7 @@ from rich.table import Table
 
 import configs
 from attacks import figures
-from attacks.config import AttackConfig, load_adversary
+from attacks.config import AttackConfig, check_defence, load_adversary
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_lives
 from attacks.on_host import host_of, host_returns
@@ -65,7 +65,7 @@ class ExaminationConfig:
     def __post_init__(self) -> None:
         configs.check_least(self, num_victims=2, host_victims=2)
         configs.check_seed(self.seed)
-        if not (self.transfer or self.defences):
+        if not (self.transfer or self.defences or self.host):
             raise ValueError("defences: got False, and transfer too; one of them is needed")
 
 
@@ -161,7 +161,8 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         run.write(FILE, json.dumps(found, indent=2) + "\n")
 
     kinds = [("transfer", name) for name in victims if options.transfer]
-    kinds += [("defences", name) for name in DEFENCES if options.defences]
+    if options.defences and not options.host:
+        kinds += [("defences", name) for name in _defences(config, console)]
     kinds = [("host", "as evolved on")] if options.host else kinds
     todo = [(part, name) for part, name in kinds if name not in found[part]]
     started = time.perf_counter()
@@ -172,6 +173,11 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             tell = partial(say, console)
             returns = host_returns(config, parameters, options.host_victims, options.seed, tell)
             keep(part, name, returns)
+            continue
+        same = found["transfer"].get("as evolved on")
+        if same and part == "defences" and name == config.defence == "none":  # these are the same victims
+            found[part][name], found["digests"][part][name] = same, digest(part, name, same)
+            run.write(FILE, json.dumps(found, indent=2) + "\n")
             continue
         victim = victims[name if part == "transfer" else "as evolved on"]
         other = config.with_life(victim=victim)
@@ -195,6 +201,18 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         if found[part]:
             figures.draw_differences(run.figures / f"{part}.png", found[part], config.goal)
     return found
+
+
+def _defences(config: AttackConfig, console: Console) -> list[str]:
+    """Those that victims of this kind can have; says which they cannot."""
+    fit = []
+    for name in DEFENCES:
+        try:
+            check_defence(config, name)
+            fit.append(name)
+        except ValueError as error:
+            say(console, f"left out: {error}")
+    return fit
 
 
 def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Console) -> dict[str, Any]:

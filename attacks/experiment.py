@@ -74,7 +74,8 @@ def attack(
         result, files = _evaluate_talk(config, evaluation_key, found.parameters, found.start, run.figures, console)
     evolved = found.stages[-1]
     done = config.evolution.generations - evolved.first_generation
-    steps = config.evolution.population_size * config.victims_each * config.steps_of_a_life * done
+    of_a_life = config.steps_of_a_life + config.judged_steps
+    steps = config.evolution.population_size * config.victims_each * of_a_life * done
     summary = {
         "environment": config.environment,
         "goal": config.goal,

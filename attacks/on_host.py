@@ -100,6 +100,8 @@ def host_of(config: AttackConfig) -> Maker:
     Raises:
       ValueError: if it has none, or none with such parameters.
     """
+    if config.defence != "none":
+        raise ValueError(f"host: got an attack on victims with the defence {config.defence}; on a host they have none")
     name, given = read("environment", config.environment, "CartPole-v1")
     limit = given.pop("max_steps_in_episode", None)
     if given:
@@ -127,9 +129,9 @@ def host_returns(
     learner: Any = None
     hear: Any = None
     for victim in range(num_victims):
-        key = jax.random.fold_in(jax.random.key(seed), victim)
+        words_key, life_key, evaluation_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), victim), 3)
         for kind, words in speakers.items():
-            said = spoken.init(jax.random.fold_in(key, 1)) if words is None else words
+            said = spoken.init(words_key) if words is None else words
             talk = spoken.talk(game, said, config.message_size)
             learner, hear = learner or config.make_victim(talk), hear or hearing(talk)
             lived: list[TalkingHost] = []
@@ -141,7 +143,7 @@ def host_returns(
             trained = train(
                 [learner],
                 [make],
-                key=key,
+                key=life_key,
                 num_updates=schedule.num_updates,
                 steps_per_update=schedule.steps_per_update,
                 seed=seed + 1000 * victim,
@@ -149,7 +151,7 @@ def host_returns(
             host = TalkingHost(make_host(), talk, hear, lived[-1].memory() if talk.remember else None)
             try:
                 returns = play_episodes(
-                    key, host, [learner], trained.history.states, EPISODES, seed + 1000 * victim + 1
+                    evaluation_key, host, [learner], trained.history.states, EPISODES, seed + 1000 * victim
                 )
             finally:
                 host.close()

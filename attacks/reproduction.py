@@ -100,6 +100,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     if config.fast:  # programs that run for a blink take a third of the time to compile without
         jax.config.update("jax_disable_most_optimizations", True)
     parts = make_parts(config, run.path)
+    if not parts:
+        raise ValueError(f"goals: got control alone; {' and '.join(config.environments)} have no goals")
     seconds = _estimate([part for part in parts if not part.is_done], console)
 
     def job(part: Part) -> Job:
@@ -126,7 +128,9 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     if curves:
         picture = figures.draw_all_curves(run.figures, curves, batches)
         pictures = [("curves", f"figures/{picture.name}")]
-        sections.append(Section("Training curves", "Of the first search.", pictures=pictures))
+        loud = next(goal for goal in config.goals if goal != "control")
+        text = f"Of the first search for each; random messages are as loud as those evolved to {loud}."
+        sections.append(Section("Training curves", text, pictures=pictures))
     note = (
         f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence; control has to reach "
         f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
@@ -286,7 +290,7 @@ def _lives_of(parts: Sequence[Part], environment: str) -> dict[str, Lives]:
         if goal == "control":
             continue
         for name, lives in _read_lives(part.path / VICTIMS_FILE).items():
-            groups[f"evolved to {goal}" if name == "evolved" else name] = lives
+            groups[f"evolved to {goal}" if name == "evolved" else name] = lives  # random ones of the first goal
     return groups
 
 

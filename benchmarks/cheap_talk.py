@@ -32,24 +32,13 @@ AT_ONCE = 16  # members of a population that are computed together, as in the pr
 FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward and backward
 
 
-def in_chunks(function: Callable[..., Any], size: int) -> Callable[..., Any]:
-    """A function over `size` members as `evolve` runs it: over the devices, and in chunks on each."""
-    devices = len(jax.local_devices())
-    share = -(-size // devices)
-
-    def run(*arguments: Any) -> Any:
-        groups = jax.tree.map(lambda x: x.reshape(devices, share, *x.shape[1:]), arguments)
-        some = spread(lambda *one: jax.lax.map(lambda x: function(*x), one, batch_size=AT_ONCE), devices)
-        return some(*groups)
-
-    return run
-
-
 def lives(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Whole lives, and their arguments."""
     keys = jax.random.split(jax.random.key(0), size)
     trial = scalarize(make_trial(config))
-    return in_chunks(lambda words: trial(words, jax.random.key(1)).fitness, size), (jax.vmap(make_init(config))(keys),)
+    return spread(lambda words: trial(words, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
+        jax.vmap(make_init(config))(keys),
+    )
 
 
 def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -74,7 +63,7 @@ def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[A
 
     states = jax.vmap(victim.init)(jax.random.split(jax.random.key(3), size))
     rewards = jax.random.normal(jax.random.key(4), (size, config.steps_per_update, config.num_envs))
-    return in_chunks(learn_again, size), (states, rewards)
+    return spread(learn_again, size, at_once=AT_ONCE), (states, rewards)
 
 
 def products(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -89,7 +78,7 @@ def products(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple
         return jax.lax.scan(step, w, None, number)[0].sum()
 
     drawn = jax.random.normal(jax.random.key(0), (size, batch + 32, 32))
-    return in_chunks(multiply, size), (drawn[:, :batch], drawn[:, batch:])
+    return spread(multiply, size, at_once=AT_ONCE), (drawn[:, :batch], drawn[:, batch:])
 
 
 def main() -> None:

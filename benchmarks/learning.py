@@ -153,7 +153,7 @@ def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[di
         )
         host = config.maker._replace(num_envs=16)()
         key, states = jax.random.fold_in(key, EVALUATION), trained.history.states
-        returns.append(play_episodes(key, host, learners, states, config.evaluation_episodes, seed + 1).mean())
+        returns.append(play_episodes(key, host, learners, states, config.evaluation_episodes, seed).mean())
         host.close()
         statistics.append(trained.statistics)
     return np.array(returns), statistics

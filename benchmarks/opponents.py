@@ -73,7 +73,7 @@ def main() -> None:
     members, trials = map(int, arguments.size.split("x"))
     device = jax.devices()[0]
     print(f"{len(jax.devices())} x {device.device_kind}, {platform.machine()}, jax {jax.__version__}")
-    print("opponent       | M meta-steps/s  x naive  compile s | bound: M gradients/s  compile s", flush=True)
+    print("opponent       | M meta-steps/s  x naive  compile s | bound: M steps/s  compile s", flush=True)
     naive = evolution_program("naive", members, trials)
     seconds(*naive[:2])
     print(

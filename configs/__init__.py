@@ -89,7 +89,7 @@ def values(text: str, where: str) -> Any:
     except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
         why = short(" ".join(str(error).split()))
         raise ConfigError(f"{where}: not valid YAML ({why}); fields with values, as in seed: 3, are needed") from None
-    return found or {}
+    return {} if found is None else found
 
 
 def to_text(config: Any) -> str:
@@ -183,13 +183,6 @@ def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, pr
     for name in names:
         if (got := getattr(config, name)) is not None and not fits(got):
             raise ValueError(f"{prefix}{name}: got {shown(got)}; {needed} is needed")
-
-
-def check_finite(config: Any, low: float, high: float, *names: str, prefix: str = "", above: bool = False) -> None:
-    """Raises ValueError for the first of these fields that is no finite number in [low, high], or (low, high]."""
-    limits = f"{'above' if above else 'of at least'} {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-    high = min(high, LARGEST)
-    check(config, f"a number {limits}", lambda x: low <= x <= high and not (above and x == low), *names, prefix=prefix)
 
 
 def has_defaults(config: Any, *names: str) -> bool:

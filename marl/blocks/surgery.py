@@ -51,8 +51,3 @@ def widen(params: Any, fresh: Any) -> Any:
         return new.at[tuple(slice(size) for size in old.shape)].set(old)
 
     return jax.tree_util.tree_map_with_path(one, params, fresh)
-
-
-def add_inputs(params: Any, network: Any, key: jax.Array) -> Any:
-    """`widen` for a `Network` that sees more: first parameters of it that do not hear what is new."""
-    return widen(params, network.init(key))

@@ -13,6 +13,7 @@ from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
 from marl.distributed.actor import alike
 from marl.distributed.host import Host
+from meta.keys import EVALUATION
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
 
@@ -22,13 +23,16 @@ def play_episodes(
 ) -> np.ndarray:
     """Returns of fresh episodes without exploration, `[episodes, agents]`.
 
-    Each environment plays as many as another, so that short ones do not count more.
+    Each environment plays as many as another, so that short ones do not count more. Hosts seed their environments by
+    numbers in a row from the training's `seed` on; these episodes begin with others, that are drawn from it.
     """
     policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
     envs, agents = host.num_envs, host.game.agents
+    reset_key, key = jax.random.split(key)
     memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
     each = -(-episodes // envs)
-    seen = host.reset(seed, np.asarray(jax.random.key_data(jax.random.split(key, envs))))
+    fresh = int(np.random.SeedSequence((seed, EVALUATION)).generate_state(1)[0]) % 2**31
+    seen = host.reset(fresh, np.asarray(jax.random.key_data(jax.random.split(reset_key, envs))))
     going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
     steps = 0
     while any(len(one) < each for one in found):

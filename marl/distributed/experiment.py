@@ -326,7 +326,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
     host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
     try:
-        returns = play_episodes(key, host, players, states, config.evaluation_episodes, config.seed + 1)
+        returns = play_episodes(key, host, players, states, config.evaluation_episodes, config.seed)
     finally:
         host.close()
     statistics = {name: statistics[name] for name in statistics if name != "steps"}

@@ -122,10 +122,13 @@ class RayPool:
             seed,
         )
         self._setup = [ray.put(setup)]
-        number = max(min(len(ray.nodes()), len(hosts)), 1) if central else len(hosts)
+        machines = sum(node["Alive"] for node in ray.nodes())
+        number = max(min(machines, len(hosts)), 1) if central else len(hosts)
         kind = _define(-(-len(hosts) // number) + 1)
         cores = sorted(os.sched_getaffinity(0))
         here = not address and len(cores) >= number and not central  # of other machines nobody here knows the cores
+        if central:  # one on each machine
+            kind = kind.options(scheduling_strategy="SPREAD")
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
         self._group_of = [i % number for i in range(len(hosts))]
         self._tried = [0] * len(hosts)
@@ -217,9 +220,16 @@ class RayPool:
 def connect(address: str, workers: int) -> bool:
     """Connects with a cluster, or begins one on this machine; whether that was done here.
 
+    Args:
+      address: of the cluster; that of RAY_ADDRESS if empty, and without that one is begun.
+      workers: processes that have to fit into one that is begun.
+
     Raises:
       ValueError: if Ray is not installed, or if nobody answers.
     """
+    address = address or os.environ.get("RAY_ADDRESS", "")
+    if not address:  # before its import: Ray's name for a cluster that nobody outside this machine can reach
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
     except ModuleNotFoundError:
@@ -239,9 +249,13 @@ def connect(address: str, workers: int) -> bool:
             ray.init(address=address, **quiet)
         else:
             cpus = max(workers, len(os.sched_getaffinity(0)))
-            # Nobody outside this machine can reach it.
             ray.init(
-                num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=2**28, **quiet
+                address="local",  # whatever else runs on this machine
+                num_cpus=cpus,
+                include_dashboard=False,
+                _node_ip_address="127.0.0.1",
+                object_store_memory=2**28,
+                **quiet,
             )
     except Exception as error:  # of a dozen kinds
         raise ValueError(f"where: got ray; {type(error).__name__}: {first_line(error)}") from None

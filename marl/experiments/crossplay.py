@@ -287,9 +287,12 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
     cells = []
     for (i, row), (j, column) in itertools.product(enumerate(entrants), repeat=2):
         slow = IMAGINERS if config.environment else SAMPLERS
-        number = sum(bool(slow.search(one.name)) for one in (row, column))
-        count = config.num_sampled_pairs if number or config.environment else config.num_pairs
         both = seats[0][i], seats[1][j]
+        # A shaper that was trained against one of them is called after it, and draws nothing itself.
+        number = sum(
+            agent.config is None and bool(slow.search(one.name)) for one, agent in zip((row, column), both, strict=True)
+        )
+        count = config.num_sampled_pairs if number or config.environment else config.num_pairs
         over, trainings, played = "pairs", None, []
         if config.environment:
             over, trainings = _error_over(both, count)

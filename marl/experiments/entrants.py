@@ -25,6 +25,7 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import make_progress
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.exact.trained import SHIPPED
+from marl.learners.sampled.objectives import FILE as OBJECTIVE_FILE
 from meta import RunDirectory
 from meta.keys import of_seeds
 from meta.runs.jobs import open_run, say
@@ -96,10 +97,12 @@ def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> tuple[str, s
     if is_path(spec):
         path = Path(spec) / AGENT_FILE if Path(spec).is_dir() else Path(spec)
         return hashlib.sha256(path.read_bytes()).hexdigest(), ""
-    named = [Path(file) for file in re.findall(r"""file\s*=\s*['"](.+?)['"]""", spec)]
-    words = re.findall(r"\w+", spec)
-    shipped = [file for file in sorted(SHIPPED.glob("*.safetensors")) if file.name.split("-")[0] in words]
-    files = "".join(hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in [*named, *shipped])
+    quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
+    named = [path / OBJECTIVE_FILE if path.is_dir() else path for path in quoted]
+    words = set(re.findall(r"\w+", spec))
+    shipped = [file for file in sorted(SHIPPED.glob("*.safetensors")) if words & {*file.stem.split("-")}]
+    read = [file for file in [*named, *shipped] if file.is_file()]
+    files = "".join(hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in read)
     names = [digest_of(configs.plain(one)) if isinstance(one, ShapingConfig) else spec for one in seats]
     return "+".join(names) + files, files
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -263,14 +264,17 @@ def _array(name: str, values: np.ndarray, kind: str = "float") -> str:
 
 
 def compiled(code: str, folder: Path) -> ctypes.CDLL | None:
-    """The code as a library, by the C compiler of this machine; None where there is none."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    """The code as a library, by the C compiler of this machine; None where there is none that works."""
+    compiler = shlex.split(os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "")
     if not compiler:
         return None
     source, library = folder / "policy.c", folder / "policy.so"
     source.write_text(code)
-    line = [compiler, "-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
-    subprocess.run(line, check=True, capture_output=True)
+    options = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+    try:
+        subprocess.run([*compiler, *options], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
     return ctypes.CDLL(str(library))
 
 

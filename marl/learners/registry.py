@@ -64,7 +64,7 @@ def make_learner(
 ) -> Learner:
     """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
 
-    A learner with a network (ppo, a2c, dqn, tabular_ppo) takes `network`, which is feed_forward, recurrent, or of
+    All learners with a network, such as ppo, dqn or loqa, take `network`, which is feed_forward, recurrent, or of
     images convolutional or nature, the settings of that beside its own, and `anneal`, with which the learning rate
     falls on a straight line to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`, or
     `r2d2(network='nature', memory=512)`. With `sparsity`, as in

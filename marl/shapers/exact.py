@@ -28,12 +28,17 @@ class ShaperState(NamedTuple):
     first: jax.Array  # `[logits]`, the random policy of the first step
 
 
+class LateState(NamedTuple):
+    """The same, of a shaper that sees what the other played, and not yet what it has learned since."""
+
+    first: jax.Array
+
+
 class ShaperMemory(NamedTuple):
     """What a shaper remembers within a trial."""
 
     started: jax.Array  # `[]`, whether the first step has been taken
     hidden: jax.Array  # `[hidden]`, of a recurrent shaper; empty for the others
-    seen: jax.Array  # `[logits]`, the other's policy that was there to see last; empty for who sees it at once
 
 
 def mfos(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "after") -> Shaper:
@@ -48,7 +53,7 @@ def mfos(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "aft
       num_logits: length of a policy, 5 for memory one.
       hidden_units: width of the hidden layer.
       observe: a learner's policy "after" its last step, which is all that it has become, or "before", as in the public
-        code: what it played, one step late.
+        code: what it played. Of another shaper, which does not learn, both are the same.
 
     Raises:
       ValueError: for units that are no whole number of at least 1, or another word.
@@ -169,24 +174,20 @@ def after_a_random_step(
       hidden_units: of what a recurrent policy remembers, which is 0 at first.
       observe: as of `mfos`.
     """
-    late = observe == "before"
+    State = LateState if observe == "before" else ShaperState  # by which `play` shows it one or the other
 
-    def init(key: jax.Array) -> ShaperState:
-        return ShaperState(jax.random.normal(key, (num_logits,)))
+    def init(key: jax.Array) -> ShaperState | LateState:
+        return State(jax.random.normal(key, (num_logits,)))
 
-    def begin(state: ShaperState, num_envs: int | None) -> ShaperMemory:
-        return ShaperMemory(jnp.zeros((), bool), jnp.zeros(hidden_units), jnp.zeros(num_logits if late else 0))
+    def begin(state: ShaperState | LateState, num_envs: int | None) -> ShaperMemory:
+        return ShaperMemory(jnp.zeros((), bool), jnp.zeros(hidden_units))
 
     def act(
-        key: jax.Array, state: ShaperState, memory: ShaperMemory, obs: jax.Array
+        key: jax.Array, state: ShaperState | LateState, memory: ShaperMemory, obs: jax.Array
     ) -> tuple[jax.Array, ShaperMemory, Any]:
-        own, other = obs[..., :num_logits], obs[..., num_logits:]
-        if late:
-            obs = jnp.concatenate([own, jnp.broadcast_to(memory.seen, other.shape)], -1)
-        seen = other.reshape(-1, num_logits).mean(0) if late else memory.seen
         logits, hidden, extras = policy(key, memory.hidden, obs)
         logits = jnp.where(memory.started, logits, state.first)
         hidden = jnp.where(memory.started, hidden, memory.hidden)
-        return logits, ShaperMemory(jnp.ones((), bool), hidden, seen), extras
+        return logits, ShaperMemory(jnp.ones((), bool), hidden), extras
 
     return Learner(init, act, keep_state, begin=begin)

@@ -19,8 +19,9 @@ OF_SAMPLED = ("minibatches", "gae_lambda", "max_gradient_norm", "later_episodes"
 class MetaPPO:
     """How a shaper is trained by reinforcement learning.
 
-    The defaults are the settings of Lu et al. (2022): those of its matrix games for games that are formulas, and those
-    of its coin game for sampled ones.
+    The defaults for games that are formulas are the settings of Lu et al. (2022) in its matrix games. For sampled ones
+    the learning rate, the discount and the epochs are those of its coin game, and the rest what is usual; all of that
+    game's are in the preset `coin_game_mfos_paper`.
     """
 
     iterations: int = 1024

@@ -57,7 +57,7 @@ def sampled_ppo(
       play: `(key, parameters) -> History` of one trial, with trajectories.
       policy: what is trained.
       key: of the whole training, or K of them `[K]` for as many, one after the other in one program.
-      settings: None for those of M-FOS's coin game.
+      settings: None for `MetaPPO()`.
       num_shapers: how many of the players, the first ones, play the policy; all of them are learned from.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, their last metrics, seconds of running)` by the host.

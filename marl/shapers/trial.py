@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from games import Game, InfinitelyRepeated
 from marl.core.learn import History, Learner, learn
-from marl.shapers.exact import Shaper
+from marl.shapers.exact import LateState, Shaper
 from marl.shapers.sampled import Policy
 from meta import Outcome
 
@@ -47,8 +47,8 @@ def play(
     def observe(observations: dict[str, jax.Array], states: tuple[Any, ...]) -> dict[str, jax.Array]:
         # A player whose policy learning does not change, such as a shaper, is seen by what it played last.
         seen = dict(observations)
-        for agent, other in zip(game.agents, reversed(states), strict=True):
-            if hasattr(other, "logits"):
+        for agent, player, other in zip(game.agents, states, reversed(states), strict=True):
+            if hasattr(other, "logits") and not isinstance(player, LateState):
                 own = observations[agent][: game.num_logits]
                 seen[agent] = jnp.concatenate([own, jax.nn.sigmoid(other.logits)])
         return seen

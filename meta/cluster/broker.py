@@ -88,6 +88,7 @@ class _Cluster:
             number = plan.workers or max(len(self._cores) // plan.cpus, 1)
             # Nobody outside this machine can reach it.
             ray.init(
+                address="local",  # whatever else runs on this machine
                 num_cpus=number * plan.cpus,
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",

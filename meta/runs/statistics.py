@@ -15,7 +15,7 @@ def mean_and_error(values: np.ndarray) -> dict[str, float | None]:
 
 def with_error(value: dict[str, float | None], digits: int = 3) -> str:
     """A mean with its standard error, to so many digits or to one of the error."""
-    if value["mean"] is None or value["standard_error"] is None:
+    if any(x is None or not math.isfinite(x) for x in (value["mean"], value["standard_error"])):
         return "not finite"
     digits = max(digits, -math.floor(math.log10(value["standard_error"] or 1)))
     return f"{value['mean']:.{digits}f} ± {value['standard_error']:.{digits}f}"

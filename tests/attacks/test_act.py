@@ -219,6 +219,16 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
         checked(dataclasses.replace(network, message_size=3))
 
 
+def test_lives_are_as_short_as_the_victim_and_its_defence_make_them():
+    """Of A2C in 8 environments half as many steps of each as of PPO in 4; of an ensemble's members a fifth."""
+    ppo = AttackConfig(warm_up_updates=8, num_updates=32, steps_per_update=256, num_envs=4)
+    assert ppo.steps_of_the_shortest == 8 * 256
+    assert dataclasses.replace(ppo, victim="a2c").steps_of_the_shortest == 8 * 1024 // 40 * 5
+    assert dataclasses.replace(ppo, defence="ensemble").steps_of_the_shortest == 2 * 256  # a fifth of 8, rounded
+    endless = dataclasses.replace(ppo, environment="ipd(discount=0.9)", goal="help")
+    assert endless.judged_by == "end"
+
+
 def test_a_search_may_begin_with_zeros_and_know_a_defence():
     config = AttackConfig(message="lstm(units=3)", begin="zero", defence="dropout", fitness="last_update")
     begun = search.make_init(config)(jax.random.key(0))
@@ -255,8 +265,14 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         ),
         (
             ["cartpole", "--victim", "a2c", "--fitness", "last_update"],
-            "fitness: got 'last_update', of 40 steps; an update",
+            "fitness: got 'last_update', of 5 steps of each environment; an update",
         ),
+        (
+            ["cartpole", "--defence", "masking", "--num-envs", "1"],
+            "defence: masking: num_envs: got 1; masking exchanges inputs between environments",
+        ),
+        (["pendulum", "--fitness", "last_update", "--steps-per-update", "64"], "of 64 steps of each environment"),
+        (["cartpole", "--goal", "control", "--warm-up.chunk-size", "4"], "warm_up.chunk_size: has no effect with"),
         (
             ["cartpole", "--defence", "dropout", "--victim", "random"],
             "defence: got 'dropout' for random; a victim with",

@@ -14,7 +14,7 @@ import configs
 import games
 from attacks import trials
 from attacks.config import AttackConfig, observations_of_play
-from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing
+from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing, weights_of
 from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
 from attacks.examination import other_victims
 from attacks.messages import loudness, make_message
@@ -158,6 +158,12 @@ def test_an_adversary_is_judged_by_victims_that_defend_themselves(words):
     assert jax.jit(trial)(words, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
 
 
+def test_of_a_life_in_which_no_episode_ended_there_is_no_mean():
+    curves = np.array([[np.nan, np.nan], [1.0, 3.0]])
+    found = over_training(Lives(*np.zeros((4, 2)), curves))
+    np.testing.assert_array_equal(found, [np.nan, 2.0])
+
+
 def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
     key = jax.random.key(5)
     life = alone(key)
@@ -281,6 +287,22 @@ def test_input_decay_shrinks_what_reads_the_input_and_nothing_else(words, shared
         factor = 0.9**2 if name in shrunk else 1.0
         expected = {part: factor * x if part == "kernel" else x for part, x in layer.items()}
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), after[name], expected)
+
+
+def test_input_decay_shrinks_what_critics_read_too():
+    talk = CheapTalk(games.make("pendulum", episode_length=8), jnp.zeros(2), lambda words, obs: words, 2)
+    spec = "td3(hidden=[4], learning_rate=0.0, buffer_size=64, batch_size=4)"
+
+    @jax.jit
+    def both(key):
+        life = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
+        before = make_learner(spec, talk).init(jax.random.split(jax.random.split(key)[0], 3)[2])
+        return weights_of(before), weights_of(life.state)
+
+    before, after = jax.tree.map(np.asarray, both(KEY))
+    factors = jax.tree.map(lambda x, y: np.unique((y / np.where(x == 0, np.nan, x)).round(4)), before, after)
+    found = [float(x[0]) for x in jax.tree.leaves(factors) if np.isfinite(x[0])]
+    assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # of an actor and two critics
 
 
 def test_a_learner_with_other_eyes_learns_from_what_it_saw(words):

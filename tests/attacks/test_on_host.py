@@ -53,6 +53,11 @@ def test_victims_of_three_kinds_live_on_a_host():
     assert all(returns.shape == (2,) and (returns > 5).all() and (returns <= 20).all() for returns in found.values())
 
 
+def test_victims_on_a_host_do_not_defend_themselves():
+    with pytest.raises(ValueError, match="host: got an attack on victims with the defence dropout"):
+        host_of(AttackConfig(defence="dropout"))
+
+
 def test_what_gymnasium_does_not_have():
     for environment, words in {
         "reacher": "which Gymnasium does not have",

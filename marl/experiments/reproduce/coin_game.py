@@ -283,7 +283,7 @@ def _of_partners(met: Meetings) -> dict[str, dict[str, float | None]]:
 
 
 def _shares_of_training(metrics: dict[str, np.ndarray]) -> np.ndarray:
-    """The share of own coins in each tenth or fewer of a training, `[parts, seeds]`."""
+    """The share of own coins in at most forty equal parts of a training, `[parts, seeds]`."""
     length = len(metrics["reward"])
     parts = np.array_split(np.arange(length), min(40, length))
     return np.array(

@@ -196,13 +196,14 @@ def _section(
     results: dict[str, dict[str, Any]],
 ) -> Section:
     returns = {row: found["returns"] for row, found in results.items()}
-    floor = returns.get(RANDOM, {"mean": 0.0})["mean"]
-    dense, one = returns[DENSE], configs[DENSE]
+    floor = _number(returns.get(RANDOM, {"mean": 0.0})["mean"])
+    (dense, dense_error), one = _both(returns[DENSE]), configs[DENSE]
     rows, shares = [], {}
     for row, config in configs.items():
-        mean, error = returns[row]["mean"], returns[row]["standard_error"]
-        share = (mean - floor) / (dense["mean"] - floor)
-        shares[row] = (share, error / abs(dense["mean"] - floor))
+        mean, error = _both(returns[row])
+        share = (mean - floor) / (dense - floor)
+        apart = 0.0 if row == DENSE else math.hypot(error, share * dense_error)
+        shares[row] = (share, apart / abs(dense - floor))
         size, full = sizes(config.environment, config.learner), sizes(one.environment, one.learner)
         cells = [with_error(returns[row], 1), f"{100 * share:.1f} ± {100 * shares[row][1]:.1f}"]
         if row != RANDOM:
@@ -216,8 +217,9 @@ def _section(
     text = (
         f"`{one.environment}`, {one.total_steps:,} steps, {one.seeds} trainings a row at a time, "
         f"{one.evaluation_episodes} episodes of each; errors are between trainings. Percent are of the way from random "
-        f"play to dense; operations are parts of dense, of the weights that are there. Sparse rows have {DENSITY:.0%} "
-        f"of the weights of networks of {HIDDEN} and {HIDDEN} units, by the allocation of Erdős and Rényi."
+        f"play to dense, with the error of both; operations are parts of dense, of the weights that are there. Sparse "
+        f"rows have {DENSITY:.0%} of the weights of networks of {HIDDEN} and {HIDDEN} units, by the allocation of "
+        "Erdős and Rényi."
     )
     pictures = [("returns", f"figures/{name}-returns.png"), ("learning curves", f"figures/{name}-curves.png")]
     _draw_returns(run.figures, name, one.environment, shares)
@@ -238,9 +240,19 @@ def _claims(name: str, returns: dict[str, Any], shares: dict[str, tuple[float, f
     return claims
 
 
+def _number(value: float | None) -> float:
+    """What no finite number is, as of a training that diverged, passes nothing."""
+    return math.nan if value is None else value
+
+
+def _both(found: dict[str, Any]) -> tuple[float, float]:
+    return _number(found["mean"]), _number(found["standard_error"])
+
+
 def _apart(name: str, one: dict[str, Any], other: dict[str, Any], least: float | None) -> Claim:
     """How many standard errors one is above the other; what has no target is said to help, to hurt, or neither."""
-    difference, error = one["mean"] - other["mean"], math.hypot(one["standard_error"], other["standard_error"])
+    (mean, of_one), (others, of_other) = _both(one), _both(other)
+    difference, error = mean - others, math.hypot(of_one, of_other)
     apart = difference / error if error else math.nan
     verdict = "helps" if apart > BELOW_BOTH else "hurts" if apart < -BELOW_BOTH else "neither helps nor hurts"
     comment = with_error({"mean": difference, "standard_error": error}, 1)

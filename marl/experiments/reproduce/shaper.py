@@ -102,8 +102,9 @@ def _overview(run: RunDirectory, game: str, trained: dict[str, ShapingConfig], r
         controls = found["untrained"]["shaper"], *alone
         rows.append([whom, config.opponent, *map(with_error, (own, other, *controls, found["gain_over_naive"]))])
         series.setdefault(whom, {})[config.opponent] = own
-        series.setdefault("learners alone", {})[config.opponent] = found["naive"]["shaper"]
-    header = ["shaper", "of", "gets", "the learner", "untrained", "alone: first seat", "alone: the learner", "gain"]
+        if config.num_shapers == 1:  # with several it is their mean, and another number
+            series.setdefault("learners alone", {})[config.opponent] = found["naive"]["shaper"]
+    header = ["shaper", "of", "gets", "the learner", "untrained", "alone: in its place", "alone: the learner", "gain"]
     opponents = list(dict.fromkeys(config.opponent for config in trained.values()))
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
     (seeds,) = {config.seeds for config in trained.values()}

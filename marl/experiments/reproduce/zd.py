@@ -139,7 +139,7 @@ def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
     assert config is not None
     game, shaper, opponent, length = config.make_game(), config.make_shaper(), config.make_opponent(), config.meta_steps
     play_key, init_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), ANALYSIS))
-    keys, generator = jax.random.split(play_key, num_trials), np.random.default_rng(seed)
+    keys, generator = jax.random.split(play_key, num_trials), np.random.default_rng([seed, 1])  # not the co-players
 
     def plays(make: Callable[[Any], Learner]) -> Callable[[Any], Trials]:
         @jax.jit

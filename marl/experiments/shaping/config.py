@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 import configs
+from configs.specs import read
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import start as starts
 from marl.shapers import meta_ppo as of_ppo
@@ -202,12 +203,20 @@ class ShapingConfig(AnyGameConfig):
         found = super().without_effect
         of_other = ("trials", "hidden_units", "start", "evolution") if self.meta_learner == "ppo" else ("meta_ppo",)
         found |= dict.fromkeys(of_other, f"with meta_learner {self.meta_learner}")
-        if not self.environment and self.meta_learner != "ppo" and self.shaper not in ("mfos", "shaper"):
+        if not self.environment and self.meta_learner != "ppo" and not self._takes_hidden_units:
             found["hidden_units"] = f"with shaper {self.shaper}"
         if self.environment and self.meta_learner == "ppo" and self.meta_ppo.advantages == "coala":
             of_critic = (f"meta_ppo.{name}" for name in ("discount", "gae_lambda", "later_episodes"))
             found |= dict.fromkeys(of_critic, "with meta_ppo.advantages coala")
         return found
+
+    @property
+    def _takes_hidden_units(self) -> bool:
+        """Whether the shaper has that setting, and its spec does not give it."""
+        from marl.shapers.registry import FORMULA as SHAPERS
+
+        name, given = read("shaper", self.shaper, "mfos")
+        return name not in SHAPERS or ("hidden_units" in SHAPERS.settings(name) and "hidden_units" not in given)
 
     def of_other_kind(self) -> tuple[str, ...]:
         if self.environment:

@@ -18,13 +18,13 @@ from configs.specs import read
 from games import InfinitelyRepeated
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL, fit, is_dilemma, least_chi, longest_extortion
 from marl.core.learn import Learner
-from marl.experiments.bound import known_bound
+from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.memory import check_results, check_training
 from marl.experiments.shaping.played import Played
 from marl.experiments.shaping.start import make_start
-from marl.learners.registry import terms
+from marl.learners.registry import FORMULA, terms
 from marl.shapers import self_play
 from marl.shapers.ppo import meta_ppo
 from marl.shapers.trial import play_trial, shaping_trial
@@ -217,12 +217,15 @@ class ExactLens:
             table = Table("", "shaper", title="the most that there is to gain", title_justify="left")
             table.add_row("a naive learner in the shaper's place", f"{found['naive_return']:.3f}")
             table.add_row("bound: ascent through the whole learning, in hindsight", bound)
+            known = KnownBound(*(found[name] for name in KnownBound._fields))
             if found["fraction"] is not None:
                 table.add_row("its way from the one to the other", f"{found['fraction']:.1%}")
-            else:
+            elif not known.is_level:
                 table.add_row(
                     "what the second half of the ascent's starts added: more may follow", f"{found['gain']:.3f}"
                 )
+            else:
+                table.add_row("its way from the one to the other: none, for it is not between them", "")
             console.print(table)
         if self._is_reference_setting():
             _print_settings(console, config)
@@ -261,8 +264,10 @@ def _cost(opponent: str) -> float:
     def of(spec: str) -> float:
         if not SAMPLERS.match(spec):
             return next((cost for name, cost, _ in COSTS if name in spec), 1.0)
-        given = read("opponent", spec, "naive")[1]
-        return SAMPLING * given.get("episodes", 32) / 32 * given.get("rounds", 50) / 50
+        name, given = read("opponent", spec, "naive")
+        settings = {x: setting.default for x, setting in FORMULA.settings(name).items()} | given
+        episodes, rounds = (settings.get(x, usual) for x, usual in (("episodes", 32), ("rounds", 50)))
+        return SAMPLING * episodes / 32 * rounds / 50
 
     return sum(of(term.strip()) for term in terms(opponent))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -9,17 +10,19 @@ import jax.numpy as jnp
 
 from games import CoinGame, Game
 from games.suite.rounds import Rounds
-from marl.blocks.distributions import distribution
 from marl.core.learn import Learner, keep_state
 from marl.learners.exact.fixed import checked_probabilities
 
 
 def random(game: Game, player: int = 0) -> Learner:
-    """Draws evenly from its actions, and learns nothing."""
-    actions = distribution(game.action_space(game.agents[player]))
+    """Draws evenly from its actions, and learns nothing; where their bounds are infinite, as `Box.sample` does."""
+    agent = game.agents[player]
+    actions, seen = game.action_space(agent), game.observation_space(agent).shape
 
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
-        return actions.sample(key, jnp.zeros((len(obs), actions.num_outputs + actions.num_scales))), memory, ()
+        leading = obs.shape[: obs.ndim - len(seen)]
+        drawn = jax.vmap(actions.sample)(jax.random.split(key, math.prod(leading)))
+        return drawn.reshape(*leading, *actions.shape), memory, ()
 
     return Learner(lambda key: (), act, keep_state)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import chex
@@ -183,7 +184,7 @@ def _actor_critic(
         game.observation_space(agent).shape, actions.num_outputs, num_scales=actions.num_scales
     )
     has_memory = bool(jax.tree.leaves(network.initial(1)))
-    make = optax.adam if optimizer == "adam" else optax.rmsprop
+    make = optax.adam if optimizer == "adam" else partial(optax.rmsprop, decay=0.99)  # optax's own is 0.9
     follow = optax.chain(optax.clip_by_global_norm(max_gradient_norm), make(learning_rate, eps=optimizer_epsilon))
     steps = descent(follow, sparsity)
 

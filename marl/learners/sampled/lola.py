@@ -130,8 +130,9 @@ def pola_dice(
         y_{i+1} = y_i + lookahead_rate d/dy [ L2(x_j, y_i) - inner_beta D(y_i, y_0) ],
         x_{j+1} = x_j + learning_rate d/dx [ L1(x_j, y_inner_steps(x_j)) - outer_beta D(x_j, x_0) ].
 
-    D curves by at most 1/2: steps of up to 2 / beta do not overshoot by the divergence. The model of the co-player, and
-    both policies, are those of `lola_dice`.
+    At the old policy D curves by at most 1/2 where observations are one-hot, so that steps of up to 2 / beta do not
+    overshoot by the divergence there; further away, and of observations that are larger, it may curve more. The model
+    of the co-player, and both policies, are those of `lola_dice`.
 
     Args:
       game: what is played and imagined.

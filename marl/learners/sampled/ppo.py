@@ -233,6 +233,7 @@ def ppo(
         of_step = obs, trajectory.action, extras.log_prob, extras.value, rewards, trajectory.done, truncated
         until = None if learn_last_step else -1
         obs, action, log_prob, value, reward, done, truncated, next_value = (x[:until] for x in (*of_step, next_value))
+        valid = None if trajectory.valid is None else trajectory.valid[:until]
         advantages = generalized_advantages
         if alignment is not None:
             advantages = jax.vmap(advantages, (2, 2, 2, None, None, None, None), 2)
@@ -240,9 +241,8 @@ def ppo(
         target = value + advantage
         if alignment is not None:
             both = (advantage[..., i] for i in range(2))
-            own, others = (standardize(x, trajectory.valid) for x in both) if normalize_advantages else both
+            own, others = (standardize(x, valid) for x in both) if normalize_advantages else both
             advantage = own + alignment * align(own, others, done, discount)
-        valid = None if trajectory.valid is None else trajectory.valid[:until]
         batch = _Batch(obs, action, log_prob, value, advantage, target, done, network.initial(0), valid)
         if has_memory:  # whole environments stay together
             batch = batch._replace(first_carry=jax.tree.map(lambda x: x[None], trajectory.first_memory.carry))

@@ -7,7 +7,7 @@ import pytest
 
 from games import make
 from marl import convolutional, feed_forward, learn, make_learner, recurrent
-from marl.blocks.surgery import add_inputs, widen
+from marl.blocks.surgery import widen
 
 SMALL, LARGE = jax.random.split(jax.random.key(0))
 
@@ -39,7 +39,7 @@ def test_and_one_with_a_memory_over_many_steps():
 def test_new_inputs_are_not_heard_until_learning_hears_them():
     small, large = (feed_forward((size,), 2, hidden=(8,)) for size in (4, 7))
     params = small.init(SMALL)
-    grown = add_inputs(params, large, LARGE)
+    grown = widen(params, large.init(LARGE))
     obs = jax.random.normal(jax.random.key(1), (20, 7))
     np.testing.assert_allclose(large.apply(grown, obs, ())[0], small.apply(params, obs[:, :4], ())[0], atol=1e-6)
     gradient = jax.grad(lambda params: (large.apply(params, obs, ())[1] ** 2).sum())(grown)

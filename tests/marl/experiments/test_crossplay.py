@@ -19,11 +19,12 @@ from games import InfinitelyRepeated, make, matrix_games
 from marl.core.learn import learn
 from marl.crossplay import main
 from marl.experiments.crossplay import COLUMNS, Cell, CrossplayConfig, _cells, _labels, _statistics, line_up
-from marl.experiments.entrants import split_agents
-from marl.experiments.shaping.agents import load_agent, make_agent, of_training, pair_program, save_agent
+from marl.experiments.entrants import Entrant, split_agents
+from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.pairs import Lengths, play_pair
 from marl.learners.exact.trained import SHIPPED
+from marl.learners.sampled import objectives
 from meta import RunDirectory
 from meta.runs import tensors
 from meta.runs.tensors import load
@@ -268,6 +269,30 @@ def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
     assert found[0][1] != found[2][1]
+
+
+def test_and_on_evolved_objectives_that_it_names(tmp_path):
+    path = tmp_path / "drift"
+    path.mkdir()
+    config = CrossplayConfig(environment="ipd(episode_length=4)", agents=f"ppo(objective='{path}')")
+    found = []
+    for scale in (1, 1, 2):
+        arrays, metadata = load(SHIPPED / "drift-classic.safetensors")
+        tensors.replace(path / objectives.FILE, {key: array * scale for key, array in arrays.items()}, metadata)
+        (entrant,) = line_up(config).entrants
+        found.append(entrant.identity)
+    assert found[0] == found[1] != found[2]
+
+
+def test_only_who_samples_itself_has_fewer_pairs():
+    """A shaper that was trained against REINFORCE is called after it, and plays its policies as they are."""
+    config = CrossplayConfig(num_pairs=4096, num_sampled_pairs=64)
+    evolved = Agent("mfos:reinforce", lambda parameters: None, config=ShapingConfig())
+    fixed, samples = (Agent(name, lambda parameters: None) for name in ("all_d", "reinforce"))
+    agents = [evolved, fixed, samples]
+    entrants = [Entrant(agent.name, (agent, agent), agent.name, "") for agent in agents]
+    cells = _cells(config, entrants, (agents, agents))
+    assert [cell.num_pairs for cell in cells] == [4096, 4096, 64, 4096, 4096, 64, 64, 64, 64]
 
 
 @pytest.mark.parametrize(

@@ -121,3 +121,10 @@ def test_without_a_compiler_the_file_is_written_all_the_same(run, tmp_path, monk
     assert main([str(run("ppo(hidden=[4])", "CartPole-v1")), f"--out={out}"]) == 0
     assert "there is no C compiler here" in capsys.readouterr().out
     assert "int policy(const float *observation)" in out.read_text()
+
+
+def test_a_compiler_has_options_or_does_not_work(tmp_path, monkeypatch):
+    code = "int policy(const float *observation) { return observation[0] > 0; }"
+    for compiler, works in (("cc -pthread", True), ("false", False), ("no-such-compiler", False)):
+        monkeypatch.setenv("CC", compiler)
+        assert bool(export.compiled(code, tmp_path)) == works

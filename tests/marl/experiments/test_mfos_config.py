@@ -77,6 +77,10 @@ BAD = {
         ["ipd", "--shaper=good_shepherd", "--hidden-units=3"],
         "hidden_units: has no effect with shaper good_shepherd",
     ),
+    "units given twice": (
+        ["ipd", "--shaper=mfos(hidden_units=8)", "--hidden-units=3"],
+        "hidden_units: has no effect with shaper mfos(hidden_units=8)",
+    ),
     "unknown unseen": (["ipd", "--unseen", "tft", "nobody"], "opponent: got 'nobody'"),
     "ppo of another shaper": (["ipd", "--meta-learner=ppo", "--shaper=shaper"], "meta_learner ppo trains mfos"),
     "another game": (["exact.yaml"], "game: got 'hawk_dove', which has no effect in a sampled game"),

@@ -57,6 +57,8 @@ def test_what_is_claimed():
     assert whole.ours == pytest.approx(-93 / np.hypot(7, 10))
     assert "hurts" in whole.comment
     assert "neither helps nor hurts" in rlx2._apart("", returns[rlx2.RIGL], returns[rlx2.DENSE], None).comment
+    diverged = {"mean": None, "standard_error": None}
+    assert passes(rlx2._apart("", diverged, returns[rlx2.STATIC], 2.0)) is False
 
 
 def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path):
@@ -73,8 +75,9 @@ def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path):
     section = rlx2._section(run, "pendulum", rows, paths, results)
     (table,) = section.tables
     cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:]] for line in table.splitlines()}
-    assert cells["static"][1] == "80.0 ± 2.0"
-    assert cells["RigL"][:3] == ["-160.5 ± 21.0", "99.0 ± 2.0", "348"]
+    assert cells["static"][1] == "80.0 ± 2.6"  # of its own mean 2, and of dense's 1.6
+    assert cells["dense"][1] == "100.0 ± 0.0"
+    assert cells["RigL"][:3] == ["-160.5 ± 21.0", "99.0 ± 2.8", "348"]
     assert cells["RigL"][4:6] == ["0.080", "0.080"]
     assert cells["random play"][2] == ""
     for name in ("returns", "curves"):

@@ -98,7 +98,7 @@ def test_several_environments_share_the_mean_memory(recurrent):
     learner = made.learner(parameters)
     obs = np.random.default_rng(2).uniform(size=(4, 10))
     memory = np.array([0.3, -0.2, 0.1])
-    before = ShaperMemory(jnp.ones((), bool), jnp.float32(memory), jnp.zeros(0))
+    before = ShaperMemory(jnp.ones((), bool), jnp.float32(memory))
     action, after, _ = learner.act(jax.random.key(0), ShaperState(jnp.zeros(5)), before, jnp.float32(obs))
     each = [gated_recurrent_unit(w, x, memory) for x in obs]
     np.testing.assert_allclose(action, [logits for logits, _ in each], rtol=1e-4, atol=1e-5)

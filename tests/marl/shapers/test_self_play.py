@@ -69,8 +69,9 @@ def test_from_either_seat_two_fixed_policies_get_what_the_game_gives_them(payoff
     np.testing.assert_allclose(found["opponent_return"], values[::-1], rtol=1e-4)
 
 
-def test_both_shapers_see_the_policies_that_were_played_last():
-    game, shaper = InfinitelyRepeated(prisoners_dilemma, 0.96), mfos()
+@pytest.mark.parametrize("observe", ["after", "before"])
+def test_both_shapers_see_the_policies_that_were_played_last(observe):
+    game, shaper = InfinitelyRepeated(prisoners_dilemma, 0.96), mfos(observe=observe)
     own, other = (shaper.init(jax.random.key(i)) for i in range(2))
     payoffs = jnp.array([game.payoffs.seen_by(0)])[0]
     view, opponent = seat(game, shaper, Rival(other, jnp.array(False), payoffs))
@@ -83,11 +84,12 @@ def test_both_shapers_see_the_policies_that_were_played_last():
     actions = jax.nn.sigmoid(jnp.stack([row.action[:, 0], column.action[:, 0]]))
     np.testing.assert_allclose(row.obs[1:, 0], jnp.concatenate([actions[0], actions[1]], -1)[:-1], rtol=1e-5)
     np.testing.assert_allclose(column.obs[1:, 0], jnp.concatenate([actions[1], actions[0]], -1)[:-1], rtol=1e-5)
-    policy = shaper.learner(other)
-    state = policy.init(jax.random.key(0))
-    memory = policy.begin(state, None)._replace(started=jnp.array(True))
-    expected, _, _ = policy.act(jax.random.key(0), state, memory, column.obs[2, 0])
-    np.testing.assert_allclose(column.action[2, 0], expected, rtol=1e-4, atol=1e-5)
+    for parameters, seat_of in ((own, row), (other, column)):
+        policy = shaper.learner(parameters)
+        state = policy.init(jax.random.key(0))
+        memory = policy.begin(state, None)._replace(started=jnp.array(True))
+        expected, _, _ = policy.act(jax.random.key(0), state, memory, seat_of.obs[2, 0])
+        np.testing.assert_allclose(seat_of.action[2, 0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_against_a_naive_learner_it_is_the_game_of_one_shaper():

@@ -82,6 +82,24 @@ def test_cooperators_take_their_own_coins_and_defectors_any(played, num_coins):
     assert rewards[0] < 0 < rewards[1]
 
 
+def test_at_random_every_action_is_as_likely():
+    """In a box evenly between its bounds, and also where there is one environment without an axis of its own."""
+    game = make("cournot")
+    learner = make_learner("random", game)
+    obs = jnp.zeros((4000, *game.observation_space("agent_0").shape))
+    drawn = np.asarray(learner.act(jax.random.key(0), (), (), obs)[0])
+    low, high = float(game.action_space("agent_0").low), float(game.action_space("agent_0").high)
+    assert drawn.shape == (4000, 1)
+    spread = (high - low) / 12**0.5
+    assert drawn.mean() == pytest.approx((low + high) / 2, abs=4.5 * spread / 4000**0.5)
+    assert drawn.std() == pytest.approx(spread, rel=0.05)
+    assert low <= drawn.min() < drawn.max() <= high
+    rounds = make("ipd", episode_length=5)
+    players = [make_learner("random", rounds, seat) for seat in (0, 1)]
+    history = learn(jax.random.key(0), rounds, players, num_updates=400, steps_per_update=5)
+    assert float(history.infos["cooperation"].mean()) == pytest.approx(0.5, abs=4.5 * 0.5 / 4000**0.5)
+
+
 def test_in_rounds_they_play_one_action():
     game = make("ipd", episode_length=5)
     for row, column, payoffs in (

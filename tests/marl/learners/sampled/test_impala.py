@@ -57,6 +57,17 @@ def test_an_update_follows_the_gradient_of_its_loss(corrected):
     np.testing.assert_allclose(np.asarray(after.params) - params, step, rtol=5e-3, atol=1e-6)
 
 
+def test_rmsprop_forgets_as_slowly_as_the_paper_s():
+    """Its second moment is then a hundredth of the square of the first gradient; by optax's default it is a tenth."""
+    learner = impala(CART_POLE, network=linear(), optimizer="rmsprop", trace_lambda=0.95, **SETTINGS)
+    state, t = learner.init(jax.random.key(0)), played(np.zeros((STEPS, ENVS)))
+    after, _ = jax.jit(learner.update)(jax.random.key(1), state, single(t))
+    params = np.asarray(state.params, np.float64)
+    expected = gradient(lambda x: loss(x, t, True, fixed=params), params)
+    (second,) = (x for x in jax.tree.leaves(after.optimizer) if x.ndim == 1)
+    np.testing.assert_allclose(100 * second.reshape(params.shape), expected**2, rtol=5e-3, atol=1e-6)
+
+
 def test_a3c_takes_its_gradient_where_it_acted():
     """At the actor's parameters, whatever the learner's are by then; applied to the learner's."""
     learner = a3c(CART_POLE, network=linear(), discount=DISCOUNT, trace_lambda=0.95, max_gradient_norm=1e9)
