@@ -99,6 +99,12 @@ def returns_to_go(rewards: jax.Array, done: jax.Array, discount: Scalar) -> jax.
     return generalized_advantages(rewards, nothing, nothing, done, jnp.zeros(done.shape, bool), discount, 1.0)
 
 
+def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
+    """The values `[...]` of these actions `[...]`, of those of all actions `[..., actions]`."""
+    chex.assert_shape(action, values.shape[:-1])
+    return jnp.take_along_axis(values, action[..., None], -1)[..., 0]
+
+
 def leave_one_out(values: jax.Array) -> jax.Array:
     """The mean over the other environments at the same step, `[T, N]`; 0 where N is 1."""
     chex.assert_rank(values, 2)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
 from games.core import checks
 from games.core.game import Scalar
@@ -142,7 +143,7 @@ def learned(network: Parametric, parameters: Any, *, timed: bool = False) -> Obj
 def l2(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
     """Half the square of what a value lacks."""
     del before
-    return 0.5 * (value - target) ** 2
+    return optax.l2_loss(value, target)
 
 
 def clipped_l2(*, clip: Scalar = 0.2) -> ValueLoss:
@@ -174,8 +175,7 @@ def huber(*, delta: Scalar = 1.0) -> ValueLoss:
 
     def loss(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
         del before
-        lack = jnp.abs(value - target)
-        return jnp.where(lack <= delta, 0.5 * lack**2, delta * (lack - 0.5 * delta))
+        return optax.huber_loss(value, target, delta=delta)
 
     return loss
 

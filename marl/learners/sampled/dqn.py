@@ -14,6 +14,7 @@ from games import Discrete, Game
 from games.core import bits, checks
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
+from marl.blocks.advantages import of_action
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import Transitions, draw, importance, put
@@ -183,7 +184,7 @@ def dqn(
         action, rest = bits.draw(bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n)
         epsilon = parameters.epsilon if memory.epsilon is None else memory.epsilon
         action = jnp.where(bits.uniform(rest) < epsilon, action, greedy)
-        return action, memory, DQNExtras(_pick(found, action), found.max(-1)) if prioritized else ()
+        return action, memory, DQNExtras(of_action(found, action), found.max(-1)) if prioritized else ()
 
     def exploit(parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array) -> tuple[jax.Array, DQNMemory]:
         return jnp.argmax(values(parameters.params, memory.statistics, obs), -1), memory
@@ -193,8 +194,8 @@ def dqn(
     ) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         after = values(target, statistics, batch.next_obs)
         best = jnp.argmax(values(params, statistics, batch.next_obs) if double else after, -1)
-        goal = batch.reward + batch.factor * _pick(after, best)
-        value = _pick(values(params, statistics, batch.obs), batch.action)
+        goal = batch.reward + batch.factor * of_action(after, best)
+        value = of_action(values(params, statistics, batch.obs), batch.action)
         chex.assert_equal_shape((value, goal))
         off = jnp.where(batch.factor < 0, 0.0, value - jax.lax.stop_gradient(goal))  # no step at all
         error = 0.5 * jnp.mean(weight * off**2)
@@ -304,8 +305,3 @@ def ape_x(
         "epsilon_ladder": epsilon_ladder,
     }
     return dqn(game, player, **own, **settings)
-
-
-def _pick(values: jax.Array, action: jax.Array) -> jax.Array:
-    chex.assert_shape(action, values.shape[:-1])
-    return jnp.take_along_axis(values, action[..., None], -1)[..., 0]

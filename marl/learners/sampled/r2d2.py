@@ -14,7 +14,7 @@ from games import Discrete, Game
 from games.core import bits, checks
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
-from marl.blocks.advantages import squash, unsquash
+from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.networks import Network, recurrent, unroll, where_done
 from marl.blocks.replay import draw, importance, put
 from marl.blocks.sparse import Sparsity, descent
@@ -188,12 +188,12 @@ def r2d2(
         params: Any, target: Any, steps: Sequences, weight: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         before, after = action_values(params, steps)
-        best = _pick(action_values(target, steps)[1], jnp.argmax(after, -1))
+        best = of_action(action_values(target, steps)[1], jnp.argmax(after, -1))
         late = jax.tree.map(lambda x: x[burn_in:], steps._replace(carry=()))
         reward, factor, last = multi_steps(late.reward, late.done, late.truncated, discount, multi_step)
         coming = jnp.take_along_axis(unsquash(best) if rescale else best, last, 0)
         goal = reward + factor * coming
-        value = _pick(before, late.action)
+        value = of_action(before, late.action)
         chex.assert_equal_shape((value, goal))
         off = jnp.where(late.valid, value - jax.lax.stop_gradient(squash(goal) if rescale else goal), 0.0)
         error = 0.5 * jnp.mean(weight * off**2)
@@ -247,8 +247,3 @@ def r2d2(
         )
 
     return Learner(init, act, update, policy, begin, forget, exploit, player)
-
-
-def _pick(values: jax.Array, action: jax.Array) -> jax.Array:
-    chex.assert_shape(action, values.shape[:-1])
-    return jnp.take_along_axis(values, action[..., None], -1)[..., 0]
