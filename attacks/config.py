@@ -133,8 +133,8 @@ class AttackConfig:
         if self.goal == "control":
             idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
             idle |= {"begin": "with the goal control, if it is zero"} if self.begin == "zero" else {}
-            shared = ("warm_up.chunk_size", "warm_up.shared_trials")  # all controllers are judged by the same lives
-            return idle | dict.fromkeys((*shared, "fitness", "defence"), "with the goal control")
+            other = ("warm_up.shared_trials", "fitness", "defence")  # all controllers are judged by the same lives
+            return idle | dict.fromkeys(other, "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
         return idle | dict.fromkeys(only, f"with the goal {self.goal}; it is for control")

@@ -272,7 +272,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
             "defence: masking: num_envs: got 1; masking exchanges inputs between environments",
         ),
         (["pendulum", "--fitness", "last_update", "--steps-per-update", "64"], "of 64 steps of each environment"),
-        (["cartpole", "--goal", "control", "--warm-up.chunk-size", "4"], "warm_up.chunk_size: has no effect with"),
+        (
+            ["cartpole", "--goal", "control", "--warm-up.shared-trials", "pair"],
+            "warm_up.shared_trials: has no effect with the goal control",
+        ),
         (
             ["cartpole", "--defence", "dropout", "--victim", "random"],
             "defence: got 'dropout' for random; a victim with",
