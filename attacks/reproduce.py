@@ -15,7 +15,7 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m attacks.reproduce")  # before what takes seconds to import
 
-from attacks.reproduction import ReproduceConfig, reproduce
+from attacks.reproduction import ReproduceConfig, checked, reproduce
 from meta.runs import command
 
 COMMAND = command.Command(
@@ -23,6 +23,7 @@ COMMAND = command.Command(
     description=__doc__ or "",
     config=ReproduceConfig,
     run=reproduce,
+    prepare=checked,
     name=lambda experiment, config: f"reproduce-{experiment}",
     presets="reproduce",
     first="experiment",

@@ -95,13 +95,18 @@ class Part(NamedTuple):
         return trained + lives + (oracles if steered else 0)
 
 
+def checked(config: ReproduceConfig) -> ReproduceConfig:
+    """The config, of which it is known that there is something to do; a ValueError otherwise."""
+    if not make_parts(config, Path()):
+        raise ValueError(f"goals: got control alone; there are no goals in {' and '.join(config.environments)}")
+    return config
+
+
 def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> None:
     """Runs what has not been run yet, and writes the report."""
     if config.fast:  # programs that run for a blink take a third of the time to compile without
         jax.config.update("jax_disable_most_optimizations", True)
     parts = make_parts(config, run.path)
-    if not parts:
-        raise ValueError(f"goals: got control alone; {' and '.join(config.environments)} have no goals")
     seconds = _estimate([part for part in parts if not part.is_done], console)
 
     def job(part: Part) -> Job:

@@ -15,7 +15,7 @@ from attacks.config import ADVERSARY_FILE, AttackConfig
 from attacks.defences import undefended
 from attacks.evaluation import Lives, make_lives
 from attacks.examination import FILE, _read_known
-from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, make_parts
+from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, checked, make_parts
 from meta import Evolution, RunDirectory
 from meta.runs import tensors
 
@@ -30,6 +30,11 @@ def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(
     ]
     assert [part.path.name for part in parts] == [f"{name}-{seed}" for name in names for seed in (3, 4)]
     assert [part.config.seed for part in parts] == [3, 4] * len(names)
+
+
+def test_where_there_are_no_goals_nobody_is_controlled():
+    with pytest.raises(ValueError, match="goals: got control alone; there are no goals in breakout"):
+        checked(ReproduceConfig(environments=("breakout",), goals=("control",)))
 
 
 def test_victims_of_one_game_are_shown_beside_each_other(tmp_path):
