@@ -357,7 +357,6 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
     check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.schedule.num_updates + 5))
     limit = game.time_limit
-    steps = config.pieces[1]
     halves = {"training": 1, "second_half": 2}.get(config.fitness, 0)
     if halves and limit is not None and config.steps_of_the_shortest < halves * limit:
         raise ValueError(

@@ -162,7 +162,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
     kinds = [("transfer", name) for name in victims if options.transfer]
     if options.defences and not options.host:
-        kinds += [("defences", name) for name in _defences(config, console)]
+        kinds += [("defences", name) for name in DEFENCES if name in found["defences"] or _fits(config, name, console)]
     kinds = [("host", "as evolved on")] if options.host else kinds
     todo = [(part, name) for part, name in kinds if name not in found[part]]
     started = time.perf_counter()
@@ -203,16 +203,14 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     return found
 
 
-def _defences(config: AttackConfig, console: Console) -> list[str]:
-    """Those that victims of this kind can have; says which they cannot."""
-    fit = []
-    for name in DEFENCES:
-        try:
-            check_defence(config, name)
-            fit.append(name)
-        except ValueError as error:
-            say(console, f"left out: {error}")
-    return fit
+def _fits(config: AttackConfig, defence: str, console: Console) -> bool:
+    """Whether victims of this kind can defend themselves so; says if they cannot."""
+    try:
+        check_defence(config, defence)
+    except ValueError as error:
+        say(console, f"left out: {error}")
+        return False
+    return True
 
 
 def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Console) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.claims import Claim, Section, table, write_report
 from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.statistics import mean_and_error, or_nan, with_error
 from meta.runs.words import amount
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
@@ -275,7 +275,7 @@ def between(searches: Iterable[dict[str, Any]]) -> dict[str, Any]:
     found = list(searches)
     if len(found) == 1:
         return found[0]
-    return mean_and_error(np.array([np.nan if one["mean"] is None else one["mean"] for one in found]))
+    return mean_and_error(np.array([or_nan(one["mean"]) for one in found]))
 
 
 def _cells(rows: dict[str, Any]) -> list[list[str]]:

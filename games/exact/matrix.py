@@ -151,7 +151,7 @@ def state_visits(
 
 def _refuse_other_shapes(policy_1: jax.Array, policy_2: jax.Array, discount: Scalar) -> None:
     once = isinstance(discount, (int, float)) and discount == 0
-    needed = jnp.shape(policy_1) if once and jnp.shape(policy_1) in ((1,), (5,)) else (1,) if once else (5,)
+    needed = (1,) if once and jnp.shape(policy_1) != (5,) else (5,)
     for name, policy in (("policy_1", policy_1), ("policy_2", policy_2)):
         if jnp.shape(policy) != needed:
             raise ValueError(f"{name}: got shape {jnp.shape(policy)}; logits of shape {needed} are needed")

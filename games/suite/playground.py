@@ -15,8 +15,9 @@ from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, st
 from games.core.rarely import rarely
 from games.core.spaces import Box
 
-SUFFIX = "-playground"  # behind the names of Playground's environments
 # Its import takes ten seconds, so that it is done inside functions only.
+
+SUFFIX = "-playground"  # behind the names of its environments
 
 
 @struct.dataclass

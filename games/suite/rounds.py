@@ -247,10 +247,9 @@ class RepeatedGame(Rounds):
     def _counts(self, actions: Sequence[jax.Array]) -> Infos:
         seen = jnp.stack([self._seen(actions, agent) for agent in range(self.num_agents)])
         numbers = [{name: i for i, name in enumerate(self._names(agent))} for agent in range(self.num_agents)]
-        names = dict.fromkeys(
-            itertools.chain(*numbers)
-        )  # of all, for with other numbers of actions one has other states
-        return {name: (seen == np.array([one.get(name, -1) for one in numbers])).astype(jnp.float32) for name in names}
+        # Of all agents, for one with another number of actions has other states.
+        places = {name: np.array([one.get(name, -1) for one in numbers]) for name in itertools.chain(*numbers)}
+        return {name: (seen == place).astype(jnp.float32) for name, place in places.items()}
 
     def _names(self, agent: int) -> list[str]:
         """What an agent's states are called, in their order."""

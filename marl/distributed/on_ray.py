@@ -126,7 +126,9 @@ class RayPool:
         number = max(min(machines, len(hosts)), 1) if central else len(hosts)
         kind = _define(-(-len(hosts) // number) + 1)
         cores = sorted(os.sched_getaffinity(0))
-        here = not address and len(cores) >= number and not central  # of other machines nobody here knows the cores
+        here = (
+            not named(address) and len(cores) >= number and not central
+        )  # of other machines nobody here knows the cores
         if central:  # one on each machine
             kind = kind.options(scheduling_strategy="SPREAD")
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
@@ -217,6 +219,11 @@ class RayPool:
             self._ray.shutdown()
 
 
+def named(address: str) -> str:
+    """The cluster that is named, here or by RAY_ADDRESS; empty where none is."""
+    return address or os.environ.get("RAY_ADDRESS", "")
+
+
 def connect(address: str, workers: int) -> bool:
     """Connects with a cluster, or begins one on this machine; whether that was done here.
 
@@ -227,7 +234,7 @@ def connect(address: str, workers: int) -> bool:
     Raises:
       ValueError: if Ray is not installed, or if nobody answers.
     """
-    address = address or os.environ.get("RAY_ADDRESS", "")
+    address = named(address)
     if not address:  # before its import: Ray's name for a cluster that nobody outside this machine can reach
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:

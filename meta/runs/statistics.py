@@ -13,6 +13,11 @@ def mean_and_error(values: np.ndarray) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
+def or_nan(value: float | None) -> float:
+    """The number again, of which `mean_and_error` has made None where it is not finite; NaN passes no test."""
+    return math.nan if value is None else value
+
+
 def with_error(value: dict[str, float | None], digits: int = 3) -> str:
     """A mean with its standard error, to so many digits or to one of the error."""
     if any(x is None or not math.isfinite(x) for x in (value["mean"], value["standard_error"])):

@@ -14,7 +14,16 @@ import configs
 import games
 from attacks import trials
 from attacks.config import AttackConfig, observations_of_play
-from attacks.defences import DEFENCES, disturbed, ensemble, important_inputs, input_decay, seeing, weights_of
+from attacks.defences import (
+    DEFENCES,
+    disturbed,
+    ensemble,
+    important_inputs,
+    input_decay,
+    seeing,
+    weights_of,
+    with_weights,
+)
 from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
 from attacks.examination import other_victims
 from attacks.messages import loudness, make_message
@@ -156,6 +165,13 @@ def test_an_adversary_is_judged_by_victims_that_defend_themselves(words):
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
     defended = jax.jit(lambda: DEFENCES["dropout"](KEY, talk, make_victim, SCHEDULE, 2))()
     assert jax.jit(trial)(words, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
+
+
+def test_critics_are_weights_too():
+    state = make_learner("sac(hidden=[4])", games.make("pendulum")).init(KEY)
+    changed = with_weights(state, jax.tree.map(lambda x: x + 1, weights_of(state)))
+    jax.tree.map(np.testing.assert_array_equal, with_weights(changed, weights_of(state)), state)
+    assert (jax.tree.leaves(changed.networks.critics)[0] != jax.tree.leaves(state.networks.critics)[0]).all()
 
 
 def test_of_a_life_in_which_no_episode_ended_there_is_no_mean():

@@ -14,7 +14,7 @@ from attacks import examination
 from attacks.config import ADVERSARY_FILE, AttackConfig
 from attacks.defences import undefended
 from attacks.evaluation import Lives, make_lives
-from attacks.examination import FILE, _read_known
+from attacks.examination import FILE, _fits, _read_known
 from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, checked, make_parts
 from meta import Evolution, RunDirectory
 from meta.runs import tensors
@@ -121,6 +121,20 @@ def test_bad_input_is_one_line(within, tmp_path, module, arguments, words):
     assert words in finished.stderr
     assert len(finished.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_defences_that_a_victim_cannot_have_are_left_out_and_said():
+    tiny = {"num_updates": 1, "steps_per_update": 8, "evaluation_episodes": 2, "evaluation_steps": 8}
+    config = AttackConfig(num_envs=2, victim="ppo(hidden=[4], minibatches=1)", **tiny)
+    console = Console(record=True, file=io.StringIO(), width=300)
+    assert all(_fits(config, name, console) for name in ("none", "masking", "decay"))
+    assert console.export_text() == ""
+    alone = dataclasses.replace(config, num_envs=1)
+    assert not _fits(alone, "masking", console)
+    assert "left out: defence: masking: num_envs: got 1" in console.export_text()
+    nobody = dataclasses.replace(config, victim="random")
+    assert not _fits(nobody, "decay", console)
+    assert "left out: defence: got 'decay' for random; a victim with networks" in console.export_text()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from meta import scalarize
 from meta.keys import EVALUATION
 from meta.loop import compiler_options
 from meta.runs.claims import Claim, Section, table
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.statistics import mean_and_error, or_nan, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
 MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")
@@ -108,7 +108,7 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
 
     def trained(summary: dict[str, Any]) -> dict[str, np.ndarray]:
         each = [one["against"] for one in summary["runs"]]
-        return {name: np.array([_number(against[name]["shaper"]["mean"]) for against in each]) for name in learners}
+        return {name: np.array([or_nan(against[name]["shaper"]["mean"]) for against in each]) for name in learners}
 
     everybody = {name: trained(summary) for name, summary in results.items()} | untrained
     rows = [
@@ -161,10 +161,6 @@ def _apart(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 def _cell(values: np.ndarray) -> str:
     return with_error(mean_and_error(values), 2) if len(values) > 1 else f"{values[0]:.2f}"
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else value
 
 
 def _short(name: str) -> str:

@@ -22,7 +22,7 @@ from meta import RunDirectory
 from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
 from meta.runs.claims import Claim, Section, number, table
 from meta.runs.jobs import Job, open_run, say
-from meta.runs.statistics import with_error
+from meta.runs.statistics import or_nan, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
@@ -196,7 +196,7 @@ def _section(
     results: dict[str, dict[str, Any]],
 ) -> Section:
     returns = {row: found["returns"] for row, found in results.items()}
-    floor = _number(returns.get(RANDOM, {"mean": 0.0})["mean"])
+    floor = or_nan(returns.get(RANDOM, {"mean": 0.0})["mean"])
     (dense, dense_error), one = _both(returns[DENSE]), configs[DENSE]
     rows, shares = [], {}
     for row, config in configs.items():
@@ -240,13 +240,8 @@ def _claims(name: str, returns: dict[str, Any], shares: dict[str, tuple[float, f
     return claims
 
 
-def _number(value: float | None) -> float:
-    """What no finite number is, as of a training that diverged, passes nothing."""
-    return math.nan if value is None else value
-
-
 def _both(found: dict[str, Any]) -> tuple[float, float]:
-    return _number(found["mean"]), _number(found["standard_error"])
+    return or_nan(found["mean"]), or_nan(found["standard_error"])
 
 
 def _apart(name: str, one: dict[str, Any], other: dict[str, Any], least: float | None) -> Claim:

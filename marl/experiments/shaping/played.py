@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meta.runs.statistics import mean_and_error
+from meta.runs.statistics import mean_and_error, or_nan
 
 ALONE = "learners alone"  # the opponent's learner in all seats, where that is played too
 UNTRAINED = "an untrained shaper"  # with random parameters, one draw for each training
@@ -41,7 +41,7 @@ def pool(runs: Sequence[Any]) -> Any:
     if len(runs) == 1:
         return first
     if isinstance(first, dict) and first.keys() == {"mean", "standard_error"}:
-        return mean_and_error(np.array([np.nan if run["mean"] is None else run["mean"] for run in runs]))
+        return mean_and_error(np.array([or_nan(run["mean"]) for run in runs]))
     if isinstance(first, dict):
         return {name: pool([run[name] for run in runs]) for name in first}
     if isinstance(first, list):

@@ -87,4 +87,6 @@ def test_spaces_sample_what_they_contain_and_convert_to_gymnasium():
             assert space.to_gymnasium().contains(np.asarray(sample))
         assert not space.contains(jnp.full(space.shape, 7.5 if space.shape and space.high < 7 else -7.5))
     assert not Box(0.0, 1.0, (3,)).contains(jnp.zeros(2))
+    assert Discrete(2).contains(1)
+    assert not Discrete(2).contains(jnp.array([0, 1]))
     assert len({int(Discrete(4).sample(key)) for key in keys}) == 4

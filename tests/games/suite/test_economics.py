@@ -106,6 +106,15 @@ def test_no_fisher_gains_for_ever_by_leaving_the_nash_effort():
     assert settle(FISHERY, jnp.float32(nash))[1] == pytest.approx(3 * earned(nash), abs=1e-3)
 
 
+def test_no_rounding_leaves_more_fish_than_the_sea_can_carry():
+    game = Fishery(num_agents=3, growth_rate=1.0, carrying_capacity=0.7, initial_stock=0.5)
+    state = game.reset(KEY)[1]
+    for _ in range(12):  # to where the stock is all that there can be
+        observations, state, *_ = step(game, state, jnp.zeros(3))
+        assert game.observation_space("agent_0").contains(observations["agent_0"])
+    assert float(observations["agent_0"][0]) == pytest.approx(1, abs=1e-5)
+
+
 def test_efforts_are_clipped():
     _, _, _, _, infos = step(FISHERY, FISHERY.reset(KEY)[1], jnp.array([-1.0, 20.0, 5.0]))
     np.testing.assert_array_equal(infos["effort"], [0.0, 10.0, 5.0])

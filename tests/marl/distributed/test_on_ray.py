@@ -1,6 +1,8 @@
 """Actors in processes of Ray: one cluster for all of these tests."""
 
 import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 from games import make
 from marl import make_learner
 from marl.distributed.hosts import Maker, maker
-from marl.distributed.on_ray import connect
+from marl.distributed.on_ray import connect, named
 from marl.distributed.runtime import train
+from tests.faults.kills import processes
 from tests.marl.distributed.hosts import Faulty
+from tests.sockets import listening
 
 ray = pytest.importorskip("ray")
 GAME = make("CartPole-v1")
@@ -27,6 +31,26 @@ def cluster():
     ray.shutdown()
     os.environ.clear()
     os.environ.update(before)
+
+
+def test_nothing_of_a_cluster_that_is_begun_listens_to_other_machines():
+    """In a process of its own, for Ray reads when it is imported whether it may."""
+    code = "from marl.distributed.on_ray import connect; print(connect('', 1), flush=True); input()"
+    line = [sys.executable, "-c", code]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "True\n"
+        own, others = listening([process.pid, *processes(process.pid, "")])
+        process.communicate("\n")
+    assert own
+    assert not others
+
+
+def test_a_cluster_may_be_named_by_the_environment(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert named("") == ""
+    monkeypatch.setenv("RAY_ADDRESS", "there:6379")
+    assert named("") == "there:6379"
+    assert named("here:6379") == "here:6379"
 
 
 def learner():

@@ -87,6 +87,7 @@ BAD = {
     "unknown in a sampled game": (["unknown.yaml"], "unknown field oponent; did you mean opponent"),
     "number for a game": (["number.yaml"], "environment: got 3; text is needed"),
     "text for a list": (["text.yaml"], "unseen: got 'random'"),
+    "nothing but a list": (["list.yaml"], "list.yaml: the file holds []; fields with values"),
     "no date": (["date.yaml"], "date.yaml: not valid YAML"),
     "unknown start": (["ipd", "--start=screend"], "start: got 'screend'; did you mean screened"),
     "no candidates": (["ipd", "--start=screened(candidates=0)"], "start: screened: candidates: got 0; a whole number"),
@@ -175,6 +176,7 @@ def bad_folder(tmp_path_factory):
     (folder / "exact.yaml").write_text("environment: ipd\ngame: hawk_dove\n")
     (folder / "unknown.yaml").write_text("environment: ipd\noponent: ppo\n")
     (folder / "number.yaml").write_text("environment: 3\n")
+    (folder / "list.yaml").write_text("[]\n")
     (folder / "text.yaml").write_text("environment: ipd\nunseen: random\n")
     (folder / "date.yaml").write_text("environment: ipd\nopponent: 2024-13-45\n")
     return folder

@@ -1,6 +1,5 @@
 """Trials on Ray: the same bits as in one process, whoever dies. One cluster of four workers for most of these tests."""
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -9,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +19,7 @@ from meta.cluster.broker import Plan
 from meta.cluster.on_ray import Refused, ray_cluster
 from meta.evaluators import current, evaluating
 from tests.faults.kills import digest, processes
+from tests.sockets import listening
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
@@ -154,23 +153,9 @@ def test_where_nobody_answers_it_is_said():
 
 
 def test_nothing_of_it_listens_to_other_machines(cluster):
-    """Ports of the cluster's processes that are bound to more than this machine's own address."""
-    sockets = set()
-    for pid in [cluster._process.pid, *processes(cluster._process.pid, "")]:
-        with contextlib.suppress(OSError):
-            for one in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    sockets.add(os.readlink(one.path))
-    open_ports = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:]:
-            address, state, inode = (line.split()[i] for i in (1, 3, 9))
-            host = address.split(":")[0]
-            local = host in ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
-            if state == "0A" and f"socket:[{inode}]" in sockets and not local:
-                open_ports.append(int(address.split(":")[1], 16))
-    assert sockets
-    assert not open_ports
+    own, others = listening([cluster._process.pid, *processes(cluster._process.pid, "")])
+    assert own
+    assert not others
 
 
 def test_what_no_worker_can_evaluate_is_said_once(cluster, monkeypatch):

@@ -1,0 +1,28 @@
+"""What processes listen to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
+
+
+def listening(pids: Iterable[int]) -> tuple[list[int], list[int]]:
+    """The ports of these processes that are bound to this machine's own address, and those that are bound to more."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for one in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    sockets.add(os.readlink(one.path))
+    ports: tuple[list[int], list[int]] = [], []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            address, state, inode = (line.split()[i] for i in (1, 3, 9))
+            host, port = address.split(":")
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                ports[host not in LOOPBACK].append(int(port, 16))
+    return ports
