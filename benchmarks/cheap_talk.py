@@ -24,7 +24,6 @@ import configs
 from attacks.config import AttackConfig
 from attacks.search import make_init, make_trial
 from marl.core.learn import Trajectory, learning
-from meta import scalarize
 from meta.devices import spread, use_all_cores
 from meta.loop import compiler_options
 
@@ -35,7 +34,7 @@ FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward 
 def lives(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Whole lives, and their arguments."""
     keys = jax.random.split(jax.random.key(0), size)
-    trial = scalarize(make_trial(config))
+    trial = make_trial(config)
     return spread(lambda words: trial(words, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
         jax.vmap(make_init(config))(keys),
     )

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
 from marl.shapers.exact import mfos
-from meta import Evolution, evolve, scalarize
+from meta import Evolution, evolve
 from meta.evolution import compiler_options
 
 META_STEPS = 100
@@ -57,7 +57,7 @@ def textbook_trial(parameters: Any, key: jax.Array) -> jax.Array:
 def library_trial(parameters: Any, key: jax.Array) -> jax.Array:
     """The same trial as `evolve` runs it."""
     trial = shaping_trial(GAME, SHAPER, make_learner("naive", GAME, 1), meta_steps=META_STEPS)
-    return scalarize(trial)(parameters, key).fitness
+    return trial(parameters, key).fitness
 
 
 def program(trial: Callable[..., jax.Array], members: int, trials: int, options: dict[str, Any] | None) -> Any:

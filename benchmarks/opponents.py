@@ -34,7 +34,7 @@ BOUND_SIZE = (4, 64)  # starts x states
 
 def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tuple[Any, ...], float]:
     """(compiled trials of a population as `evolve` runs them, arguments, seconds to compile)."""
-    trial = scalarize(shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1), meta_steps=META_STEPS))
+    trial = shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1), meta_steps=META_STEPS)
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
     batched = jax.vmap(jax.vmap(trial, (0, None)), (None, 0))
     return _compiled(batched, parameters, jax.random.split(jax.random.key(1), trials))

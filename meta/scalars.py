@@ -50,6 +50,26 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
     return scalarized
 
 
+def computed_once(values: Any, always: jax.Array) -> Any:
+    """The values, which XLA computes no second time: a barrier that holds on the CPU too.
+
+    There XLA expands its own barriers before it fuses, and fuses cheap elementwise operations, such as those that make
+    random bits, into everything that reads them. No fusion crosses the border of a branch. On other devices, where
+    a branch waits for the host, XLA's own barrier stands there.
+
+    Args:
+      values: a pytree of arrays.
+      always: a condition that is true, which XLA cannot know; not batched, for then a branch is none.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.lax.optimization_barrier(values)
+
+    def nothing(values: Any) -> Any:
+        return jax.tree.map(jax.numpy.zeros_like, values)
+
+    return jax.lax.cond(always, lambda values: values, nothing, values)
+
+
 class _Limits(NamedTuple):
     """Up to how many entries an array is taken apart."""
 
@@ -182,17 +202,8 @@ def _reduce_sum(params: dict[str, Any], value: Value) -> Value:
 
 
 def _border(values: list[Value], always: jax.Array) -> list[Value]:
-    """A barrier that holds on the CPU too, where XLA expands its own before it fuses.
-
-    It fuses elementwise operations into every reader, and what has many readers (an inverse, in second derivatives) is
-    computed again and again, up to a thousand times. No fusion crosses the border of a branch.
-    """
-    packed = [list(value.flat) if _is_apart(value) else value for value in values]
-
-    def nothing(*values: Any) -> list[Any]:
-        return jax.tree.map(jax.numpy.zeros_like, list(values))
-
-    found = jax.lax.cond(always, lambda *values: list(values), nothing, *packed)
+    """What stands for a barrier: of an inverse in second derivatives, up to a thousand copies were computed."""
+    found = computed_once([list(value.flat) if _is_apart(value) else value for value in values], always)
     return [_objects(x, value.shape) if _is_apart(value) else x for x, value in zip(found, values, strict=True)]
 
 

@@ -15,7 +15,6 @@ from meta.devices import spread
 from meta.evolution import Outcome
 from meta.keys import NOISE, SCREENING
 from meta.loop import Report, compiler_options, iterate
-from meta.scalars import scalarize
 
 BATCH = 1024  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same for 1
@@ -86,7 +85,7 @@ def screen(
             noise = sigma * jax.random.normal(jax.random.fold_in(key, NOISE), vector.shape) if stage else 0.0
             return trial(unravel(vector + noise), key).fitness
 
-        fitness = jax.vmap(scalarize(play))(jax.random.split(of_stages[stage], number))
+        fitness = jax.vmap(play)(jax.random.split(of_stages[stage], number))
         return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()
 
     first = spread(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch, at_once=AT_ONCE)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
+from meta.scalars import computed_once
 
 LearnerState = Any
 Parameters = Any
@@ -189,11 +190,11 @@ def learning(
     reset_game, step_game, auto_reset = map(batch, (game.reset, game.step_env, game.auto_reset))
 
     def step(
-        policies: Sequence[Parameters], carry: Carry, keys: Any
+        policies: Sequence[Parameters], carry: Carry, now: tuple[jax.Array, Any]
     ) -> tuple[Carry, tuple[tuple[Trajectory, ...], Metrics, Any]]:
         observations, game_state, states, memories, episodes = carry
         before = game_state
-        act_keys, step_key, reset_key = keys
+        number, (act_keys, step_key, reset_key) = now
         acted = [
             learner.act(k, policy, memory, observations[agent])
             for k, agent, learner, policy, memory in zip(
@@ -201,6 +202,8 @@ def learning(
             )
         ]
         actions, memories, extras = zip(*acted, strict=True)
+        if steps_per_update > 1:  # whoever reads them, observations, rewards and what is kept, would draw them again
+            actions = computed_once(actions, number >= 0)
         after, game_state, rewards, dones, infos = step_game(
             step_key, game_state, dict(zip(game.agents, actions, strict=True))
         )
@@ -237,7 +240,7 @@ def learning(
         policies = [learner.policy(state) for learner, state in zip(learners, carry.states, strict=True)]
         first = carry.memories
         carry, (trajectories, infos, played) = jax.lax.scan(
-            partial(step, policies), carry, keys, unroll=steps_per_update == 1
+            partial(step, policies), carry, (jnp.arange(steps_per_update), keys), unroll=steps_per_update == 1
         )
         trajectories = tuple(
             trajectory._replace(first_memory=before, last_memory=after)

@@ -208,6 +208,7 @@ def mfos(
 
 
 OPEN = 2.0  # where a gate begins, before the sigmoid
+FEW = 128  # numbers, up to which a layer's inputs are multiplied one by one on CPUs
 
 _Layers = dict[str, tuple[int, int]]  # inputs and units, by name
 
@@ -277,7 +278,11 @@ def _outputs(p: Parameters, actions: Distribution, h: jax.Array) -> jax.Array:
 
 
 def _dense(p: Parameters, name: str, x: jax.Array) -> jax.Array:
-    return x @ p[f"{name}_w"] + p[f"{name}_b"]
+    weights, bias = p[f"{name}_w"], p[f"{name}_b"]
+    if x.size > FEW or jax.default_backend() != "cpu":
+        return x @ weights + bias
+    # Of a few rows, with other weights for every member of a population: to pack these costs more than to multiply.
+    return sum((x[..., i, None] * row for i, row in enumerate(weights)), bias)
 
 
 def _first(key: jax.Array, layers: _Layers) -> Parameters:

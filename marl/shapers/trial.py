@@ -12,7 +12,7 @@ from games import Game, InfinitelyRepeated
 from marl.core.learn import History, Learner, learn
 from marl.shapers.exact import LateState, Shaper
 from marl.shapers.sampled import Policy
-from meta import Outcome
+from meta import Outcome, scalarize
 
 
 class Trials(NamedTuple):
@@ -97,7 +97,8 @@ def shaping_trial(
         own, other = (exact if isinstance(game, InfinitelyRepeated) else sampled)(parameters, key)
         return Outcome(own, {"shaper_return": own, "opponent_return": other})
 
-    return trial
+    # Arrays of a formula are all small. Among those of samples are larger ones, and taking the rest apart halves the speed.
+    return scalarize(trial) if isinstance(game, InfinitelyRepeated) else trial
 
 
 def play_trials(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from meta import scalarize
+from meta.scalars import computed_once
 
 
 def looped(step, length=4):
@@ -61,3 +62,28 @@ def test_a_batch_of_small_vectors_is_taken_apart_in_the_loop():
     text = str(jax.make_jaxpr(jax.vmap(function, (0, None)))(jnp.ones((7, 5)), jnp.ones((5, 5))))
     assert "f32[7] = sin" in text
     assert "f32[7,5] = sin" not in text
+
+
+def test_what_is_computed_once_is_what_it_was_behind_a_branch_that_stays_one_in_a_batch():
+    def walk(once, x):
+        def step(x, i):
+            drawn = jax.random.normal(jax.random.fold_in(jax.random.key(3), i), x.shape)
+            moved, sign = once((x + drawn, jnp.sign(drawn).astype(int)), i)
+            return jnp.tanh(moved), sign
+
+        return jax.lax.scan(step, x, jnp.arange(4))
+
+    x = jax.random.normal(jax.random.key(0), (3, 5))
+    plain, behind = (jax.vmap(lambda x, once=once: walk(once, x)) for once in (lambda values, i: values, fenced))
+    text = str(jax.make_jaxpr(behind)(x))
+    assert "cond[" in text  # and not a selection of what was computed in both branches
+    assert "select_n" not in text.split("cond[")[1]
+    for a, b in zip(jax.jit(plain)(x), jax.jit(behind)(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    slopes = [jax.jit(jax.grad(lambda x, f=f: f(x)[0].sum()))(x) for f in (plain, behind)]
+    assert np.abs(slopes[0]).min() > 0
+    np.testing.assert_allclose(*slopes, rtol=1e-6)
+
+
+def fenced(values, i):
+    return computed_once(values, i >= 0)

@@ -12,7 +12,6 @@ from marl import Learner, learn, make_learner, memory_one, naive, play_memory_on
 from marl.core.learn import keep_state, learning
 from marl.shapers.exact import mfos
 from marl.shapers.trial import play
-from meta import scalarize
 from tests.marl.exact_game import GAME, gradient, sigmoid, values
 
 STEPS = 12
@@ -73,13 +72,18 @@ def test_a_trial_of_the_shaper_is_the_papers_meta_game():
         own = np.tanh(seen @ w["w1"] + w["b1"]) @ w["w2"] + w["b2"]
 
 
-def test_taking_a_trial_apart_into_scalars_changes_nothing():
-    shaper = mfos()
-    trial = shaping_trial(GAME, shaper, make_learner("naive", GAME, 1), meta_steps=STEPS)
+def test_a_trial_which_is_taken_apart_into_scalars_is_what_is_played():
+    shaper, opponent = mfos(), make_learner("naive", GAME, 1)
+    trial = shaping_trial(GAME, shaper, opponent, meta_steps=STEPS)
     parameters, keys = shaper.init(jax.random.key(0)), jax.random.split(jax.random.key(2), 6)
-    plain, scalars = (jax.jit(jax.vmap(f, (None, 0)))(parameters, keys) for f in (trial, scalarize(trial)))
-    np.testing.assert_allclose(plain.fitness, scalars.fitness, rtol=1e-4)
-    np.testing.assert_allclose(plain.metrics["opponent_return"], scalars.metrics["opponent_return"], rtol=1e-4)
+
+    def played(key):
+        return play(key, GAME, shaper.learner(parameters), opponent, meta_steps=STEPS).rewards
+
+    own, other = (rewards[:, 1:].mean(1) for rewards in jax.jit(jax.vmap(played))(keys))
+    scalars = jax.jit(jax.vmap(trial, (None, 0)))(parameters, keys)
+    np.testing.assert_allclose(own, scalars.fitness, rtol=1e-4)
+    np.testing.assert_allclose(other, scalars.metrics["opponent_return"], rtol=1e-4)
 
 
 def test_the_shapers_parameters_stay_what_they_are_and_its_first_step_is_random():

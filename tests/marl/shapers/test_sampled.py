@@ -10,7 +10,7 @@ import pytest
 from games import make
 from marl.core.learn import learn
 from marl.learners.registry import make_learner
-from marl.shapers.sampled import good_shepherd, mfos, shaper
+from marl.shapers.sampled import FEW, good_shepherd, mfos, shaper
 from marl.shapers.trial import play_sampled, shaping_trial
 from tests.marl.shapers.sampled_in_numpy import AVERAGED, UNITS, InNumPy, parameters_of, sigmoid
 
@@ -61,9 +61,11 @@ def replays():
     return {name: replayer(policy) for name, policy in POLICIES.items()}
 
 
+@pytest.mark.parametrize("num_envs", [ENVS, 32])  # few rows are multiplied one by one, many by a matrix product
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_is_what_its_equations_say(name, replays):
-    parameters, (obs, done) = parameters_of(POLICIES[name]), draw_steps()
+def test_a_policy_is_what_its_equations_say(name, num_envs, replays):
+    parameters, (obs, done) = parameters_of(POLICIES[name]), draw_steps(num_envs)
+    assert (obs[0, 0].size > FEW) == (num_envs > ENVS)
     assert done.any(2).any()
     outputs, value, memory, _ = replays[name](parameters, obs, done)
     reference = InNumPy(name, parameters)
