@@ -97,7 +97,7 @@ def shaping_trial(
         own, other = (exact if isinstance(game, InfinitelyRepeated) else sampled)(parameters, key)
         return Outcome(own, {"shaper_return": own, "opponent_return": other})
 
-    # Arrays of a formula are all small. Among those of samples are larger ones, and taking the rest apart halves the speed.
+    # Arrays of a formula are all small; beside the larger ones of samples, taking the others apart halves the speed.
     return scalarize(trial) if isinstance(game, InfinitelyRepeated) else trial
 
 
