@@ -18,7 +18,7 @@ from typing import Any
 STOPPED = 130  # the exit status of whoever was stopped by a signal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_asked = threading.Event()
+_asked, _waits = threading.Event(), threading.Event()
 
 
 def leave_on_signals(program: str) -> None:
@@ -42,10 +42,22 @@ def stop_on_signals() -> None:
 
     def stop(number: int, frame: Any) -> None:
         _asked.set()
-        raise KeyboardInterrupt
+        if not _waits.is_set():
+            raise KeyboardInterrupt
 
     _handle(stop)
     sys.unraisablehook = _say_nothing_of_stops
+    check_stop()
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Inside, a signal waits for the end, in a command; for what may not be left half done. It is not nested."""
+    _waits.set()
+    try:
+        yield
+    finally:
+        _waits.clear()
     check_stop()
 
 

@@ -23,6 +23,8 @@ LATER = 2**32 - 2  # of an attack's key, or a discovery's: its second evolution,
 UNIT = 2**32 - 3  # of a discovery's key: the trainings of which the units of its games are made
 BESIDE = 2**32 - 3  # of an attack's key: controllers that are evolved for shapers that are not
 CHOICE = 2**32 - 4  # of an attack's key: the victims by which parameters are chosen
+ACTOR = 2**32 - 1  # of a run's key: what one of several actors draws from
+RESUMED = 2**32 - 2  # of the keys of what is played: those of a run that goes on
 EXPERT = 2**32 - 5  # of an attack's key: the expert whose words are where a search begins
 
 

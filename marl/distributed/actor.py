@@ -69,7 +69,7 @@ class Programs:
         self, learners: Sequence[Learner], num_envs: int, num_actors: int, steps: int, gradients: bool = False
     ):
         self.learners, self.num_envs, self.steps, self.gradients = tuple(learners), num_envs, steps, gradients
-        self._num_actors = num_actors
+        self.num_actors = num_actors
         self.keys = jax.jit(self._keys)
 
     def _keys(self, run_key: jax.Array, number: jax.Array) -> Keys:
@@ -150,7 +150,7 @@ class Programs:
         first, last = actor * self.num_envs, (actor + 1) * self.num_envs
         found = []
         for learner, policy in zip(self.learners, policies, strict=True):
-            everybody = learner.begin(policy, self.num_envs * self._num_actors)
+            everybody = learner.begin(policy, self.num_envs * self.num_actors)
             own = by_environment(learner, policy, self.num_envs)
             found.append(jax.tree.map(lambda x, mine: x[first:last] if mine else x, everybody, own))
         return tuple(found)

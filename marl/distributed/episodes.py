@@ -34,12 +34,13 @@ def play_episodes(
     fresh = int(np.random.SeedSequence((seed, EVALUATION)).generate_state(1)[0]) % 2**31
     seen = host.reset(fresh, np.asarray(jax.random.key_data(jax.random.split(reset_key, envs))))
     going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
-    steps = 0
+    steps, lengths = 0, np.zeros(envs, int)
     while any(len(one) < each for one in found):
         step_key, other_key, own_key = jax.random.split(jax.random.fold_in(key, steps), 3)
+        own_keys = jax.random.split(own_key, len(learners))
         acted = [
-            _best_of(alike(learner))(own_key, policy, memory, seen[agent])
-            for learner, policy, memory, agent in zip(learners, policies, memories, agents, strict=True)
+            _best_of(alike(learner))(k, policy, memory, seen[agent])
+            for k, learner, policy, memory, agent in zip(own_keys, learners, policies, memories, agents, strict=True)
         ]
         actions, memories = zip(*acted, strict=True)
         keys = [np.asarray(jax.random.key_data(jax.random.split(k, envs))) for k in (step_key, other_key)]
@@ -47,12 +48,11 @@ def play_episodes(
         told = host.receive()
         going += np.stack([told.reward[agent] for agent in agents], 1)
         ended = told.done if told.valid is None else told.done & told.valid
-        steps += 1
-        if steps % LONGEST == 0:  # as far as they went
-            ended = np.array([len(one) < each for one in found])
+        steps, lengths = steps + 1, lengths + 1
+        ended |= lengths >= LONGEST  # as far as they went
         for i in np.flatnonzero(ended):
             found[i].append(going[i].copy())
-        going[told.done | ended] = 0.0
+        going[told.done | ended] = lengths[told.done | ended] = 0
         memories = tuple(
             learner.forget(memory, told.done) if learner.forget else memory
             for learner, memory in zip(learners, memories, strict=True)

@@ -28,7 +28,7 @@ from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
 from meta.devices import use_all_cores
-from meta.keys import EVALUATION
+from meta.keys import EVALUATION, FILM
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import draw_training
@@ -264,7 +264,8 @@ def film(config: DistributedConfig, learners: list[Learner], states: Any, path: 
             return told
 
         host.receive = watched  # type: ignore[method-assign]
-        play_episodes(jax.random.key(config.seed), host, learners, states, 1, config.seed)
+        key = jax.random.fold_in(jax.random.key(config.seed), FILM)
+        play_episodes(key, host, learners, states, 1, config.seed)
     finally:
         host.close()
     if not frames:

@@ -31,24 +31,32 @@ class Central:
         self._programs, self.policies, self._most = programs, policies, most
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self.batches, self.evaluated = 0, 0
+        self._closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def act(self, keys: Any, policies: Any, memories: Any, done: Any, observations: Any) -> Any:
-        """As `Programs.act`, for a thread, with the newest policies in place of those given."""
+        """As `Programs.act`, for a thread, with the newest policies in place of those given.
+
+        Raises:
+          RuntimeError: if nobody evaluates any more.
+        """
         del policies
         asked = _Asked((keys, memories, done, observations))
         self._asked.put(asked)
-        asked.ready.acquire()
+        while not asked.ready.acquire(timeout=1.0):
+            if self._closed:
+                raise RuntimeError("training is over")
         if isinstance(asked.answer, Exception):
             raise asked.answer
         return asked.answer
 
     def close(self) -> None:
         """Ends the thread."""
+        self._closed = True
         self._asked.put(None)
 
     def _serve(self) -> None:
-        while batch := self._gather():
+        while not self._closed and (batch := self._gather()):
             try:
                 size = 1 << (len(batch) - 1).bit_length()
                 filled = batch + [batch[0]] * (size - len(batch))

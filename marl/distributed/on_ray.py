@@ -181,7 +181,8 @@ class RayPool:
                 self._probe(self._group_of[actor])
                 found = Failure(-1, f"its process ended ({type(error).__name__})")
             if life == self._tried[actor]:
-                self._call(actor)
+                if isinstance(found, Rollout):  # who failed is begun anew first
+                    self._call(actor)
                 return actor, found
 
     def _probe(self, group: int) -> None:

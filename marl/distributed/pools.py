@@ -14,6 +14,7 @@ import jax
 from configs.specs import first_line
 from marl.distributed.actor import Act, Actor, Failure, Order, Programs, Rollout
 from marl.distributed.host import Host
+from meta.keys import ACTOR
 
 MakeHost = Callable[[], Host]
 
@@ -49,10 +50,19 @@ def begin(
     act: Act | None = None,
 ) -> Actor:
     """An actor in new environments; `tried` is how often it was begun before, and what they are drawn from too."""
-    key = jax.random.fold_in(reset_key, number) if number else reset_key
-    key = jax.random.fold_in(key, tried) if tried else key
-    actor = Actor(programs, make(), number, run_key, act)
-    actor.begin((seed + 1_000_003 * number + 7_919 * tried) % 2**31, key)
+    life = number + programs.num_actors * tried
+    # The first actor draws what `learn` does; others something else, for behind a barrier all have the same orders.
+    own_key = jax.random.fold_in(jax.random.fold_in(run_key, ACTOR), number) if number else run_key
+    host = make()
+    try:
+        actor = Actor(programs, host, number, own_key, act)
+        actor.begin(
+            (seed + 1_000_003 * number + 7_919 * tried) % 2**31,
+            jax.random.fold_in(reset_key, life) if life else reset_key,
+        )
+    except Exception:
+        host.close()
+        raise
     return actor
 
 

@@ -19,7 +19,8 @@ from marl.distributed.host import Host
 from marl.distributed.inference import Central
 from marl.distributed.pools import Here, Pool, Threads
 from marl.distributed.schedule import Broken, Schedule
-from meta.interrupt import check_stop
+from meta.interrupt import check_stop, uninterrupted
+from meta.keys import RESUMED
 from meta.loop import Report, Store
 
 Where = Literal["here", "threads", "ray"]
@@ -122,25 +123,34 @@ def train(
         parts = [{name: x[i] for name, x in metrics.items()} for i in range(first)]
     if store:
         store.rewrite(_rows(0, parts))
-    make_pool = _pools(where, inference, programs, hosts, run_key, reset_key, (seed + first) % 2**31, address)
+    play_key = run_key
+    if first:  # other episodes than those with which it began; without a lag orders had numbers beyond its updates, too
+        reset_key, again = (jax.random.fold_in(jax.random.fold_in(k, RESUMED), first) for k in (reset_key, run_key))
+        play_key = run_key if lag is not None else again
+        seed = int(np.random.SeedSequence((seed, first)).generate_state(1)[0])
+    make_pool = _pools(where, inference, programs, hosts, play_key, reset_key, seed % 2**31, address)
     policies = learning.policies(states)
     pool, central = make_pool(policies)
     barrier, turns = path == "barrier", where == "here" and path != "barrier"
     run = Schedule(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
     started, shown, saved, wait = time.perf_counter(), 0.0, time.perf_counter(), checkpoint_seconds
+    done = first, states  # how many updates, and what came of them
     compiled = started, time.process_time()  # by when all programs have run once
     try:
         run.publish(policies)
         for number in range(first, num_updates):
             rollouts = run.take(number)
-            states, told = learning.update(run_key, number, states, rollouts)
+            lags = [number - rollout.version for rollout in rollouts]
+            played = {"lag": np.array(np.mean(lags)), "steps": np.array(sum(rollout.steps for rollout in rollouts))}
+            with uninterrupted():  # an update takes the states' place
+                states, told = learning.update(run_key, number, done[1], rollouts)
+                told |= played
+                parts.append(told)
+                done = number + 1, states
             policies = learning.policies(states)
             if central:
                 central.policies = policies
             run.publish(policies)
-            lags = [number - rollout.version for rollout in rollouts]
-            told |= {"lag": np.array(np.mean(lags)), "steps": np.array(sum(rollout.steps for rollout in rollouts))}
-            parts.append(told)
             look(told)
             if store:
                 store.append(_rows(number, [told]))
@@ -157,8 +167,8 @@ def train(
                 shown = now
             check_stop()
     except (KeyboardInterrupt, Broken):
-        if store and len(parts) > first:
-            _save(store, len(parts), states, parts)
+        if store and done[0] > first and not _is_gone(done[1]):
+            _save(store, *done, parts[: done[0]])
         raise
     finally:
         pool.close()
@@ -178,6 +188,11 @@ def train(
     if central and central.batches:
         statistics["mean_batch"] = central.evaluated / central.batches
     return Trained(_history(metrics, states, len(learners)), statistics)
+
+
+def _is_gone(states: Any) -> bool:
+    """Whether an update took their place that was interrupted."""
+    return any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves(states))
 
 
 class _Learning:
@@ -209,7 +224,7 @@ class _Learning:
                 joined(learner, policy, [rollout.experience[i] for rollout in rollouts])
                 for i, (learner, policy) in enumerate(zip(self.learners, policies, strict=True))
             )
-        keys = _update_keys(run_key, np.int32(rollouts[0].number), len(self.learners))
+        keys = _update_keys(run_key, np.int32(number), len(self.learners))
         updated: list[LearnerState] = []
         told: dict[str, Any] = {}
         for i, (learner, state, one) in enumerate(zip(self.learners, states, experience, strict=True)):

@@ -41,11 +41,14 @@ class KnownBound(NamedTuple):
         """Whether further starts would add little: only then a share of the way to it means something."""
         return self.gain <= LEVEL * (self.bound - self.naive_return)
 
-    def way(self, shaper_return: float) -> float | None:
+    def way(self, shaper_return: float | None) -> float | None:
         """How far a shaper got on the way from naive play (0) to the bound (1).
 
-        None where there is no way, where the bound has not levelled off, and where the shaper gets more than it.
+        None where nothing finite came of it, where there is no way, where the bound has not levelled off, and where the
+        shaper gets more than it.
         """
+        if shaper_return is None:
+            return None
         there_is = self.bound > self.naive_return and self.is_level and shaper_return <= self.bound
         return (shaper_return - self.naive_return) / (self.bound - self.naive_return) if there_is else None
 

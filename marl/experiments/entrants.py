@@ -25,6 +25,7 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import make_progress
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.exact.trained import SHIPPED
+from marl.learners.registry import terms
 from marl.learners.sampled.objectives import FILE as OBJECTIVE_FILE
 from meta import RunDirectory
 from meta.keys import of_seeds
@@ -56,7 +57,7 @@ def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
     Raises:
       ValueError: if there is none, or one twice.
     """
-    specs = [spec.strip() for spec in re.findall(r"""(?:\([^()]*\)|'[^']*'|"[^"]*"|[^,(])+""", text) if spec.strip()]
+    specs = [spec.strip() for spec in terms(text, ",") if spec.strip()]
     specs = [name for spec in specs for name in (everybody if spec == "all" else [spec])]
     if not specs or text.count("(") != text.count(")"):
         raise ValueError(f"agents: got {text!r}; names with commas between them, or all, are needed")

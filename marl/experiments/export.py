@@ -101,6 +101,8 @@ def read(config: ExportConfig) -> Source:
     method, settings = about.get("method"), about.get("config", {})
     if method not in ("train", "distributed"):
         raise ValueError(f"directory: got {config.directory!r}; a run of marl.train or marl.distributed is needed")
+    if not arrays:
+        raise ValueError(f"directory: got {config.directory!r}; a learner with parameters is needed")
     if method == "train":
         several = next(len(x) for x in arrays.values())
         own = {name: x[config.number] for name, x in arrays.items()} if config.number < several else {}
@@ -353,7 +355,7 @@ def export(prepared: tuple[ExportConfig, Source], run: None, console: Console) -
             took = seconds_of_a_call(source.policy, library)
             say(console, f"{1e6 * took:.2f} microseconds for an observation, with the call")
         else:
-            say(console, "there is no C compiler here (cc, gcc or CC); it was neither tried nor measured")
+            say(console, "there is no C compiler here that works (cc, gcc or CC); it was neither tried nor measured")
     try:
         write_whole(Path(config.out), code.encode())
     except OSError as error:

@@ -144,8 +144,8 @@ def _registry(game: Game) -> Registry[Learner]:
     return FORMULA if isinstance(game, InfinitelyRepeated) else SAMPLED
 
 
-def terms(spec: str) -> list[str]:
-    """The members of a population; a plus inside brackets or quotes is none of ours."""
+def terms(spec: str, separator: str = "+") -> list[str]:
+    """The members of a population, or of another list; a separator inside brackets or quotes is none of ours."""
     depth, quote, terms = 0, "", [""]
     for letter in spec:
         if quote:
@@ -154,7 +154,7 @@ def terms(spec: str) -> list[str]:
             quote = letter
         else:
             depth += (letter in "([") - (letter in ")]")
-        if letter == "+" and not depth and not quote:
+        if letter == separator and not depth and not quote:
             terms.append("")
         else:
             terms[-1] += letter

@@ -33,6 +33,11 @@ class LateState(NamedTuple):
 
     first: jax.Array
 
+    @property
+    def late(self) -> bool:
+        """By which `play` knows it, also in the states of those who stand for it."""
+        return True
+
 
 class ShaperMemory(NamedTuple):
     """What a shaper remembers within a trial."""
@@ -174,7 +179,7 @@ def after_a_random_step(
       hidden_units: of what a recurrent policy remembers, which is 0 at first.
       observe: as of `mfos`.
     """
-    State = LateState if observe == "before" else ShaperState  # by which `play` shows it one or the other
+    State = LateState if observe == "before" else ShaperState
 
     def init(key: jax.Array) -> ShaperState | LateState:
         return State(jax.random.normal(key, (num_logits,)))

@@ -89,6 +89,11 @@ class Drawn(NamedTuple):
     which: Any  # what was drawn
     inner: Any  # of the learner that it makes
 
+    @property
+    def late(self) -> Any:
+        """As of a shaper's state."""
+        return getattr(self.inner, "late", False)
+
 
 def drawn(draw: Callable[[jax.Array], Any], make: Callable[[Any], Learner], forget: Any) -> Learner:
     """One of several players, drawn for each trial.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from games import Game, InfinitelyRepeated
 from marl.core.learn import History, Learner, learn
-from marl.shapers.exact import LateState, Shaper
+from marl.shapers.exact import Shaper
 from marl.shapers.sampled import Policy
 from meta import Outcome, scalarize
 
@@ -48,9 +48,11 @@ def play(
         # A player whose policy learning does not change, such as a shaper, is seen by what it played last.
         seen = dict(observations)
         for agent, player, other in zip(game.agents, states, reversed(states), strict=True):
-            if hasattr(other, "logits") and not isinstance(player, LateState):
+            late = getattr(player, "late", False)  # traced, where a number says who sits there
+            if hasattr(other, "logits") and late is not True:
                 own = observations[agent][: game.num_logits]
-                seen[agent] = jnp.concatenate([own, jax.nn.sigmoid(other.logits)])
+                new = jnp.concatenate([own, jax.nn.sigmoid(other.logits)])
+                seen[agent] = jnp.where(late, observations[agent], new) if late is not False else new
         return seen
 
     return learn(key, game, [shaper, opponent], num_updates=meta_steps + 1, observe=observe, **options)

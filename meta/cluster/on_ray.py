@@ -149,7 +149,6 @@ class RayCluster:
     def _work(self, digest: str, is_state: bool, leaves: list[np.ndarray], chunks: int) -> list[Any]:
         """Has a generation evaluated, by another connection where one is lost."""
         self._token += 1
-        until = time.monotonic() + self._plan.alone
         while True:
             try:
                 if digest not in self._sent:
@@ -164,7 +163,7 @@ class RayCluster:
             except (EOFError, OSError):
                 self._lost()
                 self._say("the connection with the cluster is lost; it is sought again")
-                self._connect_again(until)
+                self._connect_again(time.monotonic() + self._plan.alone)
 
     def _connect_again(self, until: float) -> None:
         while True:

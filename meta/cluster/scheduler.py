@@ -292,7 +292,7 @@ class Scheduler:
             (since, chunk)
             for member in self._members
             for of, chunk, since in member.hand.values()
-            if of is this and chunk not in this.answers and this.copies[chunk] < 2 and now - since > self._late
+            if of is this and chunk not in this.answers and this.at_work[chunk] < 2 and now - since > self._late
         )
         idle = (member for member in self._members if member.ready and not member.hand)
         for member, (_, chunk) in zip(idle, behind, strict=False):

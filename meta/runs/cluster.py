@@ -23,7 +23,7 @@ ALONE = 600.0  # seconds without any worker after which a run stops
 
 @dataclasses.dataclass(frozen=True)
 class OnCluster:
-    """What can be said to a command whose trials can run elsewhere; none of it changes a result."""
+    """What can be said to a command whose trials can run elsewhere; with chunks none of it changes a result."""
 
     cluster: str = ""
     """Where trials run: here if empty; "ray", the cluster of RAY_ADDRESS or one that is begun on this machine;

@@ -305,12 +305,14 @@ def _resume(
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
-    command.choose_devices(now)  # before the config is looked at with what is asked of it, which may start JAX
     options = _with(resume.options(now), command.places, arguments, named, about)
     now = configs.replaced(now, options)
+    command.choose_devices(now)  # before it is held against what it was, which may start JAX
     words = resume.check(was, now)
     if command.evolves and options.cluster and not leave_cluster:
         leave_cluster.append(connect(options, say))
+    if command.evolves and options.cluster and hasattr(now, "in_chunks") and now.in_chunks() != now:
+        say("it was begun without evolution.chunk_size: last bits of what follows depend on where trials run")
     if command.output is ToFile:
         _check_file(file_of(path), now)
     prepared = (command.prepare_again or command.prepare)(now)
@@ -347,8 +349,11 @@ def _open(command: Command, out: str, name: str, named: str, config: Any, say: C
         return RunDirectory.create(Path(out), config, named, say)
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
-        with contextlib.suppress(FileExistsError):
+        try:
             return RunDirectory.create(path, config, named, say)
+        except FileExistsError as error:
+            if not os.path.lexists(path):  # but what should be the folder around it is something else
+                raise configs.ConfigError(f"out: cannot write there: {_plain(error)}; --out DIR is needed") from None
     raise AssertionError("there is always a free name")
 
 

@@ -35,3 +35,28 @@ def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert finalizer() is None
+
+
+def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
+    handlers, done = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, []
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+
+    def asked_meanwhile(word):
+        with interrupt.uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append(word)
+
+    try:
+        interrupt.stop_on_signals()
+        with interrupt.uninterrupted():
+            done.append("first")
+        with pytest.raises(KeyboardInterrupt):
+            asked_meanwhile("second")
+        interrupt._asked.clear()
+        with pytest.raises(KeyboardInterrupt):  # and outside at once
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        interrupt._asked.clear()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert done == ["first", "second"]

@@ -87,11 +87,12 @@ def draw_objective(folder: Path, form: Form, each: Sequence[Any], numbers: dict[
 def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, float]) -> Path:
     ratio, advantage = np.linspace(0.5, 1.6, 111), np.linspace(-3, 3, 121)
     x, a = (jnp.float32(one) for one in np.meshgrid(np.log(ratio), advantage))
-    found = form.settings(parameters, numbers["clip"])["objective"]
+    clip = numbers.get("clip", 0.2)  # it has none where the search began without PPO's drift
+    found = form.settings(parameters, clip)["objective"]
     of_time = {"evolved": found}
     if form.timed:
         of_time = {"evolved, at first": found.at(0.0), "evolved, at last": found.at(1.0)}
-    shown = {f"PPO, clip {numbers['clip']:.2g}": clipped_surrogate(clip=numbers["clip"]), "DPO": dpo(), **of_time}
+    shown = {f"PPO, clip {clip:.2g}": clipped_surrogate(clip=clip), "DPO": dpo(), **of_time}
     figure, panels = new_panels((2.6 * len(shown), 5.2), 2, len(shown), sharex=True, sharey=True)
     drifts = {name: np.exp(x) * a - one(x, a) for name, one in shown.items()}
     slopes = {name: jax.vmap(jax.vmap(jax.grad(one)))(x, a) / np.exp(x) for name, one in shown.items()}

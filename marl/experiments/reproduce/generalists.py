@@ -154,7 +154,7 @@ def _over(payoffs: dict[str, np.ndarray], learners: Sequence[str]) -> np.ndarray
 
 
 def _apart(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """The difference of two means with its standard error, not paired: they have met other trials."""
+    """The difference of two means with its standard error, not paired: there may be other numbers of them."""
     errors = (x.std(ddof=1) / len(x) ** 0.5 for x in (own, other))
     return float(own.mean() - other.mean()), float(np.hypot(*errors))
 

@@ -20,6 +20,7 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from meta import RunDirectory
 from meta.runs.claims import Claim, Section, number, table
 from meta.runs.jobs import open_run
+from meta.runs.statistics import or_nan
 
 PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}
 LEARNERS = ("naive", "lola", "mmaml")
@@ -275,7 +276,7 @@ def _naive_return(tables: dict[str, list[dict[str, Any]]], name: str, config: Sh
 
 
 def _returns(result: dict[str, Any], side: str) -> list[float]:
-    return [one[f"{side}_return"] for one in result["runs"]]
+    return [or_nan(one[f"{side}_return"]) for one in result["runs"]]
 
 
 def _self_play_section(run: RunDirectory, parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:

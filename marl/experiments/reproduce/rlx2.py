@@ -28,7 +28,7 @@ HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
 WITHIN, BELOW_BOTH = 0.97, 2.5  # of dense, and standard errors
 MEASURED = 3  # updates
-RANDOM = "random play"
+RANDOM = "untrained"
 DENSE, TINY, STATIC, SET, RIGL = "dense", "Tiny", "static", "SET", "RigL"
 STEPS, FORGETS, ALL, RULE = "RigL, three steps", "RigL, buffer of 0.2", "RLx2", "RLx2, buffer of half"
 COLORS = {DENSE: "black", TINY: GREY, STATIC: ORANGE, SET: PINK, RIGL: BLUE, STEPS: SKY, FORGETS: PINK, ALL: GREEN}
@@ -216,10 +216,10 @@ def _section(
     header += ["ms a step"]
     text = (
         f"`{one.environment}`, {one.total_steps:,} steps, {one.seeds} trainings a row at a time, "
-        f"{one.evaluation_episodes} episodes of each; errors are between trainings. Percent are of the way from random "
-        f"play to dense, with the error of both; operations are parts of dense, of the weights that are there. Sparse "
-        f"rows have {DENSITY:.0%} of the weights of networks of {HIDDEN} and {HIDDEN} units, by the allocation of "
-        "Erdős and Rényi."
+        f"{one.evaluation_episodes} episodes of each; errors are between trainings. Percent are of the way from an "
+        "untrained actor, which does not explore, to dense, with the error of both; operations are parts of dense, of "
+        f"the weights that are there. Sparse rows have {DENSITY:.0%} of the weights of networks of {HIDDEN}, {HIDDEN} "
+        "units, by the allocation of Erdős and Rényi."
     )
     pictures = [("returns", f"figures/{name}-returns.png"), ("learning curves", f"figures/{name}-curves.png")]
     _draw_returns(run.figures, name, one.environment, shares)
@@ -262,7 +262,7 @@ def _draw_returns(folder: Path, name: str, environment: str, shares: dict[str, t
     axes.barh(places, means, xerr=errors, color=[COLORS[row] for row in shown], height=0.6, error_kw={"linewidth": 1})
     axes.axvline(100, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks(places, list(shown))
-    axes.set(xlabel="return in % of dense, from random play on\nbars: standard error between trainings")
+    axes.set(xlabel="return in % of dense, from an untrained actor on\nbars: standard error between trainings")
     axes.set_title(environment, fontsize=8, color=GREY)
     return save_figure(figure, folder / f"{name}-returns.png")
 

@@ -164,12 +164,12 @@ class ExactLens:
         del played
         return {}
 
-    def find(self, groups: dict[str, Played]) -> dict[str, Any]:
+    def find(self, groups: dict[str, Played], number: int = 0) -> dict[str, Any]:
         policies = groups[self.config.opponent].more  # `[trials, meta_steps, logits]`
         mean, last = policies.mean(0), policies.shape[1] - 1
         moments = {"start": 0, "middle": (last + 1) // 2, "end": last}
         return {
-            "zd": zero_determinant(self.game, policies),
+            "zd": zero_determinant(self.game, policies, self.config.seed + number),
             "policy": {name: [round(float(p), 4) for p in mean[step]] for name, step in moments.items()},
         }
 
@@ -265,6 +265,8 @@ def _cost(opponent: str) -> float:
         if not SAMPLERS.match(spec):
             return next((cost for name, cost, _ in COSTS if name in spec), 1.0)
         name, given = read("opponent", spec, "naive")
+        if name not in FORMULA:  # which `check` will say
+            return 1.0
         settings = {x: setting.default for x, setting in FORMULA.settings(name).items()} | given
         episodes, rounds = (settings.get(x, usual) for x, usual in (("episodes", 32), ("rounds", 50)))
         return SAMPLING * episodes / 32 * rounds / 50
@@ -272,17 +274,17 @@ def _cost(opponent: str) -> float:
     return sum(of(term.strip()) for term in terms(opponent))
 
 
-def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray) -> dict[str, Any] | None:
+def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, seed: int = 0) -> dict[str, Any] | None:
     """In which share of trials a shaper's policies `[trials, meta_steps, 5]` are zero-determinant extortion.
 
     Each trial is judged by its own policies: whether they are extortionate in `IN_A_ROW` meta-steps in a row. Chance is
-    the share of as many trials of uniformly random policies of which the same is true, where one is kept throughout a
-    trial, and where one is drawn in each meta-step. None but in a repeated prisoner's dilemma, where alone extortion is
-    defined.
+    the share of as many trials of uniformly random policies, drawn by the seed, of which the same is true, where one is
+    kept throughout a trial, and where one is drawn in each meta-step. None but in a repeated prisoner's dilemma, where
+    alone extortion is defined.
     """
     if not (game.discount and is_dilemma(game.payoffs)):
         return None
-    payoffs, discount, generator = game.payoffs, game.discount, np.random.default_rng(0)
+    payoffs, discount, generator = game.payoffs, game.discount, np.random.default_rng(seed)
 
     def share(policies: np.ndarray) -> dict[str, float | None]:
         return mean_and_error(longest_extortion(payoffs, policies, discount=discount) >= IN_A_ROW)

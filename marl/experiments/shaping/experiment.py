@@ -146,7 +146,7 @@ def _summarize(lens: Lens, groups: dict[str, Played], number: int) -> dict[str, 
     each = {name: analyse(played) | lens.analyse(played) for name, played in groups.items()}
     found = {"against": {name: one for name, one in each.items() if name not in (ALONE, UNTRAINED)}}
     found |= {"untrained": each[UNTRAINED]} | ({"naive": each[ALONE]} if ALONE in each else {})
-    found |= lens.find(groups)
+    found |= lens.find(groups, number)
     return {"seed": config.seed + number, **lens.summarize(found), "num_trials": config.evaluation_trials, **found}
 
 

@@ -65,7 +65,7 @@ class Lens(Protocol):
     def analyse(self, played: Played) -> dict[str, Any]:
         """What is measured in a group beside the returns."""
 
-    def find(self, groups: dict[str, Played]) -> dict[str, Any]:
+    def find(self, groups: dict[str, Played], number: int = 0) -> dict[str, Any]:
         """What is found in one training's fresh trials beside what is measured in each group."""
 
     def summarize(self, found: dict[str, Any]) -> dict[str, Any]:

@@ -35,11 +35,14 @@ def analyse(played: Played) -> dict[str, Any]:
 def pool(runs: Sequence[Any]) -> Any:
     """The results of several trainings as one: means over them, and their standard errors *between* trainings.
 
-    Of what is no mean, such as a policy, the first training's is taken, for a mean of policies is nobody's.
+    Of what is no mean, such as a policy, the first training's is taken, for a mean of policies is nobody's; of what one
+    of them lacks, nothing.
     """
     first = runs[0]
     if len(runs) == 1:
         return first
+    if any(run is None for run in runs):
+        return None
     if isinstance(first, dict) and first.keys() == {"mean", "standard_error"}:
         return mean_and_error(np.array([or_nan(run["mean"]) for run in runs]))
     if isinstance(first, dict):

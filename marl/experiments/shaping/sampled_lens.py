@@ -81,6 +81,7 @@ class SampledLens:
                 "of them at least has to learn"
             )
         assert self.policy
+        assert self.learners(alone=True)
         seats = [(game.observation_space(a), game.action_space(a)) for a in game.agents[: config.num_shapers]]
         if any(str(seat) != str(seats[0]) for seat in seats):
             raise ValueError(
@@ -176,7 +177,8 @@ class SampledLens:
                 found[name] = [mean_and_error(share) for share in share_of_trials(counted, played.more).T]
         return found
 
-    def find(self, groups: dict[str, Played]) -> dict[str, Any]:
+    def find(self, groups: dict[str, Played], number: int = 0) -> dict[str, Any]:
+        del number
         # Trial k of all groups has one key, from which much of the same is drawn: the samples are paired.
         gain = groups[self.config.opponent].shaper.mean(1) - groups[ALONE].shaper.mean(1)
         return {"gain_over_naive": mean_and_error(gain)}
@@ -239,7 +241,8 @@ class SampledLens:
         config, evolution = self.config, self.config.evolution
         at_once = (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
         at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
-        episode = at_once * config.trials * config.episode_length * config.num_envs
+        trials = config.trials_per_generation if config.meta_learner == "ppo" else at_once * config.trials
+        episode = trials * config.episode_length * config.num_envs
         return dataclasses.replace(
             config,
             unseen=(),

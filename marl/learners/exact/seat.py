@@ -22,6 +22,7 @@ class SeatState(NamedTuple):
     state: tuple[jax.Array, ...]  # the numbers of the state of the one who plays, and zeros
     key: jax.Array  # its own, for a reason given in `seat`
     step: jax.Array  # `[]`, how often it has updated
+    late: jax.Array  # `[]`, whether it sees what the other played, and not what it has learned since
 
 
 def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated) -> Learner:
@@ -59,7 +60,8 @@ def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated
             return one
 
         logits, state = choose(init_of, key)
-        return SeatState(logits, state, jax.random.fold_in(key, SEAT), jnp.zeros((), jnp.uint32))
+        late = jnp.asarray([bool(getattr(state, "late", False)) for state in states])[which]
+        return SeatState(logits, state, jax.random.fold_in(key, SEAT), jnp.zeros((), jnp.uint32), late)
 
     def begin(seat: SeatState, num_envs: int | None) -> tuple[jax.Array, ...]:
         def begin_of(i: int) -> Callable[..., Any]:
@@ -106,7 +108,7 @@ def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated
         if not remembered:
             trajectory = trajectory._replace(first_memory=(), last_memory=())
         logits, state = choose(update_of, seat.key, seat.step, seat.state, trajectory)
-        return SeatState(logits, state, seat.key, seat.step + 1), {}
+        return seat._replace(logits=logits, state=state, step=seat.step + 1), {}
 
     return Learner(init, act, update, begin=begin)
 

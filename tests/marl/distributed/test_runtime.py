@@ -15,7 +15,8 @@ from marl import learn, make_learner, stale
 from marl.distributed.actor import Actor, Order, Programs, Rollout, counted
 from marl.distributed.hosts import Maker, maker
 from marl.distributed.inference import Central
-from marl.distributed.runtime import train
+from marl.distributed.pools import begin
+from marl.distributed.runtime import _Learning, train
 from marl.distributed.schedule import Broken, _again
 from meta import RunDirectory
 from tests.marl.distributed.hosts import Faulty, Late
@@ -141,6 +142,21 @@ def test_a_barrier_joins_what_all_have_played():
         train([normalized], [THEIRS] * 3, **settings(path="barrier"))
 
 
+def test_actors_with_the_same_order_explore_otherwise():
+    learner = make_learner("impala(hidden=[8])", GAME)
+    programs = Programs([learner], 4, 2, 40)
+    order = Order(0, 0, (learner.policy(learner.init(jax.random.key(0))),))
+    keys = jax.random.key(1), jax.random.key(2)
+    actors = [begin(programs, OURS, number, *keys, 0) for number in (0, 1)]
+    actions, firsts = zip(
+        *[(x.action, x.obs[0]) for x in (one.play(order).experience[0] for one in actors)], strict=True
+    )
+    assert np.mean(actions[0] == actions[1]) < 0.75  # half of them, of a policy that is nearly even
+    assert not np.isin(firsts[0], firsts[1]).any()
+    lives = [begin(programs, OURS, number, *keys, 0, tried)._seen for number in (0, 1) for tried in (0, 1, 2)]
+    assert len({str(one) for one in lives}) == 6  # no life begins as another
+
+
 def test_a_ladder_of_exploration_goes_over_all_actors():
     learner = make_learner("ape_x(hidden=[8])", GAME)
     programs = Programs([learner], 4, 3, 5)
@@ -188,6 +204,8 @@ def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
         own = programs.act(*question)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), one, own)
     central.close()
+    with pytest.raises(RuntimeError, match="training is over"):  # and does not wait for an answer that nobody gives
+        central.act(*questions[0])
 
 
 @pytest.mark.parametrize("what", ["raise", "nan"])
@@ -298,6 +316,28 @@ def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
     np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert len(rows) == 7
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_an_update_that_is_interrupted_is_none(tmp_path, monkeypatch, deleted):
+    """The states' place may have been taken by then, as by a donated buffer; what was saved before stays."""
+    update = _Learning.update
+
+    def interrupted(self, run_key, number, states, rollouts):
+        if number < 3:
+            return update(self, run_key, number, states, rollouts)
+        if deleted:
+            update(self, run_key, number, states, rollouts)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Learning, "update", interrupted)
+    with RunDirectory.create(tmp_path / "run", {}) as run, pytest.raises(KeyboardInterrupt):
+        train([IMPALA], [OURS], **settings(), store=run, checkpoint_seconds=0 if deleted else 1e9)
+    monkeypatch.undo()
+    assert sorted(one.name for one in (tmp_path / "run/checkpoints").iterdir())[-1] == "00000003"
+    with RunDirectory(tmp_path / "run", print) as run:
+        found = train([IMPALA], [OURS], **settings(), store=run)
+    assert found.history.rewards[0].shape == (UPDATES,)
 
 
 def test_what_takes_long_to_save_is_saved_seldom(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Agents: what a file keeps, and one seat for anybody."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -12,11 +13,13 @@ from games.registry import make_game
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.exact.seat import seat
+from marl.shapers.registry import drawn
 from marl.shapers.trial import play
 from meta import scalarize
 from meta.runs import tensors
 
 GAME = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
+LATE = "mfos(observe='before')"
 PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])
 
 
@@ -118,7 +121,8 @@ def table():
     parameters = trained(config)
     names = ["naive", "lookahead(learning_rate=0.5)", "tft", "naive(learning_rate=[0.5, 2]) + tft"]
     seats = [
-        [make_agent(name, GAME, player).learner(()) for name in names] + [config.make_shaper().learner(parameters)]
+        [make_agent(name, GAME, player).learner(()) for name in names]
+        + [replace(config, shaper=spec).make_shaper().learner(parameters) for spec in ("mfos", LATE)]
         for player in (0, 1)
     ]
 
@@ -129,7 +133,7 @@ def table():
     return seats, jax.jit(jax.vmap(scalarize(by_number), (0, None, None)))
 
 
-@pytest.mark.parametrize("pair", [(0, 1), (4, 1), (3, 4), (4, 2)])
+@pytest.mark.parametrize("pair", [(0, 1), (4, 1), (3, 4), (4, 2), (5, 1), (3, 5)])
 def test_whoever_is_chosen_goes_through_its_own_trial(table, pair):
     seats, by_number = table
     keys = jax.random.split(jax.random.key(5), 8)
@@ -137,6 +141,22 @@ def test_whoever_is_chosen_goes_through_its_own_trial(table, pair):
     row, column = seats[0][pair[0]], seats[1][pair[1]]
     expected = jax.jit(jax.vmap(lambda key: play(key, GAME, row, column, meta_steps=4).rewards))(keys)
     np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_a_shaper_that_sees_what_was_played_does_so_whoever_stands_for_it(table):
+    seats, by_number = table
+    keys = jax.random.split(jax.random.key(5), 8)
+    early, late = (by_number(keys, jnp.int32(row), jnp.int32(1))[0] for row in (4, 5))
+    assert (
+        np.abs(early[:, 2:] - late[:, 2:]).max() > 2e-3
+    )  # ten times what is allowed between a seat and who sits there
+    learner = seats[0][5]
+    some = drawn(lambda key: jnp.int32(0), lambda which: learner, learner.forget)
+    found = jax.jit(jax.vmap(lambda key: play(key, GAME, some, seats[1][2], meta_steps=4, keep_trajectories=True)))(
+        keys
+    )
+    before, seen = (np.asarray(x)[:, :, 0] for x in (found.trajectories[1].action, found.trajectories[0].obs))
+    np.testing.assert_allclose(seen[:, 1:, 5:], jax.nn.sigmoid(before)[:, :-1], rtol=1e-6)
 
 
 def test_two_shapers_see_what_the_other_played_last():

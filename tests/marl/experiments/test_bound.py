@@ -119,6 +119,7 @@ def test_a_bound_is_level_if_the_second_half_of_the_starts_added_little():
     assert known.is_level
     assert known.way(-1.25) == pytest.approx(0.5)
     assert known.way(-0.4) is None
+    assert known.way(None) is None
     assert not KnownBound(-2.0, -0.5, 0.01, 1.1 * LEVEL * way).is_level
 
 

@@ -74,12 +74,14 @@ def test_matching_pennies_is_antisymmetric():
 
 
 def test_only_commas_outside_of_brackets_part_agents():
-    text = 'naive, zd(chi=2, phi=0.1),mfos:naive(learning_rate=[0.1, 3]) + tft , axelrod(name="a, b")'
+    text = 'naive, zd(chi=2, phi=0.1),mfos:naive(learning_rate=[0.1, 3]) + tft , axelrod(name="a, b"),'
+    text += "ppo(value_loss='huber(delta=1.0)', hidden=[4, 4])"
     assert split_agents(text) == [
         "naive",
         "zd(chi=2, phi=0.1)",
         "mfos:naive(learning_rate=[0.1, 3]) + tft",
         'axelrod(name="a, b")',
+        "ppo(value_loss='huber(delta=1.0)', hidden=[4, 4])",
     ]
     named = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos
         good_shepherd shaper all_c all_d tft wsls grim gtft random zd"""

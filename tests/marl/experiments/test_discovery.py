@@ -3,6 +3,7 @@
 import json
 import re
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -91,6 +92,13 @@ def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover
     assert summary["still"]["mean"] == pytest.approx(-3.0, abs=0.6)  # nobody learns: -1.5 each, over 12 times 8 rounds
     assert set(summary["transfer"]) == {f"{PAIR}, 3 times as wide"}
     make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
+
+
+def test_a_drift_that_began_without_ppos_is_drawn(tmp_path):
+    form = Form("drift", "zero", 3, timed=False)
+    parameters = form.network().init(jax.random.key(0))
+    file = figures.draw_objective(tmp_path, form, [parameters], {"learning_rate": 0.001})
+    assert np.asarray(Image.open(file).convert("L")).std() > 10
 
 
 @pytest.mark.parametrize(

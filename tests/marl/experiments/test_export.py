@@ -113,13 +113,17 @@ def test_no_run_at_all(capsys, tmp_path):
     assert "directory: none given; a run directory of marl.train or marl.distributed is needed" in said
     assert main([str(tmp_path)]) == 2
     assert "there is no such file" in capsys.readouterr().err
+    config = TrainConfig(environment="CartPole-v1", learner="random")
+    tensors.replace(tmp_path / LEARNER_FILE, {}, {"method": "train", "config": configs.plain(config)})
+    assert main([str(tmp_path)]) == 2
+    assert "a learner with parameters is needed" in capsys.readouterr().err
 
 
 def test_without_a_compiler_the_file_is_written_all_the_same(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(export, "compiled", lambda code, folder: None)
     out = tmp_path / "p.c"
     assert main([str(run("ppo(hidden=[4])", "CartPole-v1")), f"--out={out}"]) == 0
-    assert "there is no C compiler here" in capsys.readouterr().out
+    assert "there is no C compiler here that works" in capsys.readouterr().out
     assert "int policy(const float *observation)" in out.read_text()
 
 

@@ -53,6 +53,30 @@ def test_trainings_are_pooled_with_the_error_between_them():
     assert found["policy"] == [0.5]  # the first one's, for a mean of policies is nobody's
     assert pool([one(1.0, 0.1, [0.5])]) == one(1.0, 0.1, [0.5])
     assert pool([one(1.0, 0.1, []), one(None, None, [])])["against"]["naive"][0]["mean"] is None
+    assert pool([{"bound": {"bound": 1.0}}, {"bound": None}]) == {"bound": None}  # one of them came to nothing
+
+
+def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
+    shaped = {"naive": Played(None, None, np.full((64, 6, 5), 0.5))}
+    lens = ExactLens(ShapingConfig(seed=3))
+    chances = [lens.find(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
+    again = ExactLens(ShapingConfig(seed=4)).find(shaped)["zd"]["chance"]["kept"]["mean"]
+    assert len(set(chances)) > 1
+    assert again == chances[1]
+
+
+def test_the_name_of_a_learner_that_there_is_not_is_refused_whatever_it_begins_with():
+    for spec in ("reinforce-2", "tabular_ppo-x(rounds=3)"):
+        with pytest.raises(ValueError, match="opponent: got '" + spec.partition("(")[0]):
+            make_lens(ShapingConfig(opponent=spec)).check()
+
+
+def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
+    config = ShapingConfig(
+        environment="ipd(episode_length=100)", meta_learner="ppo", shaper="shaper", opponent="random"
+    )
+    assert config.meta_ppo.batch_size == 512
+    assert make_lens(config).shortened(2).episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
 
 
 def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_once(monkeypatch):

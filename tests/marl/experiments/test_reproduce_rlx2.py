@@ -79,6 +79,6 @@ def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path):
     assert cells["dense"][1] == "100.0 ± 0.0"
     assert cells["RigL"][:3] == ["-160.5 ± 21.0", "99.0 ± 2.8", "348"]
     assert cells["RigL"][4:6] == ["0.080", "0.080"]
-    assert cells["random play"][2] == ""
+    assert cells["untrained"][2] == ""
     for name in ("returns", "curves"):
         assert (run.figures / f"pendulum-{name}.png").stat().st_size > 5000

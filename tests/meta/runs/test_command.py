@@ -103,6 +103,11 @@ def test_the_version_is_that_of_the_package_and_of_jax(module, within, tmp_path)
     assert result.stdout == f"marl-shaping {metadata.version('marl-shaping')}, jax {jax.__version__}\n"
 
 
+def test_runs_that_cannot_be_written_to_are_no_endless_search(refused, tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere" / "at_all")  # as of a disk that is not mounted
+    assert "out: cannot write there: " in refused("marl.mfos", "ipd", "--evolution.generations=1")
+
+
 @every
 def test_without_arguments_it_says_what_is_needed(module, refused):
     first = importlib.import_module(module).COMMAND.first or "directory"
