@@ -16,6 +16,8 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from meta.fusion import computed_once
+
 # A value is either an ordinary array, or a NumPy object array of scalars, of the shape of the array it stands for.
 Value = Any
 
@@ -48,26 +50,6 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
         return jax.tree.unflatten(jax.tree.structure(shape), [_whole(value) for value in results])
 
     return scalarized
-
-
-def computed_once(values: Any, always: jax.Array) -> Any:
-    """The values, which XLA computes no second time: a barrier that holds on the CPU too.
-
-    There XLA expands its own barriers before it fuses, and fuses cheap elementwise operations, such as those that make
-    random bits, into everything that reads them. No fusion crosses the border of a branch. On other devices, where
-    a branch waits for the host, XLA's own barrier stands there.
-
-    Args:
-      values: a pytree of arrays.
-      always: a condition that is true, which XLA cannot know; not batched, for then a branch is none.
-    """
-    if jax.default_backend() != "cpu":
-        return jax.lax.optimization_barrier(values)
-
-    def nothing(values: Any) -> Any:
-        return jax.tree.map(jax.numpy.zeros_like, values)
-
-    return jax.lax.cond(always, lambda values: values, nothing, values)
 
 
 class _Limits(NamedTuple):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
-from meta.scalars import computed_once
+from meta.fusion import computed_once, drawn_apart
 
 LearnerState = Any
 Parameters = Any
@@ -204,6 +204,7 @@ def learning(
         actions, memories, extras = zip(*acted, strict=True)
         if steps_per_update > 1:  # whoever reads them, observations, rewards and what is kept, would draw them again
             actions = computed_once(actions, number >= 0)
+            step_key, reset_key = (drawn_apart(k, episodes[0].going) for k in (step_key, reset_key))
         after, game_state, rewards, dones, infos = step_game(
             step_key, game_state, dict(zip(game.agents, actions, strict=True))
         )

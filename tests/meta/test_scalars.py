@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meta import scalarize
-from meta.scalars import computed_once
+from meta.fusion import computed_once, drawn_apart
 
 
 def looped(step, length=4):
@@ -87,3 +87,12 @@ def test_what_is_computed_once_is_what_it_was_behind_a_branch_that_stays_one_in_
 
 def fenced(values, i):
     return computed_once(values, i >= 0)
+
+
+def test_keys_that_are_drawn_from_apart_are_the_same_and_an_axis_more():
+    key, members = jax.random.split(jax.random.key(7), 2), jnp.linspace(-3.0, 5.0, 6).reshape(3, 2)
+    expected = jax.vmap(jax.random.uniform)(key)
+    text = str(jax.make_jaxpr(jax.vmap(lambda one: jax.vmap(jax.random.uniform)(drawn_apart(key, one))))(members))
+    assert "3,2" in text.partition("random_bits")[2]
+    found = jax.jit(jax.vmap(lambda one: jax.vmap(jax.random.uniform)(drawn_apart(key, one))))(members)
+    np.testing.assert_array_equal(found, jnp.stack([expected] * 3))
