@@ -49,7 +49,7 @@ def play_episodes(
         going += np.stack([told.reward[agent] for agent in agents], 1)
         ended = told.done if told.valid is None else told.done & told.valid
         steps, lengths = steps + 1, lengths + 1
-        ended |= lengths >= LONGEST  # as far as they went
+        ended = ended | (lengths >= LONGEST)  # as far as they went
         for i in np.flatnonzero(ended):
             found[i].append(going[i].copy())
         going[told.done | ended] = lengths[told.done | ended] = 0
