@@ -34,7 +34,7 @@ def play_episodes(
     fresh = int(np.random.SeedSequence((seed, EVALUATION)).generate_state(1)[0]) % 2**31
     seen = host.reset(fresh, np.asarray(jax.random.key_data(jax.random.split(reset_key, envs))))
     going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
-    steps, lengths = 0, np.zeros(envs, int)
+    steps, lengths, rest = 0, np.zeros(envs, int), np.zeros(envs, bool)
     while any(len(one) < each for one in found):
         step_key, other_key, own_key = jax.random.split(jax.random.fold_in(key, steps), 3)
         own_keys = jax.random.split(own_key, len(learners))
@@ -49,10 +49,11 @@ def play_episodes(
         going += np.stack([told.reward[agent] for agent in agents], 1)
         ended = told.done if told.valid is None else told.done & told.valid
         steps, lengths = steps + 1, lengths + 1
-        ended = ended | (lengths >= LONGEST)  # as far as they went
-        for i in np.flatnonzero(ended):
+        cut = lengths >= LONGEST  # as far as they went; what is left of such an episode is none
+        for i in np.flatnonzero(cut | (ended & ~rest)):
             found[i].append(going[i].copy())
-        going[told.done | ended] = lengths[told.done | ended] = 0
+        going[told.done | cut] = lengths[told.done | cut] = 0
+        rest = (rest | cut) & ~told.done
         memories = tuple(
             learner.forget(memory, told.done) if learner.forget else memory
             for learner, memory in zip(learners, memories, strict=True)
