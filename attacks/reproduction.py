@@ -141,7 +141,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
         "and of random shapers, the evolved controller before victims of these, the best constant message, nothing "
         "that moves, random talk, silence. In control's tables oracle is the evolved shaper and a controller that PPO "
-        "trains on each victim, random shaper oracle the same beside a random one; silent shaper and random shaper have "
+        "trains on each victim, random shaper oracle the same beside a random one; silent and random shaper have "
         "controllers that were evolved for their victims; controller alone and controller other shaper are the evolved "
         "controller before the victims of silence and of a random shaper. Errors are between searches, of which there "
         f"are {config.searches}, and between victims where there is one."
