@@ -305,9 +305,9 @@ def _resume(
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
+    command.choose_devices(now)  # before the config is looked at with what is asked of it, which may start JAX
     options = _with(resume.options(now), command.places, arguments, named, about)
     now = configs.replaced(now, options)
-    command.choose_devices(now)  # before it is held against what it was, which may start JAX
     words = resume.check(was, now)
     if command.evolves and options.cluster and not leave_cluster:
         leave_cluster.append(connect(options, say))
