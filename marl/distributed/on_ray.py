@@ -126,9 +126,8 @@ class RayPool:
         number = max(min(machines, len(hosts)), 1) if central else len(hosts)
         kind = _define(-(-len(hosts) // number) + 1)
         cores = sorted(os.sched_getaffinity(0))
-        here = (
-            not named(address) and len(cores) >= number and not central
-        )  # of other machines nobody here knows the cores
+        # Of other machines nobody here knows the cores.
+        here = not named(address) and len(cores) >= number and not central
         if central:  # one on each machine
             kind = kind.options(scheduling_strategy="SPREAD")
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
