@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _prepare(config: ShapingConfig) -> Lens:
     from marl.experiments.shaping.lens import make_lens  # here, for --help needs none of it
 
-    if config.environment or config.is_screened:
+    if config.environment or config.screening:
         use_all_cores()
     lens = make_lens(config)
     lens.check()

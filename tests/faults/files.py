@@ -23,7 +23,10 @@ from meta.runs.command import RUN, ToFile
 from tests.faults.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
 
 EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0")
-SAMPLED = ("--episodes=2", "--episode-length=4", "--trials=1", "--evaluation-trials=4", "--shaper=good_shepherd")
+SAMPLED = (
+    *("--episodes=2", "--episode-length=4", "--trials=1", "--evaluation-trials=4"),
+    *("--shaper=good_shepherd", "--start=random"),
+)
 LEARNER = "ppo(hidden=[4], epochs=1, minibatches=1)"
 ATTACK = (
     *("--num-updates=1", "--steps-per-update=8", "--num-envs=2", "--evaluation-episodes=2"),

@@ -40,6 +40,7 @@ TINY_EXACT = "marl.mfos ipd --meta-steps 5 --trials 2 --hidden-units 4 --evaluat
 TINY_SAMPLED = (
     "marl.mfos ipd_sampled --environment 'ipd(episode_length=4)' --episodes 3 --episode-length 4 --num-envs 12"
     " --opponent reinforce --unseen random --shaper 'shaper(hidden_units=3)' --trials 1 --evaluation-trials 5"
+    " --start 'screened(candidates=16, finalists=4, final_trials=2)'"
 )
 SEARCH = "--evolution.population-size 4 --evolution.generations 60 --evolution.checkpoint-seconds 0"
 COMMANDS = {  # each as it is typed after `python -m`; --out is added

@@ -50,14 +50,15 @@ def _file(random: Random, module: str) -> Line | None:
 def _spec_fields() -> dict[tuple[str, str], tuple[tuple[str, ...], str, Registry[Any]]]:
     """Where specs are written: (module, flag) -> (what comes before, field, registry)."""
     from attacks.messages import MESSAGES
-    from marl.experiments.shaping.start import STARTS
+    from marl.experiments.shaping import start as starts
     from marl.learners import registry as learners
     from marl.shapers import registry as shapers
 
     return {
         ("marl.mfos", "--opponent="): (("ipd",), "opponent", learners.FORMULA),
         ("marl.mfos", "--unseen="): (("ipd",), "opponent", learners.FORMULA),
-        ("marl.mfos", "--start="): (("ipd",), "start", STARTS),
+        ("marl.mfos", "--start="): (("ipd",), "start", starts.FORMULA),
+        ("marl.mfos", "--start"): (("ipd_sampled",), "start", starts.SAMPLED),
         ("marl.mfos", "--shaper="): (("ipd",), "shaper", shapers.FORMULA),
         ("marl.mfos", "--shaper"): (("ipd_sampled",), "shaper", shapers.SAMPLED),
         ("marl.mfos", "--opponent"): (("ipd_sampled",), "opponent", learners.SAMPLED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ from meta import Evolution
 
 if TYPE_CHECKING:
     from marl.core.learn import Learner
+    from meta.loop import Report
 
 OF_KIND: Any = None  # stands for a default that depends on the kind of game, until the config is made
 
@@ -26,7 +28,7 @@ SAMPLED = {"opponent": "tabular_ppo", "shaper": "shaper", "trials": 4, "evaluati
 class ShapingConfig(AnyGameConfig):
     """A shaper trained against learners: in a game that is a formula, or in one that is sampled step by step.
 
-    Of a formula are game, row_payoffs, column_payoffs, discount, meta_steps, hidden_units and start; of sampled games
+    Of a formula are game, row_payoffs, column_payoffs, discount, meta_steps and hidden_units; of sampled games
     environment, num_shapers, episodes, episode_length and num_envs.
     """
 
@@ -73,10 +75,11 @@ class ShapingConfig(AnyGameConfig):
     seeds: int = 1
     """Independent trainings in one program, with the seeds seed, seed + 1, ..."""
     start: str = "auto"
-    """Where an evolution in a formula begins: random, or screened, which is the best of 65,536 random shapers, judged
-    by the trials in which they do best; with settings such as "screened(candidates=8192, trials=8, loudest=20)". auto
-    is screened for mfos against plain lola in the prisoner's dilemma, and random elsewhere. Where it is screened,
-    open_es has a sigma of 0.1 and the fitness_shaping standardize unless other values than the defaults are given."""
+    """Where an evolution begins: random, or screened, which is the best of 65,536 random shapers, in sampled games of
+    4,096, judged by the trials in which they do best; with settings such as "screened(candidates=8192, trials=8,
+    finalists=128, final_trials=128, loudest=20)". auto is screened for mfos against plain lola in the prisoner's
+    dilemma as a formula, and random elsewhere. Where a start in a formula is screened, open_es has a sigma of 0.1 and
+    the fitness_shaping standardize unless other values than the defaults are given."""
     meta_learner: Literal["evolution", "ppo"] = "evolution"
     """How the shaper is trained: evolution, with the settings under evolution, or ppo, with those under meta_ppo."""
     evolution: Evolution = field(default_factory=Evolution)
@@ -97,25 +100,25 @@ class ShapingConfig(AnyGameConfig):
         configs.check_least(self, **counts, evaluation_trials=2)
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed, seeds=self.seeds)
-        if self.is_self_play and self.is_screened:
+        if self.is_self_play and self.screening:
             raise ValueError(f"start: got {self.start!r}; random is needed with {self.opponent}")
 
     @property
     def starting(self) -> str:
         """Where an evolution begins, with auto resolved."""
-        if self.environment or self.meta_learner == "ppo":
+        if self.meta_learner == "ppo":
+            return "random"
+        if self.start != "auto":
+            return self.start
+        if self.environment:
             return "random"
         game = self.game if self.discount else ""
-        return (
-            starts.auto(self.opponent, game, self.shaper, self.evolution.strategy)
-            if self.start == "auto"
-            else self.start
-        )
+        return starts.auto(self.opponent, game, self.shaper, self.evolution.strategy)
 
     @property
-    def is_screened(self) -> bool:
-        """Whether it begins at the best of many random parameters."""
-        return starts.STARTS.read("start", self.starting)[0] == "screened"
+    def screening(self) -> starts.Screening | None:
+        """Where it begins at the best of many random parameters, how many; None elsewhere."""
+        return starts.read_screening(self.starting, sampled=bool(self.environment))
 
     def in_chunks(self) -> ShapingConfig:
         """For a cluster."""
@@ -123,10 +126,14 @@ class ShapingConfig(AnyGameConfig):
 
     @property
     def evolving(self) -> Evolution:
-        """The evolution, where what its start has found is not lost by settings that are for random ones."""
+        """The evolution, where what its start has found is not lost by settings that are for random ones.
+
+        In sampled games the presets' are for both.
+        """
         kept, default = self.evolution, Evolution()
         changes: dict[str, Any] = {k: x for k, x in starts.SCREENED.items() if getattr(kept, k) == getattr(default, k)}
-        return dataclasses.replace(kept, **changes) if self.is_screened and kept.strategy == "open_es" else kept
+        loses = self.screening and kept.strategy == "open_es" and not self.environment
+        return dataclasses.replace(kept, **changes) if loses else kept
 
     @property
     def is_self_play(self) -> bool:
@@ -172,6 +179,13 @@ class ShapingConfig(AnyGameConfig):
         updates = self.episodes if self.environment else None
         spec = self.opponent if spec is None else spec
         return make_learner(spec, self.make_game(), seat, num_updates=updates, field="opponent")
+
+    def make_start(
+        self, trial: Callable[..., Any], init: Callable[[Any], Any], report: Report | None = None
+    ) -> Callable[[Any], Any] | None:
+        """The `start` of `evolve`, for a trial and an init of its own; None where it begins at random parameters."""
+        start, sigma = starts.make_start(self.starting, sampled=bool(self.environment)), self.evolving.sigma
+        return start and (lambda key: start(trial, init, key, sigma=sigma, report=report).parameters)
 
     @property
     def observe(self) -> Any:
@@ -224,7 +238,6 @@ class ShapingConfig(AnyGameConfig):
                 *OF_FORMULA,
                 "meta_steps",
                 "hidden_units",
-                "start",
                 *(f"meta_ppo.{name}" for name in of_ppo.OF_FORMULA),
             )
         of_sampled = ("num_shapers", "episodes", "episode_length", "num_envs")
@@ -241,7 +254,7 @@ def small(config: ShapingConfig) -> ShapingConfig:
     if config.environment:
         evolution = dataclasses.replace(config.evolution, population_size=4, generations=1, chunk_size=0)
         sizes: dict[str, Any] = {"unseen": (), "episodes": 2, "episode_length": 4, "num_envs": 2}
-        sizes |= {"trials": 1, "evaluation_trials": 2}
+        sizes |= {"trials": 1, "evaluation_trials": 2, "start": "random"}
     else:
         evolution = dataclasses.replace(config.evolution, population_size=8, generations=4, chunk_size=0)
         sizes = {"meta_steps": 5, "hidden_units": 4, "trials": 2, "evaluation_trials": 16, "start": "random"}

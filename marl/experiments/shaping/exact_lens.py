@@ -83,7 +83,7 @@ class ExactLens:
     def check(self) -> None:
         assert self.shaper
         assert self.config.evolving
-        make_start(self.config.starting)
+        make_start(self.config.starting, sampled=False)
         for spec in (*([] if self.pairs else [self.config.opponent]), *self.config.unseen):
             self.config.make_opponent(spec)
         config, steps = self.config, self.config.meta_steps
@@ -124,10 +124,8 @@ class ExactLens:
             kept |= {"meta_steps": config.meta_steps, "observe": config.observe}
             found = meta_ppo(meet, game.num_logits, key, config.meta_ppo, **kept)
         else:
-            begin, evolution = make_start(config.starting), config.evolving
-            noise = evolution.sigma
-            start = begin and (lambda key: begin(trial, shaper.init, key, sigma=noise, report=screening).parameters)
-            found = evolve(trial, shaper.init, key, evolution, num_trials=config.trials, start=start, **kept)  # type: ignore[arg-type]
+            kept |= {"start": config.make_start(trial, shaper.init, screening)}
+            found = evolve(trial, shaper.init, key, config.evolving, num_trials=config.trials, **kept)  # type: ignore[arg-type]
         seats = (num_runs,) if opponent else (num_runs, 2)
         batched = key.ndim
 

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.start import at_once
 from meta.memory import bytes_of, check_bytes
 
 
@@ -30,7 +29,8 @@ def check_training(config: ShapingConfig, init: Callable[[jax.Array], Any], tria
     check_bytes("evolution.population_size", size, config.seeds * size * parameters)
     together = min(evolution.chunk_size * devices, size) if evolution.chunk_size else size
     check_bytes("trials", config.trials, together * config.trials * trial)
-    check_bytes("start", config.starting, at_once(config.starting) * trial)
+    if screening := config.screening:
+        check_bytes("start", config.starting, screening.at_once * trial)
 
 
 def check_results(config: ShapingConfig, groups: int, trial: int) -> None:

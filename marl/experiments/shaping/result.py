@@ -37,7 +37,7 @@ def print_header(console: Console, lens: Lens) -> None:
         evolution = config.evolving
         trained = f"{evolution.strategy}, {many(evolution.generations, 'generation')} of "
         trained += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{seeds}{pairs}"
-        if config.is_screened:
+        if config.screening:
             trained += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
     fresh = config.evaluation_trials * (2 + len(config.unseen) + bool(config.environment))
     counts = [

@@ -24,6 +24,7 @@ from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.memory import check_results, check_training
 from marl.experiments.shaping.played import ALONE, Played, rows_of
+from marl.experiments.shaping.start import make_start
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled import Policy
 from marl.shapers.sampled_ppo import sampled_ppo
@@ -81,6 +82,7 @@ class SampledLens:
                 "of them at least has to learn"
             )
         assert self.policy
+        make_start(config.starting, sampled=True)
         assert self.learners(alone=True)
         seats = [(game.observation_space(a), game.action_space(a)) for a in game.agents[: config.num_shapers]]
         if any(str(seat) != str(seats[0]) for seat in seats):
@@ -120,7 +122,6 @@ class SampledLens:
         report: Report | None = None,
         screening: Report | None = None,
     ) -> Evolved:
-        del screening  # of formulas
         config, policy, opponents = self.config, self.policy, self.learners()
         key = keys if len(keys) > 1 else keys[0]
         if config.meta_learner == "ppo":
@@ -140,10 +141,11 @@ class SampledLens:
                 trial,
                 policy.init,
                 key,
-                config.evolution,
+                config.evolving,
                 num_trials=config.trials,
                 store=store,
                 report=report,
+                start=config.make_start(trial, policy.init, screening),
                 one_by_one=True,
             )
         if key.ndim:
@@ -247,6 +249,7 @@ class SampledLens:
             config,
             unseen=(),
             seeds=1,
+            start="random",
             episodes=min(config.episodes, math.ceil(MEASURED_STEPS / episode)),
             evolution=dataclasses.replace(evolution, generations=generations, population_size=at_once),
             meta_ppo=dataclasses.replace(config.meta_ppo, iterations=generations),

@@ -12,7 +12,6 @@ from rich.console import Console
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
 from marl.experiments.shaping.lens import make_lens
-from marl.experiments.shaping.start import num_trials
 from meta.keys import of_seeds
 from meta.runs.jobs import Job, duration, finished, open_run, say
 from meta.runs.words import amount
@@ -38,7 +37,7 @@ class Speed(NamedTuple):
         trials = (
             max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * lens.fresh
         )
-        trials += 0 if done else num_trials(config.starting)
+        trials += config.screening.num_trials if config.screening and not done else 0
         running = trials * lens.steps * config.seeds * cost / self.steps_per_second
         # The training and each group of the evaluation is a program, all of about the same size.
         return running + (1 + groups) * compiling * self.seconds_to_compile + lens.seconds_to_draw

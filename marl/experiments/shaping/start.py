@@ -4,19 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs.specs import Registry
 
 Start = Callable[..., Any]  # (trial, init, key, sigma=..., report=...) -> what `screen` returns
 
-CANDIDATES, TRIALS, FINALISTS, FINAL_TRIALS = 65_536, 8, 128, 128
-STARTS: Registry[Start | None] = Registry("screened")
+FORMULA: Registry[Start | None] = Registry("screened")
+SAMPLED: Registry[Start | None] = Registry("screened")
 SCREENED = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that is not to lose what was found
 
 
+class Screening(NamedTuple):
+    """How many random parameters are tried, and how often, as of `meta.screening.screen`."""
+
+    candidates: int
+    trials: int
+    finalists: int
+    final_trials: int
+
+    @property
+    def num_trials(self) -> int:
+        """Trials before the first generation."""
+        return self.candidates * self.trials + self.finalists * self.final_trials
+
+    @property
+    def at_once(self) -> int:
+        """How many of them are played together, at most."""
+        from meta.screening import BATCH
+
+        return max(min(self.candidates, BATCH) * self.trials, self.finalists * self.final_trials)
+
+
+# A trial of a formula takes a hundred steps of one policy, a sampled one twenty thousand of many.
+USUAL = {"formula": Screening(65_536, 8, 128, 128), "sampled": Screening(4096, 1, 32, 8)}
+
+
 def auto(opponent: str, game: str, shaper: str, strategy: str) -> str:
-    """What `auto` means: screened where it was measured that it pays.
+    """What `auto` means in a formula: screened where it was measured that it pays.
 
     LOLA's mistakes in the prisoner's dilemma are too rare to be met by chance, with its step size of 1.
     """
@@ -24,52 +49,55 @@ def auto(opponent: str, game: str, shaper: str, strategy: str) -> str:
     return "screened" if pays and shaper.strip().startswith("mfos") and strategy == "open_es" else "random"
 
 
-def make_start(spec: str) -> Start | None:
+def make_start(spec: str, *, sampled: bool) -> Start | None:
     """A start from its name, or its name with settings; None for random parameters.
+
+    Args:
+      spec: random, screened, or the latter with settings in brackets.
+      sampled: whether the game is, and not a formula.
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
     """
-    return STARTS.make("start", spec)
+    return (SAMPLED if sampled else FORMULA).make("start", spec)
 
 
-def num_trials(spec: str) -> int:
-    """Trials that a start takes before the first generation."""
-    name, given = STARTS.read("start", spec)
+def read_screening(spec: str, *, sampled: bool) -> Screening | None:
+    """What a start tries before the first generation; None for random parameters. Arguments as of `make_start`."""
+    name, given = (SAMPLED if sampled else FORMULA).read("start", spec)
     if name != "screened":
-        return 0
-    candidates = given.get("candidates", CANDIDATES)
-    return candidates * given.get("trials", TRIALS) + min(FINALISTS, candidates) * FINAL_TRIALS
+        return None
+    usual = USUAL["sampled" if sampled else "formula"]
+    asked = usual._replace(**{size: given[size] for size in Screening._fields if size in given})
+    return asked._replace(finalists=min(asked.finalists, asked.candidates))
 
 
-def at_once(spec: str) -> int:
-    """How many of them are played together, at most."""
-    from meta.screening import BATCH
+def _screened(usual: Screening) -> Callable[..., Start]:
+    def screened(
+        *,
+        candidates: int = usual.candidates,
+        trials: int = usual.trials,
+        finalists: int = usual.finalists,
+        final_trials: int = usual.final_trials,
+        loudest: float = 20.0,
+    ) -> Start:
+        from games.core import checks  # here, for who reads a config needs none of it
+        from meta.screening import BATCH, screen
 
-    name, given = STARTS.read("start", spec)
-    candidates, trials = given.get("candidates", CANDIDATES), given.get("trials", TRIALS)
-    return max(min(candidates, BATCH) * trials, min(FINALISTS, candidates) * FINAL_TRIALS) if name == "screened" else 0
+        sizes = Screening(candidates, trials, finalists, final_trials)
+        for size, value in sizes._asdict().items():
+            checks.size(size, value, 1)
+        checks.number("loudest", loudest, 1, 1e6)
+        if candidates > BATCH and candidates % BATCH:
+            raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, is needed")
+        if finalists > BATCH:
+            raise ValueError(f"finalists: got {finalists}; at most {BATCH} are needed")
+        kept = sizes._replace(finalists=min(finalists, candidates))
+        return partial(screen, **kept._asdict(), loudest=loudest)
 
-
-def _screened(*, candidates: int = CANDIDATES, trials: int = TRIALS, loudest: float = 20.0) -> Start:
-    from games.core import checks  # here, for who reads a config needs none of it
-    from meta.screening import BATCH, screen
-
-    checks.size("candidates", candidates, 1)
-    checks.size("trials", trials, 1)
-    checks.number("loudest", loudest, 1, 1e6)
-    if candidates > BATCH and candidates % BATCH:
-        raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, is needed")
-    finalists = min(FINALISTS, candidates)
-    return partial(
-        screen,
-        candidates=candidates,
-        trials=trials,
-        finalists=finalists,
-        final_trials=FINAL_TRIALS,
-        loudest=loudest,
-    )
+    return screened
 
 
-STARTS.register("random", lambda: None)
-STARTS.register("screened", _screened)
+for registry, kind in ((FORMULA, "formula"), (SAMPLED, "sampled")):
+    registry.register("random", lambda: None)
+    registry.register("screened", _screened(USUAL[kind]))

@@ -123,6 +123,10 @@ def test_what_is_done_takes_no_more_time():
     at_random = dataclasses.replace(lola, start="random")
     assert pace.seconds(lola) - pace.seconds(at_random) == pytest.approx(screening)
     assert pace.seconds(lola, done=1) == pytest.approx(pace.seconds(at_random, done=1))
+    # Of the sampled dilemma 4,096, and 32 of them in 8 more, in 100 episodes of 100 steps in 2 environments.
+    preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
+    added = pace.seconds(preset) - pace.seconds(dataclasses.replace(preset, start="random"))
+    assert added == pytest.approx((4096 + 32 * 8) * 100 * 100 * 2 / 1000)
 
 
 def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):

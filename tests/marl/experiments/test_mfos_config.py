@@ -93,6 +93,8 @@ BAD = {
     "no candidates": (["ipd", "--start=screened(candidates=0)"], "start: screened: candidates: got 0; a whole number"),
     "candidates": (["ipd", "--start=screened(candidates=1500)"], "candidates: got 1500; a multiple of 1024, or fewer"),
     "loudest": (["ipd", "--start=screened(loudest=0.5)"], "start: screened: loudest: got 0.5; a number in [1"),
+    "finalists": (["ipd", "--start=screened(finalists=2000)"], "start: screened: finalists: got 2000; at most 1024"),
+    "no final trials": (["ipd", "--start=screened(final_trials=0)"], "start: screened: final_trials: got 0; a whole"),
     "memory of a start": (["ipd", "--start=screened(trials=100000000)"], "start: got 'screened(trials=100000000)'"),
     "start of pairs": (["ipd", "--opponent=self_play", "--start=screened"], "random is needed with self_play"),
     "start of ppo": (["ipd", "--meta-learner=ppo", "--start=screened"], "start: has no effect with meta_learner ppo"),
@@ -146,7 +148,10 @@ SAMPLED = {
     "discount": (["--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
     "payoffs": (["--row-payoffs", "1", "2", "3", "4"], "row_payoffs: got (1.0, 2.0, 3.0, 4.0), which has no effect"),
     "units": (["--hidden-units=8"], "hidden_units: got 8, which has no effect in a sampled game"),
-    "start": (["--start=screened"], "start: got 'screened', which has no effect in a sampled game"),
+    "unknown start": (["--start=screend"], "start: got 'screend'; did you mean screened"),
+    "setting of a start": (["--start=screened(number=3)"], "start: screened has no setting 'number'; it takes candid"),
+    "memory of a start": (["--start=screened(trials=100000000)"], "start: got 'screened(trials=100000000)'"),
+    "start of ppo": (["--meta-learner=ppo", "--start=screened"], "start: has no effect with meta_learner ppo"),
     "meta-steps": (["--meta-steps=8"], "meta_steps: got 8, which has no effect in a sampled game"),
     "units of ppo": (["--meta-learner=ppo", "--meta-ppo.hidden-units=8"], "meta_ppo.hidden_units: got 8, which has no"),
     "evolution of ppo": (
@@ -310,3 +315,16 @@ def test_a_start_is_screened_where_that_was_measured():
     assert (own.sigma, own.fitness_shaping) == (0.05, "normalize")
     other = ShapingConfig(start="screened", evolution=Evolution(strategy="cma_es"))
     assert other.evolving == other.evolution
+
+
+def test_a_start_in_a_sampled_game_tries_fewer_and_leaves_the_evolution_as_it_is():
+    assert ShapingConfig(environment="ipd").starting == "random"
+    preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
+    assert preset.starting == "screened"
+    assert preset.screening == (4096, 1, 32, 8)
+    assert (preset.screening.num_trials, preset.screening.at_once) == (4096 + 32 * 8, 1024)
+    assert preset.evolving == preset.evolution
+    assert dataclasses.replace(preset, meta_learner="ppo").screening is None
+    few = dataclasses.replace(preset, start="screened(candidates=8, trials=4, final_trials=20)")
+    assert few.screening == (8, 4, 8, 20)  # no more finalists than candidates
+    assert few.screening.at_once == 160

@@ -46,6 +46,7 @@ KINDS = {
         "episode_length": 4,
         "num_envs": 12,  # what has more than ten entries is not taken apart, and sooner compiled
         "trials": 1,
+        "start": "screened(candidates=8, finalists=2, final_trials=3)",
         "evaluation_trials": 5,
         "evolution": {"population_size": 4, "generations": 40, "checkpoint_seconds": 0},
         "meta_ppo": {"iterations": 3, "batch_size": 2, "epochs": 1, "checkpoint_seconds": 0},
