@@ -36,7 +36,7 @@ from meta.runs.words import many
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.
 COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3), ("naive", 1.0, 1.0))
-SAMPLERS, SAMPLING = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b"), 250.0  # and of those that sample
+SAMPLERS, SAMPLING = re.compile(r"\b(reinforce|tabular_ppo|q_learning)\b"), 60.0  # and of those that sample
 PLAYED_ONCE = 0.25
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0

@@ -13,9 +13,9 @@ bootstraps beyond the last round and loses nothing. With a discount of 0 an epis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,11 +64,12 @@ def reinforce(
     """
     checks.number("learning_rate", learning_rate, 0)
     checks.size("episodes", episodes, 2, MOST_EPISODES)
-    sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds))
+    parts = [lambda advantages: advantages]
+    sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds), parts=parts)
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
-        gains, losses = sample(key, state.logits, _others(trajectory))
-        step = jax.grad(lambda logits: ((gains + losses) * _log_probabilities(logits)).sum())(state.logits)
+        (advantages,) = sample(key, state.logits, _others(trajectory))
+        step = jax.grad(lambda logits: (advantages * _log_probabilities(logits)).sum())(state.logits)
         return PolicyState(state.logits + learning_rate * step), {}
 
     return one_policy(_policy(game, init_scale), update)
@@ -114,7 +115,8 @@ def tabular_ppo(
     checks.size("epochs", epochs, 1)
     checks.number("learning_rate", learning_rate, 0)
     checks.size("episodes", episodes, 2, MOST_EPISODES)
-    sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds))
+    parts = [lambda advantages: jnp.maximum(advantages, 0.0), lambda advantages: jnp.minimum(advantages, 0.0)]
+    sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds), parts=parts)
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
         gains, losses = sample(key, state.logits, _others(trajectory))
@@ -197,7 +199,7 @@ def q_learning(
 
         def learn_round(q: jax.Array, round_: Episodes) -> tuple[jax.Array, None]:
             best = jnp.maximum(q[:, 0], q[:, 1])
-            targets = round_.rewards + game.discount * _pick(best, round_.next_states)
+            targets = round_.rewards(game, player) + game.discount * _pick(best, round_.next_states)
             return q + learning_rate * _mean_error(q, targets, round_), None
 
         q, _ = jax.lax.scan(learn_round, state.q, played)
@@ -255,9 +257,17 @@ class Episodes(NamedTuple):
     """Sampled episodes in one player's view; T rounds of N episodes."""
 
     states: jax.Array  # [T, N], 0 start, then the last joint action: 1 CC, 2 CD, 3 DC, 4 DD
-    actions: jax.Array  # [T, N], 0 or 1
-    rewards: jax.Array  # [T, N]
     next_states: jax.Array  # [T, N]
+
+    @property
+    def pairs(self) -> jax.Array:
+        """Twice the state and the action, 0 or 1, `[T, N]`."""
+        return 2 * self.states + (self.next_states > 2)
+
+    def rewards(self, game: InfinitelyRepeated, player: int) -> jax.Array:
+        """`[T, N]`."""
+        payoffs = jnp.stack([jnp.asarray(x, jnp.float32) for x in game.payoffs.seen_by(player)[0]])
+        return _pick(payoffs, self.next_states - 1)
 
 
 def _episodes(
@@ -268,17 +278,16 @@ def _episodes(
     if game.num_logits > 1:  # the co-player's CD is one's own DC
         thresholds[1] = jnp.stack([thresholds[1][s] for s in (0, 1, 3, 2, 4)])
 
-    def play_round(state: jax.Array, key: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        word = bits.array(key, episodes)
+    def play_round(state: jax.Array, word: jax.Array) -> tuple[jax.Array, Episodes]:
         action = ((word & 0xFFFF) >= _pick(thresholds[0], state)).astype(jnp.int32)
         answer = ((word >> 16) >= _pick(thresholds[1], state)).astype(jnp.int32)
         after = 1 + 2 * action + answer
-        return after, (state, after)
+        return after, Episodes(state, after)
 
     start = jnp.zeros(episodes, jnp.int32)
-    _, (states, after) = jax.lax.scan(play_round, start, bits.split(key, rounds))
-    payoffs = jnp.stack([jnp.asarray(x, jnp.float32) for x in game.payoffs.seen_by(player)[0]])
-    return Episodes(states, (after > 2).astype(jnp.int32), _pick(payoffs, after - 1), after)
+    # Drawn beforehand: in the loop each member of a batch would draw again what all of them share.
+    words = bits.array(key, rounds * episodes).reshape(rounds, episodes)
+    return jax.lax.scan(play_round, start, words)[1]
 
 
 def _advantages(
@@ -290,33 +299,42 @@ def _advantages(
     *,
     episodes: int,
     rounds: int,
-) -> tuple[jax.Array, jax.Array]:
-    """Positive and negative advantages of each state and action, `[logits, 2]`, summed over an episode on average."""
+    parts: Sequence[Callable[[jax.Array], jax.Array]],
+) -> list[jax.Array]:
+    """Advantages of each state and action, summed over an episode on average: `[logits, 2]` for each part of them."""
+    weights = jnp.asarray(game.discount ** np.arange(rounds), jnp.float32)
 
-    def against(key: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def centred(to_go: jax.Array) -> jax.Array:
+        # One's own share in the mean is left out: (W - mean of the others) = (W - mean of all) N / (N - 1).
+        return (to_go - to_go.mean()) * (episodes / (episodes - 1))
+
+    def sums(advantages: jax.Array, pairs: jax.Array, first: int, last: int) -> list[list[jax.Array]]:
+        return [[jnp.where(pairs == pair, part(advantages), 0.0) for pair in range(first, last)] for part in parts]
+
+    def against(key: jax.Array, other: jax.Array) -> list[jax.Array]:
         played = _episodes(game, player, key, own, other, episodes=episodes, rounds=rounds)
-        weights = jnp.asarray(game.discount ** np.arange(rounds), jnp.float32)
 
-        def back(to_go: jax.Array, round_: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            to_go = to_go + round_[0] * round_[1]
-            # One's own share in the mean is left out: (W - mean of the others) = (W - mean of all) N / (N - 1).
-            return to_go, (to_go - to_go.mean()) * (episodes / (episodes - 1))
+        def back(carry: Any, weighted: tuple[jax.Array, Episodes]) -> tuple[Any, None]:
+            (to_go, before), (weight, round_) = carry, weighted
+            to_go = to_go + weight * round_.rewards(game, player)
+            # Computed once, and not in each of the many sums that read them.
+            advantages, pairs = jax.lax.optimization_barrier((centred(to_go), round_.pairs))
+            return (to_go, jax.tree.map(jnp.add, before, sums(advantages, pairs, 2, 2 * len(own)))), None
 
-        _, advantages = jax.lax.scan(back, jnp.zeros(episodes), (weights, played.rewards), reverse=True)
-        pairs = 2 * played.states + played.actions
-        each = [jnp.where(pairs == pair, advantages, 0.0) for pair in range(2 * len(own))]
-        gains, losses = ([clip(x, 0.0).sum() / episodes for x in each] for clip in (jnp.maximum, jnp.minimum))
-        return jnp.stack(gains).reshape(-1, 2), jnp.stack(losses).reshape(-1, 2)
+        none = jnp.zeros(episodes)
+        nothing = [[none] * (2 * len(own) - 2) for _ in parts]
+        (to_go, later), _ = jax.lax.scan(back, (none, nothing), (weights, played), reverse=True)
+        # The start is the state of the first round alone, whose return is the last that was added up.
+        found = [a + b for a, b in zip(sums(centred(to_go), played.pairs[0], 0, 2), later, strict=True)]
+        return [jnp.stack([x.sum() / episodes for x in one]).reshape(-1, 2) for one in found]
 
-    gains, losses = jax.vmap(against)(bits.split(key, len(others)), others)
-    return gains.mean(0), losses.mean(0)
+    return [found.mean(0) for found in jax.vmap(against)(bits.split(key, len(others)), others)]
 
 
 def _mean_error(q: jax.Array, targets: jax.Array, round_: Episodes) -> jax.Array:
     """Mean of `targets - q` over the episodes in each state with each action; 0 where there are none."""
-    pairs = 2 * round_.states + round_.actions
-    errors = targets - _pick(q.reshape(-1), pairs)
-    each = [pairs == pair for pair in range(q.size)]
+    errors = targets - _pick(q.reshape(-1), round_.pairs)
+    each = [round_.pairs == pair for pair in range(q.size)]
     means = [jnp.where(here, errors, 0.0).sum() / jnp.maximum(here.sum(), 1) for here in each]
     return jnp.stack(means).reshape(q.shape)
 

@@ -55,8 +55,7 @@ def replay(player, key, own, others):
     found = []
     for k, other in zip(jax.random.split(key, len(others)), others, strict=True):
         state, rounds = np.zeros(EPISODES, int), []
-        for round_key in jax.random.split(k, ROUNDS):
-            word = np.asarray(jax.random.bits(round_key, (EPISODES,), "uint32")).astype(np.int64)
+        for word in np.asarray(jax.random.bits(k, (ROUNDS, EPISODES), "uint32")).astype(np.int64):
             swapped = np.array([0, 1, 3, 2, 4])[state]
             action = (word % 65536 / 65536 >= sigmoid(own)[state]).astype(int)
             answer = (word // 65536 / 65536 >= sigmoid(other)[swapped]).astype(int)
