@@ -16,10 +16,11 @@ from meta.evolution import Outcome
 from meta.keys import NOISE, SCREENING
 from meta.loop import Report, compiler_options, iterate
 
-BATCH = 1024  # candidates of an iteration
+BATCH = 512  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same for 1
 # to 8 cores, so that it does not matter for a bit how many there are.
-AT_ONCE = 64
+CORES = 8
+AT_ONCE = BATCH // CORES
 
 
 class Screened(NamedTuple):
@@ -57,7 +58,7 @@ def screen(
       trial: as of `evolve`, without context.
       init: `(key) -> parameters`.
       key: a key, or K of them `[K]` for as many independent searches in one program.
-      candidates: how many are tried; a multiple of 1,024 if they are more.
+      candidates: how many are tried; a multiple of 512 if they are more.
       trials: of each of them, of which the best counts.
       finalists: how many of them are tried again.
       final_trials: of each of these, of which the best third counts.
@@ -90,7 +91,7 @@ def screen(
 
     first = spread(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch, at_once=AT_ONCE)
     best_third = math.ceil(final_trials / 3)
-    again = spread(lambda key: fitness_of_best(key, 1, final_trials, best_third), finalists, at_once=AT_ONCE // 8)
+    again = spread(lambda key: fitness_of_best(key, 1, final_trials, best_third), finalists, at_once=_width(finalists))
     over_runs: Callable[..., Any] = _one_by_one if key.ndim else _alone
 
     def one(key: jax.Array, number: jax.Array, state: Any) -> Any:
@@ -111,10 +112,24 @@ def screen(
         return Screened(loud(init, own, loudest), best[i], mean[i])
 
     nobody = jnp.full((*key.shape, finalists), -jnp.inf), jnp.zeros((*key.shape, finalists), int)
-    found = iterate(step, nobody, key, candidates // batch, report=report, advice="; fewer trials are needed")
+    advice = "; fewer candidates or trials are needed"
+    found = iterate(step, nobody, key, candidates // batch, report=report, advice=advice)
     last = jax.jit(lambda key, state: over_runs(choose, key, state), compiler_options=compiler_options())
     # Through the host: the two programs, and who goes on from here, may have the members on other devices.
     return jax.tree.map(np.asarray, last(key, jax.tree.map(np.asarray, found.state)))
+
+
+def num_together(candidates: int, finalists: int) -> tuple[int, int]:
+    """How many of the candidates, and of the finalists, are computed together at most, on all devices."""
+    most, cores = min(candidates, BATCH), len(jax.local_devices())
+    if jax.default_backend() != "cpu":
+        return most, finalists
+    return min(most, cores * AT_ONCE), min(finalists, cores * _width(finalists))
+
+
+def _width(finalists: int) -> int:
+    """Finalists that a core computes together."""
+    return min(AT_ONCE // 8, max(1, finalists // CORES))
 
 
 def loud(init: Callable[[jax.Array], Any], key: jax.Array, loudest: float) -> Any:

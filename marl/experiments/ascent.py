@@ -19,7 +19,7 @@ from marl.shapers.trial import play
 from meta import scalarize
 from meta.keys import NOISE
 from meta.loop import Report, Store, compiler_options, iterate
-from meta.screening import BATCH, loud
+from meta.screening import loud
 
 # Starts: a policy that is played throughout, as logits, and the standard deviation of what each step adds to it.
 TIT_FOR_TAT = (2.0, 2.0, -2.0, 2.0, -2.0)
@@ -33,7 +33,7 @@ NOISY = {
     "tit for tat, noise 2": (TIT_FOR_TAT, 2.0),
 }
 HORIZON, SURE = 18, 4.0  # steps that a plan looks ahead, and the logit of who is sure
-SHAPERS = 8 * BATCH  # random ones, of which the best in a state is one start there
+SHAPERS, TOGETHER = 8192, 1024  # random ones, of which the best in a state is one start there, and so many at a time
 LOUDEST = 20.0  # factor of their weights
 
 
@@ -217,7 +217,7 @@ def _best_of_random_shapers(
         return trial(shaper_key, key).rewards[0][1:].mean()
 
     over_pairs = jax.vmap(jax.vmap(scalarize(payoff), (None, 0)), (0, None))
-    shapers = jax.random.split(key, (SHAPERS // BATCH, BATCH))
+    shapers = jax.random.split(key, (SHAPERS // TOGETHER, TOGETHER))
     payoffs = jax.lax.map(lambda some: over_pairs(some, keys), shapers).reshape(SHAPERS, -1)
     best = shapers.reshape(-1)[jnp.argmax(jnp.nan_to_num(payoffs, nan=-jnp.inf), 0)]
     return jax.vmap(partial(trial, keep_trajectories=True))(best, keys).trajectories[0].action[:, 1:, 0]

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.exact_lens import SAMPLERS, SAMPLING
+from marl.experiments.shaping.exact_lens import SAMPLING
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
@@ -43,8 +43,7 @@ from meta.runs.record import differences
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
-# In sampled games, who imagines hundreds of episodes in each update: as slow there as those that sample in a formula.
-IMAGINERS = re.compile(r"\bpola_dice\b")
+IMAGINING = {"pola_dice": 250.0}  # in sampled games, who imagines hundreds of episodes in each update
 TRIALS_PER_CALL = 1024
 PAIRS = "pairs.jsonl"  # in the run directory, one line for each cell that has been played
 COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_pairs error_over
@@ -57,8 +56,8 @@ LONGEST_LABEL = 24
 class CrossplayConfig(AnyGameConfig):
     """A table of everybody against everybody in a game of two players.
 
-    Of a game that is a formula are game, row_payoffs, column_payoffs, discount, num_pairs, meta_steps, hidden_units and
-    start; of one that is sampled environment, episodes, last_episodes, episode_length and num_envs.
+    Of a game that is a formula are game, row_payoffs, column_payoffs, discount, num_pairs, meta_steps and hidden_units;
+    of one that is sampled environment, episodes, last_episodes, episode_length and num_envs.
     """
 
     agents: str = "naive,lola,mfos"
@@ -67,7 +66,7 @@ class CrossplayConfig(AnyGameConfig):
     """Pairs of initial draws for each ordered pair of agents, at least 2."""
     num_sampled_pairs: int = 64
     """The same in a sampled game, where each pair is a training of both from scratch, and where one of the two learns
-    from sampled episodes, which takes hundreds of times as long."""
+    from sampled episodes, which takes fifty times as long and more."""
     meta_steps: int = 100
     """Steps that are scored; one more comes first."""
     episodes: int = 100
@@ -85,7 +84,7 @@ class CrossplayConfig(AnyGameConfig):
     trials: int = 8
     """Trials per candidate and generation of their evolution."""
     start: str = "auto"
-    """Where their evolution begins in a formula, as of python -m marl.mfos: auto, random or screened."""
+    """Where their evolution begins, as of python -m marl.mfos: auto, random or screened."""
     evolution: Evolution = field(default_factory=Evolution)
 
     def __post_init__(self) -> None:
@@ -100,7 +99,7 @@ class CrossplayConfig(AnyGameConfig):
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:
-        of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units", "start")
+        of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units")
         return of_formula if self.environment else ("episodes", "last_episodes", "episode_length", "num_envs")
 
     def check_adds_to(self, before: CrossplayConfig) -> None:
@@ -159,7 +158,8 @@ def line_up(config: CrossplayConfig) -> Lineup:
         use_all_cores()
     for name in ("num_pairs", "num_sampled_pairs"):
         check_bytes(name, getattr(config, name), 64.0 * getattr(config, name))
-    game, training = config.make_game(), {name: getattr(config, name) for name in ("seed", "trials", "evolution")}
+    of_training = ("seed", "trials", "start", "evolution")
+    game, training = config.make_game(), {name: getattr(config, name) for name in of_training}
     if game.num_agents != 2:
         raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
 
@@ -172,7 +172,7 @@ def line_up(config: CrossplayConfig) -> Lineup:
         return agent if seat else _checked(agent, game, config.lengths)  # steps and environments are the same in both
 
     def exact(spec: str, seat: int) -> Agent | ShapingConfig:
-        more = {name: getattr(config, name) for name in ("meta_steps", "hidden_units", "start")}
+        more = {name: getattr(config, name) for name in ("meta_steps", "hidden_units")}
         if how := shaping_config(spec, game, seat, **training, **more):
             make_lens(how).check()
             return how
@@ -286,13 +286,11 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
     settings = [configs.plain(config)[name] for name in ("row_payoffs", "column_payoffs", "discount", "seed")]
     cells = []
     for (i, row), (j, column) in itertools.product(enumerate(entrants), repeat=2):
-        slow = IMAGINERS if config.environment else SAMPLERS
         both = seats[0][i], seats[1][j]
         # A shaper that was trained against one of them is called after it, and draws nothing itself.
-        number = sum(
-            agent.config is None and bool(slow.search(one.name)) for one, agent in zip((row, column), both, strict=True)
-        )
-        count = config.num_sampled_pairs if number or config.environment else config.num_pairs
+        alone = [one.name for one, agent in zip((row, column), both, strict=True) if agent.config is None]
+        cost = sum(_cost(name, IMAGINING if config.environment else SAMPLING) for name in alone)
+        count = config.num_sampled_pairs if cost or config.environment else config.num_pairs
         over, trainings, played = "pairs", None, []
         if config.environment:
             over, trainings = _error_over(both, count)
@@ -304,8 +302,13 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
         learned = [agent.parameters for agent in both]
         known_by = digest_of([digest, *map(tensors.digest, learned)]) if jax.tree.leaves(learned) else digest
-        cells.append(Cell(i, j, digest, known_by, count, 1.0 + SAMPLING * number, over, trainings))
+        cells.append(Cell(i, j, digest, known_by, count, 1.0 + cost, over, trainings))
     return cells
+
+
+def _cost(name: str, dear: Mapping[str, float]) -> float:
+    """Of an agent, if it is one of those that cost much more than others."""
+    return next((cost for one, cost in dear.items() if re.search(rf"\b{one}\b", name)), 0.0)
 
 
 def _error_over(agents: Sequence[Agent], num_pairs: int) -> tuple[str, int]:

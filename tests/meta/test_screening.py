@@ -63,7 +63,7 @@ def test_it_says_how_far_it_is():
     said = []
     find(KEY, report=lambda iteration, metrics, seconds: said.append((iteration, metrics)))
     tried = [int(metrics["tried"]) for _, metrics in said]
-    assert tried == [1024 * iteration for iteration, _ in said]
+    assert tried == [512 * iteration for iteration, _ in said]
     assert tried[-1] == int(said[-1][1]["number"]) == 2048
     assert float(said[-1][1]["best"]) == 4.0
 
@@ -169,7 +169,8 @@ def trial(parameters, key):
 devices = jax.devices()
 for number in (1, 2, 4, 8):
     jax.local_devices, widths = (lambda: devices[:number]), []
-    screen(trial, init, jax.random.key(0), candidates=2048, final_trials=4)
+    for finalists in (128, 32):
+        screen(trial, init, jax.random.key(0), candidates=1024, finalists=finalists, final_trials=4)
     print(*sorted(set(widths)), sep=",")
 """
 

@@ -75,9 +75,10 @@ class ShapingConfig(AnyGameConfig):
     seeds: int = 1
     """Independent trainings in one program, with the seeds seed, seed + 1, ..."""
     start: str = "auto"
-    """Where an evolution begins: random, or screened, which is the best of 65,536 random shapers, in sampled games of
-    4,096, judged by the trials in which they do best; with settings such as "screened(candidates=8192, trials=8,
-    finalists=128, final_trials=128, loudest=20)". auto is screened for mfos against plain lola in the prisoner's
+    """Where an evolution begins: random, or screened, which is the best of many random shapers, judged by the trials in
+    which they do best: of 65,536 in 8 trials each, the best 128 of them in 128 more; in sampled games, where a trial
+    takes thousands of times as long, of 4,096 in one, the best 32 in 8 more. With settings: "screened(candidates=1024,
+    trials=2, finalists=16, final_trials=8, loudest=20)". auto is screened for mfos against plain lola in the prisoner's
     dilemma as a formula, and random elsewhere. Where a start in a formula is screened, open_es has a sigma of 0.1 and
     the fitness_shaping standardize unless other values than the defaults are given."""
     meta_learner: Literal["evolution", "ppo"] = "evolution"
@@ -132,7 +133,7 @@ class ShapingConfig(AnyGameConfig):
         """
         kept, default = self.evolution, Evolution()
         changes: dict[str, Any] = {k: x for k, x in starts.SCREENED.items() if getattr(kept, k) == getattr(default, k)}
-        loses = self.screening and kept.strategy == "open_es" and not self.environment
+        loses = bool(self.screening) and kept.strategy == "open_es" and not self.environment
         return dataclasses.replace(kept, **changes) if loses else kept
 
     @property
@@ -158,6 +159,12 @@ class ShapingConfig(AnyGameConfig):
     def trials_per_generation(self) -> int:
         """Trials that are played in each, for one training."""
         return self.meta_ppo.batch_size if self.meta_learner == "ppo" else self.evolution.population_size * self.trials
+
+    @property
+    def training_trials(self) -> int:
+        """Trials of one training, those of its start included."""
+        before = self.screening.num_trials if self.screening else 0
+        return before + self.generations * self.trials_per_generation
 
     def make_shaper(self) -> Any:
         """What is trained: a `Shaper`, or the `Policy` of one in a sampled game."""

@@ -104,7 +104,7 @@ def train_and_evaluate(
         "seed": config.seed,
         "seeds": config.seeds,
         "generations": config.generations,
-        f"num_{unit}": per_generation * config.generations,
+        f"num_{unit}": config.training_trials * lens.steps * config.seeds,
         f"{unit}_per_second": per_generation * done / trained.seconds_to_run if done else None,
         "seconds_to_compile": trained.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,

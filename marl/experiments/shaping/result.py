@@ -40,9 +40,7 @@ def print_header(console: Console, lens: Lens) -> None:
         if config.screening:
             trained += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
     fresh = config.evaluation_trials * (2 + len(config.unseen) + bool(config.environment))
-    counts = [
-        trials * lens.steps * config.seeds for trials in (config.generations * config.trials_per_generation, fresh)
-    ]
+    counts = [trials * lens.steps * config.seeds for trials in (config.training_trials, fresh)]
     training, evaluation = map(amount, counts)
     several = f", {config.num_shapers} of them" if config.num_shapers > 1 else ""
     table = Table.grid(padding=(0, 2))

@@ -23,6 +23,10 @@ class Screening(NamedTuple):
     finalists: int
     final_trials: int
 
+    def fitting(self) -> Screening:
+        """The same with no more finalists than there are candidates."""
+        return self._replace(finalists=min(self.finalists, self.candidates))
+
     @property
     def num_trials(self) -> int:
         """Trials before the first generation."""
@@ -31,9 +35,10 @@ class Screening(NamedTuple):
     @property
     def at_once(self) -> int:
         """How many of them are played together, at most."""
-        from meta.screening import BATCH
+        from meta.screening import num_together
 
-        return max(min(self.candidates, BATCH) * self.trials, self.finalists * self.final_trials)
+        first, last = num_together(self.candidates, self.finalists)
+        return max(first * self.trials, last * self.final_trials)
 
 
 # A trial of a formula takes a hundred steps of one policy, a sampled one twenty thousand of many.
@@ -68,8 +73,7 @@ def read_screening(spec: str, *, sampled: bool) -> Screening | None:
     if name != "screened":
         return None
     usual = USUAL["sampled" if sampled else "formula"]
-    asked = usual._replace(**{size: given[size] for size in Screening._fields if size in given})
-    return asked._replace(finalists=min(asked.finalists, asked.candidates))
+    return usual._replace(**{size: given[size] for size in Screening._fields if size in given}).fitting()
 
 
 def _screened(usual: Screening) -> Callable[..., Start]:
@@ -86,14 +90,11 @@ def _screened(usual: Screening) -> Callable[..., Start]:
 
         sizes = Screening(candidates, trials, finalists, final_trials)
         for size, value in sizes._asdict().items():
-            checks.size(size, value, 1)
+            checks.size(size, value, 1, *([BATCH] if size == "finalists" else []))
         checks.number("loudest", loudest, 1, 1e6)
         if candidates > BATCH and candidates % BATCH:
             raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, is needed")
-        if finalists > BATCH:
-            raise ValueError(f"finalists: got {finalists}; at most {BATCH} are needed")
-        kept = sizes._replace(finalists=min(finalists, candidates))
-        return partial(screen, **kept._asdict(), loudest=loudest)
+        return partial(screen, **sizes.fitting()._asdict(), loudest=loudest)
 
     return screened
 

@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -91,9 +92,9 @@ BAD = {
     "no date": (["date.yaml"], "date.yaml: not valid YAML"),
     "unknown start": (["ipd", "--start=screend"], "start: got 'screend'; did you mean screened"),
     "no candidates": (["ipd", "--start=screened(candidates=0)"], "start: screened: candidates: got 0; a whole number"),
-    "candidates": (["ipd", "--start=screened(candidates=1500)"], "candidates: got 1500; a multiple of 1024, or fewer"),
+    "candidates": (["ipd", "--start=screened(candidates=1500)"], "candidates: got 1500; a multiple of 512, or fewer"),
     "loudest": (["ipd", "--start=screened(loudest=0.5)"], "start: screened: loudest: got 0.5; a number in [1"),
-    "finalists": (["ipd", "--start=screened(finalists=2000)"], "start: screened: finalists: got 2000; at most 1024"),
+    "finalists": (["ipd", "--start=screened(finalists=2000)"], "start: screened: finalists: got 2000; a whole"),
     "no final trials": (["ipd", "--start=screened(final_trials=0)"], "start: screened: final_trials: got 0; a whole"),
     "memory of a start": (["ipd", "--start=screened(trials=100000000)"], "start: got 'screened(trials=100000000)'"),
     "start of pairs": (["ipd", "--opponent=self_play", "--start=screened"], "random is needed with self_play"),
@@ -322,9 +323,11 @@ def test_a_start_in_a_sampled_game_tries_fewer_and_leaves_the_evolution_as_it_is
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
     assert preset.starting == "screened"
     assert preset.screening == (4096, 1, 32, 8)
-    assert (preset.screening.num_trials, preset.screening.at_once) == (4096 + 32 * 8, 1024)
+    assert preset.screening.num_trials == 4096 + 32 * 8
     assert preset.evolving == preset.evolution
     assert dataclasses.replace(preset, meta_learner="ppo").screening is None
     few = dataclasses.replace(preset, start="screened(candidates=8, trials=4, final_trials=20)")
     assert few.screening == (8, 4, 8, 20)  # no more finalists than candidates
-    assert few.screening.at_once == 160
+    cores = len(jax.local_devices())
+    assert few.screening.at_once == max(8 * 4, min(8, cores) * 20)  # of the finalists one on each
+    assert preset.screening.at_once == min(512, 64 * cores)

@@ -170,7 +170,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
         shares = played.get("cooperation", [])
         assert len(shares) == (2 if played and kind == "sampled" else 0)
         assert all(0 <= share["mean"] <= 1 for share in shares)
-    steps = {"formula": ("meta", 40 * 8 * 2 * 5), "sampled": ("environment", 40 * 4 * 3 * 4 * 12)}[kind]
+    steps = {"formula": ("meta", 40 * 8 * 2 * 5), "sampled": ("environment", (8 + 2 * 3 + 40 * 4) * 3 * 4 * 12)}[kind]
     assert found[f"num_{steps[0]}_steps"] == steps[1]
     assert found[f"{steps[0]}_steps_per_second"] > 0
     trials = KINDS[kind]["evaluation_trials"]
@@ -235,6 +235,7 @@ WORDS = {
     "sampled": (
         "ipd(episode_length=4)",
         "4 candidates x 1 trial",
+        "tried 8 of 8 random shapers",
         "steps/s",
         "gain over learners alone",
         "states.png",
