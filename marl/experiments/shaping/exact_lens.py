@@ -36,7 +36,7 @@ from meta.runs.words import many
 # repeated game, on two cores of a processor; for guessing how long things will take.
 COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3), ("naive", 1.0, 1.0))
 # And of those that sample, with 32 episodes of 50 rounds.
-SAMPLING = {"reinforce": 45.0, "tabular_ppo": 57.0, "q_learning": 220.0}
+SAMPLING = {"reinforce": 60.0, "tabular_ppo": 80.0, "q_learning": 220.0}
 PLAYED_ONCE = 0.25
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 PPO = 25.0

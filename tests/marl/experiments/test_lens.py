@@ -112,9 +112,9 @@ def test_what_is_done_takes_no_more_time():
     rest = 2 * 4096 * 100 / 1000 + 2 * 7 + ExactLens.seconds_to_draw  # the evaluation, its control, two programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
     assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
-    # Fresh trials against REINFORCE, with an eighth of its rounds, take 45 / 8 of those against a naive learner.
+    # Fresh trials against REINFORCE, with an eighth of its rounds, take 60 / 8 of those against a naive learner.
     more = dataclasses.replace(config, unseen=("reinforce(episodes=8, rounds=25)", "lola"))
-    apart = 4096 * 100 * (45 / 8 + 2.2) / 1000 + 2 * 7
+    apart = 4096 * 100 * (60 / 8 + 2.2) / 1000 + 2 * 7
     assert pace.seconds(more) == pytest.approx(pace.seconds(config) + apart)
     lola = dataclasses.replace(config, opponent="lola")
     assert pace.seconds(lola, done=100) > pace.seconds(config, done=100)
