@@ -140,7 +140,8 @@ def head_to_head_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
             reference_error = PUBLIC_SPREAD if other_beginning else of_pairs
             claims.append(Claim(name, ours, error, reference, reference_error, comment=comment))
             if pair[0] == "mmaml" and side == "row":
-                own.append(Claim(f"M-MAML's initialisation against {pair[1]}", ours, error, reference, least=reference))
+                words = f"M-MAML's initialisation against {pair[1]}"
+                own.append(Claim(words, ours, error, reference, reference_error, least=reference))
     return claims + own
 
 
@@ -183,8 +184,9 @@ def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, An
         f"the paper ({PUBLIC_PAIRS:,} pairs each). No errors are published with it: the standard error of a reference "
         "is what the deviation between our own pairs gives over as many. Initialisations of M-MAML are the outcome of "
         "a training: ours were trained by following gradients that are normalised for each opponent, the public ones "
-        "otherwise. Ten public ones are stored, between which payoffs deviate by 0.1 to 0.2: with M-MAML that is the "
-        "error of the reference. That ours gain more is a claim of its own, in the last rows."
+        "otherwise. Ten public ones are stored, between which payoffs have a standard deviation of 0.1 to 0.2: with "
+        f"M-MAML {PUBLIC_SPREAD:g} stands for the error of the reference, so that its rows can hardly fail. That ours "
+        "gain more is a claim of its own, in the last rows: of this one training of ours."
     )
     return Section("Head to head", text, head_to_head_claims(tables["ipd"]), written, pictures)
 
@@ -235,7 +237,8 @@ def _shapers_section(
     if longer := results.get("ipd-naive-longer"):
         best = max(longer["runs"], key=lambda one: one["shaper_return"])
         result, value = results["ipd-naive"], best["shaper_return"]
-        words = f"prisoners dilemma against naive: the best of {LONGER_SEEDS} runs of {LONGER} times the generations"
+        reference = f"the best of {LONGER_SEEDS} runs of {LONGER} times the generations"
+        words = f"prisoners dilemma against naive, the default; reference: {reference}"
         claims.append(
             Claim(words, result["shaper_return"], result["shaper_standard_error"], value)._replace(
                 reference_error=best["shaper_standard_error"], least=value - BELOW_LONGER
@@ -259,7 +262,8 @@ def _shapers_section(
     text = (
         f"Average payoff per round over the opponent's learning; standard errors are "
         f"{'between seeds' if several else 'over fresh trials'}. References are single runs of a prototype of the same "
-        "evolution, without an error of their own, and the best of the longer runs. The way leads from a naive "
+        "evolution, without an error of their own, and the best of the longer runs; targets were set by hand, and are "
+        "none of the paper's. The way leads from a naive "
         "learner's payoff in the shaper's place (0 %) to the white-box bound (100 %), an estimate from below by ascent "
         "through the opponent's learning (`python -m marl.bound`), whose column gain says what the second half of the "
         "ascent's starts has added; cells are empty where no bound is known, and the way's where the bound has not "
@@ -317,7 +321,8 @@ def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
         "The share of trials whose own policies are extortionate in "
         f"{IN_A_ROW} meta-steps in a row: near a zero-determinant strategy through (P, P), with a residual of at most "
         f"{MAX_RESIDUAL:g} and a chi of at least the least feasible one. Beside it what passes by chance, and the "
-        "share of all meta-steps that are extortionate. `python -m marl.reproduce zd` compares with those who extort."
+        "share of all meta-steps that are extortionate. Each row is a training, its errors are over fresh trials. "
+        "`python -m marl.reproduce zd` compares with those who extort."
     )
     return Section("Zero-determinant extortion", text, (), [table([*columns, "s.e."], rows)], pictures)
 

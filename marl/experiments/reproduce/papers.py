@@ -44,7 +44,7 @@ class MfosConfig:
     seed: int = 0
     """The first of them."""
     ppo: bool = False
-    """Train by the paper's own PPO as well, one seed against each learner: hours, each takes about half of one."""
+    """Train by the paper's own PPO as well, one seed against each of three learners, a quarter of an hour each."""
     fast: bool = False
     """A smoke run: tiny, and fewer settings."""
 
