@@ -32,7 +32,10 @@ from games.seat import Opponent, Seat
 
 @struct.dataclass
 class SeatParams(environment.EnvParams):
-    """What may differ from call to call, or be batched: `params.replace(game=params.game.replace(...))`."""
+    """What may differ from call to call, or be batched: `params.replace(game=params.game.replace(...))`.
+
+    An episode ends at the earlier of both limits: for longer ones than at first `max_steps_in_episode` has to rise too.
+    """
 
     max_steps_in_episode: int = 100
     game: Any = None  # of the same class and static fields as the environment's

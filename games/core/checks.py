@@ -52,6 +52,8 @@ def number(name: str, value: Any, low: float = -math.inf, high: float = math.inf
     """
     if known(value):
         array = _array(value)
+        if array.dtype.kind in "iu" and (np.abs(array.astype(float)) > MOST).any():  # JAX has whole numbers of 32 bits
+            raise ValueError(f"{name}: got {shown(value)}; beyond {MOST} a number with a point is needed")
         fits = array.dtype.kind in "iuf" and not isinstance(value, list | tuple)
         fits = fits and bool((np.abs(array) <= LARGEST).all())  # in single precision
         fits = fits and bool(((array > low) if brackets[0] == "(" else (array >= low)).all())

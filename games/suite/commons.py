@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from configs import shown
 from games.core import checks
 from games.core.game import Actions, Game, Infos, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete
@@ -63,6 +64,8 @@ class Commons(Game):
         if isinstance(self.layout, list):
             object.__setattr__(self, "layout", tuple(self.layout))
         grid.check_layout(self.layout, self.letters)
+        if not self.grid.count("P"):
+            raise ValueError(f"layout: got {shown(self.layout)}; a cell P, where players begin, is needed")
         checks.size("num_agents", self.num_agents, 1, self.grid.count("P"))
         grid.check_view(self.view_size)
         checks.size("beam_length", self.beam_length, 1, grid.LARGEST_VIEW)

@@ -238,7 +238,7 @@ def _draw_acrobot(state: Any, params: Any) -> np.ndarray:
     scale = 2.5 / (first + second)
     canvas.line((3 - scale * first, 0.3), (3 - scale * first, 5.7), LINE, 0.06)  # above it the game ends
     angles = np.cumsum([float(state.joint_angle1), float(state.joint_angle2)]) - np.pi / 2
-    draw_arm(canvas, (3.0, 3.0), angles, scale * first)
+    draw_arm(canvas, (3.0, 3.0), angles, [scale * first, scale * second])
     return canvas.image()
 
 

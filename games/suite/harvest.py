@@ -64,7 +64,7 @@ class Harvest(Commons):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if checks.known(self.regrowth) and np.shape(self.regrowth) != (4,):
+        if checks.known(self.regrowth) and np.shape(self.regrowth)[-1:] != (4,):
             raise ValueError(f"regrowth: got {self.regrowth!r}; probabilities for 0, 1, 2 and more apples are needed")
         object.__setattr__(self, "regrowth", checks.table("regrowth", self.regrowth, 0, 1))
         checks.size("regrowth_radius", self.regrowth_radius, 1, 16)

@@ -40,6 +40,7 @@ _NAMES = (
     (ROCK_PAPER_SCISSORS, ("rock", "paper", "scissors")),
 )
 RESOURCES = ("#009E73", "#D55E00", "#F0E442", "#56B4E9", "#CC79A7", "#E69F00")  # by kind
+MOST_KINDS = 26  # a view is bits of one word, of which walls, players and marks take six
 
 
 @struct.dataclass
@@ -110,9 +111,9 @@ class InTheMatrix(Game):
     def __post_init__(self) -> None:
         object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
         shape = np.shape(self.payoffs)[-3:]  # without the axes of games that are stacked for vmap
-        wrong = len(shape) != 3 or shape[0] != shape[1] or shape[0] < 2 or shape[2] != 2
+        wrong = len(shape) != 3 or shape[0] != shape[1] or not 2 <= shape[0] <= MOST_KINDS or shape[2] != 2
         if wrong and (shape or checks.known(self.payoffs)):  # what JAX puts there to describe a tree has no shape
-            raise ValueError(f"payoffs: got shape {shape}; a table [K, K, 2] for K of at least 2 is needed")
+            raise ValueError(f"payoffs: got shape {shape}; a table [K, K, 2] for K of 2 to {MOST_KINDS} is needed")
         checks.size("num_agents", self.num_agents, 2)
         checks.size("grid_size", self.grid_size, 2, 64)
         grid.check_view(self.view_size)
@@ -201,13 +202,18 @@ class InTheMatrix(Game):
 
     @staticmethod
     def _match(possible: jax.Array, seed: Sequence[jax.Array], n: int) -> jax.Array:
-        """Of the possible pairs `[n, n]`, those that beat all other possible pairs of both players in a lottery."""
+        """Of the possible pairs `[n, n]`, those that win a lottery: the best of both players that are still free."""
         if n == 2:
             return possible
         i, j = np.indices((n, n))
         lot = boards.spread(seed, jnp.asarray(n + np.minimum(i, j) * n + np.maximum(i, j)))
-        best = jnp.where(possible, lot, 0).max(1)
-        return possible & (lot == best[:, None]) & (lot == best[None])
+        matched = jnp.zeros_like(possible)
+        for _ in range(n // 2):  # who loses to a pair that loses itself may still meet another
+            best = jnp.where(possible, lot, 0).max(1)
+            matched |= possible & (lot == best[:, None]) & (lot == best[None])
+            busy = matched.any(1)
+            possible &= ~(busy[:, None] | busy[None])
+        return matched
 
     def _payoff(self, own: jax.Array, other: jax.Array, partner: jax.Array) -> jax.Array:
         """Expected payoffs `[n]` of mixed strategies `[n, kinds]`."""

@@ -133,6 +133,7 @@ class Negotiation(Game):
             entries.append((f"kind {kind}", there / self.max_quantity, f"{there} there", "#999999"))
             for i in range(2):
                 wanted, value = int(state.proposals[i, kind]), int(state.values[i, kind])
-                words = f"wanted {wanted}" if state.time else ""
+                of_last = " of the last" if self.redraw == "round" else ""  # pool, which is not there any more
+                words = f"wanted {wanted}{of_last}" if state.time else ""
                 entries.append((f"agent {i}: worth {value}", wanted / self.max_quantity, words, PLAYERS[i]))
         return bars(f"Negotiation, round {int(state.time)}", entries)

@@ -206,27 +206,29 @@ class RepeatedGame(Rounds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        given = isinstance(self.payoffs, list | tuple)
         object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
         if checks.known(self.payoffs):
             shape = np.shape(self.payoffs)
-            if len(shape) < 2 or shape[-1] != len(shape) - 1 or min(shape) < 1:
+            axes = len(shape) - 1  # more of an array, whose games may be stacked
+            if axes < 1 or not (shape[-1] == axes or (shape[-1] < axes and not given)) or min(shape) < 1:
                 raise ValueError(
                     f"payoffs: got shape {shape}; an axis of actions for each agent and a last axis of agents is "
                     "needed, as in [2, 2, 2] or [2, 2, 2, 3]"
                 )
         fits = isinstance(self.labels, str) and len(set(self.labels)) == len(self.labels)
-        if not fits or (self.labels and len(self.labels) < max(self.num_actions)):
+        if not fits or (self.labels and len(self.labels) < max(self.num_actions, default=0)):
             raise ValueError(
                 f"labels: got {shown(self.labels)}; {max(self.num_actions)} different letters are needed, one an action"
             )
 
     @property
     def num_actions(self) -> tuple[int, ...]:
-        return tuple(np.shape(self.payoffs)[:-1])
+        return tuple(np.shape(self.payoffs)[-1 - self.num_agents : -1])  # without the axes of games that are stacked
 
     @property
     def num_agents(self) -> int:  # type: ignore[override]
-        return np.ndim(self.payoffs) - 1
+        return int(*np.shape(self.payoffs)[-1:])  # 0 of what JAX puts there to describe a tree
 
     @property
     def num_states(self) -> int:

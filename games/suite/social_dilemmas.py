@@ -42,12 +42,13 @@ class SocialDilemma(Rounds):
         super().__post_init__()
         object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
         shape = np.shape(self.payoffs)
-        if checks.known(self.payoffs) and not (len(shape) == 2 and shape[0] == 2 and 2 <= shape[1] <= 30):
+        fits = len(shape) >= 2 and shape[-2] == 2 and 2 <= shape[-1] <= 30  # games may be stacked
+        if checks.known(self.payoffs) and not fits:
             raise ValueError(f"payoffs: got shape {shape}; [2, number of agents], 2 to 30, is needed")
 
     @property
     def num_agents(self) -> int:  # type: ignore[override]
-        return np.shape(self.payoffs)[1]
+        return np.shape(self.payoffs)[-1]
 
     @property
     def num_actions(self) -> tuple[int, ...]:
@@ -112,16 +113,17 @@ def volunteers_dilemma(num_agents: int = 4, benefit: float = 1.0, cost: float = 
 
 
 def n_player_stag_hunt(
-    num_agents: int = 4, threshold: int = 3, stag: float = 4.0, hare: float = 1.0, **params: Any
+    num_agents: int = 4, threshold: int | None = None, stag: float = 4.0, hare: float = 1.0, **params: Any
 ) -> SocialDilemma:
     """The stag hunt of n players: a hunter (cooperator) gets its part of the stag where enough hunt, else nothing.
 
-    A hare is caught alone. With a `threshold` of all players it is the classic assurance game.
+    A hare is caught alone. The `threshold` is 3, or all of fewer players; of all it is the classic assurance game.
 
     Source: Pacheco, Santos, Souza and Skyrms, Evolutionary dynamics of collective action in N-person stag hunt
     dilemmas (2009), with an indivisible stag.
     """
     checks.size("num_agents", num_agents, 2, 30)
+    threshold = min(3, num_agents) if threshold is None else threshold
     checks.whole("threshold", threshold, 1, num_agents)
     checks.number("stag", stag)
     checks.number("hare", hare)

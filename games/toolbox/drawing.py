@@ -124,10 +124,12 @@ def save_png(frame: np.ndarray, path: str | Path) -> None:
     Image.fromarray(np.asarray(frame, np.uint8)).save(path, format="PNG")
 
 
-def draw_arm(canvas: Canvas, base: tuple[float, float], angles: Sequence[float] | np.ndarray, length: float) -> None:
+def draw_arm(
+    canvas: Canvas, base: tuple[float, float], angles: Sequence[float] | np.ndarray, lengths: float | Sequence[float]
+) -> None:
     """Links from a point (row, column) on, each at an angle against the horizontal, counterclockwise; cells."""
     row, column = base
-    for angle in angles:
+    for angle, length in zip(angles, np.broadcast_to(lengths, len(angles)), strict=True):
         end = (row - length * np.sin(angle), column + length * np.cos(angle))
         canvas.line((row, column), end, PLAYERS[1], 0.22)
         canvas.disc(row - 0.5, column - 0.5, WALL, 0.3)
@@ -207,10 +209,10 @@ def animate(played: Rollout, path: str | Path, *, frames_per_second: float = 4.0
 
     Raises:
       NotImplementedError: if the game has no pictures.
-      ValueError: if it is a batch of rollouts, or the speed is not above 0.
+      ValueError: if it is a batch of rollouts, or the speed is below 0.01.
       OSError: if the file cannot be written.
     """
-    checks.number("frames_per_second", frames_per_second, 0, brackets="(]")
+    checks.number("frames_per_second", frames_per_second, 0.01)  # a GIF counts hundredths of a second in 16 bits
     save_gif(pictures(played), path, frames_per_second=frames_per_second)
 
 

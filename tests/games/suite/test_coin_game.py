@@ -165,6 +165,7 @@ def test_the_time_limit_truncates():
         ({"num_coins": 3}, "num_coins: got 3; one of 1, 2 is needed"),
         ({"episode_length": 0}, "episode_length: got 0; a whole number of at least 1"),
         ({"reward": float("nan")}, "reward: got nan"),
+        ({"reward": 3_000_000_000}, "reward: got 3000000000; beyond 2147483647 a number with a point is needed"),
     ],
 )
 def test_impossible_parameters_are_refused(params, message):

@@ -178,6 +178,7 @@ def test_what_holds_in_random_play(game):
     ("game", "params", "message"),
     [
         (Harvest, {"layout": ()}, "layout: got"),
+        (Harvest, {"layout": ("A.A",)}, r"layout: got .*; a cell P, where players begin, is needed"),
         (Harvest, {"layout": ("A.P", "A")}, "layout"),
         (Harvest, {"layout": ("A.X",)}, "layout"),
         (Harvest, {"num_agents": 99}, "num_agents: got 99; a whole number from 1 to"),

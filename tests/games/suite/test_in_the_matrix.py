@@ -202,6 +202,21 @@ def test_what_random_play_conserves(game):
     assert n == rewards.shape[-1]
 
 
+def test_nobody_who_could_meet_somebody_free_is_left_over():
+    """Of five players: who loses to a pair that loses itself meets another, and nobody meets two."""
+    keys = jax.random.split(jax.random.key(8), 500)
+    drawn = np.asarray(jax.vmap(lambda key: jax.random.bernoulli(key, 0.4, (5, 5)))(keys))
+    possible = (drawn | drawn.transpose(0, 2, 1)) & ~np.eye(5, dtype=bool)
+    seeds = jax.vmap(lambda key: jax.random.bits(key, (2,)))(keys)
+    matched = np.asarray(jax.vmap(lambda pairs, seed: GAME._match(pairs, list(seed), 5))(possible, seeds))
+    assert (matched == matched.transpose(0, 2, 1)).all()
+    assert (matched <= possible).all()
+    assert matched.sum(2).max() == 1
+    free = ~matched.any(2)
+    assert not (possible & free[:, :, None] & free[:, None]).any()
+    assert (matched.sum((1, 2)) == 4).any()
+
+
 def test_payoffs_come_from_any_table():
     game = in_the_matrix(stag_hunt)
     np.testing.assert_array_equal(game.payoffs[..., 0], stag_hunt.row)
@@ -219,6 +234,7 @@ def test_payoffs_come_from_any_table():
         ({"view_size": 4}, "view_size"),
         ({"payoffs": [[1, 2], [3, 4]]}, r"payoffs: got shape \(2, 2\)"),
         ({"payoffs": 5}, r"payoffs: got shape \(\)"),
+        ({"payoffs": np.ones((27, 27, 2)), "num_resources": 1}, r"payoffs: got shape \(27, 27, 2\); .* K of 2 to 26"),
         ({"num_agents": 1}, "num_agents: got 1"),
         ({"freeze_steps": 0}, "freeze_steps: got 0"),
     ],

@@ -212,6 +212,23 @@ def test_one_program_serves_all_payoffs_and_gradients_flow_to_them():
     np.testing.assert_array_equal(slope, np.zeros((2, 2, 2)) + np.eye(8)[0b010].reshape(2, 2, 2))
 
 
+@pytest.mark.parametrize("name", ["ipd", "rock_paper_scissors", "public_goods", "harvest"])
+def test_games_of_a_batch_are_known_as_one_of_them_is_on_the_host_too(name):
+    """`vmap` stacks the numbers of a game that comes out of it, and four of them are no game of more players."""
+    game = games.make(name)
+    many = jax.vmap(lambda _: game)(jnp.arange(5))
+    for batch in (many, jax.device_get(many)):
+        assert batch.num_agents == game.num_agents
+        assert getattr(batch, "num_actions", None) == getattr(game, "num_actions", None)
+    one = jax.tree.map(lambda x: x[3], jax.device_get(many))
+    jax.tree.map(np.testing.assert_array_equal, one, game)
+
+
+def test_a_hunt_of_two_needs_both():
+    pair = games.make("n_player_stag_hunt", num_agents=2)
+    np.testing.assert_array_equal(pair.payoffs, [[0, 4], [1, 1]])
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -220,6 +237,7 @@ def test_one_program_serves_all_payoffs_and_gradients_flow_to_them():
         ({"episode_length": 0}, "episode_length: got 0"),
         ({"memory": 0}, "memory: got 0"),
         ({"payoffs": [[1, 2, 3], [4, 5, 6]]}, r"payoffs: got shape \(2, 3\); an axis of actions"),
+        ({"payoffs": np.zeros((2, 2, 2, 2)).tolist()}, r"payoffs: got shape \(2, 2, 2, 2\); an axis of actions"),
         ({"payoffs": [[1, 2], [3]]}, r"payoffs: got \[\[1, 2\], \[3\]\]; a table of numbers is needed"),
         ({"payoffs": None}, "ipd: payoffs: got None; another value is needed"),
         ({"payoffs": np.full((2, 2, 2), np.nan)}, "payoffs: got"),
