@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
+from jax.flatten_util import ravel_pytree
 
 
 def widen(params: Any, fresh: Any) -> Any:
@@ -16,7 +18,8 @@ def widen(params: Any, fresh: Any) -> Any:
 
         widen(history.states[0], larger.init(key))
 
-    Adam's moments of old weights stay, with their count, and those of new weights are 0, as they are at first. Running
+    Adam's moments of old weights stay, with their count, and those of new weights are 0, as they are at first: those
+    too that lie in one vector for all weights, as `optax.flatten` keeps them. Running
     statistics of observations take new inputs for inputs that were 0 so far.
 
     Args:
@@ -37,6 +40,7 @@ def widen(params: Any, fresh: Any) -> Any:
     layers: list[Any] = [jax.tree.structure(tree) for tree in (params, fresh)]
     if layers[0] != layers[1]:
         raise ValueError("network: got other layers; the same ones, wider, are needed")
+    parts = {(_size(old), _size(new)): (old, new) for old, new in _parts(params, fresh)}
 
     def one(path: Any, old: jax.Array, new: jax.Array) -> jax.Array:
         name = jax.tree_util.keystr(path)
@@ -46,8 +50,28 @@ def widen(params: Any, fresh: Any) -> Any:
             return old
         if old.ndim > 2:
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a convolution cannot be widened")
+        if old.ndim == 1 and (old.size, new.size) in parts:  # a number for each weight of a part, in one vector
+            (_, small), (_, large) = map(ravel_pytree, parts[old.size, new.size])
+            return ravel_pytree(widen(small(old), large(new)))[0]
         if old.ndim == 2:
             new = new.at[old.shape[0] :, : old.shape[1]].set(0)
         return new.at[tuple(slice(size) for size in old.shape)].set(old)
 
     return jax.tree_util.tree_map_with_path(one, params, fresh)
+
+
+def _parts(old: Any, new: Any) -> Iterator[tuple[Any, Any]]:
+    """Those of two trees of one structure that have several arrays, the trees themselves among them."""
+    if len(jax.tree.leaves(old)) > 1:
+        yield old, new
+    for one, other in zip(_children(old), _children(new), strict=True):
+        if one is not old:
+            yield from _parts(one, other)
+
+
+def _children(tree: Any) -> list[Any]:
+    return jax.tree.leaves(tree, is_leaf=lambda x: x is not tree)
+
+
+def _size(tree: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(tree))

@@ -57,7 +57,8 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
 
     A past self is drawn with a probability in proportion to exp(quality). It begins with the highest quality of all,
     and when it is beaten, which is when the learner got more than it between two updates, its quality falls by
-    RATE / (number of past selves * its probability): whoever is still hard to beat is met more often.
+    RATE / (number of past selves * its probability): whoever is still hard to beat is met more often. Of a learner that
+    normalises observations a past self has the weights of then, and the statistics of what has been seen in its seat.
 
     Args:
       learner: any, in a game that looks the same from all seats.

@@ -90,14 +90,16 @@ class Play:
         self._kept.append(
             Trajectory(
                 self.observations[agent], self._action[0], rewards[agent], dones[agent],
-                jax.tree.map(lambda x: x[0], self._extras), (done[1][0],), truncated[steps.seat], after[agent],
+                self._extras, (done[1][0],), truncated[steps.seat], after[agent],
                 others_reward=others_reward,
             )
         )  # fmt: skip
         self.observations = seen
         if len(self._kept) == self._steps_per_update:
-            kept = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *self._kept)
-            kept = kept._replace(first_memory=self._first, last_memory=self._memory)
+            # Extras have the axis of environments where they have one at all: statistics are of all of them.
+            extras = jax.tree.map(lambda *x: jnp.stack(x), *[one.extras for one in self._kept])
+            kept = jax.tree.map(lambda *x: jnp.stack(x)[:, None], *[one._replace(extras=()) for one in self._kept])
+            kept = kept._replace(extras=extras, first_memory=self._first, last_memory=self._memory)
             self._state = steps.learn(self._learn_key, self._state, kept)
             self._first, self._kept, self.updates = self._memory, [], self.updates + 1
         return {name: np.asarray(reward) for name, reward in rewards.items()}

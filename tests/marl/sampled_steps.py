@@ -37,6 +37,12 @@ def some_steps(seed=0):
     return Trajectory(obs, actions, rewards, done, extras, (), truncated, next_obs, memory, memory)
 
 
+def following(done, value, next_value):
+    """Values of what came after each step: the actor's own of the next one; after an end and the last, those given."""
+    ended = done.reshape(done.shape + (1,) * (value.ndim - done.ndim))
+    return np.where(ended, next_value, np.append(value[1:], next_value[-1:], 0))
+
+
 def single(trajectory):
     """The same as learners get it."""
     return jax.tree.map(

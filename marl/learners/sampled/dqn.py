@@ -116,7 +116,7 @@ def dqn(
         at first by the errors of its actor's own values. None draws evenly.
       importance_exponent: how far a gradient step makes up for that.
       epsilon_ladder: whether environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions for ever, in
-        place of one that falls.
+        place of one that falls; a single one keeps 0.4.
       sparsity: of the parameters, what `sparse` returns; None is dense.
 
     Raises:
@@ -178,7 +178,8 @@ def dqn(
         key: jax.Array, parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array
     ) -> tuple[jax.Array, DQNMemory, DQNExtras | tuple[()]]:
         if memory.statistics:
-            memory = memory._replace(statistics=add(memory.statistics, obs))
+            seen_now = obs if obs.ndim > len(seen.shape) else obs[None]
+            memory = memory._replace(statistics=add(memory.statistics, seen_now))
         found = values(parameters.params, memory.statistics, obs)
         greedy = jnp.argmax(found, -1)
         action, rest = bits.draw(bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n)

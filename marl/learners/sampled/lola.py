@@ -275,7 +275,7 @@ def _imagining(
         observed = obs.T @ ((1 - model_smoothing) * answers + model_smoothing / theirs.num_outputs)
         expected, visits = obs.T @ jax.nn.softmax(obs @ model), obs.sum(0)[:, None]
         old = jnp.where(visits > 0, model_memory * expected / visits, 1.0)
-        return model + jnp.log((old + observed) / (old + expected)) / obs.sum(1).max()
+        return model + jnp.log((old + observed) / (old + expected)) / jnp.maximum(obs.sum(1).max(), 1e-6)
 
     def update(key: jax.Array, state: LolaState, trajectory: Trajectory) -> tuple[LolaState, Metrics]:
         obs, steps = flat(trajectory.obs), len(trajectory.reward)

@@ -440,8 +440,11 @@ def _off_policy(
         n = jnp.where(now.updates >= multi_step_from, multi_step, 1)
         # Where what is stored ends, or what is to be counted, it is as if the time were up.
         ends = (number == n - 1) | (rows + num_envs >= state.steps)
-        buffer, rows = state.buffer, rows % buffer_size
+        buffer, rows, after = state.buffer, rows % buffer_size, (rows + num_envs) % buffer_size
         done = buffer.done[rows]
+        if multi_step > 1:  # and where what was stored next goes on with nothing: it came of another actor
+            follows = (buffer.obs[after] == buffer.next_obs[rows]).reshape(*rows.shape, -1).all(-1)
+            ends |= ~follows & ~done
         truncated = jnp.where(done, buffer.truncated[rows], ends)
         found = multi_steps(buffer.reward[rows], done | ends, truncated, discount, multi_step)
         last = jnp.take_along_axis(rows, found.last[:1], 0)[0]

@@ -224,6 +224,9 @@ def ppo(
             next_obs = jax.vmap(normalize, (0, 0, None))(following, next_obs, observation_epsilon)
             obs = extras.obs
         next_value = network.apply(state.params, next_obs, extras.carry)[1]
+        # Values of one network: those of the actor, which may be an older one, but where it did not see what came.
+        done = trajectory.done if alignment is None else trajectory.done[..., None]
+        next_value = jnp.where(done, next_value, jnp.append(extras.value[1:], next_value[-1:], 0))
         if not learn_last_step and len(trajectory.reward) < 2:
             raise ValueError("learn_last_step: got False of one step in an update; at least 2 are needed")
         truncated = trajectory.truncated & bootstrap_limits
@@ -250,6 +253,10 @@ def ppo(
         else:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
         size = len(batch.action)
+        if normalize_advantages and batch.advantage.size == minibatches:
+            raise ValueError(
+                f"minibatches: got {minibatches}; two steps at least in each, whose advantages differ, are needed"
+            )
         if size % minibatches:
             kind = "environments" if has_memory else "steps times environments"
             raise ValueError(f"minibatches: got {minibatches}; a divisor of the {size} {kind} is needed")

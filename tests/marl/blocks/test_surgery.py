@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from games import make
 from marl import convolutional, feed_forward, learn, make_learner, recurrent
@@ -78,10 +79,13 @@ def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
         np.testing.assert_allclose(getattr(large_step[2], name), getattr(small_step[2], name), rtol=1e-6, atol=1e-6)
     adam, grown_adam = (state.optimizer[1][0] for state in (old, grown))
     assert grown_adam.count == adam.count == 10 * 16
+    weights, grown_weights = (ravel_pytree(state.params)[1] for state in (old, grown))
     for moment, grown_moment in ((adam.mu, grown_adam.mu), (adam.nu, grown_adam.nu)):
-        for x, y in zip(jax.tree.leaves(moment), jax.tree.leaves(grown_moment), strict=True):
+        each = map(jax.tree.leaves, (weights(moment), grown_weights(grown_moment)))
+        for x, y in zip(*each, strict=True):
             old_part = tuple(slice(size) for size in x.shape)
             np.testing.assert_array_equal(y[old_part], x)
+            assert np.asarray(x).any()
             assert not np.asarray(y.at[old_part].set(0.0)).any()
     then, after, ended = run(LARGE, large._replace(init=lambda key: grown), 20)
     assert begun < 40 < reached < after  # steps of an episode: it does not begin anew

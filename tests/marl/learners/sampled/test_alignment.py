@@ -18,6 +18,7 @@ from tests.marl.sampled_steps import (
     DISCOUNT,
     ENVS,
     STEPS,
+    following,
     gradient,
     linear,
     log_softmax,
@@ -87,9 +88,8 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
     first, second = step()
     own, critic = (np.asarray(x, np.float64) for x in first)
     pairs = (own, t.reward), (critic, others_reward.sum(0))
-    parts = [
-        estimate(t, reward, values[..., i], t.next_obs @ params[:, -1]) for i, (params, reward) in enumerate(pairs)
-    ]
+    next_values = following(t.done, values, np.stack([t.next_obs @ params[:, -1] for params, _ in pairs], -1))
+    parts = [estimate(t, reward, values[..., i], next_values[..., i]) for i, (_, reward) in enumerate(pairs)]
     advantage = aligned(*(standard(x) if normalize else x for x in parts), t.done)
     advantage = standard(advantage) if normalize else advantage
 

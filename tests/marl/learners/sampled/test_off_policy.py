@@ -18,13 +18,14 @@ SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "learning_starts
 
 
 def steps(seed, shape=(1, 1), done=0.0, truncated=0.0):
-    """A trajectory `[T, N]` of steps that have nothing to do with each other."""
+    """A trajectory `[T, N]`, in which what was seen after a step is what the next one sees, but after an end."""
     keys = jax.random.split(jax.random.key(seed), 6)
     obs, next_obs = (jax.random.normal(key, (*shape, 3)) for key in keys[:2])
     ended = jax.random.uniform(keys[2], shape) < done
     cut = ended & (jax.random.uniform(keys[3], shape) < truncated)
     action = 2 * jax.random.uniform(keys[4], (*shape, 1), minval=-1)
     reward = jax.random.normal(keys[5], shape)
+    next_obs = jnp.where(ended[..., None], next_obs, jnp.append(obs[1:], next_obs[-1:], 0))
     return Trajectory(obs, action, reward, ended, (), (), cut, next_obs, None, None)
 
 
@@ -166,15 +167,20 @@ def test_sac_is_what_the_paper_says():
         assert float(state.networks.log_temperature) == pytest.approx(float(log_temperature), abs=1e-4)
 
 
-@pytest.mark.parametrize("updates", [0, 9])
-def test_rewards_of_several_steps(updates):
+@pytest.mark.parametrize(("updates", "same_actor"), [(0, True), (9, True), (9, False)])
+def test_rewards_of_several_steps(updates, same_actor):
     """Two updates of 4 x 3 steps in a buffer of both: each step's own rewards and those that its environment got next,
-    up to the end of the episode, of the time, of what is stored; one of them before `multi_step_from`."""
+    up to the end of the episode, of the time, of what is stored, of what one actor did; one of them before
+    `multi_step_from`."""
     learner = td3(
         PENDULUM, **SMALL, batch_size=64, buffer_size=24, gradient_steps=1, multi_step=3, multi_step_from=9,
         target_noise=0.0,
     )  # fmt: skip
     first, second = steps(1, (4, 3), 0.4, 0.5), steps(2, (4, 3), 0.4, 0.5)
+    if same_actor:
+        ended = first.done[-1:, :, None]
+        last = jnp.where(ended, first.next_obs[-1:], second.obs[:1])
+        first = first._replace(next_obs=jnp.append(first.next_obs[:-1], last, 0))
     state = learner.init(jax.random.key(0))
     update = jax.jit(learner.update)
     state, _ = update(jax.random.key(1), state, first)
@@ -190,7 +196,7 @@ def test_rewards_of_several_steps(updates):
         for k in range(3 if updates else 1):
             reward += factor * both.reward[time + k, env]
             factor *= 0.9
-            if both.done[time + k, env] or time + k == 7:
+            if both.done[time + k, env] or time + k == 7 or (time + k == 3 and not same_actor):
                 factor *= not both.done[time + k, env] or bool(both.truncated[time + k, env])
                 break
         lengths.add((k, factor > 0))

@@ -18,7 +18,18 @@ from marl.blocks.objectives import clipped_surrogate
 from marl.core.evaluate import evaluate
 from marl.core.learn import check_update, learning
 from marl.learners.sampled.ppo import ppo
-from tests.marl.sampled_steps import CART_POLE, DISCOUNT, ENVS, STEPS, gradient, linear, log_softmax, single, some_steps
+from tests.marl.sampled_steps import (
+    CART_POLE,
+    DISCOUNT,
+    ENVS,
+    STEPS,
+    following,
+    gradient,
+    linear,
+    log_softmax,
+    single,
+    some_steps,
+)
 
 SHORT = make("CartPole-v1", max_steps_in_episode=5)  # nobody falls within five steps
 GAE_LAMBDA = 0.8
@@ -92,7 +103,8 @@ def test_a_step_follows_the_gradient_of_the_papers_loss():
         return state.params, *learner.update(jax.random.key(1), state, single(t))
 
     before = np.asarray(step(1.0)[0], np.float64)
-    advantage = advantages(t, t.extras.value, t.next_obs @ before[:, -1], DISCOUNT, GAE_LAMBDA)
+    next_value = following(t.done, t.extras.value, t.next_obs @ before[:, -1])
+    advantage = advantages(t, t.extras.value, next_value, DISCOUNT, GAE_LAMBDA)
     whole = gradient(lambda params: loss(params, t, t.extras.value, advantage), before)
     norm = np.linalg.norm(whole)
     for max_norm in (2 * norm, 0.5 * norm):
@@ -102,6 +114,28 @@ def test_a_step_follows_the_gradient_of_the_papers_loss():
         np.testing.assert_allclose(state.params - before, -rate * g / (abs(g) + epsilon), rtol=2e-3, atol=2e-5)
     log_p = log_softmax(t.obs @ before[:, :-1])
     assert float(metrics["entropy"]) == pytest.approx(-(np.exp(log_p) * log_p).sum(-1).mean(), rel=1e-5)
+
+
+def test_values_of_an_older_actor_are_not_mixed_with_those_of_today():
+    """Undiscounted, the target of a value is the rewards to come and what the last state is worth, whoever acted."""
+    t = some_steps()
+    t = t._replace(done=np.zeros_like(t.done), truncated=np.zeros_like(t.done))
+    learner = ppo(
+        CART_POLE, network=linear(), epochs=1, minibatches=1, discount=1.0, gae_lambda=1.0,
+        value_loss=lambda value, target, old: target,
+    )  # fmt: skip
+    state = learner.init(jax.random.key(0))
+    worth = t.next_obs[-1] @ np.asarray(state.params, np.float64)[:, -1]
+    targets = t.reward[::-1].cumsum(0)[::-1] + worth
+    metrics = learner.update(jax.random.key(1), state, single(t))[1]
+    assert float(metrics["value_loss"]) == pytest.approx(targets.mean(), rel=1e-4)
+
+
+def test_one_step_in_a_minibatch_has_no_advantage_over_others():
+    learner = ppo(CART_POLE, network=linear(), minibatches=21)
+    state, steps = learner.init(jax.random.key(0)), single(some_steps())
+    with pytest.raises(ValueError, match="minibatches: got 21; two steps at least in each"):
+        learner.update(jax.random.key(1), state, steps)
 
 
 def test_minibatches_use_every_step_once():

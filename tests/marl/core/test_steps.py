@@ -1,0 +1,28 @@
+"""A game that somebody else plays in, one step after the other, with a learner in the other seat."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from games import make
+from marl import make_learner
+from marl.core.steps import Play, make_steps
+
+
+@pytest.mark.parametrize("settings", ["", ", normalize_observations=True"])
+def test_it_learns_from_what_it_saw_and_from_nothing_else(settings):
+    """An update after every four steps; running statistics, which no environment has for itself, are of all eight."""
+    game = make("ipd", episode_length=8)
+    learner = make_learner(f"ppo(hidden=[4], minibatches=2{settings})", game, 0)
+    play = Play(make_steps(game, learner, 0), steps_per_update=4, key=jax.random.key(0))
+    seen = []
+    for _ in range(8):
+        seen.append(np.asarray(play.observations["agent_0"]).reshape(-1))
+        play.act()
+        play.go_on(jnp.int32(1))
+    assert play.updates == 2
+    if settings:
+        statistics = play._state.statistics
+        assert float(statistics.number) == 8
+        np.testing.assert_allclose(statistics.mean, np.mean(seen, 0), rtol=1e-5, atol=1e-6)
