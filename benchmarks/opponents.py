@@ -20,6 +20,7 @@ import jax
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
 from marl.experiments.ascent import play_sequence
+from marl.learners.registry import terms
 from marl.shapers.exact import mfos
 from meta import scalarize
 from meta.loop import compiler_options
@@ -36,8 +37,12 @@ def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tu
     """(compiled trials of a population as `evolve` runs them, arguments, seconds to compile)."""
     trial = shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1), meta_steps=META_STEPS)
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
-    batched = jax.vmap(jax.vmap(trial, (0, None)), (None, 0))
-    return _compiled(batched, parameters, jax.random.split(jax.random.key(1), trials))
+    over_members = jax.vmap(trial, (0, None))
+    if len(terms(opponent)) > 1:  # a population, of which only the one is computed whom the trial drew
+        program: Any = lambda parameters, keys: jax.lax.map(lambda key: over_members(parameters, key), keys)  # noqa: E731
+    else:
+        program = jax.vmap(over_members, (None, 0))
+    return _compiled(program, parameters, jax.random.split(jax.random.key(1), trials))
 
 
 def bound_program(opponent: str) -> tuple[Any, tuple[Any, ...], float]:
@@ -79,7 +84,7 @@ def main() -> None:
     print(
         f"{'naive':>14} | {_speed(members * trials, seconds(*naive[:2])):14.2f} {1:8.1f} {naive[2]:10.1f} |", flush=True
     )
-    for name in arguments.opponents.split(","):
+    for name in terms(arguments.opponents, ","):
         few = (16, 4) if name in SAMPLERS else (members, trials)
         theirs = evolution_program(name, *few)
         seconds(*theirs[:2])  # warms up

@@ -47,6 +47,7 @@ class Work(NamedTuple):
     ask: Callable[[jax.Array, jax.Array, Any], Asked]  # (key or keys, generation, state), pure
     evolution: Evolution
     num_trials: int
+    alone: bool = False  # whether the trials of a candidate come one after the other
 
     def chunk(self, asked: Asked, number: jax.Array | int, size: int) -> Outcome:
         """The mean outcomes of chunk `number`, `[size]` or `[K, size]`; past the last candidate, those of the last."""
@@ -57,11 +58,15 @@ class Work(NamedTuple):
             if size < population:
                 vectors, keys = vectors[rows], keys[rows] if pairs else keys
             # The wider axis goes last, where the vector units work.
-            if self.num_trials > population and not pairs:
+            if self.num_trials > population and not pairs and not self.alone:
                 over_keys = jax.vmap(self.trial, (None, 0, None))
                 return jax.tree.map(lambda x: x.mean(1), jax.vmap(over_keys, (0, None, None))(vectors, keys, context))
             members = jax.vmap(self.trial, (0, 0 if pairs else None, None))
-            outcomes = jax.vmap(members, (None, 0, None))(vectors, keys.T if pairs else keys, context)
+            keys = keys.T if pairs else keys
+            if self.alone:
+                outcomes = jax.lax.map(lambda key: members(vectors, key, context), keys)
+            else:
+                outcomes = jax.vmap(members, (None, 0, None))(vectors, keys, context)
             return jax.tree.map(lambda x: x.mean(0), outcomes)
 
         return self.over_runs(of_a_run)(asked.vectors, asked.keys, asked.context)

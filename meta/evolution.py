@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def evolve(
     report: Report | None = None,
     context: Callable[[jax.Array, jax.Array, Any], Any] | None = None,
     start: Callable[[jax.Array], Any] | None = None,
-    one_by_one: bool = False,
+    together: Literal["all", "run", "trial"] = "all",
     evaluator: Evaluator | None = None,
 ) -> Evolved:
     """Evolves the parameters that do best in a trial, on average over its randomness.
@@ -71,7 +71,9 @@ def evolve(
         entry: the leading axis is then `[K]`. So do runs that meet each other evolve together.
       start: `(key or keys as given) -> parameters`, of K runs `[K, ...]`, where the search begins in place of `init`;
         called by the host, and not for a run that goes on. `meta.screening.screen` finds some.
-      one_by_one: whether the trials of K runs come one run after the other, with the memory of one, and not at once.
+      together: what of a generation is played at once: all of it; of K runs one `run` after the other, with the memory
+        of one; or one `trial` of all candidates of a run after the other. Only then is a branch on what the trial's key
+        draws one that all of them take, as with a `population`, and what is in the others is not computed.
       evaluator: where trials run; None for that of `meta.evaluators.evaluating` around this call, or for all devices of
         this process.
 
@@ -101,7 +103,7 @@ def evolve(
 
         return jax.jit(over_runs(first_state))(key, start(key)) if start else state
 
-    evaluator, over_trials = evaluator or current(), _one_by_one if key.ndim and one_by_one else over_runs
+    evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
 
     def ask(key: jax.Array, number: jax.Array, state: Any) -> Asked:
@@ -119,7 +121,8 @@ def evolve(
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
         return trial(unravel(vector), key, *context)
 
-    evaluate = evaluator.evaluate(Work(one, over_trials, ask, evolution, num_trials))
+    over_trials = _one_by_one if one_by_one else over_runs
+    evaluate = evaluator.evaluate(Work(one, over_trials, ask, evolution, num_trials, alone=together == "trial"))
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
     def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:

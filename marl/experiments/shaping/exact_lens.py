@@ -65,10 +65,18 @@ class ExactLens:
         known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
         name, cost, compiling = next(known, ("", 1.0, 1.0))
         specs = dict.fromkeys((config.opponent, *config.unseen))
-        self.fresh = sum(map(_cost, specs)) / _cost(config.opponent) + 1  # of an untrained shaper
+        self.fresh = sum(map(_cost, specs)) / (_cost(config.opponent) / self._drawn_from) + 1  # of an untrained shaper
         self.measured = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
+
+    @property
+    def _drawn_from(self) -> int:
+        """How many learners a training draws from of which only the one that was drawn is computed.
+
+        On other backends a generation is one batch, for a trial of all candidates is too little work for those.
+        """
+        return len(terms(self.config.opponent)) if jax.default_backend() == "cpu" else 1
 
     @cached_property
     def game(self) -> InfinitelyRepeated:
@@ -125,7 +133,8 @@ class ExactLens:
             found = meta_ppo(meet, game.num_logits, key, config.meta_ppo, **kept)
         else:
             kept |= {"start": config.make_start(trial, shaper.init, screening)}
-            found = evolve(trial, shaper.init, key, config.evolving, num_trials=config.trials, **kept)  # type: ignore[arg-type]
+            kept |= {"together": "trial" if self._drawn_from > 1 else "all", "num_trials": config.trials}
+            found = evolve(trial, shaper.init, key, config.evolving, **kept)  # type: ignore[arg-type]
         seats = (num_runs,) if opponent else (num_runs, 2)
         batched = key.ndim
 

@@ -147,7 +147,7 @@ class SampledLens:
                 store=store,
                 report=report,
                 start=config.make_start(trial, policy.init, screening),
-                one_by_one=True,
+                together="run",
             )
         if key.ndim:
             return found

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import one_policy
+from marl.learners.exact.seat import switch
 
 
 class Member(NamedTuple):
@@ -20,7 +21,7 @@ class Member(NamedTuple):
 
 
 class PopulationState(NamedTuple):
-    """State of the member that was drawn, and of those that were not, which learn along and are not seen."""
+    """State of the member that was drawn, and of those that were not, which never learn."""
 
     logits: jax.Array  # `[logits]`, the policy of the one that was drawn
     which: jax.Array  # `[]`, its number
@@ -32,7 +33,8 @@ def population(members: Sequence[Member]) -> Learner:
     """A learner that is one of several, drawn evenly when it is initialised, with settings drawn from their ranges.
 
     A shaper that is evolved against it meets another opponent in every trial, and can tell which only by how it
-    learns. Every member's arithmetic is done in every trial, so that it costs as much as all of them.
+    learns. Only the arithmetic of the one that was drawn is done where all trials of a batch share their key, as in
+    `evolve(together="trial")`; in other batches every trial costs as much as all members.
 
     Args:
       members: learners whose states hold their policy as `logits`. A range is drawn from evenly, on a logarithmic
@@ -59,13 +61,17 @@ def population(members: Sequence[Member]) -> Learner:
         return PopulationState(chosen(which, states), which, tuple(settings), tuple(states))
 
     def update(key: jax.Array, state: PopulationState, trajectory: Trajectory) -> tuple[PopulationState, Metrics]:
-        updated = [
-            member.make(drawn).update(k, one, trajectory)[0]
-            for k, member, drawn, one in zip(
-                jax.random.split(key, len(members)), members, state.settings, state.states, strict=True
-            )
-        ]
-        return state._replace(logits=chosen(state.which, updated), states=tuple(updated)), {}
+        def update_of(i: int) -> Callable[..., Any]:
+            def one(key: jax.Array, settings: Any, states: Any, trajectory: Trajectory) -> Any:
+                own_key = jax.random.split(key, len(members))[i]
+                own, _ = members[i].make(settings[i]).update(own_key, states[i], trajectory)
+                return own.logits, (*states[:i], own, *states[i + 1 :])
+
+            return one
+
+        branches = [update_of(i) for i in range(len(members))]
+        logits, states = switch(state.which, branches, key, state.settings, state.states, trajectory)
+        return state._replace(logits=logits, states=states), {}
 
     return one_policy(init, update)
 

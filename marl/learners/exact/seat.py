@@ -46,7 +46,7 @@ def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated
     remembered = any(_size(m) and one.update is not keep_state for m, one in zip(memories, learners, strict=True))
 
     def choose(make: Callable[[int], Callable[..., Any]], *operands: Any) -> Any:
-        return _switch(which, [make(i) for i in range(len(learners))], *operands)
+        return switch(which, [make(i) for i in range(len(learners))], *operands)
 
     def public(state: Any, otherwise: jax.Array) -> jax.Array:
         return getattr(state, "logits", otherwise)
@@ -113,7 +113,7 @@ def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated
     return Learner(init, act, update, begin=begin)
 
 
-def _switch(which: jax.Array, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+def switch(which: jax.Array, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """`jax.lax.switch` between functions of small arrays, with scalars only inside and across the border.
 
     A branch that gives back an array would be one fusion of all its arithmetic, and not a fast one.

@@ -87,12 +87,12 @@ def test_whatever_travels_the_bits_are_the_same(cluster, settings, options):
     assert digest(here) == digest(there)
 
 
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_runs_that_know_of_each_other_evolve_there_too(cluster, one_by_one):
+@pytest.mark.parametrize("together", ["all", "run", "trial"])
+def test_runs_that_know_of_each_other_evolve_there_too(cluster, together):
     def context(keys, generation, means):
         return jnp.stack([jnp.float32(0), means["x"][0].sum() * generation])
 
-    options = {"num_trials": 2, "context": context, "one_by_one": one_by_one}
+    options = {"num_trials": 2, "context": context, "together": together}
     keys = jax.random.split(jax.random.key(2), 2)
     here = evolve(trial, init, keys, search(generations=4), **options)
     there = evolve(trial, init, keys, search(generations=4), evaluator=cluster.evaluator(), **options)

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from games import Differentiable, InfinitelyRepeated, chicken
 from games.exact.differentiable import tandem
-from marl import Member, cgd, learn, lola, make_learner, naive, population
+from marl import Member, cgd, learn, lola, make_learner, make_shaper, naive, population, shaping_trial
 from marl.learners.exact.naive import PolicyState
 from marl.learners.registry import names
+from meta import Evolution, evolve
 from tests.marl.exact_game import GAME
 
 SPEC = "naive + naive(learning_rate=[0.5, 2], init_scale=[0, 3]) + memory_one(probabilities=[0.9, 1, 0, 1, 0])"
@@ -79,6 +81,32 @@ def test_whoever_is_drawn_learns_as_it_does_alone():
     for trial, member in enumerate(which):
         same = [np.allclose(together[trial], one[trial], rtol=1e-4, atol=1e-5) for one in alone]
         assert same == [i == member for i in range(3)]
+
+
+def test_where_candidates_share_a_trial_only_who_was_drawn_is_computed():
+    shaper = make_shaper("mfos(hidden_units=2)", GAME)
+    trial = shaping_trial(
+        GAME, shaper, make_learner("naive + lola(learning_rate=[0.1, 3]) + tft", GAME, 1), meta_steps=5
+    )
+    how = {"evolution": Evolution(population_size=8, generations=3), "num_trials": 4}
+    keys = jax.random.split(jax.random.key(4))
+    together, alone = (evolve(trial, shaper.init, keys, **how, together=x) for x in ("all", "trial"))
+    for name, values in together.metrics.items():
+        np.testing.assert_allclose(values, alone.metrics[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+    def over_candidates(key):
+        return jax.vmap(trial, (0, None))(jax.vmap(shaper.init)(jax.random.split(key, 8)), key)
+
+    def branches(function, *arguments):
+        jaxprs, found = [jax.make_jaxpr(function)(*arguments).jaxpr], []
+        while jaxprs:
+            for equation in jaxprs.pop().eqns:
+                found += [len(equation.params["branches"])] if equation.primitive.name == "cond" else []
+                jaxprs += jaxprs_in_params(equation.params)
+        return found
+
+    assert branches(over_candidates, keys[0]).count(3) == 1
+    assert 3 not in branches(jax.vmap(over_candidates), keys)  # all three in each trial, and a choice
 
 
 def test_a_member_that_diverges_is_not_seen_where_another_was_drawn():
