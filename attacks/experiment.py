@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from meta.fresh import compile_trials, play_trials
 from meta.keys import EVALUATION
 from meta.runs import tensors
 from meta.runs.command import STARTED
+from meta.runs.files import save_whole
 from meta.runs.jobs import say
 from meta.runs.machine import devices, versions
 from meta.runs.statistics import mean_and_error, with_error
@@ -200,8 +202,8 @@ def _evaluate_control(
         goals = jax.vmap(puppet.reset)(jax.random.split(goal_key, NUM_GOALS))[1].goal
         return control.steer(play_key, puppet, control.speaker(controller), words["controller"], goals)
 
-    gif = folder / "steered.gif"
-    animate(steered(key, parameters["evolved"]), gif, frames_per_second=20.0)
+    played = steered(key, parameters["evolved"])
+    gif = save_whole(folder / "steered.gif", partial(animate, played, frames_per_second=20.0))
     return result, [figures.draw_goal_rewards(folder, rewards), gif]
 
 

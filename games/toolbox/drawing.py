@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import numpy as np
@@ -108,8 +108,8 @@ def mark(frame: np.ndarray, row: Number, column: Number, color: Color = "#CC79A7
     return np.asarray(image.resize(frame.shape[1::-1], Image.Resampling.BOX))
 
 
-def save_gif(frames: list[np.ndarray], path: str | Path, *, frames_per_second: float = 4.0) -> None:
-    """Writes frames, RGB of equal size, as a GIF that repeats for ever."""
+def save_gif(frames: list[np.ndarray], path: str | Path | IO[bytes], *, frames_per_second: float = 4.0) -> None:
+    """Writes frames, RGB of equal size, as a GIF that repeats for ever, to a path or an open file."""
     from PIL import Image
 
     images = [Image.fromarray(np.asarray(frame, np.uint8)) for frame in frames]
@@ -204,8 +204,8 @@ def stacked(above: np.ndarray, below: np.ndarray, gap: int = 8) -> np.ndarray:
     return image
 
 
-def animate(played: Rollout, path: str | Path, *, frames_per_second: float = 4.0) -> None:
-    """Writes a rollout as a GIF that repeats for ever.
+def animate(played: Rollout, path: str | Path | IO[bytes], *, frames_per_second: float = 4.0) -> None:
+    """Writes a rollout as a GIF that repeats for ever, to a path or an open file.
 
     Raises:
       NotImplementedError: if the game has no pictures.

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from meta.keys import EVALUATION, FILM
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import draw_training
+from meta.runs.files import save_whole
 from meta.runs.jobs import say
 from meta.runs.progress import Progress
 from meta.runs.words import amount, many
@@ -270,8 +272,7 @@ def film(config: DistributedConfig, learners: list[Learner], states: Any, path: 
         host.close()
     if not frames:
         return None
-    save_gif(frames[:: max(len(frames) // 200, 1)], path, frames_per_second=25.0)
-    return path
+    return save_whole(path, partial(save_gif, frames[:: max(len(frames) // 200, 1)], frames_per_second=25.0))
 
 
 def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Console) -> None:

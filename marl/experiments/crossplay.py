@@ -229,7 +229,7 @@ def _play_all(
             play_cell = _play_sampled(config, game, seats)
         else:
             play_cell = _play_exact(config, game, seats, width, console)
-        clock = _Clock(console, to_play)
+        clock = _Clock(console, to_play, compiling=bool(config.environment))
         for cell in to_play:
             check_stop()
             # Its own draws for each cell, whoever else is at the table.
@@ -374,18 +374,26 @@ def _about_errors(cells: Sequence[dict[str, Any]]) -> str:
 
 
 class _Clock:
-    """How far the table is, and how long it will still take."""
+    """How far the table is, and how long it will still take.
 
-    def __init__(self, console: Console, cells: Sequence[Cell]):
+    Where each cell is compiled for itself, that takes about as long as the whole first one, which is one of the
+    smallest.
+    """
+
+    def __init__(self, console: Console, cells: Sequence[Cell], *, compiling: bool):
         self._console, self._total, self._done, self._count = console, len(cells), 0.0, 0
         self._cost = sum(cell.cost * cell.num_pairs for cell in cells)
         self._slow = sum(cell.cost > 1 for cell in cells)
+        self._compiling, self._to_compile = compiling, 0.0
         self._started = self._shown = time.perf_counter()
 
     def done(self, cell: Cell, words: str) -> None:
         """One more cell has been played."""
         self._done, self._count, now = self._done + cell.cost * cell.num_pairs, self._count + 1, time.perf_counter()
-        left = (now - self._started) * (self._cost - self._done) / self._done
+        if self._compiling and self._count == 1:
+            self._to_compile = now - self._started
+        playing = max(now - self._started - self._count * self._to_compile, 0.0)
+        left = playing * (self._cost - self._done) / self._done + (self._total - self._count) * self._to_compile
         if self._count == 1:
             slow = f", {self._slow} of them with a learner that takes most of it" if self._slow else ""
             say(self._console, f"{many(self._total, 'pair')} will take about {duration(left)}{slow}")

@@ -14,6 +14,7 @@ import jax
 from rich.console import Console
 
 import configs
+from marl.experiments.agent_files import digests
 from marl.experiments.shaping.agents import (
     AGENT_FILE,
     Agent,
@@ -24,9 +25,7 @@ from marl.experiments.shaping.agents import (
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import make_progress
 from marl.experiments.shaping.lens import make_lens
-from marl.learners.exact.trained import SHIPPED
 from marl.learners.registry import terms
-from marl.learners.sampled.objectives import FILE as OBJECTIVE_FILE
 from meta import RunDirectory
 from meta.keys import of_seeds
 from meta.runs.jobs import open_run, say
@@ -98,12 +97,7 @@ def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> tuple[str, s
     if is_path(spec):
         path = Path(spec) / AGENT_FILE if Path(spec).is_dir() else Path(spec)
         return hashlib.sha256(path.read_bytes()).hexdigest(), ""
-    quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
-    named = [path / OBJECTIVE_FILE if path.is_dir() else path for path in quoted]
-    words = set(re.findall(r"\w+", spec))
-    shipped = [file for file in sorted(SHIPPED.glob("*.safetensors")) if words & {*file.stem.split("-")}]
-    read = [file for file in [*named, *shipped] if file.is_file()]
-    files = "".join(hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in read)
+    files = "".join(digests(spec))
     names = [digest_of(configs.plain(one)) if isinstance(one, ShapingConfig) else spec for one in seats]
     return "+".join(names) + files, files
 

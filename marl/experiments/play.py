@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -162,11 +164,10 @@ def make_match(config: PlayConfig) -> Match:
         raise ValueError("agent: none given; a name, an agent's file or the directory of its run is needed")
     if config.environment:
         play_sampled.check_game(game)
-    elif name.split(":")[0] in SHAPERS:
-        raise ValueError(
-            f"agent: {name} has to be trained first: python -m marl.mfos --shaper {name.split(':')[0]} --out DIR, "
-            "and then DIR is its name"
-        )
+    elif re.split(r"[:(]", name)[0].strip() in SHAPERS:
+        shaper, against = (f"{shlex.quote(word)}" for word in (name.split(":")[0], name.partition(":")[2] or "naive"))
+        train = f"python -m marl.mfos ipd --game {config.game} --shaper {shaper} --opponent {against} --out DIR"
+        raise ValueError(f"agent: {name} has to be trained first: {train}, and then DIR is its name")
     episodes = -(-config.rounds // config.episode_length) if config.environment else None
     agent = make_agent(name, game, 0, num_updates=episodes)
     learner = agent.learner(agent.parameters)

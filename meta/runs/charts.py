@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from meta.runs.files import write_whole
+from meta.runs.files import save_whole
 
 # Okabe and Ito (2008): told apart by readers with any colour vision.
 ORANGE, BLUE, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"
@@ -94,7 +93,4 @@ def draw_scale(figure: Any, image: Any, axes: Any, label: str) -> None:
 
 def save_figure(figure: Any, path: Path) -> Path:
     """Writes a picture whole, in place of an older one."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format=path.suffix[1:], dpi=200)
-    write_whole(path, picture.getvalue())
-    return path
+    return save_whole(path, lambda file: figure.savefig(file, format=path.suffix[1:], dpi=200))

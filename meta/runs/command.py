@@ -22,7 +22,7 @@ from configs import flags
 from meta import NonFiniteFitness, RunDirectory, interrupt, streams
 from meta.devices import use_all_cores
 from meta.loop import Lost
-from meta.runs import resume
+from meta.runs import machine, resume
 from meta.runs.cluster import Leave, OnCluster, connect, said_of
 from meta.runs.machine import versions
 from meta.runs.tensors import load
@@ -84,7 +84,7 @@ class Command(NamedTuple):
     hold. A run that goes on takes no other config, but for what two further properties name: `may_rise`, a dict from
     fields that say how long it is to the settings that fall over this length, and `may_change`, those of its
     evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError as well what
-    does not fit.
+    does not fit, and `check_preset(config of the preset)` what cannot be changed of a preset.
     """
 
     program: str  # as it is called
@@ -250,11 +250,9 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     named, default = f"{program} {first}".strip(), command.default(first)
     options = command.parse(default, rest, named, description)
     config = type(default)(**_fields(options, type(default)))
-    given = [argument[2:].split("=")[0].replace("-", "_") for argument in rest if argument.startswith("--")]
-    for field, reason in getattr(config, "without_effect", {}).items():
-        for one in given:
-            if one == field or one.startswith(f"{field}."):
-                raise configs.ConfigError(f"{one}: has no effect {reason}")
+    if hasattr(config, "check_preset"):
+        config.check_preset(default)
+    _check_effect(config, rest)
     command.choose_devices(config)
     if command.evolves and options.cluster:
         leave_cluster.append(connect(options, say))
@@ -271,6 +269,15 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
     return _Task(prepared, None, False, NOTHING)
+
+
+def _check_effect(config: Any, arguments: Sequence[str]) -> None:
+    """Raises ConfigError for what is given and changes nothing."""
+    given = [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
+    for field, reason in getattr(config, "without_effect", {}).items():
+        for one in given:
+            if one == field or one.startswith(f"{field}."):
+                raise configs.ConfigError(f"{one}: has no effect {reason}")
 
 
 def _file_name(words: str) -> str:
@@ -308,6 +315,7 @@ def _resume(
     command.choose_devices(now)  # before the config is looked at with what is asked of it, which may start JAX
     options = _with(resume.options(now), command.places, arguments, named, about)
     now = configs.replaced(now, options)
+    _check_effect(now, arguments)
     words = resume.check(was, now)
     if command.evolves and options.cluster and not leave_cluster:
         leave_cluster.append(connect(options, say))
@@ -343,6 +351,9 @@ def _open(command: Command, out: str, name: str, named: str, config: Any, say: C
         if hasattr(config, "check_adds_to"):
             config.check_adds_to(before)
         run = RunDirectory(Path(out), say)
+        place, before_there = machine.place(), run.record and run.record.place
+        if before_there and place != before_there:
+            say(f"the table so far is of {before_there}, what is added of {place}")
         run.begin(named, config)
         return run
     if out:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any
 
 MAX_LEVELS = 16  # of folders within each other
 
@@ -27,6 +30,14 @@ def check_folder(path: Path) -> None:
             elif not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
                 name = str(inside.relative_to(path))[:100]
                 raise ValueError(f"{path}: {name!r} is no file of its own; a run holds neither links nor pipes")
+
+
+def save_whole(path: Path, save: Callable[[IO[bytes]], Any]) -> Path:
+    """Writes a file by a function that writes to an open one, as `write_whole` does."""
+    contents = io.BytesIO()
+    save(contents)
+    write_whole(path, contents.getvalue())
+    return path
 
 
 def write_whole(path: Path, contents: bytes) -> None:

@@ -63,13 +63,17 @@ def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
 
 
 def finished(path: Path, config: Any) -> dict[str, Any] | None:
-    """The summary of a part that is done, by whichever command; None if none is whole and of this config."""
+    """The summary of a part that is done, by whichever command; None if none is whole and of this config.
+
+    Where a config says by `reads` what is in the files that it names, the summary has to say the same.
+    """
     try:
         found = json.loads((path / "summary.json").read_bytes())
         whole = found.pop("digest") == digest_of(found)
         by = Record.from_json((path / records.FILE).read_bytes())
         wanted = Record.begin(by.command if by else "", config, "").digest
-        return found if whole and found["config_digest"] == wanted else None
+        same = found["config_digest"] == wanted and found.get("reads", "") == getattr(config, "reads", "")
+        return found if whole and same else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 

@@ -210,9 +210,10 @@ def _still(kind: Kind, scales: dict[str, jax.Array]) -> dict[str, jax.Array]:
 
 def _learner(config: DiscoveryConfig, path: Path, numbers: dict[str, float]) -> str:
     """The spec of who learns by what was found, with the numbers that belong to it."""
-    given = {name: x for name, x in read("learner", config.learner, "ppo")[1].items() if name != "clip"}
+    given = read("learner", config.learner, "ppo")[1]
     own: dict[str, Any] = {name: float(f"{x:.4g}") for name, x in numbers.items() if name not in ("clip", "delta")}
-    if config.kind == "drift":
+    if config.kind == "drift":  # which stands in place of the clip
+        given.pop("clip", None)
         own["value_loss"] = f"huber(delta={numbers['delta']:.4g})"
     return change("ppo", **{config.form.field: str(path)} | given | own)
 

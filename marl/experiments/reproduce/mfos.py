@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
 from meta import RunDirectory
 from meta.runs.claims import Claim, Section, number, table
+from meta.runs.files import write_whole
 from meta.runs.jobs import open_run
 from meta.runs.statistics import or_nan
 
@@ -165,7 +165,7 @@ def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, An
         path = run.path / "head_to_head" / preset
         steps = json.loads((path / "crossplay.json").read_text())["config"]["meta_steps"]
         picture = run.figures / f"head_to_head_{preset}.png"
-        shutil.copyfile(path / "figures" / "crossplay.png", picture)
+        write_whole(picture, (path / "figures" / "crossplay.png").read_bytes())
         pictures.append((f"head to head, {PRESETS[preset]}", f"figures/{picture.name}"))
         names = list(dict.fromkeys(cell["row"] for cell in cells))
         rows = [
@@ -346,7 +346,7 @@ def _ppo_section(parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Se
 def _picture(run: RunDirectory, part: str, figure: str, words: str) -> tuple[str, str]:
     """A picture of a part, copied beside the report: (what is seen, path)."""
     target = run.figures / f"{part}_{figure}.png"
-    shutil.copyfile(run.path / "shapers" / part / "figures" / f"{figure}.png", target)
+    write_whole(target, (run.path / "shapers" / part / "figures" / f"{figure}.png").read_bytes())
     return f"{part}: {words}", f"figures/{target.name}"
 
 

@@ -32,6 +32,7 @@ from meta.runs.statistics import mean_and_error
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0
+NO_EVOLUTION = "where nothing is evolved"
 SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them to compile
 
 
@@ -74,7 +75,8 @@ class ZdConfig:
     @property
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are."""
-        return dict.fromkeys(("fast", "seeds"), "with an agent that is trained already") if self.agent else {}
+        idle = ("fast", "seeds", "cluster")
+        return dict.fromkeys(idle, "with an agent that is trained already") if self.agent else {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +176,9 @@ class CoinGameConfig:
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are."""
         size = "fast" if self.fast else "paper" if self.paper else ""
-        return dict.fromkeys(("seeds", "updates", "num_envs"), f"with --{size}, which has its own") if size else {}
+        idle = ("seeds", "updates", "num_envs", *(("paper",) if self.fast else ()))
+        found = dict.fromkeys(idle, f"with --{size}, which has its own") if size else {}
+        return found | {"cluster": NO_EVOLUTION}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +203,11 @@ class Rlx2Config(_SeveralTrainings):
 
     seeds: int = 16
     """Independent trainings of each row, all in one program."""
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing."""
+        return {"cluster": NO_EVOLUTION}
 
 
 @dataclasses.dataclass(frozen=True)

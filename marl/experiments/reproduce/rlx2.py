@@ -21,7 +21,7 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
 from meta.runs.claims import Claim, Section, number, table
-from meta.runs.jobs import Job, open_run, say
+from meta.runs.jobs import Job, finished, open_run, say
 from meta.runs.statistics import or_nan, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
@@ -149,9 +149,11 @@ def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: C
     """The trainings, with the seconds that they will take on this machine; the dense one of each task is measured."""
     jobs = []
     for name, rows in parts.items():
-        seconds = 0.0 if fast else _measured(rows[DENSE], console)
+        paths = {row: folder / name / row.replace(",", "").replace(" ", "-").lower() for row in rows}
+        is_done = all(finished(path, rows[row]) for row, path in paths.items())
+        seconds = 0.0 if fast or is_done else _measured(rows[DENSE], console)
         for row, config in rows.items():
-            path = folder / name / row.replace(",", "").replace(" ", "-").lower()
+            path = paths[row]
             took = seconds if row != RANDOM else 20.0
             jobs.append(Job(path, config, took, _job(path, config, console)))
     return jobs

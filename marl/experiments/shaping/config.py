@@ -104,6 +104,20 @@ class ShapingConfig(AnyGameConfig):
         if self.is_self_play and self.screening:
             raise ValueError(f"start: got {self.start!r}; random is needed with {self.opponent}")
 
+    def check_preset(self, preset: ShapingConfig) -> None:
+        """Raises ValueError for a game of the other kind than the preset's, whose sizes are for its own kind."""
+        if bool(self.environment) != bool(preset.environment):
+            kinds = "sampled" if self.environment else "a formula", "a formula" if self.environment else "sampled"
+            got = f"environment: got {configs.shown(self.environment)}, a game that is {kinds[0]}"
+            raise ValueError(f"{got}, with a preset of one that is {kinds[1]}; a preset of its kind is needed")
+
+    @property
+    def reads(self) -> str:
+        """Digests of the files that the opponents read: what was learned before, or an objective that was evolved."""
+        from marl.experiments.agent_files import digests
+
+        return "".join(x for spec in dict.fromkeys((self.opponent, *self.unseen)) for x in digests(spec))
+
     @property
     def starting(self) -> str:
         """Where an evolution begins, with auto resolved."""
@@ -224,6 +238,8 @@ class ShapingConfig(AnyGameConfig):
         found = super().without_effect
         of_other = ("trials", "hidden_units", "start", "evolution") if self.meta_learner == "ppo" else ("meta_ppo",)
         found |= dict.fromkeys(of_other, f"with meta_learner {self.meta_learner}")
+        if self.meta_learner == "ppo":
+            found["cluster"] = "with meta_learner ppo, whose trials are all here"
         if not self.environment and self.meta_learner != "ppo" and not self._takes_hidden_units:
             found["hidden_units"] = f"with shaper {self.shaper}"
         if self.environment and self.meta_learner == "ppo" and self.meta_ppo.advantages == "coala":

@@ -45,9 +45,11 @@ def train_and_evaluate(
 
     Raises:
       NonFiniteFitness: if nothing that was tried in a generation had a finite return.
+      ValueError: if what the opponents read is not what they read when it was begun.
     """
     started = time.perf_counter() if started is None else started
     config = lens.config
+    _check_files(config, run)
     keys, sides = of_seeds(config.seed, config.seeds), side_names(config)
     progress, trials, programs = make_progress(lens, console), lens.groups(), dict[str, Future[Any]]()
     pool_of_one = ThreadPoolExecutor(1)
@@ -101,6 +103,7 @@ def train_and_evaluate(
         "start": config.starting,
         **({"evolution": configs.plain(config.evolving)} if config.meta_learner == "evolution" else {}),
         **found,
+        "reads": config.reads,
         "seed": config.seed,
         "seeds": config.seeds,
         "generations": config.generations,
@@ -115,6 +118,14 @@ def train_and_evaluate(
     run.write_summary(summary)
     before.clear()
     return summary, files
+
+
+def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
+    path, reads = run.path / "reads.txt", config.reads
+    if path.exists() and path.read_text() != reads:
+        raise ValueError(f"{run.path}: files that the opponents read have changed since; it has to be begun anew")
+    if reads:
+        run.write(path.name, reads)
 
 
 def make_progress(lens: Lens, console: Console) -> Progress:

@@ -20,7 +20,8 @@ from meta.runs import machine, tensors
 class Kept:
     """What was played against each opponent by the shaper of each training, in a folder of the run.
 
-    It counts for the config, the parameters, the versions and the devices with which it was played, and for no others.
+    It counts for the config, what the opponents read, the parameters, the versions and the devices with which it was
+    played, and for no others.
     """
 
     def __init__(self, run: Path, lens: Lens, parameters: list[Any]):
@@ -33,6 +34,7 @@ class Kept:
         """
         self._folder, self._found = run / "evaluation", dict[tuple[str, int], Played]()
         about = {"config": configs.plain(lens.config), "versions": machine.versions(), "devices": machine.devices()}
+        about |= {"reads": lens.config.reads}
         self._about = [about | {"parameters": _digest(one)} for one in parameters]
         self._files = {
             (name, i): self._folder / f"{number}-{i}.safetensors"

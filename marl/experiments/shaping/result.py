@@ -83,7 +83,7 @@ def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Pa
     for name, found in rows.items():
         table.add_row(textwrap.fill(name, 40), with_error(found["shaper"]), with_error(found["opponent"]))
     console.print(table)
-    over = "trainings" if config.seeds > 1 else "fresh trials"
+    over = "trainings, of one seed over its fresh trials" if config.seeds > 1 else "fresh trials"
     trials = f"{config.evaluation_trials:,} fresh trials each"
     say(
         console,

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import textwrap
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from meta import Evolved, evolve
 from meta.keys import FILM
 from meta.loop import Report, Store
 from meta.memory import bytes_of, check_bytes
+from meta.runs.files import save_whole
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
@@ -219,8 +220,7 @@ class SampledLens:
         along = int(width < 4 * height)  # next to each other, or strips one above the other
         gap = np.full((height, 12, 3) if along else (12, width, 3), 255, np.uint8)
         frames = [np.concatenate([a, gap, b, gap, c], along) for a, b, c in zip(*films, strict=True)]
-        save_gif(frames, path, frames_per_second=4.0)
-        return [path]
+        return [save_whole(path, partial(save_gif, frames, frames_per_second=4.0))]
 
     def header(self) -> dict[str, str]:
         config = self.config

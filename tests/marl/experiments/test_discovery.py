@@ -81,9 +81,11 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
 
 def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover):
     games = ("--environments", PAIR, "--unseen", "--longer=1", "--wider=3", "--out=value", "--evolution.generations=1")
-    folder, _ = discover("value_loss", GAME, *TINY, *games)
+    tiny = (word.replace("hidden=[4]", "hidden=[4], clip=0.3") for word in TINY)
+    folder, _ = discover("value_loss", GAME, *tiny, *games)
     summary = json.loads((folder / "value" / "summary.json").read_text())
     assert {"l2", "clipped_l2", "tuned_baseline"} <= set(summary)
+    assert "clip=0.3" in summary["learners"][0]  # a distance of values leaves the policy's clip
     assert set(summary["shape"][0]) == {"asymmetry", "convex", "tail"}
     beside = summary["beside_tuned"][PAIR]
     apart = beside["evolved"]["mean"] - beside["tuned"]["mean"]

@@ -53,6 +53,14 @@ BAD = {
     "a list": (["list.yaml"], "fields with values are needed"),
     "kind of another game": (["ipd", "--episode-length=5"], "episode_length: got 5, which has no effect in prisoners_"),
     "even with its default": (["ipd", "--episode-length=100"], "episode_length: has no effect in prisoners_dilemma"),
+    "a sampled game over a formula": (
+        ["ipd", "--environment=coin_game", "--opponent=ppo"],
+        "environment: got 'coin_game', a game that is sampled, with a preset of one that is a formula; a preset of its",
+    ),
+    "a cluster of ppo": (
+        ["ipd", "--meta-learner=ppo", "--cluster=ray"],
+        "cluster: has no effect with meta_learner ppo",
+    ),
     "episodes": (
         ["imp", "--episodes=5"],
         "episodes: got 5, which has no effect in matching_pennies, which is a formula",

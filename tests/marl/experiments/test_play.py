@@ -99,7 +99,9 @@ def test_a_learner_learns_from_the_estimate():
     [
         (["ipd"], "agent: none given"),
         (["ipd", "nobody"], "got 'nobody'"),
-        (["ipd", "mfos"], "agent: mfos has to be trained first"),
+        (["ipd", "mfos"], "agent: mfos has to be trained first: python -m marl.mfos ipd --game prisoners_dilemma"),
+        (["ipd", "mfos(hidden_units=8)"], "--shaper 'mfos(hidden_units=8)' --opponent naive --out DIR, and then DIR"),
+        (["ipd", "shaper:lola"], "--shaper shaper --opponent lola --out DIR"),
         (["chicken", "tft"], "agent: tft: "),
         (["ipd", "a/b.safetensors"], "got 'a/b.safetensors'"),
     ],

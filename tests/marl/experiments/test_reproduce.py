@@ -173,6 +173,8 @@ def test_what_strategies_enforce_on_random_co_players():
         (["mfos", "--seeds=0"], "seeds: got 0; a whole number from 1 to 1000 is needed"),
         (["zd", "--agent=nowhere"], "agent: got 'nowhere'; "),
         (["zd", "--agent=nowhere", "--fast"], "fast: has no effect with an agent that is trained already"),
+        (["rlx2", "--cluster=ray"], "cluster: has no effect where nothing is evolved"),
+        (["coin_game", "--fast", "--paper"], "paper: has no effect with --fast, which has its own"),
         (["zd", "--agent=nowhere", "--seeds=2"], "seeds: has no effect with an agent that is trained already"),
         (["zd", "--seeds=0"], "seeds: got 0; a whole number of at least 1 is needed"),
     ],

@@ -42,6 +42,18 @@ def test_what_is_done_is_not_done_again(run, tmp_path):
     assert "part: done before" in said
 
 
+def test_what_was_done_with_other_files_is_not_done(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class WithFiles(Config):
+        reads = "abc"
+
+    part = open_run(tmp_path / "part", WithFiles(), Console(file=io.StringIO()))
+    part.write_summary({"reads": "abd"})
+    assert not finished(tmp_path / "part", WithFiles())
+    part.write_summary({"reads": "abc"})
+    assert finished(tmp_path / "part", WithFiles())
+
+
 def test_a_part_of_other_settings_is_refused_and_kept(run, tmp_path):
     run(Config())
     before = {file.name: file.read_bytes() for file in (tmp_path / "part").iterdir()}
