@@ -105,6 +105,22 @@ def test_every_fitness_shaping_improves(shaping):
     assert float(jnp.linalg.norm(found.parameters["x"] - TARGET)) < 1.9
 
 
+@pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])
+def test_the_mean_moves_by_fitness_that_is_shaped_as_asked(shaping):
+    """What the strategy gets of four candidates, with 0.1 of the square of each as its decay; lower is better there."""
+    strategy, params = make_strategy(settings(population_size=4, fitness_shaping=shaping, weight_decay=0.1), 2)
+    candidates = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, -1.0], [2.0, 2.0]])
+    decayed = np.array([1.0, 4.0, -2.0, 2.5]) + 0.1 * np.array([5.0, 1.0, 10.0, 8.0])  # 1.5, 4.1, -1, 3.3
+    expected = {
+        "centered_rank": np.array([-1 / 6, 1 / 2, -1 / 2, 1 / 6]),
+        "standardize": (decayed - decayed.mean()) / decayed.std(),
+        "normalize": -1 + 2 * (decayed + 1) / 5.1,
+        "identity": decayed,
+    }
+    found = strategy.fitness_shaping_fn(candidates, np.array([1.0, 4.0, -2.0, 2.5]), None, params)
+    np.testing.assert_allclose(found, expected[shaping], rtol=1e-5)
+
+
 def test_candidates_without_a_finite_fitness_come_last_and_are_counted():
     def fragile(parameters, key):
         outcome = trial(parameters, key)

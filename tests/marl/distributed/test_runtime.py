@@ -375,8 +375,23 @@ def test_what_cannot_be_is_said_before_anything_runs():
     train([blind], [OURS], **settings(num_updates=1))  # where all steps are steps
 
 
-def test_steps_that_are_none_are_not_learned_from():
-    programs = Programs([make_learner("impala(hidden=[8])", Late()().game)], 2, 1, 10)
+REPLAYED = "hidden=[8], batch_size=4, gradient_steps=1"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "impala(hidden=[8])",
+        "a3c(hidden=[8])",
+        "a2c(hidden=[8])",
+        "ppo(hidden=[8], minibatches=1)",
+        f"dqn({REPLAYED}, buffer_size=40, learning_starts=4)",
+        f"ape_x({REPLAYED}, buffer_size=40, learning_starts=4)",
+        f"r2d2({REPLAYED}, sequence_length=10, burn_in=1, multi_step=2, buffer_size=4, learning_starts=1)",
+    ],
+)
+def test_steps_that_are_none_are_not_learned_from(spec):
+    programs = Programs([make_learner(spec, Late()().game)], 2, 1, 10)
     learner = programs.learners[0]
     actor = Actor(programs, Late()(), 0, jax.random.key(1))
     actor.begin(0, jax.random.key(2))
@@ -388,5 +403,7 @@ def test_steps_that_are_none_are_not_learned_from():
     np.testing.assert_array_equal(found.next_obs[:-1][goes_on[:-1]], found.obs[1:][goes_on[:-1]])
     state = learner.init(jax.random.key(0))
     changed = found._replace(reward=np.where(found.valid, found.reward, 1e3).astype(np.float32))
-    one, two = (learner.update(jax.random.key(5), state, t)[0] for t in (found, changed))
+    one, two = (learner.policy(learner.update(jax.random.key(5), state, t)[0]) for t in (found, changed))
     assert_equal(one, two)
+    before, after = map(jax.tree.leaves, (learner.policy(state), one))
+    assert any(not np.array_equal(x, y) for x, y in zip(before, after, strict=True))

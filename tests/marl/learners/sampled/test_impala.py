@@ -19,37 +19,45 @@ def played(log_prob, seed=0):
     return t._replace(extras=ActorCriticExtras(log_prob, ()), first_memory=memory, last_memory=memory)
 
 
-def loss(params, t, corrected, value_coefficient=0.5, entropy_coefficient=0.01, fixed=None):
-    """With targets and advantages by the parameters `fixed`."""
+def loss(params, t, corrected, value_coefficient=0.5, entropy_coefficient=0.01, fixed=None, clips=(1.0, 1.0, np.inf)):
+    """With targets and advantages by the parameters `fixed`; what is clipped are rho, the trace and the reward."""
+    rho_clip, trace_clip, reward_clip = clips
     fixed = params if fixed is None else fixed
     now, still = t.obs @ params, t.obs @ fixed
     log_probs = log_softmax(now[..., :-1])
     log_prob = np.take_along_axis(log_probs, t.action[..., None], -1)[..., 0]
     then = np.take_along_axis(log_softmax(still[..., :-1]), t.action[..., None], -1)[..., 0]
-    rho = np.minimum(1, np.exp(then - t.extras.log_prob)) if corrected else np.ones_like(then)
+    ratio = np.exp(then - t.extras.log_prob) if corrected else np.ones_like(then)
+    rho, trace = np.minimum(rho_clip, ratio), np.minimum(trace_clip, ratio)
+    reward = np.clip(t.reward, -reward_clip, reward_clip)
     value, next_value = still[..., -1], (t.next_obs @ fixed)[..., -1]
     target, advantage = np.zeros_like(value), np.zeros_like(value)
     later = np.zeros(ENVS)
     for s in reversed(range(STEPS)):
         goes_on = DISCOUNT * ~(t.done[s] & ~t.truncated[s])
-        error = t.reward[s] + goes_on * next_value[s] - value[s]
+        error = reward[s] + goes_on * next_value[s] - value[s]
         later = np.where(t.done[s], 0.0, later)
         advantage[s] = rho[s] * (error + DISCOUNT * 0.95 * later)
-        later = rho[s] * error + DISCOUNT * 0.95 * rho[s] * later
+        later = rho[s] * error + DISCOUNT * 0.95 * trace[s] * later
         target[s] = value[s] + later
     entropy = -(np.exp(log_probs) * log_probs).sum(-1).mean()
     off = 0.5 * ((now[..., -1] - target) ** 2).mean()
     return value_coefficient * off - entropy_coefficient * entropy - (advantage * log_prob).mean()
 
 
-@pytest.mark.parametrize("corrected", [True, False])
-def test_an_update_follows_the_gradient_of_its_loss(corrected):
-    learner = impala(CART_POLE, network=linear(), corrected=corrected, trace_lambda=0.95, **SETTINGS)
+@pytest.mark.parametrize(("corrected", "clips"), [(True, (1.0, 1.0, np.inf)), (True, (1.2, 0.7, 0.5)), (False, None)])
+def test_an_update_follows_the_gradient_of_its_loss(corrected, clips):
+    given, clips = (
+        zip(("rho_clip", "trace_clip", "reward_clip"), clips or (), strict=False),
+        clips or (1.0, 1.0, np.inf),
+    )
+    settings = SETTINGS | {name: value for name, value in given if np.isfinite(value)}
+    learner = impala(CART_POLE, network=linear(), corrected=corrected, trace_lambda=0.95, **settings)
     state = learner.init(jax.random.key(0))
     params = np.asarray(state.params, np.float64)
     t = played(np.log(np.random.default_rng(5).uniform(0.2, 0.8, (STEPS, ENVS))))
     after, _ = jax.jit(learner.update)(jax.random.key(1), state, single(t))
-    expected = gradient(lambda x: loss(x, t, corrected, fixed=params), params)
+    expected = gradient(lambda x: loss(x, t, corrected, fixed=params, clips=clips), params)
     # Adam's first moment is a tenth of the gradient by then, and its first step is rate * g / (|g| + epsilon).
     first = next(x for x in jax.tree.leaves(after.optimizer) if x.ndim == 1)
     np.testing.assert_allclose(10 * first.reshape(params.shape), expected, rtol=2e-3, atol=1e-5)

@@ -222,7 +222,7 @@ def resting():
     Observations are normalised, and episodes are five steps long.
     """
     network = recurrent((4,), 2, hidden=(3,), memory=2)
-    learner = ppo(SHORT, network=network, learning_rate=0.0, epochs=1, minibatches=1, normalize_observations=True)
+    learner = ppo(SHORT, network=network, learning_rate=0.0, epochs=1, minibatches=2, normalize_observations=True)
     settings = {"steps_per_update": 4, "num_envs": 2, "keep_trajectories": True}
 
     def run(key):
