@@ -20,6 +20,7 @@ from attacks.defences import (
     ensemble,
     important_inputs,
     input_decay,
+    message_dropout,
     seeing,
     weights_of,
     with_weights,
@@ -251,6 +252,50 @@ def test_an_ensemble_learns_from_as_many_steps_as_one_victim_unless_it_is_said(w
         life = jax.eval_shape(lambda key, defend=defend: defend(key, talk, make_victim, schedule, 2), jax.random.key(0))
         assert life.curve.shape == (updates,)
         assert {x.shape[0] for x in jax.tree.leaves(life.state)} == {5}
+
+
+def test_dropout_takes_messages_and_nothing_else(words):
+    schedule = Schedule(num_updates=1, steps_per_update=64, num_envs=32, num_episodes=32, num_steps=20)
+    shape = (schedule.steps_per_update, schedule.num_envs, 6)
+
+    def recorder(game):
+        def act(key, policy, memory, obs):
+            return jax.random.bernoulli(key, 0.5, (len(obs),)).astype(int), memory, ()
+
+        exploit = lambda policy, memory, obs: (jnp.zeros(len(obs), int), memory)  # noqa: E731
+        return Learner(lambda key: jnp.zeros(shape), act, lambda key, state, t: (t.obs, {}), exploit=exploit)
+
+    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    life = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
+    seen = np.asarray(life.state.own)
+    said = jax.vmap(jax.vmap(lambda obs: MESSAGE.speak(words, obs)))(seen[..., :4])
+    heard = (seen[..., 4:] != 0).all(-1)
+    assert (seen[..., :4] != 0).all()
+    assert (seen[~heard, 4:] == 0).all()
+    np.testing.assert_allclose(seen[heard, 4:], np.asarray(said)[heard], atol=1e-5)
+    error = (0.25 * 0.75 / heard.size) ** 0.5
+    assert heard.mean() == pytest.approx(0.75, abs=4 * error)
+
+
+def test_an_ensemble_does_what_most_of_its_members_would(words):
+    """Some of them know how to balance a pole for twenty steps, the others push to one side until it falls."""
+
+    def born(game):
+        def act(key, knows, memory, obs):
+            return exploit(knows, memory, obs)[0], memory, ()
+
+        def exploit(knows, memory, obs):
+            return jnp.where(knows, 3 * obs[:, 2] + obs[:, 3] > 0, False).astype(int), memory
+
+        init = lambda key: jax.random.bernoulli(key)  # noqa: E731
+        return Learner(init, act, lambda key, state, t: (state, {}), exploit=exploit)
+
+    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    defend = jax.jit(jax.vmap(lambda key: ensemble()(key, talk, born, SCHEDULE, 2)))
+    found = defend(jax.random.split(KEY, 12))
+    most = np.asarray(found.state).sum(1) > 2
+    assert 0 < most.sum() < 12
+    np.testing.assert_array_equal(np.asarray(found.final_return) == 20, most)
 
 
 def test_an_observation_is_disturbed_once(words):

@@ -20,7 +20,7 @@ from marl.shapers.trial import play_sampled
 from meta import NonFiniteFitness, RunDirectory
 
 EPISODES, STEPS, ENVS = 3, 4, 2
-DISCOUNT, GAE_LAMBDA, ENTROPY, VALUE_COEFFICIENT, RATE = 0.9, 0.7, 0.03, 0.4, 0.25
+DISCOUNT, GAE_LAMBDA, ENTROPY, VALUE_COEFFICIENT, RATE, CLIP = 0.9, 0.7, 0.03, 0.4, 0.25, 0.2
 FIRST = {"see": 0.7, "keep": 0.8, "policy": 1.3, "value": -0.6, "push": 0.4}
 
 
@@ -72,15 +72,19 @@ def public_advantages(reward, value):
     return found - value
 
 
-def coala_advantages(reward, value):
-    """Each environment's rest of its episode and all environments' later episodes, against the trials' mean."""
-    found = np.zeros_like(reward)
-    for episode in range(EPISODES):
-        for step in range(STEPS):
-            for env in range(ENVS):
-                found[episode, step, env] = reward[episode, step:, env].sum() + reward[episode + 1 :].sum()
-    found = found - found.mean(2, keepdims=True)  # of the other trial, which is the same
-    return found / found.std() - value
+def coala_advantages(rewards, values):
+    """Each environment's rest of its episode and all environments' later episodes, against the other trial's mean."""
+    found = np.zeros_like(rewards)
+    for trial, episode, step, env in itertools.product(range(2), range(EPISODES), range(STEPS), range(ENVS)):
+        reward = rewards[trial]
+        found[trial, episode, step, env] = reward[episode, step:, env].sum() + reward[episode + 1 :].sum()
+    found = found - found.mean(3, keepdims=True)[::-1]
+    return found / found.std() - values
+
+
+def of_each(credit):
+    """That of a trial, for both."""
+    return lambda rewards, values: np.stack([credit(*one) for one in zip(rewards, values, strict=True)])
 
 
 def advantages(reward, value):
@@ -96,24 +100,28 @@ def advantages(reward, value):
 
 @pytest.fixture(scope="module")
 def given():
-    """What two shapers saw and did in a trial: (obs, done, action, reward), `[EPISODES, STEPS, ENVS]` each."""
-    generator, shape = np.random.default_rng(3), (EPISODES, STEPS, ENVS)
+    """What two shapers saw and did in two trials: (obs, done, action, reward, how much more probable the action was).
+
+    `[2, EPISODES, STEPS, ENVS]` each.
+    """
+    generator, shape = np.random.default_rng(3), (2, EPISODES, STEPS, ENVS)
 
     def one():
         obs, reward = generator.normal(size=shape), generator.normal(size=shape)
-        return obs, generator.random(shape) < 0.4, generator.integers(0, 2, shape), reward
+        done, action = generator.random(shape) < 0.4, generator.integers(0, 2, shape)
+        return obs, done, action, reward, generator.normal(size=shape) / 2
 
     return [one(), one()]
 
 
 def loss(parameters, given, advantages):
-    """Of both shapers together, at the first parameters the ratio of probabilities is 1: no clipping near them."""
+    """Of both shapers together, some of whose ratios of probabilities are clipped."""
     ratios, weights, value_errors, entropies = [], [], [], []
-    for obs, done, action, reward in given:
-        old_logits, old_value = in_numpy(FIRST, obs, done)
+    for obs, done, action, reward, more in given:
+        old_logits, old_value = both(FIRST, obs, done)
         advantage = advantages(reward, old_value)
-        logits, value = in_numpy(parameters, obs, done)
-        ratios.append(np.exp(log_probs(logits, action) - log_probs(old_logits, action)))
+        logits, value = both(parameters, obs, done)
+        ratios.append(np.exp(log_probs(logits, action) - log_probs(old_logits, action) - more))
         weights.append(advantage)
         value_errors.append((value - (old_value + advantage)) ** 2 / 2)
         p = 1 / (1 + np.exp(-logits))
@@ -121,50 +129,67 @@ def loss(parameters, given, advantages):
     weights = np.stack(weights)
     weights = (weights - weights.mean()) / (weights.std() + 1e-8)
     value_loss, entropy = np.mean(value_errors), np.mean(entropies)
-    total = -(np.stack(ratios) * weights).mean() + VALUE_COEFFICIENT * value_loss - ENTROPY * entropy
+    ratios = np.stack(ratios)
+    surrogate = np.minimum(ratios * weights, np.clip(ratios, 1 - CLIP, 1 + CLIP) * weights)
+    assert 0.1 < (surrogate != ratios * weights).mean() < 0.9
+    total = -surrogate.mean() + VALUE_COEFFICIENT * value_loss - ENTROPY * entropy
     return total, value_loss, entropy
 
 
-def history(given):
-    """A trial in which the players did that with the first parameters; a third one is paid 1 more than the first."""
+def both(parameters, obs, done):
+    """The logits and values of both trials."""
+    found = [in_numpy(parameters, *one) for one in zip(obs, done, strict=True)]
+    return tuple(np.stack(x) for x in zip(*found, strict=True))
+
+
+def history(given, trial):
+    """A trial in which the players did that, by its number; a third one is paid 1 more than the first."""
     trajectories = []
-    for obs, done, action, reward in given:
-        logits, value = in_numpy(FIRST, obs, done)
-        numbers = obs, reward, log_probs(logits, action), value
-        obs, reward, log_prob, value = (jnp.asarray(x, jnp.float32) for x in numbers)
-        ended = jnp.asarray(done)
+    for obs, done, action, reward, more in given:
+        logits, value = both(FIRST, obs, done)
+        numbers = obs, reward, log_probs(logits, action) + more, value
+        obs, reward, log_prob, value = (jnp.asarray(x, jnp.float32)[trial] for x in numbers)
+        ended = jnp.asarray(done)[trial]
         extras = Extras(log_prob, value)
-        trajectories.append(Trajectory(obs, jnp.asarray(action), reward, ended, extras, (), ended, obs))
+        trajectories.append(Trajectory(obs, jnp.asarray(action)[trial], reward, ended, extras, (), ended, obs))
     rewards = [x.reward.mean((1, 2)) for x in trajectories]
     return History((*rewards, rewards[0] + 1), (), (), (), {}, (*trajectories, trajectories[0]), None, ())
 
 
-@pytest.mark.parametrize("credit", [advantages, public_advantages, coala_advantages])
-def test_a_step_goes_down_the_loss_of_the_whole_trial(given, credit):
+@pytest.mark.parametrize("kind", ["critic", "public", "coala"])
+def test_a_step_goes_down_the_loss_of_the_whole_trial(given, kind):
+    credit = {"critic": of_each(advantages), "public": of_each(public_advantages), "coala": coala_advantages}[kind]
     settings = MetaPPO(
         iterations=1,
         batch_size=2,
         epochs=1,
         learning_rate=RATE,
         discount=DISCOUNT,
-        gae_lambda=1.0 if credit is public_advantages else GAE_LAMBDA,
-        later_episodes="mean" if credit is public_advantages else "environment",
-        advantages="coala" if credit is coala_advantages else "critic",
+        clip=CLIP,
+        gae_lambda=1.0 if kind == "public" else GAE_LAMBDA,
+        later_episodes="mean" if kind == "public" else "environment",
+        advantages="coala" if kind == "coala" else "critic",
         entropy_coefficient=ENTROPY,
         value_coefficient=VALUE_COEFFICIENT,
         # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 it tells the direction.
         max_gradient_norm=1e-8,
     )
-    trained = sampled_ppo(
-        lambda key, parameters: history(given), small_policy(), jax.random.key(0), settings, num_shapers=2
-    )
+    # The keys of the two trials, by which a trial knows which of them it is.
+    play_key = jax.random.split(jax.random.fold_in(jax.random.split(jax.random.key(0))[1], 0))[0]
+    second = jax.random.key_data(jax.random.split(play_key)[1])
+
+    def play(key, parameters):
+        return history(given, jnp.all(jax.random.key_data(key) == second).astype(int))
+
+    trained = sampled_ppo(play, small_policy(), jax.random.key(0), settings, num_shapers=2)
     _, value_loss, entropy = loss(FIRST, given, credit)
     assert trained.metrics["value_loss"][0] == pytest.approx(value_loss, rel=1e-5)
     assert trained.metrics["entropy"][0] == pytest.approx(entropy, rel=1e-5)
-    assert trained.metrics["kl"][0] == pytest.approx(0, abs=1e-6)
-    mean = np.mean([reward.mean() for *_, reward in given])
+    more = np.stack([one[-1] for one in given])
+    assert trained.metrics["kl"][0] == pytest.approx((np.exp(-more) - 1 + more).mean(), rel=1e-5)
+    mean = np.mean([reward.mean() for *_, reward, _ in given])
     assert trained.metrics["shaper_return"][0] == pytest.approx(mean, rel=1e-5)
-    assert trained.metrics["opponent_return"][0] == pytest.approx(given[0][-1].mean() + 1, rel=1e-5)
+    assert trained.metrics["opponent_return"][0] == pytest.approx(given[0][3].mean() + 1, rel=1e-5)
     gradient = {}
     for name in FIRST:
         up, down = (loss(FIRST | {name: FIRST[name] + h}, given, credit)[0] for h in (1e-6, -1e-6))
