@@ -8,7 +8,7 @@ import pytest
 from marl import Network, Trajectory, ape_x, make_learner, r2d2
 from marl.learners.sampled.dqn import DQNExtras, DQNMemory
 from marl.learners.sampled.r2d2 import R2D2Memory
-from tests.marl.sampled_steps import CART_POLE, DISCOUNT, linear, single
+from tests.marl.sampled_steps import CART_POLE, DISCOUNT, gradient, linear, single
 
 LENGTH, BURN_IN, ENVS = 6, 2, 2
 
@@ -36,13 +36,18 @@ def sequence(seed=0):
     return Trajectory(obs, action, reward, done, (), (), truncated, next_obs, memory, memory)
 
 
-def errors(params, target, t, n):
-    """What is off at each step behind the burn-in, `[LENGTH - BURN_IN, ENVS]`, in float64."""
+def errors(params, target, t, n, learned=None):
+    """What is off at each step behind the burn-in, `[LENGTH - BURN_IN, ENVS]`, in float64.
 
-    def values(params, env):
-        keep = 1 / (1 + np.exp(-params[-1, 0]))
+    By parameters that have `learned`, behind the burn-in and not in what they learn from.
+    """
+
+    def values(params, env, learned=None):
+        first, learned = params, params if learned is None else learned
         carry, before, after = t.first_memory.carry[env], [], []
         for s in range(LENGTH):
+            params = first if s < BURN_IN else learned
+            keep = 1 / (1 + np.exp(-params[-1, 0]))
             carry = keep * carry + t.obs[s, env]
             before.append(carry @ params[:-1])
             after.append((keep * carry + t.next_obs[s, env]) @ params[:-1])
@@ -57,7 +62,7 @@ def errors(params, target, t, n):
 
     found = np.zeros((LENGTH - BURN_IN, ENVS))
     for env in range(ENVS):
-        before, after = values(params, env)
+        before, after = values(params, env, learned)[0], values(params, env)[1]
         best = values(target, env)[1][np.arange(LENGTH), after.argmax(-1)]
         for s in range(BURN_IN, LENGTH):
             total, factor, k = 0.0, 1.0, s
@@ -86,6 +91,31 @@ def test_errors_and_priorities_are_those_of_the_paper(n):
         off = np.abs(errors(*(np.asarray(x, np.float64) for x in (state.params, state.target)), t, n))
         # Both sequences are drawn, for there are 64 draws; the priority tells what was off.
         np.testing.assert_allclose(after.priority, 0.9 * off.max(0) + 0.1 * off.mean(0), rtol=2e-3, atol=1e-4)
+
+
+def test_a_gradient_step_goes_down_the_square_of_the_errors():
+    learner = r2d2(
+        CART_POLE, network=leaky(), discount=DISCOUNT, sequence_length=LENGTH, burn_in=BURN_IN, multi_step=2,
+        buffer_size=ENVS, batch_size=64, gradient_steps=1, learning_starts=ENVS, max_gradient_norm=1e9,
+    )  # fmt: skip
+    t = sequence()
+    state = learner.init(jax.random.key(3))._replace(target=leaky().init(jax.random.key(9)))
+    after, metrics = jax.jit(learner.update)(jax.random.key(1), state, single(t))
+    params, target = (np.asarray(x, np.float64) for x in (state.params, state.target))
+
+    def losses(learned):
+        return 0.5 * (errors(params, target, t, 2, learned) ** 2).mean(0)
+
+    # Of 64 draws some are of the first sequence: the loss tells how many, for all have a weight of 1 at first.
+    first, second = losses(params)
+    share = 64 * (float(metrics["value_loss"]) - second) / (first - second)
+    assert share == pytest.approx(round(share), abs=0.02)
+    assert 0 < round(share) < 64
+    shares = np.array([round(share), 64 - round(share)]) / 64
+    expected = gradient(lambda x: losses(x) @ shares, params)
+    moment = next(x for x in jax.tree.leaves(after.optimizer) if x.ndim == 1)  # a tenth of the gradient by then
+    np.testing.assert_allclose(10 * moment.reshape(params.shape), expected, rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(after.target, target + 0.02 * (np.asarray(after.params) - target), rtol=1e-5, atol=1e-6)
 
 
 def test_nothing_is_learned_from_the_burn_in():
