@@ -72,8 +72,8 @@ def evolve(
       start: `(key or keys as given) -> parameters`, of K runs `[K, ...]`, where the search begins in place of `init`;
         called by the host, and not for a run that goes on. `meta.screening.screen` finds some.
       together: what of a generation is played at once: all of it; of K runs one `run` after the other, with the memory
-        of one; or one `trial` of all candidates of a run after the other. Only then is a branch on what the trial's key
-        draws one that all of them take, as with a `population`, and what is in the others is not computed.
+        of one; or one `trial` of all candidates of a run after the other. Only then, and where they share its key, is a
+        branch on what it draws one that all of them take, and what is in the others is not computed.
       evaluator: where trials run; None for that of `meta.evaluators.evaluating` around this call, or for all devices of
         this process.
 

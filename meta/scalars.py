@@ -32,7 +32,7 @@ _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "c
 
 
 def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[..., Any]:
-    """`function` with every array of 1 to `max_size` entries replaced by scalars inside, scan carries included.
+    """`function` with every array of 1 to `max_size` entries replaced by scalars inside, carries and branches included.
 
     To be batched with `jax.vmap` afterwards. The results are those of `function`, up to the order of sums.
     What it does not know how to take apart (random bits, matrix products, larger arrays) runs as it was.
@@ -121,6 +121,8 @@ def _apply(equation: Any, values: list[Value], limits: _Limits) -> Sequence[Valu
         return _border(values, limits.always)
     if name == "scan":
         return _scan(params, values, limits.in_loops)
+    if name == "cond" and limits.here:
+        return _cond(params, values, limits)
     small = all(0 < np.size(variable.aval) <= limits.here for variable in equation.outvars)
     if small and name in _ELEMENTWISE and any(map(_is_apart, values)):
         return [_elementwise(equation, values)]
@@ -230,19 +232,49 @@ def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Va
         return [*carry, *(_as_objects(y)[None] if _is_apart(y) or not np.shape(y) else y[None] for y in ys)]
     shapes = [np.shape(value) for value in init]
 
-    def pack(values: Sequence[Value]) -> list[Any]:
-        return [list(value.flat) if _is_apart(value) else value for value in values]
-
-    def unpack(values: Sequence[Any]) -> list[Value]:
-        return [_objects(v, s) if isinstance(v, list) else v for v, s in zip(values, shapes, strict=True)]
-
     def step(carry: Any, x: Any) -> Any:
         count, carry = carry
-        carry, ys = run(count >= 0, unpack(carry), x)
-        return (count + 1, pack(carry)), [_whole(y) for y in ys]
+        carry, ys = run(count >= 0, _unpack(carry, shapes), x)
+        return (count + 1, _pack(carry)), [_whole(y) for y in ys]
 
-    start = jax.numpy.int32(0), pack(init)
+    start = jax.numpy.int32(0), _pack(init)
     (_, carry), ys = jax.lax.scan(
         step, start, [_whole(x) for x in xs], params["length"], params["reverse"], params["unroll"]
     )
-    return [*unpack(carry), *ys]
+    return [*_unpack(carry, shapes), *ys]
+
+
+def _cond(params: dict[str, Any], values: list[Value], limits: _Limits) -> list[Value]:
+    """Scalars cross the border of a branch too: one that gives back an array is one fusion of all its arithmetic."""
+    index, operands = values[0], values[1:]
+    shapes = [np.shape(value) for value in operands]
+
+    def taken_apart(branch: Any) -> Callable[[list[Any]], list[Any]]:
+        def run(packed: list[Any]) -> list[Any]:
+            results = _evaluate(branch.jaxpr, branch.consts, _unpack(packed, shapes), limits)
+            kinds = [variable.aval for variable in branch.jaxpr.outvars]
+            return [_scalars(value, kind, limits.here) for value, kind in zip(results, kinds, strict=True)]
+
+        return run
+
+    results = jax.lax.switch(index, [taken_apart(branch) for branch in params["branches"]], _pack(operands))
+    return _unpack(results, [variable.aval.shape for variable in params["branches"][0].jaxpr.outvars])
+
+
+def _scalars(value: Value, kind: Any, max_size: int) -> Any:
+    """The scalars of a small array in a list, whichever form it came in, anything else as an array; of one dtype."""
+    if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.prng_key):
+        return value
+    apart = _apart(_whole(value) if np.shape(value) else value, max_size)
+    if _is_apart(apart):
+        return [jax.numpy.asarray(x, kind.dtype) for x in apart.flat]
+    return jax.numpy.asarray(apart, kind.dtype)
+
+
+def _pack(values: Sequence[Value]) -> list[Any]:
+    """What may cross the border of a loop or a branch."""
+    return [list(value.flat) if _is_apart(value) else value for value in values]
+
+
+def _unpack(values: Sequence[Any], shapes: Sequence[Sequence[int]]) -> list[Value]:
+    return [_objects(v, s) if isinstance(v, list) else v for v, s in zip(values, shapes, strict=True)]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import get_args
 
 from marl.learners.exact.trained import SHIPPED
 from marl.learners.sampled.objectives import FILE as OBJECTIVE_FILE
+from marl.learners.sampled.objectives import Kind
+
+LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; objectives have names of their own
 
 
 def digests(spec: str) -> list[str]:
@@ -15,5 +19,8 @@ def digests(spec: str) -> list[str]:
     quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
     named = [path / OBJECTIVE_FILE if path.is_dir() else path for path in quoted]
     words = set(re.findall(r"\w+", spec))
-    shipped = [file for file in sorted(SHIPPED.glob("*.safetensors")) if words & {*file.stem.split("-")}]
-    return [hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in [*named, *shipped] if file.is_file()]
+    learned = [file for name in LEARNERS if name in words for file in sorted(SHIPPED.glob(f"{name}-*.safetensors"))]
+    objectives = [SHIPPED / f"{kind}-{word}.safetensors" for kind in get_args(Kind) for word in sorted(words)]
+    return [
+        hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in [*named, *learned, *objectives] if file.is_file()
+    ]

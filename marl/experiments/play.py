@@ -165,9 +165,16 @@ def make_match(config: PlayConfig) -> Match:
     if config.environment:
         play_sampled.check_game(game)
     elif re.split(r"[:(]", name)[0].strip() in SHAPERS:
-        shaper, against = (f"{shlex.quote(word)}" for word in (name.split(":")[0], name.partition(":")[2] or "naive"))
-        train = f"python -m marl.mfos ipd --game {config.game} --shaper {shaper} --opponent {against} --out DIR"
-        raise ValueError(f"agent: {name} has to be trained first: {train}, and then DIR is its name")
+        shaper, _, opponent = name.partition(":")
+        options: dict[str, Any] = {"game": config.game, "discount": config.discount}
+        options |= {"row-payoffs": config.row_payoffs, "column-payoffs": config.column_payoffs}
+        options |= {"shaper": shaper, "opponent": opponent or "naive", "out": "DIR"}
+        words = ["python", "-m", "marl.mfos", "ipd"]
+        for option, value in options.items():
+            words += (
+                [f"--{option}", *map(str, value if isinstance(value, tuple) else [value])] if value is not None else []
+            )
+        raise ValueError(f"agent: {name} has to be trained first: {shlex.join(words)}, and then DIR is its name")
     episodes = -(-config.rounds // config.episode_length) if config.environment else None
     agent = make_agent(name, game, 0, num_updates=episodes)
     learner = agent.learner(agent.parameters)

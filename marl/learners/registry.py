@@ -60,6 +60,7 @@ def make_learner(
     seat: int = 0,
     *,
     num_updates: int | None = None,
+    alone: bool = False,
     field: str = "learner",
 ) -> Learner:
     """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
@@ -82,6 +83,7 @@ def make_learner(
       game: what is played.
       seat: the player's number among the game's agents.
       num_updates: as of `learn`; `anneal` needs it.
+      alone: of a population, as of `population`.
       field: what the spec is of, for messages.
 
     Raises:
@@ -89,10 +91,10 @@ def make_learner(
         the learner cannot play.
     """
     check_seat(field, game, seat)
-    return _make(field, spec, game, seat, num_updates)._replace(seat=seat)
+    return _make(field, spec, game, seat, num_updates, alone)._replace(seat=seat)
 
 
-def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None) -> Learner:
+def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None, alone: bool) -> Learner:
     if not isinstance(game, InfinitelyRepeated):
         return SAMPLED.make(field, spec, game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in terms(spec)]
@@ -102,7 +104,7 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None)
         drawn = {setting: low for setting, (low, _) in member.ranges.items()}
         if not hasattr(jax.eval_shape(member.make(drawn).init, jax.random.key(0)), "logits"):
             raise ValueError(f"{field}: {one.strip()}: one policy, as members of a population have, is needed")
-    return population(members)
+    return population(members, alone=alone)
 
 
 def register(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:

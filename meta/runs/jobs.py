@@ -72,7 +72,8 @@ def finished(path: Path, config: Any) -> dict[str, Any] | None:
         whole = found.pop("digest") == digest_of(found)
         by = Record.from_json((path / records.FILE).read_bytes())
         wanted = Record.begin(by.command if by else "", config, "").digest
-        same = found["config_digest"] == wanted and found.get("reads", "") == getattr(config, "reads", "")
+        reads = getattr(config, "reads", "")
+        same = found["config_digest"] == wanted and found.get("reads", reads) == reads
         return found if whole and same else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -42,7 +42,7 @@ UNMET = (
 )
 SHAPERS = ("mfos", "shaper")
 CONTROLS = {"a naive learner": "naive", "mfos, untrained": "mfos", "shaper, untrained": "shaper"}
-# Smaller than the default of one learner, for a trial of the population costs as much as one of each member.
+# Smaller than the default of one learner, for there are twelve searches.
 SIZE: dict[str, Any] = {"population_size": 128, "generations": 300}
 TRIALS = 256  # fresh ones, of each training against each learner: those that sample take most of the time
 

@@ -193,13 +193,13 @@ class ShapingConfig(AnyGameConfig):
             return gaussian_mfos(game.num_logits, hidden_units=units, sample=sample, observe=self.observe)
         return make_shaper(self.shaper, game, hidden_units=self.hidden_units)
 
-    def make_opponent(self, spec: str | None = None, seat: int = 1) -> Learner:
-        """A learner from its spec, that of `opponent` if none is given, for any seat."""
+    def make_opponent(self, spec: str | None = None, seat: int = 1, *, alone: bool = False) -> Learner:
+        """A learner from its spec, that of `opponent` if none is given, for any seat; alone as of `population`."""
         from marl.learners.registry import make_learner
 
         updates = self.episodes if self.environment else None
         spec = self.opponent if spec is None else spec
-        return make_learner(spec, self.make_game(), seat, num_updates=updates, field="opponent")
+        return make_learner(spec, self.make_game(), seat, num_updates=updates, alone=alone, field="opponent")
 
     def make_start(
         self, trial: Callable[..., Any], init: Callable[[Any], Any], report: Report | None = None

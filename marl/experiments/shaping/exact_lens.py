@@ -61,11 +61,12 @@ class ExactLens:
         self.config, self.pairs = config, config.is_self_play
         self.steps = config.meta_steps * (2 if self.pairs else 1)
         self.at_once = min(config.evaluation_trials, AT_ONCE)
-        # A population is none of them, for each trial plays all of its members.
+        # A population is none of them.
         known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
         name, cost, compiling = next(known, ("", 1.0, 1.0))
         specs = dict.fromkeys((config.opponent, *config.unseen))
-        self.fresh = sum(map(_cost, specs)) / (_cost(config.opponent) / self._drawn_from) + 1  # of an untrained shaper
+        costs = [*map(_cost, specs), _cost(config.opponent)]  # the last of an untrained shaper
+        self.fresh = sum(costs) / (costs[-1] / self._drawn_from)
         self.measured = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
         self.costs = cost * (1.0 if config.discount else PLAYED_ONCE) * by_ppo, compiling
@@ -74,9 +75,11 @@ class ExactLens:
     def _drawn_from(self) -> int:
         """How many learners a training draws from of which only the one that was drawn is computed.
 
-        On other backends a generation is one batch, for a trial of all candidates is too little work for those.
+        Which needs that candidates share the draw. On other backends a generation is one batch, for a trial of all
+        candidates is too little work for those.
         """
-        return len(terms(self.config.opponent)) if jax.default_backend() == "cpu" else 1
+        shared = self.config.meta_learner == "evolution" and self.config.evolution.shared_trials == "generation"
+        return len(terms(self.config.opponent)) if shared and jax.default_backend() == "cpu" else 1
 
     @cached_property
     def game(self) -> InfinitelyRepeated:
@@ -107,7 +110,7 @@ class ExactLens:
         screening: Report | None = None,
     ) -> Evolved:
         config, game, shaper, num_runs = self.config, self.game, self.shaper, len(keys)
-        context, opponent = None, None
+        context, opponent, alone = None, None, self._drawn_from > 1
         if config.annealing is None:
             opponent = config.make_opponent()
         else:
@@ -126,6 +129,10 @@ class ExactLens:
             seen, other = meet(*context)
             return shaping_trial(seen, shaper, other, meta_steps=config.meta_steps)(parameters, key)
 
+        def trial_alone(parameters: Any, key: jax.Array) -> Outcome:
+            other = config.make_opponent(alone=True)
+            return shaping_trial(game, shaper, other, meta_steps=config.meta_steps)(parameters, key)
+
         key = keys if len(keys) > 1 else keys[0]
         kept: dict[str, Any] = {"store": store, "report": tell, "context": context}
         if config.meta_learner == "ppo":
@@ -133,8 +140,8 @@ class ExactLens:
             found = meta_ppo(meet, game.num_logits, key, config.meta_ppo, **kept)
         else:
             kept |= {"start": config.make_start(trial, shaper.init, screening)}
-            kept |= {"together": "trial" if self._drawn_from > 1 else "all", "num_trials": config.trials}
-            found = evolve(trial, shaper.init, key, config.evolving, **kept)  # type: ignore[arg-type]
+            kept |= {"together": "trial" if alone else "all", "num_trials": config.trials}
+            found = evolve(trial_alone if alone else trial, shaper.init, key, config.evolving, **kept)  # type: ignore[arg-type]
         seats = (num_runs,) if opponent else (num_runs, 2)
         batched = key.ndim
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import one_policy
-from marl.learners.exact.seat import switch
 
 
 class Member(NamedTuple):
@@ -21,7 +20,7 @@ class Member(NamedTuple):
 
 
 class PopulationState(NamedTuple):
-    """State of the member that was drawn, and of those that were not, which never learn."""
+    """State of the member that was drawn, and of those that were not, who are not seen and may learn along."""
 
     logits: jax.Array  # `[logits]`, the policy of the one that was drawn
     which: jax.Array  # `[]`, its number
@@ -29,16 +28,18 @@ class PopulationState(NamedTuple):
     states: tuple[Any, ...]
 
 
-def population(members: Sequence[Member]) -> Learner:
+def population(members: Sequence[Member], *, alone: bool = False) -> Learner:
     """A learner that is one of several, drawn evenly when it is initialised, with settings drawn from their ranges.
 
     A shaper that is evolved against it meets another opponent in every trial, and can tell which only by how it
-    learns. Only the arithmetic of the one that was drawn is done where all trials of a batch share their key, as in
-    `evolve(together="trial")`; in other batches every trial costs as much as all members.
+    learns. Every member's arithmetic is done in every trial, so that it costs as much as all of them, unless they
+    learn `alone`.
 
     Args:
       members: learners whose states hold their policy as `logits`. A range is drawn from evenly, on a logarithmic
         scale if both its ends are above 0.
+      alone: whether only the one that was drawn learns: one branch of a program, in a batch in which all share the key
+        of the trial, as those of `evolve(together="trial")` do. In any other it is slower than all together.
 
     Raises:
       ValueError: if there is none.
@@ -61,6 +62,12 @@ def population(members: Sequence[Member]) -> Learner:
         return PopulationState(chosen(which, states), which, tuple(settings), tuple(states))
 
     def update(key: jax.Array, state: PopulationState, trajectory: Trajectory) -> tuple[PopulationState, Metrics]:
+        if not alone:
+            keys = jax.random.split(key, len(members))
+            each = zip(keys, members, state.settings, state.states, strict=True)
+            updated = [member.make(drawn).update(k, one, trajectory)[0] for k, member, drawn, one in each]
+            return state._replace(logits=chosen(state.which, updated), states=tuple(updated)), {}
+
         def update_of(i: int) -> Callable[..., Any]:
             def one(key: jax.Array, settings: Any, states: Any, trajectory: Trajectory) -> Any:
                 own_key = jax.random.split(key, len(members))[i]
@@ -70,7 +77,7 @@ def population(members: Sequence[Member]) -> Learner:
             return one
 
         branches = [update_of(i) for i in range(len(members))]
-        logits, states = switch(state.which, branches, key, state.settings, state.states, trajectory)
+        logits, states = jax.lax.switch(state.which, branches, key, state.settings, state.states, trajectory)
         return state._replace(logits=logits, states=states), {}
 
     return one_policy(init, update)

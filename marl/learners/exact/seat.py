@@ -11,7 +11,6 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, Metrics, Trajectory, keep_state
-from meta import scalarize
 from meta.keys import SEAT
 
 
@@ -46,7 +45,7 @@ def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated
     remembered = any(_size(m) and one.update is not keep_state for m, one in zip(memories, learners, strict=True))
 
     def choose(make: Callable[[int], Callable[..., Any]], *operands: Any) -> Any:
-        return switch(which, [make(i) for i in range(len(learners))], *operands)
+        return jax.lax.switch(which, [make(i) for i in range(len(learners))], *operands)
 
     def public(state: Any, otherwise: jax.Array) -> jax.Array:
         return getattr(state, "logits", otherwise)
@@ -111,25 +110,6 @@ def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated
         return seat._replace(logits=logits, state=state, step=seat.step + 1), {}
 
     return Learner(init, act, update, begin=begin)
-
-
-def switch(which: jax.Array, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """`jax.lax.switch` between functions of small arrays, with scalars only inside and across the border.
-
-    A branch that gives back an array would be one fusion of all its arithmetic, and not a fast one.
-    """
-    shapes = jax.eval_shape(branches[0], *operands)
-
-    def taken_apart(branch: Callable[..., Any]) -> Callable[..., Any]:
-        def once(*scalars: Any) -> Any:
-            # `scalarize` works inside of loops; so this is a loop of one round.
-            inputs = _together(scalars, operands)
-            results = jax.lax.scan(lambda carry, _: (carry, _apart(branch(*inputs))), (), None, 1)[1]
-            return [x[0] for x in results]
-
-        return scalarize(once)
-
-    return _together(jax.lax.switch(which, [taken_apart(branch) for branch in branches], *_apart(operands)), shapes)
 
 
 def _is_whole(leaf: Any) -> bool:

@@ -99,9 +99,12 @@ def test_a_learner_learns_from_the_estimate():
     [
         (["ipd"], "agent: none given"),
         (["ipd", "nobody"], "got 'nobody'"),
-        (["ipd", "mfos"], "agent: mfos has to be trained first: python -m marl.mfos ipd --game prisoners_dilemma"),
+        (
+            ["ipd", "mfos"],
+            "agent: mfos has to be trained first: python -m marl.mfos ipd --game prisoners_dilemma --discount 0.96",
+        ),
         (["ipd", "mfos(hidden_units=8)"], "--shaper 'mfos(hidden_units=8)' --opponent naive --out DIR, and then DIR"),
-        (["ipd", "shaper:lola"], "--shaper shaper --opponent lola --out DIR"),
+        (["chicken", "shaper:lola"], "--game chicken --discount 0.0 --shaper shaper --opponent lola --out DIR"),
         (["chicken", "tft"], "agent: tft: "),
         (["ipd", "a/b.safetensors"], "got 'a/b.safetensors'"),
     ],

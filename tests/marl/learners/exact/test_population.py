@@ -85,12 +85,15 @@ def test_whoever_is_drawn_learns_as_it_does_alone():
 
 def test_where_candidates_share_a_trial_only_who_was_drawn_is_computed():
     shaper = make_shaper("mfos(hidden_units=2)", GAME)
-    trial = shaping_trial(
-        GAME, shaper, make_learner("naive + lola(learning_rate=[0.1, 3]) + tft", GAME, 1), meta_steps=5
-    )
-    how = {"evolution": Evolution(population_size=8, generations=3), "num_trials": 4}
+
+    def trial_of(alone):
+        learner = make_learner("naive + lola(learning_rate=[0.1, 3]) + tft", GAME, 1, alone=alone)
+        return shaping_trial(GAME, shaper, learner, meta_steps=5)
+
+    trial, how = trial_of(True), {"evolution": Evolution(population_size=8, generations=3), "num_trials": 4}
     keys = jax.random.split(jax.random.key(4))
-    together, alone = (evolve(trial, shaper.init, keys, **how, together=x) for x in ("all", "trial"))
+    together = evolve(trial_of(False), shaper.init, keys, **how)
+    alone = evolve(trial, shaper.init, keys, **how, together="trial")
     for name, values in together.metrics.items():
         np.testing.assert_allclose(values, alone.metrics[name], rtol=2e-4, atol=2e-5, err_msg=name)
 
