@@ -1,5 +1,6 @@
 """Learners and shapers by their specs, and what is said of specs that do not fit."""
 
+import dataclasses
 import re
 from functools import partial
 
@@ -123,6 +124,18 @@ def test_images_are_convolved_over_height_and_width_and_nothing_else_is():
 def test_a_learner_plays_the_player_that_it_is_made_for():
     learner = make_learner("ppo", ROUNDS, 1)
     assert learner.init(jax.random.key(0)).params["Dense_0"]["kernel"].shape == (5, 64)
+
+    class Lopsided(type(ROUNDS)):
+        def action_space(self, agent):
+            return Discrete(2 + self.agents.index(agent))
+
+    game = Lopsided(**{field.name: getattr(ROUNDS, field.name) for field in dataclasses.fields(ROUNDS)})
+
+    def widths(seat):
+        params = jax.eval_shape(make_learner("ppo", game, seat).init, jax.random.key(0)).params
+        return {leaf.shape[-1] for leaf in jax.tree.leaves(params)}
+
+    assert widths(1) - widths(0) == {3}
 
 
 @pytest.fixture

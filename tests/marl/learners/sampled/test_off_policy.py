@@ -255,6 +255,11 @@ def test_first_actions_are_uniform_and_later_ones_explore(name):
         elif name == "td3":
             assert float(action.mean()) == pytest.approx(best, abs=0.02)
             assert float(action.std()) == pytest.approx(0.2, rel=0.1)  # 0.1 of half of the width
+        else:  # normal around the best one before tanh bounds it
+            before = np.arctanh(np.asarray(action, np.float64) / 2)
+            assert 0.1 < before.std() < 3
+            assert before.mean() == pytest.approx(np.arctanh(best / 2), abs=4 * before.std() / 5_000**0.5)
+            assert ((before - before.mean()) ** 4).mean() / before.var() ** 2 == pytest.approx(3, abs=0.3)
 
 
 def test_few_weights_are_few_everywhere_and_always():

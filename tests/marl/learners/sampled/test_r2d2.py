@@ -159,8 +159,8 @@ def test_every_environment_of_ape_x_has_its_own_rate_of_exploration():
     act = jax.jit(jax.vmap(lambda key: learner.act(key, policy, memory, obs)[0]))
     actions = np.asarray(act(jax.random.split(jax.random.key(1), 20_000)))
     greedy = np.asarray(learner.exploit(policy, memory, obs)[0])
-    # Half of the random actions are the other one.
-    np.testing.assert_allclose((actions != greedy).mean(0), np.asarray(memory.epsilon) / 2, atol=0.01)
+    p = np.array([0.4, 0.4**4.5, 0.4**8]) / 2  # half of the random actions are the other one
+    assert (abs((actions != greedy).mean(0) - p) < 4 * np.sqrt(p * (1 - p) / 20_000)).all()
 
 
 def test_first_priorities_are_of_the_actors_own_values():
