@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import configs
-from games import InfinitelyRepeated
-from marl.core.learn import Learner
 from marl.experiments.reproduce import figures
+from marl.experiments.shaping.agents import make_agent, pair_program
 from marl.experiments.shaping.config import ShapingConfig, small
-from marl.learners.registry import make_learner
-from marl.shapers.trial import play
-from meta import scalarize
+from meta.interrupt import check_stop
 from meta.keys import EVALUATION
-from meta.loop import compiler_options
 from meta.runs.claims import Claim, Section, table
 from meta.runs.statistics import mean_and_error, or_nan, with_error
 
@@ -73,24 +70,18 @@ def columns(fast: bool) -> list[str]:
 
 
 def controls(config: ShapingConfig, *, learners: Sequence[str], seed: int) -> Payoffs:
-    """What those get in the shaper's seat who were never trained, in fresh trials."""
-    game, keys = (
-        config.make_game(),
-        jax.random.split(jax.random.fold_in(jax.random.key(seed), EVALUATION), config.evaluation_trials),
-    )
+    """What those get in the shaper's seat who were never trained, in fresh trials; one program plays all of them."""
+    game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), EVALUATION)
+    seats = [[make_agent(spec, game, i) for spec in specs] for i, specs in enumerate((CONTROLS.values(), learners))]
+    parameters = [[agent.parameters for agent in agents] for agents in seats]
+    keys = jax.random.split(key, config.evaluation_trials)
+    program = pair_program(game, seats, meta_steps=config.meta_steps)
 
-    def payoffs(row: str, column: str) -> np.ndarray:
-        players = make_learner(row, game, 0), make_learner(column, game, 1)
-        return np.asarray(_payoffs(game, *players, config.meta_steps)(keys))
+    def payoffs(row: int, column: int) -> np.ndarray:
+        check_stop()
+        return np.asarray(program(parameters, keys, jnp.int32(row), jnp.int32(column))[0])
 
-    return {name: {column: payoffs(row, column) for column in learners} for name, row in CONTROLS.items()}
-
-
-def _payoffs(game: InfinitelyRepeated, row: Learner, column: Learner, meta_steps: int) -> Any:
-    def trial(key: jax.Array) -> jax.Array:
-        return play(key, game, row, column, meta_steps=meta_steps).rewards[0][1:].mean()
-
-    return jax.jit(jax.vmap(scalarize(trial)), compiler_options=compiler_options())
+    return {name: {x: payoffs(i, j) for j, x in enumerate(learners)} for i, name in enumerate(CONTROLS)}
 
 
 def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bool) -> list[Section]:

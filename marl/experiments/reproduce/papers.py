@@ -32,6 +32,7 @@ from meta.runs.statistics import mean_and_error
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0
+SECONDS_OF_CONTROLS = 120.0  # most of them to compile one program of seventeen learners
 NO_EVOLUTION = "where nothing is evolved"
 SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them to compile
 
@@ -310,7 +311,7 @@ def _shaper(config: ShaperConfig, run: RunDirectory, console: Console) -> None:
 def _generalists(config: GeneralistsConfig, run: RunDirectory, console: Console) -> None:
     parts = reproduce_generalists.make_configs(seeds=config.seeds, seed=config.seed, fast=config.fast)
     folders = {run.path / "shapers" / name.replace(" ", "-"): part for name, part in parts.items()}
-    results = run_jobs(_say_how_long(folders, SECONDS_OF_ANALYSIS, console), console)
+    results = run_jobs(_say_how_long(folders, SECONDS_OF_CONTROLS, console), console)
     results = dict(zip(parts, results.values(), strict=True))
     say(console, "those that nobody trained")
     one, learners = next(iter(parts.values())), reproduce_generalists.columns(config.fast)
