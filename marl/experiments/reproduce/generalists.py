@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 
 import configs
 from marl.experiments.reproduce import figures
@@ -18,7 +19,9 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from meta.interrupt import check_stop
 from meta.keys import EVALUATION
 from meta.runs.claims import Claim, Section, table
+from meta.runs.jobs import say
 from meta.runs.statistics import mean_and_error, or_nan, with_error
+from meta.runs.words import many
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
 MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")
@@ -69,19 +72,21 @@ def columns(fast: bool) -> list[str]:
     return [*MET[:2], UNMET[0]] if fast else [*MET, *UNMET]
 
 
-def controls(config: ShapingConfig, *, learners: Sequence[str], seed: int) -> Payoffs:
-    """What those get in the shaper's seat who were never trained, in fresh trials; one program plays all of them."""
+def controls(config: ShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
+    """What those get in the shaper's seat who were never trained, in fresh trials; a program for each learner."""
     game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), EVALUATION)
-    seats = [[make_agent(spec, game, i) for spec in specs] for i, specs in enumerate((CONTROLS.values(), learners))]
-    parameters = [[agent.parameters for agent in agents] for agents in seats]
     keys = jax.random.split(key, config.evaluation_trials)
-    program = pair_program(game, seats, meta_steps=config.meta_steps)
-
-    def payoffs(row: int, column: int) -> np.ndarray:
+    rows = [make_agent(spec, game, 0) for spec in CONTROLS.values()]
+    found: Payoffs = {name: {} for name in CONTROLS}
+    for learner in learners:
         check_stop()
-        return np.asarray(program(parameters, keys, jnp.int32(row), jnp.int32(column))[0])
-
-    return {name: {x: payoffs(i, j) for j, x in enumerate(learners)} for i, name in enumerate(CONTROLS)}
+        say(console, f"{many(config.evaluation_trials, 'fresh trial')} of each who was never trained: {learner}")
+        seats = rows, [make_agent(learner, game, 1)]
+        parameters = [[agent.parameters for agent in agents] for agents in seats]
+        program = pair_program(game, seats, meta_steps=config.meta_steps)
+        for i, name in enumerate(CONTROLS):
+            found[name][learner] = np.asarray(program(parameters, keys, jnp.int32(i), jnp.int32(0))[0])
+    return found
 
 
 def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bool) -> list[Section]:

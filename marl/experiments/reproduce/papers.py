@@ -32,7 +32,7 @@ from meta.runs.statistics import mean_and_error
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0
-SECONDS_OF_CONTROLS = 120.0  # most of them to compile one program of seventeen learners
+SECONDS_OF_CONTROLS = 120.0  # most of them to compile a program for each of seventeen learners
 NO_EVOLUTION = "where nothing is evolved"
 SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them to compile
 
@@ -313,9 +313,8 @@ def _generalists(config: GeneralistsConfig, run: RunDirectory, console: Console)
     folders = {run.path / "shapers" / name.replace(" ", "-"): part for name, part in parts.items()}
     results = run_jobs(_say_how_long(folders, SECONDS_OF_CONTROLS, console), console)
     results = dict(zip(parts, results.values(), strict=True))
-    say(console, "those that nobody trained")
     one, learners = next(iter(parts.values())), reproduce_generalists.columns(config.fast)
-    untrained = reproduce_generalists.controls(one, learners=learners, seed=config.seed)
+    untrained = reproduce_generalists.controls(one, console, learners=learners, seed=config.seed)
     sections = reproduce_generalists.sections(run.figures, results, untrained, config.fast)
     data = {"config": configs.plain(config), "shapers": results}
     data |= {"untrained": {row: {name: mean_and_error(x) for name, x in of.items()} for row, of in untrained.items()}}
