@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
 import configs
+from games import InfinitelyRepeated
+from marl.core.learn import Learner
 from marl.experiments.reproduce import figures
-from marl.experiments.shaping.agents import make_agent, pair_program
 from marl.experiments.shaping.config import ShapingConfig, small
+from marl.learners.registry import make_learner
+from marl.shapers.trial import play
+from meta import scalarize
 from meta.interrupt import check_stop
 from meta.keys import EVALUATION
+from meta.loop import compiler_options
 from meta.runs.claims import Claim, Section, table
 from meta.runs.jobs import say
 from meta.runs.statistics import mean_and_error, or_nan, with_error
@@ -73,20 +77,24 @@ def columns(fast: bool) -> list[str]:
 
 
 def controls(config: ShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
-    """What those get in the shaper's seat who were never trained, in fresh trials; a program for each learner."""
+    """What those get in the shaper's seat who were never trained, in fresh trials."""
     game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), EVALUATION)
     keys = jax.random.split(key, config.evaluation_trials)
-    rows = [make_agent(spec, game, 0) for spec in CONTROLS.values()]
     found: Payoffs = {name: {} for name in CONTROLS}
     for learner in learners:
         check_stop()
         say(console, f"{many(config.evaluation_trials, 'fresh trial')} of each who was never trained: {learner}")
-        seats = rows, [make_agent(learner, game, 1)]
-        parameters = [[agent.parameters for agent in agents] for agents in seats]
-        program = pair_program(game, seats, meta_steps=config.meta_steps)
-        for i, name in enumerate(CONTROLS):
-            found[name][learner] = np.asarray(program(parameters, keys, jnp.int32(i), jnp.int32(0))[0])
+        for name, spec in CONTROLS.items():
+            players = make_learner(spec, game, 0), make_learner(learner, game, 1)
+            found[name][learner] = np.asarray(_payoffs(game, *players, config.meta_steps)(keys))
     return found
+
+
+def _payoffs(game: InfinitelyRepeated, row: Learner, column: Learner, meta_steps: int) -> Any:
+    def trial(key: jax.Array) -> jax.Array:
+        return play(key, game, row, column, meta_steps=meta_steps).rewards[0][1:].mean()
+
+    return jax.jit(jax.vmap(scalarize(trial)), compiler_options=compiler_options())
 
 
 def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bool) -> list[Section]:
