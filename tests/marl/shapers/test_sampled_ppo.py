@@ -244,7 +244,7 @@ def test_a_training_that_was_stopped_ends_as_if_it_never_was(given, tmp_path):
         settings = MetaPPO(iterations=iterations, batch_size=4, minibatches=2, epochs=2, learning_rate=0.01)
         store = RunDirectory(path)
         return sampled_ppo(
-            lambda key, parameters: history(given), small_policy(), jax.random.key(0), settings, store=store
+            lambda key, parameters: history(given, 0), small_policy(), jax.random.key(0), settings, store=store
         )
 
     whole = train(tmp_path / "whole", 3)
@@ -289,10 +289,10 @@ def test_defection_is_learned_where_nobody_minds(trained):
 
 
 def test_what_is_not_finite_is_said(given):
-    broken = [(obs, done, action, reward * np.nan) for obs, done, action, reward in given]
+    broken = [(obs, done, action, reward * np.nan, more) for obs, done, action, reward, more in given]
     settings = MetaPPO(iterations=1, batch_size=2, epochs=1)
     with pytest.raises(NonFiniteFitness, match="generation 1: the return is not finite"):
-        sampled_ppo(lambda key, parameters: history(broken), small_policy(), jax.random.key(0), settings)
+        sampled_ppo(lambda key, parameters: history(broken, 0), small_policy(), jax.random.key(0), settings)
 
 
 @pytest.mark.parametrize(
