@@ -32,7 +32,7 @@ from meta.runs.statistics import mean_and_error
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0
-SECONDS_OF_CONTROLS = 240.0  # most of them to compile three programs for each of seventeen learners
+SECONDS_OF_CONTROLS = 360.0  # most of them to compile three programs for each of seventeen learners
 NO_EVOLUTION = "where nothing is evolved"
 SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them to compile
 
