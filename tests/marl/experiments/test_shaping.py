@@ -151,6 +151,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
         "generations",
         "seconds_to_compile",
         "wall_seconds",
+        "reads",
         "versions",
         "devices",
         "config_digest",
