@@ -35,10 +35,11 @@ BOUND_SIZE = (4, 64)  # starts x states
 
 def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tuple[Any, ...], float]:
     """(compiled trials of a population as `evolve` runs them, arguments, seconds to compile)."""
-    trial = shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1), meta_steps=META_STEPS)
+    several = len(terms(opponent)) > 1  # a population, of which only the one is computed whom the trial drew
+    trial = shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1, alone=several), meta_steps=META_STEPS)
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
     over_members = jax.vmap(trial, (0, None))
-    if len(terms(opponent)) > 1:  # a population, of which only the one is computed whom the trial drew
+    if several:
         program: Any = lambda parameters, keys: jax.lax.map(lambda key: over_members(parameters, key), keys)  # noqa: E731
     else:
         program = jax.vmap(over_members, (None, 0))

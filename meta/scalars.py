@@ -265,7 +265,7 @@ def _scalars(value: Value, kind: Any, max_size: int) -> Any:
     """The scalars of a small array in a list, whichever form it came in, anything else as an array; of one dtype."""
     if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.prng_key):
         return value
-    apart = _apart(_whole(value) if np.shape(value) else value, max_size)
+    apart = _apart(value, max_size)
     if _is_apart(apart):
         return [jax.numpy.asarray(x, kind.dtype) for x in apart.flat]
     return jax.numpy.asarray(apart, kind.dtype)

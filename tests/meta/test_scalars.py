@@ -36,6 +36,17 @@ BODIES = {
     "inner loop": lambda x, i, m: jax.lax.scan(lambda y, j: (y * j + i, y.sum()), x, jnp.arange(3.0)),
     "loop of one": lambda x, i, m: jax.lax.scan(lambda y, j: (y + j + i, (y, y[0])), x, jnp.ones((1, 5))),
     "conditional": lambda x, i, m: (jax.lax.cond(i > 1, lambda y: y + 1, lambda y: -y, x), i),
+    "branches": lambda x, i, m: (lambda y, *more: (y, more))(
+        *jax.lax.switch(
+            i.astype(int),
+            [
+                lambda y: (jax.lax.optimization_barrier(y * i)[::-1], jnp.argmax(y), m @ y),
+                lambda y: (jnp.zeros(5), jnp.int32(1), y),
+                lambda y: (jnp.stack([*y[1:], i]), (y > 0).sum(), jnp.ones(5)),
+            ],
+            x,
+        )
+    ),
     "while": lambda x, i, m: (jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y + 1, x), i),
     "custom derivative": lambda x, i, m: (jax.nn.relu(x) - jax.nn.softplus(x), jax.nn.logsumexp(x)),
     "barrier": lambda x, i, m: jax.lax.optimization_barrier((x * 1.1 + i, jnp.tanh(m))),
@@ -64,6 +75,16 @@ def test_a_batch_of_small_vectors_is_taken_apart_in_the_loop():
     text = str(jax.make_jaxpr(jax.vmap(function, (0, None)))(jnp.ones((7, 5)), jnp.ones((5, 5))))
     assert "f32[7] = sin" in text
     assert "f32[7,5] = sin" not in text
+
+
+def test_it_is_in_a_branch_too_where_a_batch_takes_the_same_one():
+    function = scalarize(
+        looped(lambda x, i, m: (jax.lax.cond(i > 1, lambda y: jnp.sin(y) + y[::-1], jnp.cos, x), None))
+    )
+    text = str(jax.make_jaxpr(jax.vmap(function, (0, None)))(jnp.ones((7, 5)), jnp.ones((5, 5))))
+    assert "f32[7] = sin" in text
+    assert "f32[7,5] = sin" not in text
+    assert "cond[" in text
 
 
 def test_what_is_computed_once_is_what_it_was_behind_a_branch_that_stays_one_in_a_batch():
