@@ -261,8 +261,13 @@ def ppo(
             kind = "environments" if has_memory else "steps times environments"
             raise ValueError(f"minibatches: got {minibatches}; a divisor of the {size} {kind} is needed")
 
-        def step(carry: Any, minibatch: _Batch) -> Any:
+        rows = jax.tree.map(lambda x: x.reshape(size, -1), batch)
+
+        def step(carry: Any, order: jax.Array | None) -> Any:
             params, optimizer_state = carry
+            minibatch = batch
+            if order is not None:  # whole rows, for XLA copies numbers of more axes one by one
+                minibatch = jax.tree.map(lambda row, x: row[order].reshape(-1, *x.shape[1:]), rows, batch)
             if has_memory:
                 minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
                 minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
@@ -271,9 +276,8 @@ def ppo(
 
         def epoch(carry: Any, key: jax.Array) -> Any:
             if minibatches == 1:
-                return step(carry, batch)
-            order = bits.permutation(key, size).reshape(minibatches, -1)
-            return jax.lax.scan(step, carry, jax.tree.map(lambda x: x[order], batch))
+                return step(carry, None)
+            return jax.lax.scan(step, carry, bits.permutation(key, size).reshape(minibatches, -1))
 
         carry = state.params, state.optimizer
         (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
