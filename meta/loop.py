@@ -171,13 +171,13 @@ def iterate(
                 saved_at = time.perf_counter()
             if report:
                 report(iteration, {metric: buffer[-1] for metric, buffer in buffers.items()}, seconds)
+        metrics = _joined(parts, iteration)
+        if store:
+            store.save(iteration, state, metrics)
     except (KeyboardInterrupt, Lost):
         if store and done[0]:
             store.save(*done, _joined(parts, done[0]))
         raise
-    metrics = _joined(parts, iteration)
-    if store:
-        store.save(iteration, state, metrics)
     # In double precision, as the numbers in `metrics.jsonl` are read.
     metrics = {metric: np.array(values.tolist()) for metric, values in metrics.items()}
     return Iterated(state, metrics, seconds_to_compile, seconds, first_iteration)

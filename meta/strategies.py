@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import optax
 
 # Strategies whose second half of candidates are the mirror images of the first.
-MIRRORED = ("open_es", "pgpe", "ars", "asebo", "guided_es", "noise_reuse_es", "persistent_es", "cr_fm_nes")
+MIRRORED = ("open_es", "pgpe", "ars", "asebo", "guidedes", "noisereusees", "persistentes", "cr_fm_nes")
 CHUNKS = 16  # of a population on a cluster, where nothing is said of their size
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
@@ -86,9 +86,21 @@ class Evolution:
     @property
     def falling(self) -> list[str]:
         """Settings that fall over the generations, so that the number of these decides what happens in each."""
+        return [f"evolution.{name}" for name in self._scheduled if getattr(self, f"{name}_end") != 1]
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing with this strategy, and why."""
+        if self.strategy == "open_es":  # which has all, and is not imported to say so
+            return {}
+        idle = [f"{name}_end" for name in ("learning_rate", "sigma") if name not in self._scheduled]
+        idle += ["learning_rate"] * ("learning_rate_end" in idle) + ["fall"] * (len(idle) == 2)
+        return dict.fromkeys(idle, f"with evolution.strategy {self.strategy}")
+
+    @property
+    def _scheduled(self) -> list[str]:
         arguments = inspect.signature(_class(self.strategy).__init__).parameters
-        ends = (("optimizer", "learning_rate"), ("std_schedule", "sigma"))
-        return [f"evolution.{name}" for by, name in ends if by in arguments and getattr(self, f"{name}_end") != 1]
+        return [name for by, name in (("optimizer", "learning_rate"), ("std_schedule", "sigma")) if by in arguments]
 
 
 def strategy_names() -> list[str]:

@@ -24,6 +24,7 @@ COMMAND = command.Command(
     config=DistributedConfig,
     prepare=checked,
     choose_devices=choose_devices,
+    connects=("address",),
     run=train_on_hosts,
     name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
     presets="distributed",

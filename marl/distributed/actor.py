@@ -257,7 +257,7 @@ class Actor:
             actions = tuple(map(np.asarray, actions))
             host.send(dict(zip(agents, actions, strict=True)), (keys.step[t], keys.reset[t]))
             told = host.receive()
-            _check(told)
+            check_finite(told)
             reward = np.stack([told.reward[agent] for agent in agents])
             self._going = self._going + reward
             finished += np.where(told.done, self._going, np.float32(0))
@@ -282,7 +282,8 @@ class Actor:
         self._host.close()
 
 
-def _check(told: Told) -> None:
+def check_finite(told: Told) -> None:
+    """Raises ValueError for rewards or observations that are no finite numbers."""
     for name, arrays in (("reward", told.reward), ("observation", told.obs)):
         for array in arrays.values():
             if array.dtype.kind == "f" and not np.isfinite(array).all():

@@ -11,7 +11,7 @@ import numpy as np
 
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
-from marl.distributed.actor import alike
+from marl.distributed.actor import alike, check_finite
 from marl.distributed.host import Host
 from meta.keys import EVALUATION
 
@@ -25,6 +25,9 @@ def play_episodes(
 
     Each environment plays as many as another, so that short ones do not count more. Hosts seed their environments by
     numbers in a row from the training's `seed` on; these episodes begin with others, that are drawn from it.
+
+    Raises:
+      ValueError: if a reward or an observation is no finite number.
     """
     policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
     envs, agents = host.num_envs, host.game.agents
@@ -46,10 +49,11 @@ def play_episodes(
         keys = [np.asarray(jax.random.key_data(jax.random.split(k, envs))) for k in (step_key, other_key)]
         host.send({agent: np.asarray(x) for agent, x in zip(agents, actions, strict=True)}, (keys[0], keys[1]))
         told = host.receive()
+        check_finite(told)
         going += np.stack([told.reward[agent] for agent in agents], 1)
         ended = told.done if told.valid is None else told.done & told.valid
         steps, lengths = steps + 1, lengths + 1
-        cut = lengths >= LONGEST  # as far as they went; what is left of such an episode is none
+        cut = lengths >= LONGEST  # as far as they went; what is left of such an episode counts no more
         for i in np.flatnonzero(cut | (ended & ~rest)):
             found[i].append(going[i].copy())
         going[told.done | cut] = lengths[told.done | cut] = 0

@@ -25,6 +25,7 @@ from marl.core.learn import Learner
 from marl.core.past_selves import past_selves
 from marl.distributed.episodes import play_episodes
 from marl.distributed.hosts import Maker, maker
+from marl.distributed.pools import words_of
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
@@ -116,8 +117,8 @@ class DistributedConfig:
 
     @property
     def learner_name(self) -> str:
-        """Without its settings."""
-        return self.learner.partition("(")[0].strip()
+        """Without its settings; of several the first one's."""
+        return terms(self.learner)[0].partition("(")[0].strip()
 
     @property
     def data_path(self) -> str:
@@ -147,12 +148,21 @@ class DistributedConfig:
     @property
     def may_rise(self) -> dict[str, list[str]]:
         """How long the training is, and what falls over it."""
-        return {"total_steps": ["learner"] if "anneal" in self.learner else []}
+        timed = "anneal" in self.learner or ".safetensors" in self.learner  # an objective may know how much is over
+        return {"total_steps": ["learner"] if timed else []}
 
     @property
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation, and where it runs."""
         return ("evaluation_episodes", "address", "patience")
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing, as the others are, and why."""
+        idle = {} if self.where == "ray" else {"address": f"with where {self.where}"}
+        if self.maker.kind != "gymnasium":
+            idle["processes"] = f"with {self.environment}; it is for environments of Gymnasium"
+        return idle
 
     @property
     def system(self) -> dict[str, Any]:
@@ -329,6 +339,8 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
     try:
         returns = play_episodes(key, host, players, states, config.evaluation_episodes, config.seed)
+    except Exception as error:  # of somebody else's environment
+        raise ValueError(f"environment: {words_of(error)}, in the fresh episodes; --resume plays them anew") from None
     finally:
         host.close()
     statistics = {name: statistics[name] for name in statistics if name != "steps"}

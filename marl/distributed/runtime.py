@@ -166,14 +166,14 @@ def train(
                 report(number + 1, told, now - started)
                 shown = now
             check_stop()
+        if store:
+            _save(store, num_updates, states, parts)
     except (KeyboardInterrupt, Broken):
         if store and done[0] > first and not _is_gone(done[1]):
             _save(store, *done, parts[: done[0]])
         raise
     finally:
         pool.close()
-    if store:
-        _save(store, num_updates, states, parts)
     wall, cpu = time.perf_counter() - compiled[0], time.process_time() - compiled[1]
     steps = int(sum(part["steps"] for part in parts[first + 1 :]))
     metrics = {name: np.array([part[name] for part in parts]) for name in parts[0]}
@@ -350,7 +350,8 @@ def check(
         )
     if path == "gradients" and not any(learner.gradients for learner in learners):
         raise ValueError("path: got gradients, which no learner here takes where it acts; a3c does")
-    game, programs = host.game, Programs(learners, host.num_envs, 1, steps)
+    joined = num_actors if path == "barrier" else 1
+    game, programs = host.game, Programs(learners, host.num_envs * joined, 1, steps)
     if len(learners) != game.num_agents:
         raise ValueError(f"learners: got {len(learners)}; {game.num_agents} are needed, one for each agent")
     for learner in learners:

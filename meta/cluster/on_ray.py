@@ -189,6 +189,7 @@ class RayCluster:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            self._process = None  # its number may be another's by now
 
     def _receive(self, seconds: float = float("inf")) -> tuple[Any, ...]:
         """The next message, which comes in so many seconds; what is only to be said is said."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import configs
-from configs import flags
+from configs import Config, flags
 from meta.devices import use_all_cores
 from meta.evaluators import evaluating
 from meta.loop import Lost
@@ -69,14 +69,15 @@ def _is_address(text: str) -> bool:
     return bool(host and colon and port.isdecimal() and 0 < int(port) < 65_536)
 
 
-def said_of(arguments: Sequence[str]) -> OnCluster:
-    """What a command line says of the cluster, whatever else it says."""
-    names, words, said = {field.name for field in dataclasses.fields(OnCluster)}, list(arguments), list[str]()
+def said_of(arguments: Sequence[str], default: Config) -> Config:
+    """What a command line says of a config's fields, such as those of `OnCluster`, whatever else it says."""
+    names = {field.name for field in dataclasses.fields(default)}  # type: ignore[arg-type]
+    words, said = list(arguments), list[str]()
     while words:
         name, equals, _ = (word := words.pop(0)).partition("=")
         if name.startswith("--") and name[2:].replace("-", "_") in names:
             said += [word] if equals else [word, *words[:1]]
-    return flags.parse(OnCluster(), said, "", "")
+    return flags.parse(default, said, "", "")
 
 
 def connect(options: OnCluster, say: Callable[[str], Any]) -> Leave:

@@ -81,10 +81,10 @@ class Command(NamedTuple):
 
     A config says by ValueError what does not fit. It may have a property `without_effect`, a dict from the names of
     fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
-    hold. A run that goes on takes no other config, but for what two further properties name: `may_rise`, a dict from
-    fields that say how long it is to the settings that fall over this length, and `may_change`, those of its
-    evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError as well what
-    does not fit, and `check_preset(config of the preset)` what cannot be changed of a preset.
+    hold; so may configs in it. A run that goes on takes no other config, but for what two further properties name:
+    `may_rise`, a dict from fields that say how long it is to the settings that fall over this length, and `may_change`,
+    those of its evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError
+    as well what does not fit, and `check_preset(config of the preset)` what cannot be changed of a preset.
     """
 
     program: str  # as it is called
@@ -103,6 +103,7 @@ class Command(NamedTuple):
     choice: str = ""  # what else than a preset it may be, in words that end in a comma
     load: Callable[[str], Any] | None = None  # (first argument) -> config; of a preset or a YAML file if None
     choose_devices: Callable[[Any], Any] = lambda config: None  # of a config, before anything starts JAX
+    connects: tuple[str, ...] = ()  # what may change of where it runs, which `choose_devices` reads
     all_cores: bool = False  # each core of a CPU as a device of its own: for what is sampled step by step
     evolves: bool = False  # what it does by `evolve` can be done on a cluster
 
@@ -274,7 +275,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
 def _check_effect(config: Any, arguments: Sequence[str]) -> None:
     """Raises ConfigError for what is given and changes nothing."""
     given = [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
-    for field, reason in getattr(config, "without_effect", {}).items():
+    idle = dict(getattr(config, "without_effect", {}))
+    for part in dataclasses.fields(config):
+        inner = getattr(getattr(config, part.name), "without_effect", {})
+        idle |= {f"{part.name}.{name}": reason for name, reason in inner.items()}
+    for field, reason in idle.items():
         for one in given:
             if one == field or one.startswith(f"{field}."):
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
@@ -293,7 +298,7 @@ def _resume(
     command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]
 ) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
-    if command.evolves and (place := said_of(arguments)).cluster == "jax":
+    if command.evolves and (place := said_of(arguments, OnCluster())).cluster == "jax":
         leave_cluster.append(connect(place, say))  # at once, for only the first process has the directory
     program, named = command.program, f"{command.program} {first}".strip()
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
@@ -312,7 +317,9 @@ def _resume(
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
-    command.choose_devices(now)  # before the config is looked at with what is asked of it, which may start JAX
+    # Before the config is looked at with what is asked of it, which may start JAX.
+    elsewhere = said_of(arguments, configs.part(now, dict.fromkeys(command.connects, "")))
+    command.choose_devices(configs.replaced(now, elsewhere))
     options = _with(resume.options(now), command.places, arguments, named, about)
     now = configs.replaced(now, options)
     _check_effect(now, arguments)

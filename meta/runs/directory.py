@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -239,8 +240,12 @@ def _checkpoints(path: Path) -> list[Path]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """A line of JSON, in which null stands for what is not a number: JSON has no word for it."""
-    return json.dumps({name: _each(lambda x: None if x != x else x, value) for name, value in row.items()}) + "\n"
+    """A line of JSON, in which null stands for what is no finite number: JSON has no word for it."""
+
+    def finite(x: Any) -> Any:
+        return None if isinstance(x, float) and not math.isfinite(x) else x
+
+    return json.dumps({name: _each(finite, value) for name, value in row.items()}) + "\n"
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from meta import Evolution, NonFiniteFitness, Outcome, evolve, strategy_names
-from meta.strategies import make_strategy
+from meta.strategies import MIRRORED, make_strategy
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
@@ -200,6 +200,27 @@ def test_one_device_and_four_evolve_the_same_population(size, chunk):
         if chunk:  # bit for bit
             assert one == four
         np.testing.assert_allclose(one, four, rtol=1e-4, atol=1e-5)
+
+
+def test_settings_that_a_strategy_does_not_have_are_named():
+    """A strategy without an optimiser has no step size, and one that adapts sigma does not let it fall."""
+    assert Evolution().without_effect == {}
+    assert Evolution(strategy="pgpe").without_effect.keys() == {"sigma_end"}
+    idle = Evolution(strategy="cma_es").without_effect
+    assert idle.keys() == {"learning_rate", "learning_rate_end", "sigma_end", "fall"}
+    assert set(idle.values()) == {"with evolution.strategy cma_es"}
+    assert Evolution(strategy="cma_es").falling == []
+    assert Evolution(strategy="snes").falling == ["evolution.learning_rate"]
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_pairs_are_mirror_images(name):
+    strategy, params = make_strategy(Evolution(strategy=name, population_size=8, shared_trials="pair"), 3)
+    mean = jnp.arange(3.0)
+    state = strategy.init(jax.random.key(0), mean, params)
+    population, _ = strategy.ask(jax.random.key(1), state, params)
+    np.testing.assert_allclose(population[:4] - mean, mean - population[4:], atol=1e-5)
+    assert (population[:4] != mean).all()
 
 
 def test_what_falls_by_a_factor_in_every_generation():

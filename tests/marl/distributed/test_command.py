@@ -70,6 +70,9 @@ def test_one_of_our_games_is_filmed(within, tmp_path, headless):
         (["CartPole-v1", "--learner=reinforce"], "steps in which nothing happened"),
         (["envpool(CartPole-v1)"], "EnvPool is not installed"),
         (["CartPole-v1", "--lag=-1"], "lag: got -1"),
+        (["CartPole-v1", "--learner=dqn", "--where=threads", "--path=barrier", "--actors=3"], "multiple of the 192"),
+        (["CartPole-v1", "--address=auto"], "address: has no effect with where here"),
+        (["coin_game", "--processes"], "processes: has no effect with coin_game"),
         (["CartPole-v1", "--past-selves=0.2"], "past_selves: got one learner for seats that are not alike"),
     ],
 )
@@ -100,7 +103,17 @@ def test_learners_that_differ_and_the_steps_that_suit_them():
     assert DistributedConfig(learner="r2d2(sequence_length=33)").rollout_steps == 33
     assert DistributedConfig(learner="r2d2").rollout_steps == 20
     checked(DistributedConfig("Pendulum-v1", learner="sac"))  # as many steps as its buffer is a multiple of
-    assert DistributedConfig(learner="a3c").data_path == "gradients"
+    for a3c in ("a3c", "a3c(hidden=[8])", "a3c + ppo", "a3c() + ppo"):
+        assert DistributedConfig(learner=a3c).data_path == "gradients"
+    assert {DistributedConfig(learner=ppo).rollout_steps for ppo in ("ppo", "ppo + a2c", "ppo() + a2c")} == {128}
+
+
+def test_a_barrier_makes_one_batch_of_what_all_actors_play():
+    """Which is what minibatches divide: of whole environments, for a network with memory."""
+    settings = {"learner": "ppo(network='recurrent')", "where": "threads", "path": "barrier", "num_envs": 2}
+    checked(DistributedConfig("CartPole-v1", actors=4, **settings))
+    with pytest.raises(ValueError, match="minibatches: got 4; a divisor of the 6 environments"):
+        checked(DistributedConfig("CartPole-v1", actors=3, **settings))
 
 
 def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):

@@ -11,7 +11,7 @@ import pytest
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments import bound
 from marl.experiments.ascent import curve, make_starts, play_sequence, start_names, white_box_bound
-from marl.experiments.bound import LEVEL, KnownBound, known_bound
+from marl.experiments.bound import KnownBound, known_bound
 from marl.learners.exact import trained
 from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd
@@ -115,12 +115,12 @@ def test_the_curve_is_the_mean_of_the_best_over_all_choices_of_starts():
 
 def test_a_bound_is_level_if_the_second_half_of_the_starts_added_little():
     way = 1.5
-    known = KnownBound(-2.0, -0.5, 0.01, 0.9 * LEVEL * way)
+    known = KnownBound(-2.0, -0.5, 0.01, 0.009 * way)
     assert known.is_level
     assert known.way(-1.25) == pytest.approx(0.5)
     assert known.way(-0.4) is None
     assert known.way(None) is None
-    assert not KnownBound(-2.0, -0.5, 0.01, 1.1 * LEVEL * way).is_level
+    assert not KnownBound(-2.0, -0.5, 0.01, 0.011 * way).is_level
 
 
 def test_the_bounds_that_come_with_the_library_are_known_for_their_settings_only():

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from meta.runs.cluster import said_of
+from meta.runs.cluster import OnCluster, said_of
 
 SMALL = shlex.split(
     "--meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
@@ -65,11 +65,10 @@ def test_what_is_wrong_is_said_by_the_first_process_and_ends_all(environment, tm
 
 
 def test_the_cluster_is_found_among_other_arguments():
-    found = said_of(
-        ["--resume", "runs/x", "--cluster=jax", "--evolution.generations", "9", "--processes", "3", "--process-id", "1"]
-    )
+    words = "--resume runs/x --cluster=jax --evolution.generations 9 --processes 3 --process-id 1"
+    found = said_of(words.split(), OnCluster())
     assert (found.cluster, found.processes, found.process_id, found.coordinator) == ("jax", 3, 1, "")
-    assert said_of(["--resume", "runs/x"]).cluster == ""
+    assert said_of(["--resume", "runs/x"], OnCluster()).cluster == ""
 
 
 @pytest.mark.parametrize(

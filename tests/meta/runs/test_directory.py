@@ -76,6 +76,28 @@ COMMAND = command.Command("python -m walk", "Walks.", {"there": WalkConfig, "bac
 main = COMMAND.main
 
 
+def test_metrics_are_json_whatever_the_numbers_are(tmp_path):
+    def refuse(word):
+        raise AssertionError(word)
+
+    run = RunDirectory(tmp_path, print)
+    run.append([{"generation": 1, "kl": [float("inf"), 0.5], "gain": -float("inf"), "loss": float("nan")}])
+    line = (tmp_path / "metrics.jsonl").read_text()
+    assert json.loads(line, parse_constant=refuse) == {"generation": 1, "kl": [None, 0.5], "gain": None, "loss": None}
+
+
+def test_a_run_that_goes_on_elsewhere_connects_there_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    connected = []
+    elsewhere = COMMAND._replace(
+        choose_devices=lambda config: connected.append(config.evaluation_trials), connects=("evaluation_trials",)
+    )
+    assert elsewhere.main(["there", "--evaluation-trials=3", "--out=run"]) == 0
+    assert elsewhere.main(["--resume=run", "--evaluation-trials", "5"]) == 0
+    assert elsewhere.main(["--resume=run"]) == 0
+    assert connected == [3, 5, 5]
+
+
 def stop(generation, metrics, seconds):
     if generation >= 5:
         raise KeyboardInterrupt
