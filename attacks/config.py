@@ -133,7 +133,8 @@ class AttackConfig:
         if self.goal == "control":
             idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
             idle |= {"begin": "with the goal control, if it is zero"} if self.begin == "zero" else {}
-            other = ("warm_up.shared_trials", "fitness", "defence")  # all controllers are judged by the same lives
+            # All controllers are judged by the same lives, at once.
+            other = ("warm_up.shared_trials", "warm_up.chunk_size", "fitness", "defence")
             return idle | dict.fromkeys(other, "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
@@ -336,6 +337,9 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         needed = "random, zero, expert or the directory of a finished run"
         other, said, _ = load_adversary(Path(config.begin), "begin", needed)
         remembers = said.remember is not None or config.make_message().remember is not None
+        theirs, ours = (observation_shape(one) for one in (other.make_game(), game))
+        if theirs != ours:
+            raise ValueError(f"begin: {config.begin} reads observations {theirs}; {ours} are needed")
         if other.message_size != size or (remembers and other.message_spec != config.message_spec):
             given = f"begin: {config.begin} has the message {other.message_spec}, of {other.message_size} entries"
             without = "" if remembers else ", or another without memory,"
@@ -363,10 +367,10 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
             f"fitness: got {config.fitness!r}, of lives of {config.steps_of_the_shortest} steps; of at least "
             f"{halves * limit} are needed"
         )
-    if config.fitness == "last_update" and limit is not None and steps < limit:
+    learned = envs * steps
+    if config.fitness == "last_update" and config.goal != "control" and limit is not None and learned < limit:
         raise ValueError(
-            f"fitness: got 'last_update', of {steps} steps of each environment; an update of at least an episode's "
-            f"{limit} is needed"
+            f"fitness: got 'last_update', of {learned} steps; an update of at least an episode's {limit} is needed"
         )
     if config.goal == "control":
         Puppet(game, None, victim)

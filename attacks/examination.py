@@ -25,7 +25,7 @@ from attacks.evaluation import controlled, make_lives
 from attacks.on_host import host_of, host_returns
 from configs.specs import change
 from games import Discrete
-from marl.learners.registry import SAMPLED, settings
+from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
 from meta.runs import tensors
 from meta.runs.files import check_folder
@@ -75,12 +75,15 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
     specs = {"as evolved on": config.victim}
     if name == "ppo":
         now = settings(name, config.make_game()) | given
-        hidden, relu, shared = list(now["hidden"]), now["activation"] == "relu", now["shared"]
+        layers, relu, shared = hidden_layers(config.victim), now["activation"] == "relu", now["shared"]
         several, normalized = now["minibatches"] > 1, now["normalize_observations"]
-        learned = (config.steps_per_update - (not now["learn_last_step"])) * config.num_envs
+        learned = config.num_envs
+        if config.make_victim(config.make_game()).forget is None:  # those with memory take whole environments
+            learned *= config.steps_per_update - (not now["learn_last_step"])
+        if layers:
+            specs["twice as wide"] = with_hidden(config.victim, [2 * units for units in layers])
+            specs["one layer more"] = with_hidden(config.victim, [*layers, layers[-1]])
         changes: dict[str, dict[str, Any]] = {
-            "twice as wide": {"hidden": [2 * units for units in hidden]},
-            "one layer more": {"hidden": [*hidden, hidden[-1]]},
             "tanh" if relu else "relu": {"activation": "tanh" if relu else "relu"},
             "a third of the learning rate": {"learning_rate": now["learning_rate"] / 3},
             "full batch" if several else "minibatches": {"minibatches": 1 if several else _few(learned)},

@@ -20,6 +20,7 @@ from attacks.defences import DEFENCES
 from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
 from attacks.search import search
 from games import Game, animate
+from games.wrappers.cheap_talk import observation_shape
 from meta import RunDirectory
 from meta.fresh import compile_trials, play_trials
 from meta.keys import EVALUATION
@@ -139,7 +140,9 @@ def _evaluate_talk(
         figures.draw_curves(folder, groups, config.schedule.steps_per_update * config.schedule.num_envs),
         figures.draw_final_returns(folder, groups),
     ]
-    drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), steps, _names(game))
+    drawn = None
+    if len(observation_shape(game)) == 1:  # whose entries are the axes of maps
+        drawn = figures.draw_message(folder, message, parameters, observations_of_play(game), steps, _names(game))
     result = {**compared, "difference_from_silent": compared["evolved"]["difference_from_silent"]}
     return result, [*files, *([drawn] if drawn else [])]
 

@@ -182,6 +182,7 @@ def small(config: AttackConfig) -> AttackConfig:
         num_victims=2,
         oracle_updates=1,
         begin="random",
+        fitness="auto",  # no life is long enough for another
         shapers=2,
     )
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import jax
 import optax
 
-from configs.specs import Range, Registry, Setting, naming, settings_of
+from configs.specs import Range, Registry, Setting, change, naming, settings_of
 from games import Game, InfinitelyRepeated
 from games.core import checks
 from games.core.game import Scalar
@@ -134,6 +134,22 @@ def names(game: Game) -> list[str]:
 def settings(name: str, game: Game) -> dict[str, Any]:
     """The settings of a learner of a game, with their defaults."""
     return {setting: default for setting, (_, default) in _registry(game).settings(name).items()}
+
+
+def hidden_layers(spec: str) -> list[int]:
+    """The units of each layer of a sampled learner with a network, which may say them itself."""
+    given = SAMPLED.read("learner", spec)[1]
+    network, inside = NETWORKS.read("learner: network", str(given.get("network", "feed_forward")))
+    return list(given.get("hidden", inside.get("hidden", NETWORKS.settings(network)["hidden"].default)))
+
+
+def with_hidden(spec: str, units: Sequence[int]) -> str:
+    """Such a learner with other layers, and the rest as it was."""
+    given, changes = SAMPLED.read("learner", spec)[1], dict[str, Any](hidden=list(units))
+    if "network" in given:
+        network, inside = NETWORKS.read("learner: network", str(given["network"]))
+        changes["network"] = change(network, **{name: x for name, x in inside.items() if name != "hidden"})
+    return change(spec, **changes)
 
 
 def check_seat(field: str, game: Game, seat: int) -> None:

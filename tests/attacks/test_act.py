@@ -136,6 +136,7 @@ def test_what_auto_stands_for():
 @pytest.mark.parametrize("preset", configs.presets("act"))
 def test_the_lives_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
+    checked(config)
     if preset == "pendulum":  # with a victim that remembers what it heard, too
         other = dataclasses.replace(config, victim="sac(hidden=[8], buffer_size=4096)")
         key = jax.random.key(0)

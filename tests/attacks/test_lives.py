@@ -1,5 +1,6 @@
 """Lives of victims, the comparison of groups of them, and their defences."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -405,6 +406,26 @@ def test_other_victims_are_what_their_names_say(preset):
         piece = schedule.num_envs * schedule.steps_per_update
         assert 0 <= config.steps_of_a_life - schedule.num_updates * piece < piece
         assert schedule.num_episodes % schedule.num_envs == 0
+
+
+def test_other_victims_of_a_network_that_is_named_and_of_none():
+    config = configs.load(AttackConfig, "act", "cartpole")
+
+    def others(inside, **changes):
+        victim = f"ppo({inside})"
+        found = other_victims(dataclasses.replace(config, victim=victim, **changes))
+        return {name: SAMPLED.read("victim", spec)[1] for name, spec in found.items() if spec.startswith("ppo")}
+
+    assert "twice as wide" not in others("hidden=[]")
+    assert "one layer more" not in others("hidden=[]")
+    for inside, wide in (("network='recurrent'", [128]), ("network='feed_forward(hidden=[32, 16])'", [64, 32])):
+        found = others(inside)
+        assert found["twice as wide"]["hidden"] == wide
+        assert found["one layer more"]["hidden"] == [x // 2 for x in [*wide, wide[-1]]]
+    assert "hidden" not in found["twice as wide"]["network"]
+    # Minibatches are of whole environments, where there is a memory.
+    assert others("network='recurrent', minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 2
+    assert others("minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 4
 
 
 def test_what_a_victim_reads_is_important_and_an_empty_message_is_not():

@@ -8,11 +8,11 @@ from dataclasses import field
 from typing import Any, Literal
 
 import configs
-from configs.specs import change, first_line, read
+from configs.specs import first_line
 from games.registry import make_game, names
 from marl.core.learn import check_update
 from marl.discovery.trial import CONTROLS, Arena, known
-from marl.learners.registry import NETWORKS, SAMPLED, make_learner
+from marl.learners.registry import SAMPLED, hidden_layers, make_learner, with_hidden
 from marl.learners.sampled.objectives import Form, Kind
 from meta import Evolution
 from meta.memory import bytes_of, check_bytes
@@ -115,13 +115,7 @@ class DiscoveryConfig:
     @property
     def wider_learner(self) -> str:
         """The learner with layers that are so many times as wide."""
-        given = read("learner", self.learner, "ppo")[1]
-        network, its = NETWORKS.read("learner: network", str(given.get("network", "feed_forward")))
-        own = its.pop("hidden", NETWORKS.settings(network)["hidden"].default)
-        wide: dict[str, Any] = {"hidden": [self.wider * units for units in given.get("hidden", own)]}
-        if "network" in given:
-            wide["network"] = change(network, **its)
-        return change(self.learner, **wide)
+        return with_hidden(self.learner, [self.wider * units for units in hidden_layers(self.learner)])
 
     @property
     def num_updates(self) -> int:

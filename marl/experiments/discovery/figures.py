@@ -131,7 +131,8 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
             known = np.isfinite(lived.curve)
             number = np.maximum(known.sum(0), 1)
             y = np.where(known, lived.curve, 0).sum(0) / number
-            spread = np.sqrt((np.where(known, lived.curve - y, 0) ** 2).sum(0) / number) / np.sqrt(number)
+            variance = (np.where(known, lived.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
+            spread = np.sqrt(variance / number)
             shown = known.sum(0) > len(known) / 4
             x = steps * (1 + np.arange(len(y)))
             draw_line(axes, x[shown], y[shown], 2 * spread[shown], COLORS[arm], NAMES[arm])
