@@ -161,8 +161,8 @@ def important_inputs(
 
         return final_return(key, talk, seeing(victim, exchange), life.state, schedule)
 
-    loss = life.final_return - jax.lax.map(exchanged, jnp.arange(entries))
-    return loss > threshold * jnp.abs(life.final_return)  # returns may be negative
+    usual, *_ = returns = jax.lax.map(exchanged, jnp.arange(-1, entries))  # first of none, in the same episodes
+    return usual - returns[1:] > threshold * jnp.abs(usual)  # returns may be negative
 
 
 DEFENCES: dict[str, Defence] = {

@@ -239,7 +239,8 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
         say(console, f"{file}: damaged, and made anew")
         return found
     if others:
-        say(console, f"{file}: {others} result(s) of another attack or of other victims are made anew")
+        words = f"{others} result(s) of another attack or of other victims are left out"
+        say(console, f"{file}: {words}; what is asked for is made anew")
     return found
 
 

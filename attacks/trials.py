@@ -33,7 +33,7 @@ class Life(NamedTuple):
     """One victim, or more in leading axes."""
 
     final_return: jax.Array  # [], mean over fresh episodes of the final policy, without exploration
-    explored_return: jax.Array  # [], the same with exploration, as it learned
+    explored_return: jax.Array  # [], the same with exploration, and with noise or dropout if it so learned
     muted_return: jax.Array  # [], the same as the final one when nobody talks any more
     last_update: jax.Array  # [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
     curve: jax.Array  # [num_updates], mean return of the episodes that ended in an update; NaN if none

@@ -176,7 +176,7 @@ def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_
     attacked(1)
     number, other, shown = examine()
     assert number == 1
-    assert "1 result(s) of another attack or of other victims are made anew" in shown
+    assert "1 result(s) of another attack or of other victims are left out; what is asked for is made anew" in shown
     assert other["defences"]["none"] != first["defences"]["none"]
     mean = other["defences"]["none"]["evolved"]["mean"]
     file.write_text(file.read_text().replace(f'"mean": {mean}', f'"mean": {mean + 1}', 1))
