@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -216,7 +217,8 @@ def draw_payoffs(file: Path, places: Sequence[str], series: Mapping[str, Sequenc
         colors, marker = (BLUE, ORANGE, SKY, GREY, GREEN, PINK), "os^Dv"[i // 6 % 5]
         axes.errorbar(x, mean, 2 * error, fmt=marker, color=colors[i % 6], capsize=3, markersize=4, label=name)
     turned: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if len(places) > 3 else {}
-    axes.set_xticks(range(len(places)), places, fontsize=7, **turned)
+    lines = [textwrap.fill(place.replace("(", " (", 1), 32) for place in places]  # specs are long
+    axes.set_xticks(range(len(places)), lines, fontsize=7, **turned)
     axes.set_xlim(-0.5, len(places) - 0.5)
     axes.set_title(f"bars: two standard errors {over}", fontsize=8, color=GREY)
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
