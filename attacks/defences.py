@@ -161,8 +161,8 @@ def important_inputs(
 
         return final_return(key, talk, seeing(victim, exchange), life.state, schedule)
 
-    usual, *_ = returns = jax.lax.map(exchanged, jnp.arange(-1, entries))  # first of none, in the same episodes
-    return usual - returns[1:] > threshold * jnp.abs(usual)  # returns may be negative
+    found = jax.lax.map(exchanged, jnp.arange(-1, entries))  # first of none, in the same episodes
+    return found[0] - found[1:] > threshold * jnp.abs(found[0])  # returns may be negative
 
 
 DEFENCES: dict[str, Defence] = {

@@ -197,6 +197,8 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear of 2 is needed"):
         checked(dataclasses.replace(goes_on, message="linear"))
+    with pytest.raises(ValueError, match=r"begin: .* reads observations \(4,\); \(6,\) are needed"):
+        checked(dataclasses.replace(goes_on, environment="Acrobot-v1"))
 
 
 def test_a_search_may_begin_with_what_another_message_says(tmp_path):
@@ -259,6 +261,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         (["cartpole", "--goal", "control", "--fitness", "training"], "fitness: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--defence", "masking"], "defence: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--begin", "zero"], "begin: has no effect with the goal control"),
+        (
+            ["cartpole", "--goal", "control", "--warm-up.chunk-size", "4"],
+            "warm_up.chunk_size: has no effect with the goal",
+        ),
         (["cartpole", "--goal", "control", "--shapers", "100000000"], "shapers: got 100000000"),
         (
             ["cartpole", "--fitness", "training", "--steps-per-update", "24"],

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from games import Box, Discrete
@@ -13,6 +14,7 @@ from marl.distributed import episodes, runtime
 from marl.distributed.actor import acting, alike
 from marl.distributed.experiment import DistributedConfig, checked, suited
 from marl.distributed.host import Outline
+from marl.distributed.hosts import maker
 from marl.distributed.runtime import Programs
 from marl.learners.registry import make_learner
 
@@ -46,6 +48,15 @@ def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
 
     assert read(suited(spec, ATARI, 0)) == read(fits)
     assert suited(spec, MINATAR, 0) == spec
+
+
+def test_fresh_episodes_do_not_count_what_is_no_number():
+    host, learner = maker("games(CartPole-v1)", 2)(), make_learner("ppo(hidden=[4])", make_game("CartPole-v1"))
+    receive = host.receive
+    host.receive = lambda: (told := receive())._replace(reward={"agent_0": told.reward["agent_0"] + np.nan})
+    state = learner.init(jax.random.key(0))
+    with pytest.raises(ValueError, match="it gave a reward that is no finite number"):
+        episodes.play_episodes(jax.random.key(1), host, [learner], [state], 2, 0)
 
 
 @pytest.mark.parametrize("name", ["r2d2", "ppo", "a2c", "impala"])
