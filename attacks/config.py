@@ -133,8 +133,9 @@ class AttackConfig:
         if self.goal == "control":
             idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
             idle |= {"begin": "with the goal control, if it is zero"} if self.begin == "zero" else {}
-            # All controllers are judged by the same lives, at once.
-            other = ("warm_up.shared_trials", "warm_up.chunk_size", "fitness", "defence")
+            # All controllers are judged by the same lives, and at once; but a chunk may be named, for the one that is
+            # there by default does not fit every population.
+            other = ("warm_up.shared_trials", "fitness", "defence")
             return idle | dict.fromkeys(other, "with the goal control")
         idle = {} if self.warm_up_updates else {"warm_up": "with warm_up_updates 0"}
         only = ("controller", "shapers", "oracle_updates")
@@ -367,11 +368,13 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
             f"fitness: got {config.fitness!r}, of lives of {config.steps_of_the_shortest} steps; of at least "
             f"{halves * limit} are needed"
         )
-    learned = envs * steps
-    if config.fitness == "last_update" and config.goal != "control" and limit is not None and learned < limit:
-        raise ValueError(
-            f"fitness: got 'last_update', of {learned} steps; an update of at least an episode's {limit} is needed"
-        )
+    if config.fitness == "last_update" and config.goal != "control" and limit is not None:
+        got = f"fitness: got 'last_update', of {envs} x {steps} steps"
+        if envs * steps < limit:
+            raise ValueError(f"{got}; an update of at least an episode's {limit} is needed")
+        if steps < limit and not _ends_early(config.environment, limit):
+            needed = f"an update of at least an episode's {limit} steps of each environment is needed"
+            raise ValueError(f"{got}; {needed}, for no episode ends sooner in random play")
     if config.goal == "control":
         Puppet(game, None, victim)
         config.make_controller()
@@ -407,6 +410,14 @@ def observations_of_play(game: Game) -> np.ndarray:
     played = jax.jit(jax.vmap(lambda key: rollout(key, game, 64)))(jax.random.split(jax.random.key(0), 64))
     observations = np.asarray(played.observations["agent_0"])
     return observations.reshape(observations.shape[0] * observations.shape[1], -1)
+
+
+@functools.cache
+def _ends_early(environment: str, limit: int) -> bool:
+    """Whether some episode of random play ends before its time limit."""
+    game = make_game(environment)
+    played = jax.jit(jax.vmap(lambda key: rollout(key, game, max(limit - 1, 1)).dones["__all__"].any()))
+    return bool(played(jax.random.split(jax.random.key(0), 64)).any())
 
 
 @functools.cache

@@ -261,10 +261,6 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         (["cartpole", "--goal", "control", "--fitness", "training"], "fitness: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--defence", "masking"], "defence: has no effect with the goal control"),
         (["cartpole", "--goal", "control", "--begin", "zero"], "begin: has no effect with the goal control"),
-        (
-            ["cartpole", "--goal", "control", "--warm-up.chunk-size", "4"],
-            "warm_up.chunk_size: has no effect with the goal",
-        ),
         (["cartpole", "--goal", "control", "--shapers", "100000000"], "shapers: got 100000000"),
         (
             ["cartpole", "--fitness", "training", "--steps-per-update", "24"],
@@ -272,13 +268,16 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         ),
         (
             ["cartpole", "--victim", "a2c", "--fitness", "last_update"],
-            "fitness: got 'last_update', of 5 steps of each environment; an update",
+            "fitness: got 'last_update', of 8 x 5 steps; an update of at least an episode's 201 is needed",
         ),
         (
             ["cartpole", "--defence", "masking", "--num-envs", "1"],
             "defence: masking: num_envs: got 1; masking exchanges inputs between environments",
         ),
-        (["pendulum", "--fitness", "last_update", "--steps-per-update", "64"], "of 64 steps of each environment"),
+        (
+            ["pendulum", "--fitness", "last_update", "--steps-per-update", "64"],
+            "fitness: got 'last_update', of 16 x 64 steps; an update of at least an episode's 200 steps of each",
+        ),
         (
             ["cartpole", "--goal", "control", "--warm-up.shared-trials", "pair"],
             "warm_up.shared_trials: has no effect with the goal control",
