@@ -12,7 +12,7 @@ import numpy as np
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
 from marl.distributed.actor import alike, check_finite
-from marl.distributed.host import Host
+from marl.distributed.host import Host, seed_of
 from meta.keys import EVALUATION
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
@@ -23,8 +23,8 @@ def play_episodes(
 ) -> np.ndarray:
     """Returns of fresh episodes without exploration, `[episodes, agents]`.
 
-    Each environment plays as many as another, so that short ones do not count more. Hosts seed their environments by
-    numbers in a row from the training's `seed` on; these episodes begin with others, that are drawn from it.
+    Each environment plays as many as another, so that short ones do not count more. They begin with other seeds than
+    the training with this `seed` did.
 
     Raises:
       ValueError: if a reward or an observation is no finite number.
@@ -34,8 +34,7 @@ def play_episodes(
     reset_key, key = jax.random.split(key)
     memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
     each = -(-episodes // envs)
-    fresh = int(np.random.SeedSequence((seed, EVALUATION)).generate_state(1)[0]) % 2**31
-    seen = host.reset(fresh, np.asarray(jax.random.key_data(jax.random.split(reset_key, envs))))
+    seen = host.reset(seed_of(seed, EVALUATION), np.asarray(jax.random.key_data(jax.random.split(reset_key, envs))))
     going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
     steps, lengths, rest = 0, np.zeros(envs, int), np.zeros(envs, bool)
     while any(len(one) < each for one in found):

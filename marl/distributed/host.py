@@ -17,6 +17,15 @@ from games.core.spaces import Space
 Arrays = dict[str, np.ndarray]  # by agent
 
 
+def seed_of(*numbers: int) -> int:
+    """A seed for environments, below 2^31, far from that of neighbouring numbers.
+
+    Gymnasium and EnvPool seed the environments of a vector by numbers in a row, so that trainings with the seeds 0 and
+    1 would else have all but one in common.
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0]) % 2**31
+
+
 class Told(NamedTuple):
     """What a step brings, `[N, ...]`; all agents of an environment end at once."""
 
@@ -41,7 +50,10 @@ class Host(Protocol):
         ...
 
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
-        """New episodes everywhere, and what is seen first; `keys` `[N, words]` are what our own games draw from."""
+        """New episodes everywhere, and what is seen first; `keys` `[N, words]` are what our own games draw from.
+
+        `seed` is that of the first environment, the others have those after it.
+        """
         ...
 
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:

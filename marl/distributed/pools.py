@@ -13,7 +13,7 @@ import jax
 
 from configs.specs import first_line
 from marl.distributed.actor import Act, Actor, Failure, Order, Programs, Rollout
-from marl.distributed.host import Host
+from marl.distributed.host import Host, seed_of
 from meta.keys import ACTOR
 
 MakeHost = Callable[[], Host]
@@ -56,10 +56,7 @@ def begin(
     host = make()
     try:
         actor = Actor(programs, host, number, own_key, act)
-        actor.begin(
-            (seed + 1_000_003 * number + 7_919 * tried) % 2**31,
-            jax.random.fold_in(reset_key, life) if life else reset_key,
-        )
+        actor.begin(seed_of(seed, number, tried), jax.random.fold_in(reset_key, life) if life else reset_key)
     except Exception:
         host.close()
         raise

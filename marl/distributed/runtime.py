@@ -15,7 +15,7 @@ from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
 from marl.distributed.actor import Programs, Rollout, alike, check_joined, counted, joined, programs_of
-from marl.distributed.host import Host
+from marl.distributed.host import Host, seed_of
 from marl.distributed.inference import Central
 from marl.distributed.pools import Here, Pool, Threads
 from marl.distributed.schedule import Broken, Schedule
@@ -127,8 +127,8 @@ def train(
     if first:  # other episodes than those with which it began; without a lag orders had numbers beyond its updates, too
         reset_key, again = (jax.random.fold_in(jax.random.fold_in(k, RESUMED), first) for k in (reset_key, run_key))
         play_key = run_key if lag is not None else again
-        seed = int(np.random.SeedSequence((seed, first)).generate_state(1)[0])
-    make_pool = _pools(where, inference, programs, hosts, play_key, reset_key, seed % 2**31, address)
+        seed = seed_of(seed, first)
+    make_pool = _pools(where, inference, programs, hosts, play_key, reset_key, seed, address)
     policies = learning.policies(states)
     pool, central = make_pool(policies)
     barrier, turns = path == "barrier", where == "here" and path != "barrier"

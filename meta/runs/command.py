@@ -353,10 +353,11 @@ def _with(given: Any, places: Sequence[type], arguments: Sequence[str], named: s
 def _open(command: Command, out: str, name: str, named: str, config: Any, say: Callable[[str], int]) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
     if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
-        was, before = resume.read(Path(out), command.program, "", command.first, command.kind)
-        resume.check(was, before)  # it may have been damaged or edited
+        was, now = resume.read(Path(out), command.program, "", command.first, command.kind)
+        if now != config:  # who was killed between the two files wrote into one what is named again
+            resume.check(was, now)  # it may have been damaged or edited
         if hasattr(config, "check_adds_to"):
-            config.check_adds_to(before)
+            config.check_adds_to(was)
         run = RunDirectory(Path(out), say)
         place, before_there = machine.place(), run.record and run.record.place
         if before_there and place != before_there:

@@ -157,6 +157,14 @@ def test_actors_with_the_same_order_explore_otherwise():
     assert len({str(one) for one in lives}) == 6  # no life begins as another
 
 
+def test_trainings_with_neighbouring_seeds_have_no_environment_in_common():
+    programs = Programs([make_learner("impala(hidden=[8])", GAME)], 4, 8, 40)
+    keys = jax.random.key(1), jax.random.key(2)
+    given = maker("CartPole-v1", 8)
+    firsts = [begin(programs, given, number, *keys, seed)._seen["agent_0"] for seed in (0, 1, 2) for number in (0, 1)]
+    assert len({row.tobytes() for first in firsts for row in first}) == 6 * 8
+
+
 def test_a_ladder_of_exploration_goes_over_all_actors():
     learner = make_learner("ape_x(hidden=[8])", GAME)
     programs = Programs([learner], 4, 3, 5)

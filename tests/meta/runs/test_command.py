@@ -323,6 +323,13 @@ def test_a_table_may_be_added_to(toy, tmp_path):
     assert toy("ball", "--out=run", about=about)[0] == 0
     assert toy("ball", "--out=run", "--words=more", about=about) == (0, "more\n", "")
     assert "words: more" in (tmp_path / "run" / "config.yaml").read_text()
+    # Killed after the first of the two files that say what is run, and named again.
+    file = tmp_path / "run" / "config.yaml"
+    file.write_text(file.read_text().replace("words: more", "words: all"))
+    status, _, error = toy("ball", "--out=run", "--words=most", about=about)
+    assert (status, "words: was 'more' and is 'all' now" in error) == (2, True)
+    assert toy("ball", "--out=run", "--words=all", about=about) == (0, "all\n", "")
+    assert toy("ball", "--out=run", "--words=most", about=about)[0] == 0
     (tmp_path / "run" / "config.yaml").write_text("others: 3\n")
     status, _, error = toy("ball", "--out=run", about=about)
     assert (status, "unknown field others" in error) == (2, True)
