@@ -66,11 +66,11 @@ def make_learner(
     """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
 
     All learners with a network, such as ppo, dqn or loqa, take `network`, which is feed_forward, recurrent, or of
-    images convolutional or nature, the settings of that beside its own, and `anneal`, with which the learning rate
-    falls on a straight line to 0 at the optimiser's last step: `ppo(network='recurrent', hidden=[32], memory=32)`, or
-    `r2d2(network='nature', memory=512)`. With `sparsity`, as in
-    `ppo(sparsity='rigl(density=0.1, until=5_000)')`, few of its weights are there, as of `marl.blocks.sparse`; td3 and
-    sac take that too, and no network.
+    images convolutional or nature (dqn and ape_x take no memory, r2d2 nothing without one), the settings of that
+    beside its own, and `anneal`, with which the learning rate falls on a straight line to 0 at the optimiser's last
+    step: `ppo(network='recurrent', hidden=[32], memory=32)`, or `r2d2(network='nature', memory=512)`. With `sparsity`,
+    as in `ppo(sparsity='rigl(density=0.1, until=5_000)')`, which all but loqa take, few of its weights are there, as
+    of `marl.blocks.sparse`; td3 and sac take that too, and no network.
 
     In a game that is a formula, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy. Several specs with a plus
     between them are a population, of which one is drawn for each trial: `naive + lola + tft`. A number of a learner

@@ -67,9 +67,9 @@ def impala(
         loss = - mean A log pi(a | s) + value_coefficient (1/2) mean (V(s) - v)^2 - entropy_coefficient H,
 
     with v and A of `v_trace` by the ratio of today's policy to the one that acted. One step of the optimiser an update.
-    `learn` needs `num_envs`. The paper's settings are `learning_rate=4.8e-4, entropy_coefficient=2.5e-4, reward_clip=1,
-    max_gradient_norm=40, optimizer='rmsprop', optimizer_epsilon=0.1` of sums where these are means, with 100 steps of
-    each environment in an update.
+    `learn` needs `num_envs`. The settings of the paper's public code are `learning_rate=4.8e-4,
+    entropy_coefficient=2.5e-4, reward_clip=1, optimizer='rmsprop', optimizer_epsilon=0.1` of sums where these are
+    means, with 100 steps of each environment in an update; it does not clip gradients, where the paper says 40.
 
     On CartPole-v1, in 8 environments and 5 steps of each in an update, 400,000 steps with the learning rate falling to
     0 bring 32 of 32 seeds to a return of 475 or more, without exploration.
