@@ -144,6 +144,7 @@ def command(environment):
 def within(monkeypatch, capsys):
     """Runs a command in this process, where another one would show nothing more and costs seconds to start."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
+    unoptimised = jax.config.values["jax_disable_most_optimizations"]
 
     def run(*arguments: str, cwd: Path, module: str = "marl.mfos") -> subprocess.CompletedProcess:
         monkeypatch.chdir(cwd)
@@ -154,4 +155,5 @@ def within(monkeypatch, capsys):
             status = stopped.code
         return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
-    return run
+    yield run
+    jax.config.update("jax_disable_most_optimizations", unoptimised)  # which --fast changes for all later programs
