@@ -21,6 +21,13 @@ CONFIG = AttackConfig(
 )
 
 
+@pytest.fixture
+def sooner(monkeypatch):
+    """Words are fitted in fewer steps to less play, which is enough for signs and loudness."""
+    monkeypatch.setattr(experts, "FITTING", 500)
+    monkeypatch.setattr(experts, "ROLLOUTS", 16)
+
+
 @pytest.mark.parametrize(("n", "size"), [(2, 2), (3, 2), (4, 3)])
 def test_discrete_actions_are_the_corners_of_a_simplex(n, size):
     """Each as far from the others, with the mean in the middle, where each action is as frequent and there is room."""
@@ -55,6 +62,7 @@ def test_a_message_that_can_say_it_learns_to_say_it():
     assert abs(told["linear"]) < 0.01
 
 
+@pytest.mark.usefixtures("sooner")
 def test_an_expert_is_told_and_in_the_end_contradicted():
     key = jax.random.key(0)
     words, found = experts.teach(CONFIG, key)
@@ -73,6 +81,7 @@ def test_an_expert_is_told_and_in_the_end_contradicted():
     np.testing.assert_allclose(early, message.speak(both, seen, jnp.float32(1)), rtol=1e-6)
 
 
+@pytest.mark.usefixtures("sooner")
 def test_a_victim_that_was_told_what_to_do_is_told_loudly_where_to_go():
     """Of a cart that stands still in the middle, and is to go to either side: it is told to push to that side."""
     steered = dataclasses.replace(CONFIG, goal="control", num_updates=24)  # fewer are a matter of rounding
