@@ -18,6 +18,7 @@ from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import papers
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_to_head_claims
+from marl.experiments.shaping import speed
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig
 from meta.runs.claims import Claim, claims_table, difference, number, passes, summary
@@ -192,6 +193,12 @@ def reproduce(within, tmp_path):
     return lambda *arguments: within(*arguments, cwd=tmp_path, module="marl.reproduce")
 
 
+@pytest.fixture
+def at_once(monkeypatch):
+    """How fast this machine is stands fixed: to measure it, programs are compiled of which nothing else is asked."""
+    monkeypatch.setattr(speed, "measure", lambda config: speed.Speed(1e6, 1.0))
+
+
 def pictures_exist(path):
     links = re.findall(r"!\[[^]]+\]\(([^)]+)\)", (path / "report.md").read_text())
     assert links
@@ -236,6 +243,7 @@ def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp
     pictures_exist(path)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp_path):
     result = reproduce("zd", "--fast", "--seeds=2", "--seed=4", "--out=run")
     assert result.returncode == 0, result.stderr
@@ -264,6 +272,7 @@ def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp
     pictures_exist(tmp_path / "run")
 
 
+@pytest.mark.usefixtures("at_once")
 def test_generalists_meet_every_learner_and_are_compared_with_who_was_never_trained(reproduce, tmp_path):
     parts = reproduce_generalists.make_configs(seeds=10, seed=3, fast=False)
     learners = set(reproduce_generalists.columns(False))
