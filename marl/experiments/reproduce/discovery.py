@@ -28,7 +28,7 @@ STEPS_PER_SECOND = 0.5e6  # two cores
 FAST: dict[str, Any] = {
     "environments": ("CartPole-v1(max_steps_in_episode=8)",),
     "unseen": (),
-    "learner": "ppo(hidden=[4], minibatches=2)",
+    "learner": "ppo(hidden=[4], minibatches=1, epochs=2, shared=True)",
     "total_steps": 64,
     "num_envs": 2,
     "steps_per_update": 8,

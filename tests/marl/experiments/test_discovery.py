@@ -16,10 +16,10 @@ from marl.learners.sampled.objectives import Form, load
 from tests.marl.sampled_steps import CART_POLE
 
 TINY = (
-    "--learner=ppo(hidden=[4], minibatches=2)", "--total-steps=64", "--num-envs=2", "--steps-per-update=8",
-    "--hidden=3", "--num-seeds=3", "--tuning.population-size=4", "--tuning.generations=1", "--tuning.chunk-size=4",
-    "--evolution.population-size=4", "--evolution.chunk-size=4",
-    "--evolution.checkpoint-seconds=0",
+    "--learner=ppo(hidden=[4], minibatches=1, epochs=2, shared=True)",  # of few operations, which are compiled often
+    "--total-steps=64", "--num-envs=2", "--steps-per-update=8", "--hidden=3", "--num-seeds=3",
+    "--tuning.population-size=4", "--tuning.generations=1", "--tuning.chunk-size=4",
+    "--evolution.population-size=4", "--evolution.chunk-size=4", "--evolution.checkpoint-seconds=0",
 )  # fmt: skip
 PAIR = "ipd(episode_length=4)"
 GAME = "CartPole-v1(max_steps_in_episode=8)"
