@@ -8,6 +8,7 @@ import pytest
 
 from games import CoinGame
 from marl import learn, make_learner
+from marl.experiments.reproduce import coin_game
 from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, meet, train
 from marl.experiments.reproduce.papers import CoinGameConfig
 from meta import RunDirectory
@@ -80,7 +81,14 @@ def test_claims_are_about_cooperation_and_about_who_always_defects():
     assert [claims[f"{name} against one that always defects"] for name in SHAPING] == [True, False]
 
 
-def test_the_command_goes_on_and_reports_everybody(within, tmp_path):
+def test_the_command_goes_on_and_reports_everybody(within, tmp_path, monkeypatch):
+    # As few operations as there can be, for each meeting is compiled; one learner has a memory, as all really do.
+    monkeypatch.setitem(
+        LEARNERS, "advantage alignment", "proximal_advantage_alignment(hidden=[4], shared=True, epochs=1)"
+    )
+    monkeypatch.setitem(LEARNERS, "PPO", "ppo(network='recurrent', hidden=[4], memory=4, epochs=1, minibatches=1)")
+    monkeypatch.setattr(coin_game, "EPISODES", 1)
+    monkeypatch.setattr(coin_game, "ENVS", 8)
     result = within("coin_game", "--fast", "--out=run", cwd=tmp_path, module="marl.reproduce")
     assert result.returncode == 0, result.stderr
     report = (tmp_path / "run" / "report.md").read_text()
