@@ -13,25 +13,37 @@ from marl.blocks.surgery import widen
 SMALL, LARGE = jax.random.split(jax.random.key(0))
 
 
+def grow(small, large):
+    """First parameters of the smaller network, and what they grow to in the larger one; in one program."""
+
+    @jax.jit
+    def both():
+        params = small.init(SMALL)
+        return params, widen(params, large.init(LARGE))
+
+    return both()
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_wider_network_computes_the_same(shared):
     small, large = (feed_forward((5,), 3, hidden=hidden, shared=shared) for hidden in ((8, 6), (20, 9)))
-    params = small.init(SMALL)
-    grown = widen(params, large.init(LARGE))
     obs = jax.random.normal(jax.random.key(1), (40, 5))
-    for before, after in zip(small.apply(params, obs, ())[:2], large.apply(grown, obs, ())[:2], strict=True):
+    outputs = (
+        jax.jit(one.apply)(own, obs, ())[:2] for one, own in zip((small, large), grow(small, large), strict=True)
+    )
+    for before, after in zip(*outputs, strict=True):
         np.testing.assert_allclose(after, before, atol=1e-6)
 
 
 def test_and_one_with_a_memory_over_many_steps():
     sizes = ({"hidden": (8,), "memory": 6}, {"hidden": (12,), "memory": 16})
     small, large = (recurrent((5,), 3, **size) for size in sizes)
-    params = small.init(SMALL)
-    grown, carries = widen(params, large.init(LARGE)), [small.initial(7), large.initial(7)]
+    (params, grown), carries = grow(small, large), [small.initial(7), large.initial(7)]
+    apply_small, apply_large = jax.jit(small.apply), jax.jit(large.apply)
     for step in range(12):
         obs = jax.random.normal(jax.random.key(step), (7, 5))
-        before, value, carries[0] = small.apply(params, obs, carries[0])
-        after, wider, carries[1] = large.apply(grown, obs, carries[1])
+        before, value, carries[0] = apply_small(params, obs, carries[0])
+        after, wider, carries[1] = apply_large(grown, obs, carries[1])
         np.testing.assert_allclose(after, before, atol=1e-6)
         np.testing.assert_allclose(wider, value, atol=1e-6)
     assert np.abs(carries[1][:, 6:]).max() > 0.01  # what is new lives
@@ -39,21 +51,21 @@ def test_and_one_with_a_memory_over_many_steps():
 
 def test_new_inputs_are_not_heard_until_learning_hears_them():
     small, large = (feed_forward((size,), 2, hidden=(8,)) for size in (4, 7))
-    params = small.init(SMALL)
-    grown = widen(params, large.init(LARGE))
+    params, grown = grow(small, large)
     obs = jax.random.normal(jax.random.key(1), (20, 7))
-    np.testing.assert_allclose(large.apply(grown, obs, ())[0], small.apply(params, obs[:, :4], ())[0], atol=1e-6)
-    gradient = jax.grad(lambda params: (large.apply(params, obs, ())[1] ** 2).sum())(grown)
+    before, after = jax.jit(small.apply)(params, obs[:, :4], ())[0], jax.jit(large.apply)(grown, obs, ())[0]
+    np.testing.assert_allclose(after, before, atol=1e-6)
+    gradient = jax.jit(jax.grad(lambda params: (large.apply(params, obs, ())[1] ** 2).sum()))(grown)
     assert float(jnp.abs(gradient["Dense_1"]["kernel"][4:]).max()) > 0
 
 
 def test_what_cannot_grow_is_refused():
-    small, large = (feed_forward((4,), 2, hidden=hidden).init(SMALL) for hidden in ((8,), (12,)))
+    small, large, deep = (jax.jit(feed_forward((4,), 2, hidden=hidden).init)(SMALL) for hidden in ((8,), (12,), (8, 8)))
     with pytest.raises(ValueError, match="no axis may become smaller"):
         widen(large, small)
     with pytest.raises(ValueError, match="other layers"):
-        widen(small, feed_forward((4,), 2, hidden=(8, 8)).init(SMALL))
-    images = (convolutional((6, 6, 2), 2, channels=channels).init(SMALL) for channels in (4, 8))
+        widen(small, deep)
+    images = (jax.jit(convolutional((6, 6, 2), 2, channels=channels).init)(SMALL) for channels in (4, 8))
     with pytest.raises(ValueError, match="convolution"):
         widen(*images)
 
@@ -68,7 +80,7 @@ def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
         return found, *(float(np.nanmean(part)) for part in (found.returns[0][:5], found.returns[0][-5:]))
 
     first, begun, reached = run(SMALL, small, 10)
-    old, grown = first.states[0], widen(first.states[0], large.init(LARGE))
+    old, grown = first.states[0], widen(first.states[0], jax.jit(large.init)(LARGE))
     obs = jax.random.normal(jax.random.key(1), (40, 4))
     small_step, large_step = (
         learner.act(LARGE, learner.policy(state), learner.begin(learner.policy(state), 40), obs)
