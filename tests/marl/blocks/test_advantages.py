@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marl.blocks.advantages import generalized_advantages, mean, multi_step, squash, standardize, unsquash, v_trace
+from marl.blocks import advantages
+from marl.blocks.advantages import mean, multi_step, squash, standardize, unsquash
 
 DISCOUNT = 0.9
+v_trace, generalized_advantages = map(jax.jit, (advantages.v_trace, advantages.generalized_advantages))
 
 
 def steps(seed, length=9, envs=3):
@@ -50,12 +52,12 @@ def test_targets_are_the_sums_of_the_paper(trace_lambda, rho_clip, trace_clip):
             target[s, n] += value[s, n]
             to_come = reward[s, n] + DISCOUNT * worth[s, n] + trace_lambda * after - value[s, n]
             advantage[s, n] = rho[s, n] * to_come
-    found = jax.jit(v_trace)(*single(arrays), DISCOUNT, trace_lambda, rho_clip, trace_clip)
+    found = v_trace(*single(arrays), DISCOUNT, trace_lambda, rho_clip, trace_clip)
     np.testing.assert_allclose(found.target, target, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.advantage, advantage, rtol=1e-4, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20)  # the first of them are compiled
+@settings(deadline=None, max_examples=20)  # the first is compiled
 @given(st.integers(0, 10_000), st.floats(0, 1))
 def test_on_policy_they_are_generalized_advantages(seed, trace_lambda):
     _, *rest = single(steps(seed))
