@@ -97,6 +97,7 @@ def cache(pytestconfig):
 def _cached(cache):
     for name, value in cache.items():
         jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)  # for the processes that are started from here, a cluster's too
     gc.freeze()  # tracing leaves much to collect, and nothing of what was imported: a tenth of all time
     gc.set_threshold(200_000, 50, 100)
     jax.devices()  # JAX begins with one device here, whatever a command asks for
@@ -124,9 +125,9 @@ def headless():
 
 
 @pytest.fixture(scope="session")
-def environment(cache):
+def environment(_cached):
     """The variables of a process that shares what was compiled."""
-    return os.environ | {name.upper(): str(value) for name, value in cache.items()}
+    return dict(os.environ)
 
 
 @pytest.fixture(scope="session")
