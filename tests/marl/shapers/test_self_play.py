@@ -128,9 +128,9 @@ def test_without_naive_learners_two_shapers_defect():
     assert (found.metrics["opponent_return"][-1] < -1.9).all()
 
 
-def test_the_command_reports_both_seats_and_resumes(command, within, tmp_path):
+def test_the_command_reports_both_seats_and_resumes(within, tmp_path):
     options = ["--evolution.population-size=4", "--evolution.generations=6", "--trials=1", "--meta-steps=3"]
-    result = command(
+    result = within(
         "imp", "--opponent=self_play", *options, "--evaluation-trials=8", "--seeds=2", "--out=run", cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
