@@ -32,9 +32,9 @@ def free_port():
 
 
 @pytest.fixture
-def start(cache):
+def start():
     """Starts the processes of a job."""
-    begun, variables = [], {name.upper(): str(value) for name, value in cache.items()}
+    begun = []
 
     def processes(number, tasks, devices=1, heartbeat=60.0):
         address = f"127.0.0.1:{free_port()}"
@@ -44,7 +44,6 @@ def start(cache):
             begun.append(
                 subprocess.Popen(
                     [sys.executable, "-m", "tests.meta.cluster.job", told],
-                    env=os.environ | variables,
                     stdout=-1,
                     stderr=-1,
                     text=True,
