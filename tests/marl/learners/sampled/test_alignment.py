@@ -151,10 +151,13 @@ def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
 def test_it_plays_what_ppo_plays(name, settings):
     game = make(name, episode_length=3)
     spec = f"proximal_advantage_alignment({settings}, minibatches=2)"
-    players = [make_learner(spec, game, seat) for seat in range(game.num_agents)]
+    *others, last = range(game.num_agents)
+    players = [*(random(game, seat) for seat in others), make_learner(spec, game, last)]
     run = jax.jit(lambda key: learn(key, game, players, num_updates=2, steps_per_update=4, num_envs=2))
     history = run(jax.random.key(0))
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves((history.metrics, history.states[0].params)))
+    found = jax.tree.leaves((history.metrics[last], history.states[last].params))
+    assert found
+    assert all(np.isfinite(x).all() for x in found)
 
 
 def test_a_game_without_co_players_is_refused():

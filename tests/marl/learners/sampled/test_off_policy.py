@@ -1,5 +1,6 @@
 """TD3 and SAC: updates against float64 NumPy, several steps' rewards, what is forgotten, and that they learn."""
 
+import itertools
 import re
 
 import jax
@@ -219,22 +220,22 @@ def test_what_the_actor_would_not_do_any_more_is_forgotten():
     now = np.tanh(forward(wide(state.networks.actor), np.asarray(t.obs, np.float64)))
     distance = 0.5 * np.mean((now - np.asarray(t.action, np.float64) / 2) ** 2)
     relative = distance / (0.5 * np.mean(now**2 + (np.asarray(t.action, np.float64) / 2) ** 2))
-    thresholds = (0.99 * distance, True, False), (1.01 * distance, False, False)
-    for threshold, forgotten, of_both in (*thresholds, (0.99 * relative, True, True), (1.01 * relative, False, True)):
-        rule = {"buffer_drift": threshold, "buffer_relative": of_both}
-        learner = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings, **rule)
-        update = jax.jit(learner.update)
+    for of_both, edge in ((False, distance), (True, relative)):
+
+        @jax.jit
+        def update(threshold, begun, of_both=of_both):
+            rule = {"buffer_drift": threshold, "buffer_relative": of_both}
+            learner = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings, **rule)
+            return learner.update(jax.random.key(1), begun, t)
+
         # What is stored by then, beginning with what number, and after how many gradient steps.
-        for stored, oldest, updates, expected in (
-            (330, 70, 1, 70),
-            (360, 40, 1, 76),
-            (360, 40, 2, 40),
-            (400, 0, 1, 40),
+        for factor, (stored, oldest, updates, expected) in itertools.product(
+            (0.99, 1.01), ((330, 70, 1, 70), (360, 40, 1, 76), (360, 40, 2, 40), (400, 0, 1, 40))
         ):
             networks = state.networks._replace(oldest=jnp.int32(oldest), updates=jnp.int32(updates))
             begun = state._replace(networks=networks, steps=jnp.int32(200))
-            after, metrics = update(jax.random.key(1), begun, t)
-            assert int(after.networks.oldest) == (expected if forgotten else oldest)
+            after, metrics = update(factor * edge, begun)
+            assert int(after.networks.oldest) == (expected if factor < 1 else oldest)
             assert int(after.steps) - int(begun.networks.oldest) == stored
             assert float(metrics["remembered"]) == float(after.steps - after.networks.oldest)
 

@@ -100,7 +100,7 @@ def test_an_update_is_that_of_ppo_with_the_answers_rewarded(steps):
 def test_in_the_prisoners_dilemma_influence_is_what_the_other_could_have_done():
     """Each step's rewards alone, and all that was remembered: 2 (1 - p) for cooperating, -2 p for defecting."""
     game = make("ipd", episode_length=50)
-    learners = [reciprocator(game, seat, influence_memory=1e-6, reciprocity=0.0) for seat in range(2)]
+    learners = [reciprocator(game, 0, influence_memory=1e-6, reciprocity=0.0), make_learner("random", game, 1)]
 
     @jax.jit
     def run(key):
