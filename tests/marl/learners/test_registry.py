@@ -330,16 +330,18 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     parameters = form.network().init(jax.random.key(0))
     parameters["w2"] = jnp.full(3, 2.0)
     objectives.save(tmp_path / objectives.FILE, form, parameters, 0.3)
-    field = "objective" if kind == "drift" else "value_loss"
+    field, small = "objective" if kind == "drift" else "value_loss", "hidden=[4], epochs=2, minibatches=1"
 
     def learned(spec):
         learner = make_learner(spec, CART_POLE, num_updates=1)
         settings = {"num_updates": 1, "steps_per_update": 16, "num_envs": 2}
         return jax.jit(lambda key: learn(key, CART_POLE, [learner], **settings))(jax.random.key(1)).states[0].params
 
-    of_run, of_file = (learned(f"ppo({field}={str(path)!r})") for path in (tmp_path, tmp_path / objectives.FILE))
+    of_run, of_file = (
+        learned(f"ppo({small}, {field}={str(path)!r})") for path in (tmp_path, tmp_path / objectives.FILE)
+    )
     chex.assert_trees_all_equal(of_run, of_file)
-    plain = learned("ppo")
+    plain = learned(f"ppo({small})")
     assert any(not np.allclose(*pair) for pair in zip(jax.tree.leaves(of_run), jax.tree.leaves(plain), strict=True))
     other = "value_loss" if kind == "drift" else "objective"
     with pytest.raises(ValueError, match=f"learner: ppo: {other}: got .*, a {kind}; a "):

@@ -317,11 +317,12 @@ def test_parameters_that_ran_away_end_the_training():
     """Logits that are no numbers still play, and their returns are finite."""
     config = ShapingConfig(
         environment="ipd(episode_length=4)",
+        shaper="shaper(hidden_units=3)",
         opponent="random",
         episodes=2,
         episode_length=4,
         meta_learner="ppo",
-        meta_ppo=MetaPPO(iterations=3, batch_size=2, epochs=2, learning_rate=1e30),
+        meta_ppo=MetaPPO(iterations=3, batch_size=2, epochs=1, learning_rate=1e30),
     )
     with pytest.raises(NonFiniteFitness):
         make_lens(config).train(jax.random.key(0)[None])
