@@ -196,3 +196,44 @@ def test_first_priorities_are_of_the_actors_own_values():
     after, _ = learner.update(jax.random.key(1), state, single(late))
     assert float(after.priority[6]) == 0.0  # it is never drawn
     assert (np.asarray(after.priority)[[0, 1, 7]] > 0).all()
+
+
+def test_a_gradient_step_of_ape_x_makes_up_for_what_is_drawn_more_often():
+    """Of 4,096 draws, one out of each equal part of the sum of priorities, every step has its share but for one."""
+    rng = np.random.default_rng(1)
+    learner = ape_x(
+        CART_POLE, network=linear(), discount=DISCOUNT, buffer_size=4, learning_starts=4, multi_step=1,
+        gradient_steps=1, batch_size=4096, max_gradient_norm=1e9,
+    )  # fmt: skip
+    state = learner.init(jax.random.key(0))._replace(target=linear().init(jax.random.key(9)))
+    value, best = rng.normal(size=(2, 2, 2))
+    obs, next_obs = rng.normal(size=(2, 2, 2, 4))
+    reward, action, goes_on = np.array([[9.0, 1], [0, -1]]), np.array([[0, 1], [1, 0]]), np.zeros((2, 2), bool)
+    memory = DQNMemory(None, np.zeros(2))
+    t = Trajectory(obs, action, reward, goes_on, DQNExtras(value, best), (), goes_on, next_obs, memory, memory)
+    after, metrics = jax.jit(learner.update)(jax.random.key(1), state, single(t))
+    params, target = (np.asarray(x, np.float64) for x in (state.params, state.target))
+
+    def values(matrix, obs):
+        found = obs @ matrix
+        return found[..., -1:] + found[..., :-1] - found[..., :-1].mean(-1, keepdims=True)
+
+    following = np.stack([best[1], values(params, next_obs[-1]).max(-1)])
+    first = abs(reward + DISCOUNT * following - value) ** 0.6
+    share = first / first.sum()
+    weight = (4 * share) ** -0.4 / ((4 * share) ** -0.4).max()
+    assert weight.min() < 0.7  # it counts
+    chosen = values(params, next_obs).argmax(-1)[..., None]
+    goal = reward + DISCOUNT * np.take_along_axis(values(target, next_obs), chosen, -1)[..., 0]
+
+    def off(learned):
+        return np.take_along_axis(values(learned, obs), action[..., None], -1)[..., 0] - goal
+
+    def loss(learned):
+        return (share * weight * 0.5 * off(learned) ** 2).sum()
+
+    assert float(metrics["value_loss"]) == pytest.approx(loss(params), rel=5e-3)
+    moment = next(x for x in jax.tree.leaves(after.optimizer) if x.ndim == 1)  # a tenth of the gradient by then
+    np.testing.assert_allclose(10 * moment.reshape(params.shape), gradient(loss, params), rtol=5e-3, atol=5e-3)
+    np.testing.assert_allclose(after.priority, abs(off(params)).ravel() ** 0.6, rtol=1e-3)
+    np.testing.assert_allclose(after.target, target + 0.02 * (np.asarray(after.params) - target), rtol=1e-5, atol=1e-6)
