@@ -27,11 +27,12 @@ from marl.core.learn import check_update, keep_state
 from marl.experiments.entrants import ALL, ALL_SAMPLED, Entrant, digest_of, enter, ready, split_agents
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
-from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, shaping_config
+from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.exact_lens import SAMPLING
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
+from marl.experiments.shaping.start import read_screening
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
 from meta.devices import use_all_cores
@@ -96,6 +97,8 @@ class CrossplayConfig(AnyGameConfig):
             raise ValueError(f"{got}; at most episodes, {self.episodes}, are needed")
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
+        if self.start != "auto":  # nobody may need it yet, but the table keeps it
+            read_screening(self.start, sampled=bool(self.environment))
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:
@@ -164,7 +167,8 @@ def line_up(config: CrossplayConfig) -> Lineup:
         raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
 
     def sampled(spec: str, seat: int) -> Agent | ShapingConfig:
-        if how := sampled_shaping_config(spec, config.environment, config.lengths, **training):
+        environment = seen_from(config.environment, game, seat)
+        if how := sampled_shaping_config(spec, environment, config.lengths, **training):
             make_lens(how).check()
             check_spaces(spec, how, game, seat)
             return how

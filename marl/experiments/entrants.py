@@ -116,7 +116,7 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) ->
     if isinstance(config, Agent):
         return config
     (run.path / "agents").mkdir(exist_ok=True)
-    name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-"), configs.plain(config)
+    name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-")[:100], configs.plain(config)
     name = f"{name}-{digest_of([depends, entrant.files] if entrant.files else depends)}"
     path, folder = run.path / "agents" / f"{name}.safetensors", run.path / "trainings" / name
     words = f"{entrant.name}, {('row', 'column')[player]}"

@@ -50,8 +50,8 @@ def play(
         for agent, player, other in zip(game.agents, states, reversed(states), strict=True):
             late = getattr(player, "late", False)  # traced, where a number says who sits there
             if hasattr(other, "logits") and late is not True:
-                own = observations[agent][: game.num_logits]
-                new = jnp.concatenate([own, jax.nn.sigmoid(other.logits)])
+                own = observations[agent][..., : game.num_logits]
+                new = jnp.concatenate([own, jnp.broadcast_to(jax.nn.sigmoid(other.logits), own.shape)], -1)
                 seen[agent] = jnp.where(late, observations[agent], new) if late is not False else new
         return seen
 

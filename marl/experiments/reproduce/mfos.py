@@ -63,7 +63,7 @@ def make_configs(*, seeds: int, seed: int, ppo: bool, fast: bool) -> dict[str, S
         longer = _config("ipd", fast, opponent="naive", seeds=LONGER_SEEDS, seed=seed + 1000)
         evolution = dataclasses.replace(longer.evolution, generations=LONGER * longer.evolution.generations)
         found["ipd-naive-longer"] = dataclasses.replace(longer, evolution=evolution)
-    for opponent in LEARNERS if ppo else ():
+    for opponent in (LEARNERS[:1] if fast else LEARNERS) if ppo else ():
         found[f"ipd-{opponent}-ppo"] = _config("ipd", fast, opponent=opponent, seeds=1, seed=seed, meta_learner="ppo")
     return found
 

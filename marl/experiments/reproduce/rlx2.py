@@ -273,10 +273,11 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
     figure, axes = new_axes("environment steps", "return while learning", (6.0, 4.2))
     for row, path in paths.items():
         returns = _returns(path)
-        parts = [part for part in np.array_split(returns, min(40, len(returns))) if np.isfinite(part).any(0).all()]
+        parts = np.array_split(np.arange(len(returns)), min(40, len(returns)))
+        parts = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
         if parts:
-            curve = np.array([np.nanmean(part, 0) for part in parts])
-            x = np.linspace(0, configs[row].total_steps, len(curve) + 1)[1:]
+            curve = np.array([np.nanmean(returns[part], 0) for part in parts])
+            x = np.array([part[-1] + 1 for part in parts]) * configs[row].total_steps / len(returns)
             error = curve.std(1, ddof=1) / curve.shape[1] ** 0.5 if curve.shape[1] > 1 else np.zeros(len(curve))
             draw_line(axes, x, curve.mean(1), error, COLORS[row], row)
     axes.set_title(f"{configs[DENSE].environment}; band: standard error between trainings", fontsize=8, color=GREY)

@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import configs
 from configs import shown
+from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learn import Learner
 from marl.experiments.shaping.config import ShapingConfig
@@ -83,6 +85,24 @@ def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> Non
     )
     if there != here:
         raise ValueError(f"agent: got {spec!r}, which saw and did {there} in its training; {here} is needed")
+    before, paid = (getattr(one, "payoffs", None) for one in (trained, game))
+    if before is not None and paid is not None:
+        own, others = (paid, _of_the_other(paid))[:: -1 if seat else 1]
+        if np.array_equal(before, others) and not np.array_equal(own, others):
+            raise ValueError(f"agent: got {spec!r}, trained in the other seat of this game; the same one is needed")
+
+
+def seen_from(environment: str, game: Game, seat: int) -> str:
+    """The environment of two players in which the first has the payoffs that this seat has here, by its spec."""
+    paid = getattr(game, "payoffs", None)
+    if not seat or paid is None or np.array_equal(paid, _of_the_other(paid)):
+        return environment
+    return change(environment, payoffs=_of_the_other(paid).tolist())
+
+
+def _of_the_other(payoffs: Any) -> np.ndarray:
+    """A table `[actions of the first, of the second, 2]` as the second player has it who takes itself for the first."""
+    return np.swapaxes(payoffs, 0, 1)[..., ::-1]
 
 
 def is_path(spec: str) -> bool:

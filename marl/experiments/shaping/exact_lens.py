@@ -110,6 +110,9 @@ class ExactLens:
         screening: Report | None = None,
     ) -> Evolved:
         config, game, shaper, num_runs = self.config, self.game, self.shaper, len(keys)
+        if config.meta_learner == "ppo":  # both act by samples while they learn, whatever plays in the end
+            sampling = dataclasses.replace(config.meta_ppo, evaluation="sample")
+            shaper = dataclasses.replace(config, meta_ppo=sampling).make_shaper()
         context, opponent, alone = None, None, self._drawn_from > 1
         if config.annealing is None:
             opponent = config.make_opponent()

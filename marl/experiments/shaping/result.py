@@ -59,7 +59,7 @@ def print_header(console: Console, lens: Lens) -> None:
 def say_how_long(console: Console, lens: Lens) -> None:
     """Measures the speed of this machine where a run may take so long that its first line comes late."""
     config = lens.config
-    steps = config.generations * config.trials_per_generation * lens.steps
+    steps = config.training_trials * lens.steps * config.seeds
     if config.environment and steps > LONG and not console.quiet:
         say(console, "measuring the speed of this machine")
         speed = measure(config)

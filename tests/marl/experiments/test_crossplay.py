@@ -286,6 +286,31 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
     assert found[0] == found[1] != found[2]
 
 
+def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
+    """One who matches pennies is none who has to keep them apart; in a dilemma both seats are one training."""
+
+    def seats(environment):
+        config = CrossplayConfig(environment=environment, agents="shaper:reinforce", trials=1)
+        (entrant,) = line_up(config).entrants
+        return entrant.seats
+
+    row, column = seats("imp(episode_length=4)")
+    np.testing.assert_array_equal(column.make_game().payoffs, -np.asarray(row.make_game().payoffs))
+    assert column.make_game().episode_length == 4
+    one, other = seats("ipd(episode_length=4)")
+    assert one == other
+    save_agent(tmp_path / "agent.safetensors", column, column.make_shaper().init(jax.random.key(0)))
+    game, path = row.make_game(), str(tmp_path / "agent.safetensors")
+    assert make_agent(path, game, 1).config == column
+    with pytest.raises(ValueError, match="trained in the other seat of this game"):
+        make_agent(path, game, 0)
+
+
+def test_where_an_evolution_begins_is_held_against_what_there_is_though_nobody_evolves():
+    with pytest.raises(ValueError, match="start: got 'nonsense'"):
+        CrossplayConfig(agents="naive,lola", start="nonsense")
+
+
 def test_only_who_samples_itself_has_fewer_pairs():
     """A shaper that was trained against REINFORCE is called after it, and plays its policies as they are."""
     config = CrossplayConfig(num_pairs=4096, num_sampled_pairs=64)

@@ -243,6 +243,14 @@ def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp
     pictures_exist(path)
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_what_ppo_trains_is_compared_with_the_same_by_evolution(fast):
+    parts = reproduce_mfos.make_configs(seeds=2, seed=0, ppo=True, fast=fast)
+    by_ppo = [name for name, config in parts.items() if config.meta_learner == "ppo"]
+    assert by_ppo
+    assert {name.removesuffix("-ppo") for name in by_ppo} < set(parts)
+
+
 @pytest.mark.usefixtures("at_once")
 def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp_path):
     result = reproduce("zd", "--fast", "--seeds=2", "--seed=4", "--out=run")

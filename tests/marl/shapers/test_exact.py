@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, chicken
-from marl import follow, make_shaper
+from marl import follow, make_learner, make_shaper
 from marl.learners.exact.naive import normal_logits
 from marl.shapers.exact import ShaperMemory, ShaperState, good_shepherd, shaper
 from marl.shapers.registry import FORMULA
@@ -103,6 +103,17 @@ def test_several_environments_share_the_mean_memory(recurrent):
     each = [gated_recurrent_unit(w, x, memory) for x in obs]
     np.testing.assert_allclose(action, [logits for logits, _ in each], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(after.hidden, np.mean([h for _, h in each], 0), rtol=1e-4, atol=1e-5)
+
+
+def test_environments_of_a_formula_are_all_alike(recurrent):
+    made, parameters, _ = recurrent
+    opponent = make_learner("naive", GAME, 1)
+
+    def rewards(**options):
+        run = jax.jit(lambda key: play(key, GAME, made.learner(parameters), opponent, meta_steps=3, **options).rewards)
+        return run(jax.random.key(3))
+
+    np.testing.assert_allclose(rewards(num_envs=2), rewards(), rtol=1e-5)
 
 
 def test_the_first_step_is_random_in_every_trial_and_everywhere_the_same():

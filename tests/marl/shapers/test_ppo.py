@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -213,6 +214,16 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     bad = within("ipd", "--meta-ppo.clip=0", cwd=tmp_path)
     assert (bad.returncode, bad.stderr.count("\n"), bad.stdout) == (2, 1, "")
     assert "meta_ppo.clip: got 0.0" in bad.stderr
+
+
+def test_what_plays_in_the_end_changes_no_training():
+    """Two shapers that learn beside each other act by samples, also where their means are evaluated."""
+    found = []
+    for evaluation in ("sample", "mean"):
+        settings = MetaPPO(iterations=2, batch_size=4, hidden_units=4, evaluation=evaluation)
+        config = ShapingConfig(opponent="self_play", meta_learner="ppo", meta_ppo=settings, meta_steps=3)
+        found.append(make_lens(config).train(jax.random.key(0)[None]).parameters)
+    chex.assert_trees_all_equal(*found)
 
 
 @pytest.mark.slow
