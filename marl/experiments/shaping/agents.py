@@ -75,7 +75,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, player: int, *, num_u
 
 
 def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> None:
-    """Raises ValueError for a shaper that does not see and do in training what it would in this seat; one line."""
+    """Raises ValueError for a shaper whose training was of other observations, actions or the other seat; one line."""
     if not config.environment:
         raise ValueError(f"agent: got {spec!r}, trained in {config.game}; one of a sampled game is needed")
     trained = config.make_game()
@@ -86,7 +86,7 @@ def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> Non
     if there != here:
         raise ValueError(f"agent: got {spec!r}, which saw and did {there} in its training; {here} is needed")
     before, paid = (getattr(one, "payoffs", None) for one in (trained, game))
-    if before is not None and paid is not None:
+    if before is not None and paid is not None and game.num_agents == 2:
         own, others = (paid, _of_the_other(paid))[:: -1 if seat else 1]
         if np.array_equal(before, others) and not np.array_equal(own, others):
             raise ValueError(f"agent: got {spec!r}, trained in the other seat of this game; the same one is needed")
