@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import get_args
@@ -17,10 +18,9 @@ LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; object
 def digests(spec: str) -> list[str]:
     """Twelve digits of each file that whoever a spec names reads: files and runs it names, and those that we ship."""
     quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
-    named = [path / OBJECTIVE_FILE if path.is_dir() else path for path in quoted]
+    named = [path / OBJECTIVE_FILE if os.path.isdir(path) else path for path in quoted]
     words = set(re.findall(r"\w+", spec))
     learned = [file for name in LEARNERS if name in words for file in sorted(SHIPPED.glob(f"{name}-*.safetensors"))]
     objectives = [SHIPPED / f"{kind}-{word}.safetensors" for kind in get_args(Kind) for word in sorted(words)]
-    return [
-        hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in [*named, *learned, *objectives] if file.is_file()
-    ]
+    files = [file for file in (*named, *learned, *objectives) if os.path.isfile(file)]  # False of too long a name
+    return [hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in files]

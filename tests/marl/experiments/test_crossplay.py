@@ -306,6 +306,13 @@ def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
         make_agent(path, game, 0)
 
 
+def test_an_opponents_name_may_be_longer_than_that_of_a_file(within, tmp_path):
+    agents = f"all_d,mfos:naive(learning_rate=1.{'0' * 250})"
+    result = within("ipd", "--agents", agents, *SMALL, "--out=run", cwd=tmp_path, module="marl.crossplay")
+    assert result.returncode == 0, result.stderr
+    assert len(list((tmp_path / "run" / "agents").iterdir())) == 1
+
+
 def test_where_an_evolution_begins_is_held_against_what_there_is_though_nobody_evolves():
     with pytest.raises(ValueError, match="start: got 'nonsense'"):
         CrossplayConfig(agents="naive,lola", start="nonsense")

@@ -142,6 +142,15 @@ def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
     assert "1.00 M steps/s: the whole run takes about 12 days on this machine" in console.file.getvalue()  # 1,000,111 s
 
 
+@pytest.mark.parametrize(("seeds", "long"), [(1, False), (10, True)])
+def test_long_is_what_all_trainings_of_a_run_are_together(seeds, long, monkeypatch):
+    monkeypatch.setattr(result, "measure", lambda config: Speed(1e6, 10.0))
+    console = Console(file=io.StringIO(), width=200)
+    preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")  # 600 M steps each
+    result.say_how_long(console, make_lens(dataclasses.replace(preset, seeds=seeds)))
+    assert ("takes about" in console.file.getvalue()) is long
+
+
 def test_shares_are_of_the_occasions_that_there_were():
     met = np.array([[[0.5], [0.0]], [[0.25], [0.0]]])  # [trials, episodes, players]
     counts = {"cooperation": np.array([[[0.4], [0.0]], [[0.2], [0.0]]])}

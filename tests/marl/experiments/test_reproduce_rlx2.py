@@ -61,7 +61,7 @@ def test_what_is_claimed():
     assert passes(rlx2._apart("", diverged, returns[rlx2.STATIC], 2.0)) is False
 
 
-def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path):
+def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path, monkeypatch):
     run = RunDirectory.create(tmp_path / "run", PARTS["pendulum"][rlx2.DENSE])
     rows = {row: PARTS["pendulum"][row] for row in (rlx2.RANDOM, rlx2.DENSE, rlx2.STATIC, rlx2.RIGL)}
     means = dict(zip(rows, (-1200.0, -150.0, -360.0, -160.5), strict=True))
@@ -72,7 +72,13 @@ def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path):
         lines = [{"training_return": [means[row] + i, None if i % 2 else means[row]]} for i in range(40)]
         (paths[row] / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
         results[row] = {"returns": {"mean": means[row], "standard_error": 21.0}, "steps_per_second": 500.0}
+    drawn, draw = [], rlx2.draw_line
+    monkeypatch.setattr(rlx2, "draw_line", lambda axes, x, *rest: (drawn.append(x), draw(axes, x, *rest)))
     section = rlx2._section(run, "pendulum", rows, paths, results)
+    # Every second part of forty has no episode of the second training; the others stand where they end.
+    for x in drawn:
+        np.testing.assert_allclose(x, rows[rlx2.DENSE].total_steps * np.arange(1, 41, 2) / 40)
+    assert drawn
     (table,) = section.tables
     cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:]] for line in table.splitlines()}
     assert cells["static"][1] == "80.0 ± 2.6"  # of its own mean 2, and of dense's 1.6
