@@ -1,39 +1,10 @@
 """Who whispers: messages to a learner, evolved over its whole training to harm, help or control it."""
 
+# ruff: noqa: F403, F405
+
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from attacks.control import (
-        Comparison,
-        Puppet,
-        control_trial,
-        controller_ppo,
-        goal_reward,
-        oracle,
-        speaker,
-        train_puppet,
-    )
-    from attacks.defences import (
-        DEFENCES,
-        Defence,
-        disturbed,
-        ensemble,
-        input_decay,
-        input_noise,
-        masking,
-        message_dropout,
-        seeing,
-        undefended,
-    )
-    from attacks.messages import Message, constant, echo, linear, lstm, make_message, mlp, quadratic, table, turn
-    from attacks.trials import Life, Schedule, life_of, live, train_time_trial
-else:
-
-    def __getattr__(name):  # so that `import attacks` takes no time
-        from configs.lazy import find
-
-        return find(__name__, name)
-
+import marl_shaping as marl_shaping  # first: it reports a file that hides one of the packages
 
 __all__ = [
     "DEFENCES",
@@ -70,6 +41,18 @@ __all__ = [
     "turn",
     "undefended",
 ]
+
+if TYPE_CHECKING:
+    from attacks.public import *
+else:
+
+    def __getattr__(name):  # so that `import attacks` takes no time
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from attacks import public
+
+        found = globals()[name] = getattr(public, name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
+import marl_shaping as marl_shaping  # it reports a file that hides one of the packages
 from configs import files
 
 Config = TypeVar("Config")
@@ -42,7 +43,11 @@ def load(cls: type[Config], command: str, source: str) -> Config:
       ConfigError: if there is no such preset or file, or if it does not fit.
     """
     if source in presets(command):
-        return from_text(cls, (resources.files(__name__) / command / f"{source}.yaml").read_text(), f"preset {source}")
+        return from_text(
+            cls,
+            (resources.files(__name__) / command / f"{source}.yaml").read_text(encoding="utf-8"),
+            f"preset {source}",
+        )
     if not os.path.exists(source) or os.path.isdir(source):
         got = f"preset: got {shown(source)}"
         if os.path.exists(os.path.join(source, "config.yaml")):

@@ -19,14 +19,18 @@ def read(path: Path, *, most: int = MAX_BYTES) -> bytes:
     Raises:
       OSError: if it cannot be read, or is a pipe, a device or larger.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without it, a pipe is waited for
-    with open(handle, "rb") as file:
-        found = os.fstat(handle)
+    with open(path, "rb", opener=_without_waiting) as file:
+        found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is no regular file")
         if found.st_size > most:
             raise OSError(f"it has {found.st_size:,} bytes, and {most:,} are the most")
         return file.read(found.st_size)  # and not `most`, for which the memory would be taken first
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe without waiting for its other end, where the system can."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 class Loader(yaml.SafeLoader):

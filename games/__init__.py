@@ -1,39 +1,10 @@
 """What is played: pure, jittable games. `games.make("coin_game")`; `python -m games` lists them all."""
 
+# ruff: noqa: F403, F405
+
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from games.core.game import Game
-    from games.core.rollout import Rollout, rollout
-    from games.core.spaces import Box, Discrete, MultiDiscrete
-    from games.exact import zd
-    from games.exact.differentiable import Differentiable
-    from games.exact.infinite import InfinitelyRepeated
-    from games.exact.matrix import (
-        MatrixGame,
-        battle_of_the_sexes,
-        chicken,
-        discounted_payoffs,
-        hawk_dove,
-        matching_pennies,
-        matrix_games,
-        prisoners_dilemma,
-        stag_hunt,
-        state_visits,
-        symmetric,
-    )
-    from games.registry import make, names, register
-    from games.suite.coin_game import CoinGame
-    from games.suite.rounds import RepeatedGame, repeated
-    from games.suite.social_dilemmas import SocialDilemma
-    from games.toolbox.drawing import animate
-else:
-
-    def __getattr__(name):  # so that `import games` takes no time
-        from configs.lazy import find
-
-        return find(__name__, name)
-
+import marl_shaping as marl_shaping  # first: it reports a file that hides one of the packages
 
 __all__ = [
     "Box",
@@ -65,6 +36,18 @@ __all__ = [
     "symmetric",
     "zd",
 ]
+
+if TYPE_CHECKING:
+    from games.public import *
+else:
+
+    def __getattr__(name):  # so that `import games` takes no time
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from games import public
+
+        found = globals()[name] = getattr(public, name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -57,6 +57,7 @@ def whole(text: str) -> int:
         raise argparse.ArgumentTypeError(f"got {shown(text)}; a whole number is needed") from None
 
 
+@process.borrowed()
 @streams.forgiving()
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
@@ -198,7 +199,7 @@ def _gallery(folder: Path) -> int:
             f"{actions} {'action' if actions == '1' else 'actions'}.\n",
             f"![{name}](games/{name}.png)\n",
         ]
-    (folder / "games.md").write_text("\n".join(lines))
+    (folder / "games.md").write_text("\n".join(lines), encoding="utf-8")
     print(f"wrote {folder / 'games.md'}")
     return 0
 

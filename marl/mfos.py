@@ -19,7 +19,7 @@ from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
 from meta import RunDirectory
-from meta.devices import use_all_cores
+from meta.devices import claim_cores
 from meta.runs import command
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _prepare(config: ShapingConfig) -> Lens:
     from marl.experiments.shaping.lens import make_lens  # here, for --help needs none of it
 
     if config.environment or config.screening:
-        use_all_cores()
+        claim_cores()
     lens = make_lens(config)
     lens.check()
     return lens

@@ -1,19 +1,10 @@
 """What evolves, and how a run is kept: knows nothing of games."""
 
+# ruff: noqa: F403, F405
+
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from meta.evolution import Evolved, NonFiniteFitness, Outcome, evolve
-    from meta.runs.directory import RunDirectory
-    from meta.scalars import scalarize
-    from meta.strategies import Evolution, strategy_names
-else:
-
-    def __getattr__(name):  # so that `import meta` takes no time
-        from configs.lazy import find
-
-        return find(__name__, name)
-
+import marl_shaping as marl_shaping  # first: it reports a file that hides one of the packages
 
 __all__ = [
     "Evolution",
@@ -25,6 +16,18 @@ __all__ = [
     "scalarize",
     "strategy_names",
 ]
+
+if TYPE_CHECKING:
+    from meta.public import *
+else:
+
+    def __getattr__(name):  # so that `import meta` takes no time
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from meta import public
+
+        found = globals()[name] = getattr(public, name)
+        return found
 
 
 def __dir__() -> list[str]:

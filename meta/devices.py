@@ -13,6 +13,15 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from meta import process
+
+
+def cores() -> list[int]:
+    """Numbers of the cores that this process may use; of all that there are, where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
 
 def use_all_cores(most: int | None = None) -> None:
     """Makes each core of the CPU a device of its own. For commands, before JAX computes anything.
@@ -30,8 +39,7 @@ def use_all_cores(most: int | None = None) -> None:
     chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "xla_force_host_platform_device_count" in flags
     if chosen or (platforms and "cpu" not in platforms.split(",")):
         return
-    cores = len(os.sched_getaffinity(0))
-    number = cores if most is None else min(cores, most)
+    number = min(filter(None, (len(cores()), most)))
     with contextlib.suppress(RuntimeError):  # JAX has begun already
         jax.config.update("jax_num_cpu_devices", number)
         os.environ.setdefault("NPROC", str(number))  # XLA's name for the threads of its pool
@@ -39,6 +47,12 @@ def use_all_cores(most: int | None = None) -> None:
         patience = "--xla_cpu_collective_call_terminate_timeout_seconds"
         if patience not in flags and jax.__version_info__ < (0, 13):  # the versions that are known to know it
             os.environ["XLA_FLAGS"] = f"{flags} {patience}=10000000".strip()
+
+
+def claim_cores(most: int | None = None) -> None:
+    """`use_all_cores` for a command in a process of its own; another program chooses its devices itself."""
+    if process.is_own():
+        use_all_cores(most)
 
 
 def spread(function: Callable[..., Any], size: int, *, at_once: int | None = None) -> Callable[..., Any]:

@@ -21,6 +21,27 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _asked, _waits = threading.Event(), threading.Event()
 
 
+@contextlib.contextmanager
+def put_back() -> Iterator[None]:
+    """Inside, signals are a command's; afterwards they do what they did before.
+
+    Only the main thread may handle signals: elsewhere nothing changes.
+    """
+    if not _may_handle():
+        yield
+        return
+    handlers, hook = {number: signal.getsignal(number) for number in _SIGNALS}, sys.unraisablehook
+    _asked.clear()
+    try:
+        yield
+    finally:
+        _asked.clear()
+        sys.unraisablehook = hook
+        for number, handler in handlers.items():
+            # None stands for a handler that was not installed by Python, which cannot be put back.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
 def leave_on_signals(program: str) -> None:
     """From now on a signal ends this process at once, with one line."""
 
@@ -46,7 +67,8 @@ def stop_on_signals() -> None:
             raise KeyboardInterrupt
 
     _handle(stop)
-    sys.unraisablehook = _say_nothing_of_stops
+    if _may_handle():
+        sys.unraisablehook = _say_nothing_of_stops
     check_stop()
 
 
@@ -93,5 +115,10 @@ def _say_nothing_of_stops(dropped: Any) -> None:
 
 
 def _handle(handler: Callable[[int, Any], None] | signal.Handlers) -> None:
-    for number in _SIGNALS:
-        signal.signal(number, handler)
+    if _may_handle():
+        for number in _SIGNALS:
+            signal.signal(number, handler)
+
+
+def _may_handle() -> bool:
+    return threading.current_thread() is threading.main_thread()

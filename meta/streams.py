@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
@@ -36,7 +37,7 @@ class Forgiving:
         except UnicodeEncodeError:
             raise
         except (OSError, ValueError):  # a full disk or a pipe without a reader; a closed stream
-            nowhere = open(os.devnull, "w")  # noqa: SIM115 (as long as the process)
+            nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (as long as the process)
             with contextlib.suppress(OSError, ValueError):  # what is still in its buffer goes there too
                 os.dup2(nowhere.fileno(), self._stream.fileno())
             self._stream = nowhere
@@ -49,12 +50,15 @@ def open_closed() -> None:
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextlib.contextmanager
 def forgiving() -> Iterator[None]:
-    """Inside, what is printed raises nothing."""
+    """Inside, what is printed raises nothing. The streams belong to all threads: only the main one changes them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     with contextlib.ExitStack() as stack:
         for stream, redirect in (
             (sys.stdout, contextlib.redirect_stdout),

@@ -2,15 +2,18 @@
 
 import gc
 import importlib
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -141,20 +144,41 @@ def command(environment):
     return run
 
 
+def process_state():
+    """All that a command could change of the process of another program."""
+    import matplotlib
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    root, backend = logging.getLogger(), dict.get(matplotlib.rcParams, "backend")
+    return {
+        "signals": (handlers, sys.unraisablehook, sys.excepthook, threading.excepthook),
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "variables": dict(os.environ),
+        "jax": dict(jax.config.values),
+        "garbage": (gc.isenabled(), gc.get_threshold()),
+        "logging": (root.level, list(root.handlers), logging.root.manager.disable),
+        "matplotlib": backend if isinstance(backend, str) else None,
+        "numpy": np.geterr(),
+        "directory": os.getcwd(),
+    }
+
+
 @pytest.fixture
 def within(monkeypatch, capsys):
-    """Runs a command in this process, where another one would show nothing more and costs seconds to start."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
-    unoptimised = jax.config.values["jax_disable_most_optimizations"]
+    """Runs a command in this process, where another one would show nothing more and costs seconds to start.
+
+    Every run leaves the process as it was.
+    """
 
     def run(*arguments: str, cwd: Path, module: str = "marl.mfos") -> subprocess.CompletedProcess:
         monkeypatch.chdir(cwd)
         capsys.readouterr()
+        main, before = importlib.import_module(module).main, process_state()
         try:
-            status = importlib.import_module(module).main(arguments)
+            status = main(arguments)
         except SystemExit as stopped:
             status = stopped.code
+        assert process_state() == before
         return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
-    yield run
-    jax.config.update("jax_disable_most_optimizations", unoptimised)  # which --fast changes for all later programs
+    return run

@@ -29,7 +29,7 @@ from marl.distributed.pools import words_of
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
-from meta.devices import use_all_cores
+from meta.devices import claim_cores
 from meta.keys import EVALUATION, FILM
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
@@ -247,7 +247,7 @@ def checked(config: DistributedConfig) -> DistributedConfig:
 
 def choose_devices(config: DistributedConfig) -> None:
     """One device, for learners are one program; Ray, whose processes should not be forks of JAX's, comes first."""
-    use_all_cores(1)
+    claim_cores(1)
     if config.where == "ray":
         from marl.distributed.on_ray import connect
 

@@ -18,6 +18,7 @@ from marl.distributed.actor import Actor, Failure, Order, Programs, Rollout
 from marl.distributed.inference import Central
 from marl.distributed.pools import MakeHost, begin, close_quietly, words_of
 from meta.cluster.worker import prepare
+from meta.devices import cores as cores_of_process
 
 PROBE = 1.0  # seconds before one that is not there yet is called again
 START = "180"  # seconds in which Ray begins; 27 were seen on a busy machine
@@ -125,7 +126,7 @@ class RayPool:
         machines = sum(node["Alive"] for node in ray.nodes())
         number = max(min(machines, len(hosts)), 1) if central else len(hosts)
         kind = _define(-(-len(hosts) // number) + 1)
-        cores = sorted(os.sched_getaffinity(0))
+        cores = cores_of_process()
         # Of other machines nobody here knows the cores.
         here = not named(address) and len(cores) >= number and not central
         if central:  # one on each machine
@@ -255,7 +256,7 @@ def connect(address: str, workers: int) -> bool:
         if address:
             ray.init(address=address, **quiet)
         else:
-            cpus = max(workers, len(os.sched_getaffinity(0)))
+            cpus = max(workers, len(cores_of_process()))
             ray.init(
                 address="local",  # whatever else runs on this machine
                 num_cpus=cpus,

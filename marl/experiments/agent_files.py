@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from marl.learners.exact.trained import SHIPPED
 from marl.learners.sampled.objectives import FILE as OBJECTIVE_FILE
 from marl.learners.sampled.objectives import Kind
+from marl.trained import folder
 
 LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; objectives have names of their own
 
@@ -20,7 +20,7 @@ def digests(spec: str) -> list[str]:
     quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
     named = [path / OBJECTIVE_FILE if os.path.isdir(path) else path for path in quoted]
     words = set(re.findall(r"\w+", spec))
-    learned = [file for name in LEARNERS if name in words for file in sorted(SHIPPED.glob(f"{name}-*.safetensors"))]
-    objectives = [SHIPPED / f"{kind}-{word}.safetensors" for kind in get_args(Kind) for word in sorted(words)]
+    learned = [file for name in LEARNERS if name in words for file in sorted(folder().glob(f"{name}-*.safetensors"))]
+    objectives = [folder() / f"{kind}-{word}.safetensors" for kind in get_args(Kind) for word in sorted(words)]
     files = [file for file in (*named, *learned, *objectives) if os.path.isfile(file)]  # False of too long a name
     return [hashlib.sha256(file.read_bytes()).hexdigest()[:12] for file in files]

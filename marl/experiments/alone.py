@@ -26,7 +26,7 @@ from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.devices import spread, use_all_cores
+from meta.devices import claim_cores, spread
 from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.memory import bytes_of, check_bytes
@@ -304,7 +304,7 @@ def _draw_training(folder: Path, config: TrainConfig, returns: np.ndarray) -> Pa
 
 def choose_devices(config: TrainConfig) -> None:
     """One core for one seed; has to come before whatever makes JAX begin, as the names of games do."""
-    use_all_cores(config.seeds)
+    claim_cores(config.seeds)
 
 
 def checked(config: TrainConfig) -> TrainConfig:

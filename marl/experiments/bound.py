@@ -16,9 +16,10 @@ from games import InfinitelyRepeated
 from marl.core.learn import Learner
 from marl.experiments.ascent import curve, start_names, white_box_bound
 from marl.experiments.one_file import TrainingConfig, write
-from marl.learners.exact.trained import SHIPPED, describe, read_by
+from marl.learners.exact.trained import describe, read_by
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
+from marl.trained import folder
 from meta import RunDirectory, scalarize
 from meta.loop import compiler_options
 from meta.runs.progress import Progress
@@ -55,7 +56,7 @@ class KnownBound(NamedTuple):
 
 def known_bound(game: InfinitelyRepeated, opponent: str, meta_steps: int) -> KnownBound | None:
     """The bound that comes with the library for a game, an opponent and a number of meta-steps; None without."""
-    file = SHIPPED / file_name(game.payoffs.name, opponent)
+    file = folder() / file_name(game.payoffs.name, opponent)
     if not file.is_file():
         return None
     arrays, metadata = load(file)

@@ -35,7 +35,7 @@ from marl.experiments.shaping.pairs import Lengths, num_trainings, play_pair, sa
 from marl.experiments.shaping.start import read_screening
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
-from meta.devices import use_all_cores
+from meta.devices import claim_cores
 from meta.interrupt import check_stop
 from meta.memory import bytes_of, check_bytes
 from meta.runs import machine, tensors
@@ -158,7 +158,7 @@ def line_up(config: CrossplayConfig) -> Lineup:
       ValueError: for an agent that there is not, or that cannot play this game.
     """
     if config.environment:
-        use_all_cores()
+        claim_cores()
     for name in ("num_pairs", "num_sampled_pairs"):
         check_bytes(name, getattr(config, name), 64.0 * getattr(config, name))
     of_training = ("seed", "trials", "start", "evolution")
@@ -239,7 +239,7 @@ def _play_all(
             # Its own draws for each cell, whoever else is at the table.
             key = jax.random.fold_in(jax.random.key(config.seed), int(cell.digest[:8], 16))
             known[cell.known_by] = _statistics(play_cell(cell, key), cell)
-            with (run.path / PAIRS).open("a") as out:
+            with (run.path / PAIRS).open("a", encoding="utf-8", newline="\n") as out:
                 out.write(_line(cell.known_by, known[cell.known_by]))
             clock.done(cell, f"{entrants[cell.row].name} against {entrants[cell.column].name}")
     return [

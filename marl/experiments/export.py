@@ -271,7 +271,7 @@ def compiled(code: str, folder: Path) -> ctypes.CDLL | None:
     if not compiler:
         return None
     source, library = folder / "policy.c", folder / "policy.so"
-    source.write_text(code)
+    source.write_text(code, encoding="utf-8")
     options = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
     try:
         subprocess.run([*compiler, *options], check=True, capture_output=True)

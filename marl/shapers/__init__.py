@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from marl.shapers.registry import make_shaper, register_shaper
     from marl.shapers.sampled import Policy
 else:
+    _ROOMS = {"Policy": "sampled", "Shaper": "exact", "make_shaper": "registry", "register_shaper": "registry"}
 
-    def __getattr__(name):  # so that whoever needs one room does not import all
-        from configs.lazy import find
+    def __getattr__(name):  # so that the import of one room does not import all
+        from importlib import import_module
 
-        return find(__name__, name)
+        if name not in _ROOMS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
+        return found
 
 
 __all__ = ["Policy", "Shaper", "good_shepherd", "make_shaper", "mfos", "register_shaper", "shaper"]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from meta.cluster.scheduler import Failed, NoWorkers, Scheduler
 from meta.cluster.worker import versions
+from meta.devices import cores
 
 LOOK = 5.0  # seconds between two looks at how large the cluster is
 
@@ -81,7 +82,7 @@ class _Cluster:
         import ray
 
         quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": True, "logging_level": "CRITICAL"}
-        self.plan, self._cores = plan, sorted(os.sched_getaffinity(0))
+        self.plan, self._cores = plan, cores()
         if plan.address:
             ray.init(address=plan.address, **quiet)
         else:

@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
 def vector_units() -> str:
     """The widest vector units of this machine's processor: others round sums in another order."""
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = next((line.split(":")[1].split() for line in file if line.startswith(("flags", "Features"))), [])
     except OSError:
         return "unknown"

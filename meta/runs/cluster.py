@@ -92,6 +92,8 @@ def connect(options: OnCluster, say: Callable[[str], Any]) -> Leave:
       ConfigError: if what is needed is not installed, or nobody answers.
     """
     stack = contextlib.ExitStack()
+    if not hasattr(os, "killpg"):  # whole groups of processes are ended, and sockets handed to them
+        raise configs.ConfigError(f"cluster: got {options.cluster}; Linux or macOS is needed (on Windows, its WSL)")
     if options.cluster == "jax":
         return _join_hosts(options, stack, say)
     return _join_ray(options, stack, say)

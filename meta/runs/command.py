@@ -19,8 +19,8 @@ from rich.console import Console
 
 import configs
 from configs import flags
-from meta import NonFiniteFitness, RunDirectory, interrupt, streams
-from meta.devices import use_all_cores
+from meta import NonFiniteFitness, RunDirectory, interrupt, process, streams
+from meta.devices import claim_cores
 from meta.loop import Lost
 from meta.runs import machine, resume
 from meta.runs.cluster import Leave, OnCluster, connect, said_of
@@ -150,12 +150,15 @@ class Command(NamedTuple):
             return self.load(first)
         return configs.load(self.kind(first), self.presets, first) if self.presets else self.kind(first)()
 
-    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> Any:
-        """The config with what the command line says instead, and what it says beside that."""
-        bases = (*((self.output,) if self.output else ()), *self.places, type(config))
-        options = dataclasses.make_dataclass("Options", (), bases=bases, frozen=True)
-        return flags.parse(options(**_fields(config)), arguments, named, description)
+    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> tuple[Any, Any]:
+        """The config with what the command line says instead, and the other options.
 
+        Raises:
+          ValueError: for what does not fit, as each of their classes checks it.
+        """
+        return _parse(config, (*((self.output,) if self.output else ()), *self.places), arguments, named, description)
+
+    @process.borrowed()
     @streams.forgiving()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
@@ -169,7 +172,7 @@ class Command(NamedTuple):
 
     def _main(self, arguments: Sequence[str], leave_cluster: list[Leave]) -> int:
         if self.all_cores:
-            use_all_cores()
+            claim_cores()
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
@@ -249,8 +252,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         got = f"got {rest[0]!r} first" if rest else "none given"
         raise configs.ConfigError(f"{command.first}: {got}; {command.needed}")
     named, default = f"{program} {first}".strip(), command.default(first)
-    options = command.parse(default, rest, named, description)
-    config = type(default)(**_fields(options, type(default)))
+    config, options = command.parse(default, rest, named, description)
     if hasattr(config, "check_preset"):
         config.check_preset(default)
     _check_effect(config, rest)
@@ -263,9 +265,9 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.keeps_a_run:
         began = " ".join(named.split())
         if command.output is ToFile:
-            run = _beside(Path(options.out or name), config, began, say)
+            run = _beside(Path(options.out or name), config, began, rest, say)
         else:
-            run = _open(command, options.out, _file_name(name), began, config, say)
+            run = _open(command, options.out, _file_name(name), began, config, rest, say)
         return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
@@ -285,13 +287,19 @@ def _check_effect(config: Any, arguments: Sequence[str]) -> None:
                 raise configs.ConfigError(f"{one}: has no effect {reason}")
 
 
+_RESERVED = re.compile("con|prn|aux|nul|(com|lpt)[0-9¹²³]", re.IGNORECASE)  # devices of Windows, with any suffix
+
+
 def _file_name(words: str) -> str:
-    """Words and specs in characters that need no quotes: of `naive(learning_rate=0.5) + lola` it is
-    `naive,learning_rate=0.5+lola`."""
+    """A name for a directory on every system, from words and specs.
+
+    `naive(learning_rate=0.5) + lola` becomes `naive,learning_rate=0.5+lola`, which needs no quotes.
+    """
     rules = [(r" *([+,(]) *", r"\1"), (r"['\"[\])]", ""), (r"\(", ","), (r"[^\w.=+,-]+", "-"), (",(?=-|$)", "")]
     for pattern, by in rules:
         words = re.sub(pattern, by, words)
-    return words.strip("-")
+    words = words.strip("-").rstrip(".")
+    return f"run-{words}" if _RESERVED.fullmatch(words.partition(".")[0]) or not words else words
 
 
 def _resume(
@@ -307,21 +315,16 @@ def _resume(
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
             some = resume.options(command.kind(first or command.names[0])())
-            _with(some, command.places, ["--help"], f"{named} --resume DIR", about)
-        flags.parse(
-            dataclasses.make_dataclass("Options", (), bases=(Resume, *command.places), frozen=True)(),
-            arguments,
-            named,
-            about,
-        )
+            _parse(some, (Resume, *command.places), ["--help"], f"{named} --resume DIR", about)
+        _parse(None, (Resume, *command.places), arguments, named, about)
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = said_of(arguments, configs.part(now, dict.fromkeys(command.connects, "")))
     command.choose_devices(configs.replaced(now, elsewhere))
-    options = _with(resume.options(now), command.places, arguments, named, about)
-    now = configs.replaced(now, options)
+    changed, options = _parse(resume.options(now), (Resume, *command.places), arguments, named, about)
+    now = configs.replaced(now, changed)
     _check_effect(now, arguments)
     words = resume.check(was, now)
     if command.evolves and options.cluster and not leave_cluster:
@@ -344,13 +347,43 @@ def _resume(
     return _Task(prepared, run, options.quiet, f"go on with {program} --resume {path}")
 
 
-def _with(given: Any, places: Sequence[type], arguments: Sequence[str], named: str, about: str) -> Any:
-    """What the command line says of a run that goes on."""
-    kind = dataclasses.make_dataclass("Options", (), bases=(Resume, *places, type(given)), frozen=True)
-    return flags.parse(kind(**_fields(given)), arguments, named, about)
+def _parse(
+    config: Any, others: Sequence[type], arguments: Sequence[str], named: str, description: str
+) -> tuple[Any, Any]:
+    """A config as the command line says, and the options beside it, which are one flat list on the command line.
+
+    Args:
+      config: a dataclass with the defaults; None for no config.
+      others: classes of further options, with defaults of their own.
+      arguments: flags and their values.
+      named: the command, for the help.
+      description: for the help.
+
+    Returns:
+      A config of the same class, and an object with the fields of `others`.
+
+    Raises:
+      ValueError: for what does not fit. Every class checks its own fields, in the order: others, config.
+    """
+    kinds = (*others, *([] if config is None else [type(config)]))
+    flat = dataclasses.make_dataclass(
+        "Options", (), bases=kinds, frozen=True, namespace={"__post_init__": lambda self: None}
+    )
+    given = flags.parse(flat(**({} if config is None else _fields(config))), arguments, named, description)
+    for kind in others:
+        kind(**_fields(given, kind))
+    return None if config is None else type(config)(**_fields(given, type(config))), given
 
 
-def _open(command: Command, out: str, name: str, named: str, config: Any, say: Callable[[str], int]) -> RunDirectory:
+def _open(
+    command: Command,
+    out: str,
+    name: str,
+    named: str,
+    config: Any,
+    typed: Sequence[str],
+    say: Callable[[str], int],
+) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
     if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
         was, now = resume.read(Path(out), command.program, "", command.first, command.kind)
@@ -362,28 +395,28 @@ def _open(command: Command, out: str, name: str, named: str, config: Any, say: C
         place, before_there = machine.place(), run.record and run.record.place
         if before_there and place != before_there:
             say(f"the table so far is of {before_there}, what is added of {place}")
-        run.begin(named, config)
+        run.begin(named, config, typed)
         return run
     if out:
-        return RunDirectory.create(Path(out), config, named, say)
+        return RunDirectory.create(Path(out), config, named, say, typed)
     for number in itertools.count(1):
         path = Path("runs") / (name if number == 1 else f"{name}-{number}")
         try:
-            return RunDirectory.create(path, config, named, say)
+            return RunDirectory.create(path, config, named, say, typed)
         except FileExistsError as error:
             if not os.path.lexists(path):  # but what should be the folder around it is something else
                 raise configs.ConfigError(f"out: cannot write there: {_plain(error)}; --out DIR is needed") from None
     raise AssertionError("there is always a free name")
 
 
-def _beside(file: Path, config: Any, began: str, say: Callable[[str], int]) -> RunDirectory:
+def _beside(file: Path, config: Any, began: str, typed: Sequence[str], say: Callable[[str], int]) -> RunDirectory:
     """The directory of the run that will make a file. It is beside it: where this can be written, so can the file."""
     with contextlib.suppress(FileNotFoundError):
         os.lstat(file)  # raises OSError for a path that there cannot be
         raise configs.ConfigError(f"out: {file} already exists; another name is needed")
     if not os.path.isdir(file.parent):
         raise configs.ConfigError(f"out: got {str(file)!r}; a file in a directory that exists is needed")
-    return RunDirectory.create(file.with_name(f"{file.name}{RUN}"), config, began, say)
+    return RunDirectory.create(file.with_name(f"{file.name}{RUN}"), config, began, say, typed)
 
 
 def file_of(run: Path) -> Path:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from filelock import lock_descriptor
 
 import configs
 from configs import files
 from meta.evaluators import current
 from meta.runs import checkpoints, machine
 from meta.runs import record as records
-from meta.runs.files import check_folder, write_whole
+from meta.runs.files import check_folder, no_link, write_whole
 from meta.runs.record import Record
 
 KEPT_CHECKPOINTS = 3
@@ -60,12 +61,10 @@ class RunDirectory:
             if (path / name).exists() and (path / name).is_dir() != (name in FOLDERS):
                 raise ValueError(f"{path / name}: a {'folder' if name in FOLDERS else 'file'} is needed there")
         self.record = record or read_record(path)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._lock = open(os.open(path / ".lock", flags, 0o666), "wb")  # noqa: SIM115 (for as long as this lives)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileExistsError(f"{path}: another run is writing there") from None
+        self._lock = open(path / ".lock", "ab", opener=no_link)  # noqa: SIM115 (for as long as this lives)
+        if not lock_descriptor(self._lock.fileno(), blocking=False):
+            self._lock.close()
+            raise FileExistsError(f"{path}: another run is writing there")
         for unfinished in (path / "checkpoints").glob(".*"):
             unfinished.unlink()
 
@@ -77,7 +76,14 @@ class RunDirectory:
         self._lock.close()
 
     @classmethod
-    def create(cls, path: Path, config: Any, command: str = "", warn: Warn = lambda message: None) -> RunDirectory:
+    def create(
+        cls,
+        path: Path,
+        config: Any,
+        command: str = "",
+        warn: Warn = lambda message: None,
+        options: Sequence[str] = (),
+    ) -> RunDirectory:
         """Begins a run in a new directory, or in one that holds nothing.
 
         Args:
@@ -85,6 +91,7 @@ class RunDirectory:
           config: a dataclass, or nested dicts.
           command: by which the run is begun, with its first argument.
           warn: is told of what is damaged, in one line.
+          options: the rest of the command line.
 
         Raises:
           FileExistsError: if there is something in it already.
@@ -93,14 +100,16 @@ class RunDirectory:
         if os.path.lexists(path) and (not path.is_dir() or {one.name for one in path.iterdir()} - NOTHING_BEGUN):
             go_on = f", or go on with --resume {path}" if os.path.lexists(path / CONFIG) else ""
             raise FileExistsError(f"{path}: already holds something; name another{go_on}")
-        new = not path.exists()
+        new, run = not path.exists(), None
         path.mkdir(parents=True, exist_ok=True)
         try:
             run = cls(path, warn)
             if (path / CONFIG).exists():  # somebody else's, between the look and the lock
                 raise FileExistsError(f"{path}: another run has just begun there")
-            run.begin(command, config)
+            run.begin(command, config, options)
         except OSError as error:
+            if run:
+                run._lock.close()  # Windows removes no open file
             if not isinstance(error, FileExistsError):
                 for name in NOTHING_BEGUN:
                     (path / name).unlink(missing_ok=True)
@@ -109,9 +118,9 @@ class RunDirectory:
             raise
         return run
 
-    def begin(self, command: str, config: Any) -> None:
+    def begin(self, command: str, config: Any, options: Sequence[str] = ()) -> None:
         """Says what is run here from now on."""
-        self._keep(Record.begin(command, config, machine.place()))
+        self._keep(Record.begin(command, config, machine.place(), options))
 
     def go_on(self, config: Any) -> None:
         """Takes over the config with which the run goes on, and says if this is another machine than before."""
@@ -158,8 +167,7 @@ class RunDirectory:
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Adds a line of metrics for each generation."""
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(self.path / "metrics.jsonl", flags, 0o666), "w") as file:
+        with open(self.path / "metrics.jsonl", "a", encoding="utf-8", newline="\n", opener=no_link) as file:
             file.writelines(map(_line, rows))
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -230,8 +238,8 @@ def read_record(path: Path) -> Record | None:
 
 
 def config_text(record: Record) -> str:
-    """What `config.yaml` holds: the command, and every field."""
-    return (f"# {record.command}\n" if record.command else "") + configs.to_text(record.config)
+    """Contents of `config.yaml`: the command line, and every field."""
+    return (f"# {record.line}\n" if record.line else "") + configs.to_text(record.config)
 
 
 def _checkpoints(path: Path) -> list[Path]:

@@ -44,18 +44,23 @@ def write_whole(path: Path, contents: bytes) -> None:
     """Writes a file: a reader finds the old contents or the new, never half of them, even after a power cut."""
     scratch = path.with_name(f".{path.name}")
     scratch.unlink(missing_ok=True)
-    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        with open(handle, "wb") as file:
+        with open(scratch, "xb", opener=no_link) as file:
             file.write(contents)
             file.flush()
-            os.fsync(handle)
+            os.fsync(file.fileno())
     except OSError:  # what there was of a full disk is not to be kept by a half
         scratch.unlink(missing_ok=True)
         raise
     scratch.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if hasattr(os, "O_DIRECTORY"):  # Windows has no directories that can be flushed
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def no_link(path: str, flags: int) -> int:
+    """Opens a file for `open(..., opener=no_link)`, and no symbolic link where the system can tell."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from importlib import metadata
 
 import jax
+
+from meta.devices import cores as available
 
 
 def versions() -> dict[str, str]:
@@ -29,5 +30,5 @@ def devices() -> list[str]:
 
 def place() -> str:
     """Where this process computes: other devices, cores or versions of JAX round differently."""
-    cores = f", {len(os.sched_getaffinity(0))} core(s)" if jax.default_backend() == "cpu" else ""
+    cores = f", {len(available())} core(s)" if jax.default_backend() == "cpu" else ""
     return f"{', '.join(devices())}{cores}, jax {jax.__version__}"

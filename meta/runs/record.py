@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import configs
@@ -27,12 +29,20 @@ class Record:
     """The digest that the run began with."""
     changes: tuple[dict[str, Any], ...] = ()
     """What was changed since: each time the field, its value before and now, and from which generation on."""
+    options: str = ""
+    """The rest of the command line with which the run was begun, in printable characters."""
 
     @classmethod
-    def begin(cls, command: str, config: Any, place: str) -> Record:
+    def begin(cls, command: str, config: Any, place: str, options: Sequence[str] = ()) -> Record:
         """That of a new run."""
         kept = json.loads(json.dumps(configs.plain(config)))
-        return cls(command, kept, place, digest_of([command, kept]))
+        typed = "".join(letter if letter.isprintable() else " " for letter in shlex.join(options))
+        return cls(command, kept, place, digest_of([command, kept]), options=typed)
+
+    @property
+    def line(self) -> str:
+        """The whole command line with which the run was begun."""
+        return f"{self.command} {self.options}".strip()
 
     @property
     def digest(self) -> str:

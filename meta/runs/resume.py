@@ -46,7 +46,8 @@ def read(path: Path, program: str, first: str, first_is: str, kind: Callable[[st
     text = configs.read_text(path / CONFIG) if there else ""
     line = text.partition("\n")[0]
     began = line.removeprefix("# ") if line.startswith("# python -m ") else ""
-    if not there and record:
+    began = began.partition(" --")[0]  # without its options
+    if record and (not there or (began and line.startswith(f"# {record.command} "))):
         began = record.command
     if began and not f"{began} ".startswith(f"{program} "):
         raise ConfigError(f"--resume: got {configs.shown(str(path))}, a run of {began}; one of {program} is needed")
@@ -86,8 +87,11 @@ def check(was: Any, now: Any) -> list[str]:
             if after < before:
                 raise ConfigError(f"{name}: got {after}; at least {before}, as so far, is needed to go on with the run")
             if rising[name]:
-                schedule = " and ".join(rising[name])
-                said.append(f"{name}: {schedule} follows it, so that this is not the run that was begun with {after}")
+                falling = f"{' and '.join(rising[name])}, which {'fall' if len(rising[name]) > 1 else 'falls'} over it"
+                said.append(
+                    f"{name}: was {before} and is {after} now; because of {falling}, the result differs from that of a "
+                    f"run that begins with {after}"
+                )
         elif name not in others:
             only = f"but for {', '.join([*rising, *others])}" if rising or others else "with nothing changed"
             raise ConfigError(f"{name}: was {before!r} and is {after!r} now; a run goes on as it was begun, {only}")

@@ -1,11 +1,20 @@
 """Processes that are stopped while they start, and that nobody reads: one line, a status, and no traceback."""
 
+import asyncio
+import dataclasses
+import importlib
+import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 
+import jax
 import pytest
+
+from meta.runs.command import Command
+from tests.conftest import process_state
 
 STOPS = {  # when each command is stopped: as soon as this has been imported, by that
     "marl.mfos": ("numpy", signal.SIGINT),
@@ -150,7 +159,7 @@ def test_a_run_that_nobody_reads_goes_on_to_its_end(shell, tmp_path, end):
     (tmp_path / "toy.py").write_text(TOY)
     statuses, out, error = shell(f"$python toy.py ball --out run {end}")
     assert (set(statuses), out, error) == ({"0"}, "done\n" * ("head" in end), "")
-    assert (tmp_path / "run" / "config.yaml").read_text() == "# toy ball\nwords: done\n"
+    assert (tmp_path / "run" / "config.yaml").read_text() == "# toy ball --out run\nwords: done\n"
     assert (tmp_path / "run" / "summary.json").read_text() == "done"
 
 
@@ -168,3 +177,58 @@ def test_what_a_terminal_cannot_write_is_a_question_mark(environment):
     ascii = environment | {"PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-c", STREAM], env=ascii, capture_output=True, text=True)
     assert (found.returncode, found.stdout, found.stderr) == (0, "mean ? error\nplain ?\n", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    """A command's config."""
+
+    how: str = "done"
+
+
+def play(config, run, console):
+    """Changes what a command may change, and ends as it is told to."""
+    os.environ["TOY"], os.environ["HOME"] = "1", "/toy"
+    jax.config.update("jax_disable_most_optimizations", True)
+    if config.how == "stopped":
+        os.kill(os.getpid(), signal.SIGINT)
+    if config.how == "failed":
+        raise OSError("no space")
+
+
+TOYS = Command(program="toy", description="Plays.", config={"ball": Toy}, run=play, first="toy")
+
+
+@pytest.mark.parametrize(("how", "status"), [("done", 0), ("failed", 1), ("stopped", 130)])
+def test_another_programs_process_is_left_as_it_was_found(how, status, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = process_state()
+    for _ in range(2):  # a stop is over with the command that it ended
+        assert TOYS.main(["ball", "--how", how]) == status
+        assert process_state() == before
+        assert TOYS.main(["ball", "--how", "done"]) == 0
+    assert capsys.readouterr().err.count("go on with toy --resume") == 2 * (how != "done")
+
+
+def test_commands_run_in_threads_and_the_last_one_puts_back_what_the_first_one_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before, both, statuses = process_state(), threading.Barrier(2), []
+    meeting = TOYS._replace(run=lambda *arguments: (both.wait(60), play(*arguments), both.wait(60)))
+    threads = [threading.Thread(target=lambda: statuses.append(meeting.main(["ball"]))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (statuses, process_state()) == ([0, 0], before)
+
+
+def test_a_command_of_whole_size_runs_in_a_thread(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--evolution.generations=2", "--evolution.population-size=2", "--trials=1", "--evaluation-trials=2"]
+    line = ["ipd", *tiny, "--meta-steps=2", "--hidden-units=2", "--quiet", "--out=run"]
+    assert asyncio.run(asyncio.to_thread(importlib.import_module("marl.mfos").main, line)) == 0
+    assert (tmp_path / "run" / "summary.json").is_file()
+
+
+def test_the_list_of_games_leaves_the_process_as_it_was(within, tmp_path):
+    assert within("ipd", "--steps=2", cwd=tmp_path, module="games.__main__").returncode == 0

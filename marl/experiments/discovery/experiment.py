@@ -199,7 +199,7 @@ def _units(
         say(console, f"this will take about {duration(seconds)} on this machine")
         values = [(0.0, 1.0)] if alone else found
         run.write(UNITS, json.dumps(dict(zip(config.environments, values, strict=True))) + "\n")
-    read: dict[str, tuple[float, float]] = json.loads(path.read_text())
+    read: dict[str, tuple[float, float]] = json.loads(path.read_text(encoding="utf-8"))
     return [read[name] for name in config.environments]
 
 

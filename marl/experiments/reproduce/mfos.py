@@ -163,7 +163,7 @@ def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, An
     pictures, written = [], []
     for preset, cells in tables.items():
         path = run.path / "head_to_head" / preset
-        steps = json.loads((path / "crossplay.json").read_text())["config"]["meta_steps"]
+        steps = json.loads((path / "crossplay.json").read_text(encoding="utf-8"))["config"]["meta_steps"]
         picture = run.figures / f"head_to_head_{preset}.png"
         write_whole(picture, (path / "figures" / "crossplay.png").read_bytes())
         pictures.append((f"head to head, {PRESETS[preset]}", f"figures/{picture.name}"))

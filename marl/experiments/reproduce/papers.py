@@ -25,7 +25,7 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.speed import shaping_jobs
 from meta import RunDirectory
-from meta.devices import use_all_cores
+from meta.devices import claim_cores
 from meta.runs.claims import Section, write_report
 from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
 from meta.runs.statistics import mean_and_error
@@ -231,7 +231,7 @@ def checked(config: Config) -> Config:
         that there is not, or that cannot play the game; for more environments than the memory holds.
     """
     if isinstance(config, OfSamples):
-        use_all_cores()
+        claim_cores()
     if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
         for part in config.parts().values():
             make_lens(part).check()

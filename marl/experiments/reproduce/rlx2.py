@@ -288,6 +288,6 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
 
 def _returns(path: Path) -> np.ndarray:
     """`[updates, seeds]` of a run."""
-    with (path / "metrics.jsonl").open() as file:
+    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
         rows = [json.loads(line)["training_return"] for line in file]
     return np.array([row if isinstance(row, list) else [row] for row in rows], float)

@@ -122,7 +122,7 @@ def train_and_evaluate(
 
 def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
     path, reads = run.path / "reads.txt", config.reads
-    if path.exists() and path.read_text() != reads:
+    if path.exists() and path.read_text(encoding="utf-8") != reads:
         raise ValueError(f"{run.path}: files that the opponents read have changed since; it has to be begun anew")
     if reads:
         run.write(path.name, reads)

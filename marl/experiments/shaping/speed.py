@@ -72,7 +72,7 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
 
     def job(path: Path, config: ShapingConfig) -> Job:
         lines = path / "metrics.jsonl"
-        done = len(lines.read_text().splitlines()) if lines.is_file() else 0
+        done = len(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else 0
         seconds = speeds[where[path]].seconds(config, done) if path in left else 0.0
         return Job(path, config, seconds, partial(_run, path, config, console))
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from games import InfinitelyRepeated
+from marl.trained import folder
 from meta.runs.tensors import Arrays, digest, load
-
-SHIPPED = Path(__file__).parents[2] / "trained"
 
 
 def describe(game: InfinitelyRepeated) -> dict[str, Any]:
@@ -26,7 +25,7 @@ def describe(game: InfinitelyRepeated) -> dict[str, Any]:
 def read_by(spec: str, game: InfinitelyRepeated) -> list[str]:
     """Digests of what learners of a spec read: from the files that it names, and those that come for this game."""
     named = [Path(file) for file in re.findall(r"""file\s*=\s*['"](.+?)['"]""", spec)]
-    shipped = [SHIPPED / f"{name}-{game.payoffs.name}.safetensors" for name in re.findall(r"\w+", spec)]
+    shipped = [folder() / f"{name}-{game.payoffs.name}.safetensors" for name in re.findall(r"\w+", spec)]
     return [digest(load(file)[0]) for file in [*named, *filter(Path.is_file, shipped)]]
 
 
@@ -41,7 +40,7 @@ def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple
     Raises:
       ValueError: if there is no such file, if it is damaged, or if it belongs to another method or game; one line.
     """
-    path = Path(file) if file else SHIPPED / f"{method}-{game.payoffs.name}.safetensors"
+    path = Path(file) if file else folder() / f"{method}-{game.payoffs.name}.safetensors"
     train_one = f"python -m marl.{method} trains one, to be named by file='...'"
     if not file and not os.path.isfile(path):
         raise ValueError(f"file: none comes with the library for {game.payoffs.name}; {train_one}")

@@ -14,10 +14,10 @@ from configs.specs import Registry
 from games.core.game import Scalar
 from marl.blocks import objectives
 from marl.blocks.objectives import Objective, Parametric, Timed, ValueLoss
+from marl.trained import folder
 from meta.runs import tensors
 
 FILE = "objective.safetensors"  # in the directory of a run that evolved one
-SHIPPED = Path(__file__).parents[2] / "trained"
 METHOD = "discover"  # in a file's metadata
 Kind = Literal["drift", "value_loss"]
 
@@ -108,7 +108,7 @@ def _of_file(kind: Kind, path: str) -> Any:
 
 
 def _shipped(kind: Kind, name: str) -> Any:
-    return _of_file(kind, str(SHIPPED / f"{kind}-{name}.safetensors"))
+    return _of_file(kind, str(folder() / f"{kind}-{name}.safetensors"))
 
 
 def _is_path(spec: str) -> bool:

@@ -138,9 +138,9 @@ def test_the_bounds_that_come_with_the_library_are_known_for_their_settings_only
 
 def test_a_bound_is_of_what_the_opponent_learned_before(tmp_path, monkeypatch):
     assert known_bound(GAME, "mmaml", 100).bound > known_bound(GAME, "mmaml", 100).naive_return
-    folder = shutil.copytree(trained.SHIPPED, tmp_path / "trained")
+    folder = shutil.copytree(trained.folder(), tmp_path / "trained")
     for module in (trained, bound):
-        monkeypatch.setattr(module, "SHIPPED", folder)
+        monkeypatch.setattr(module, "folder", lambda: folder)
     assert known_bound(GAME, "mmaml", 100) is not None
     file = folder / "mmaml-prisoners_dilemma.safetensors"
     arrays, metadata = tensors.load(file)

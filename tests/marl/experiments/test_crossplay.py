@@ -23,8 +23,8 @@ from marl.experiments.entrants import Entrant, split_agents
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.pairs import Lengths, play_pair
-from marl.learners.exact.trained import SHIPPED
 from marl.learners.sampled import objectives
+from marl.trained import folder
 from meta import RunDirectory
 from meta.runs import tensors
 from meta.runs.tensors import load
@@ -262,7 +262,7 @@ def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
     config = CrossplayConfig(agents=f"mfos:cola(file='{tmp_path / 'file'}')")
     found = []
     for name in ("prisoners_dilemma", "prisoners_dilemma", "changed"):
-        arrays, metadata = load(SHIPPED / "cola-prisoners_dilemma.safetensors")
+        arrays, metadata = load(folder() / "cola-prisoners_dilemma.safetensors")
         changed = {key: array + (name == "changed") for key, array in arrays.items()}
         if len(found) != 1:  # the second time it is the same file
             tensors.replace(tmp_path / "file", changed, metadata)
@@ -279,7 +279,7 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
     config = CrossplayConfig(environment="ipd(episode_length=4)", agents=f"ppo(objective='{path}')")
     found = []
     for scale in (1, 1, 2):
-        arrays, metadata = load(SHIPPED / "drift-classic.safetensors")
+        arrays, metadata = load(folder() / "drift-classic.safetensors")
         tensors.replace(path / objectives.FILE, {key: array * scale for key, array in arrays.items()}, metadata)
         (entrant,) = line_up(config).entrants
         found.append(entrant.identity)

@@ -5,7 +5,6 @@ import importlib
 import json
 import re
 import resource
-import signal
 from importlib import metadata
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from jax.errors import JaxRuntimeError
 import configs
 from meta import RunDirectory
 from meta.runs import command
+from meta.runs.cluster import OnCluster
 from meta.runs.tensors import save
 
 # A first argument, another one, an option with a value that does not fit, and what is said of it.
@@ -260,7 +260,6 @@ TOY = command.Command(
 @pytest.fixture
 def toy(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
 
     def run(*arguments, about=TOY):
         status = about.main(arguments)
@@ -274,7 +273,11 @@ def test_a_run_has_a_directory_of_its_own_and_goes_on(toy, tmp_path):
     assert toy("ball", "--words=a/b", "--quiet") == (0, "", "")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["ball-a-b", "ball-a-b-2"]
     path = tmp_path / "runs" / "ball-a-b"
-    assert (path / "config.yaml").read_text().startswith("# python -m toy ball\nwords: a/b\nidle: 2\n")
+    assert (path / "config.yaml").read_text().startswith("# python -m toy ball --words=a/b --idle=2\nwords: a/b\n")
+    assert toy("ball", "--words=two\nlines: 3", "--out=odd")[0] == 0
+    first, second, *_ = (tmp_path / "odd" / "config.yaml").read_text().split("\n")
+    assert first == "# python -m toy ball '--words=two lines: 3' --out=odd"  # as one line of comment
+    assert second.startswith("words: ")
     for arguments in (["--resume", str(path)], ["ball", f"--resume={path}"]):
         (path / "summary.json").unlink()
         assert toy(*arguments) == (0, "a/b\n", "")
@@ -356,3 +359,27 @@ def test_without_an_output_of_its_own_the_same_line_goes_on(toy, tmp_path):
     assert toy("--words", "stop", "--idle=2", about=about) == (130, "", told)
     assert toy("--words", "stop", about=about._replace(output=None))[2].endswith("stopped; nothing was written\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """A config that checks itself."""
+
+    size: int = 1
+    """A number."""
+
+    def __post_init__(self):
+        if self.size < 1:
+            raise ValueError(f"size: got {self.size}; at least 1 is needed")
+
+
+@pytest.mark.parametrize("others", [(command.ToDirectory,), (OnCluster,), (command.ToDirectory, OnCluster)])
+def test_every_class_of_options_checks_its_own_fields(others):
+    config, options = command._parse(Checked(), others, ["--size=2"], "", "")
+    assert config == Checked(2)
+    assert all(hasattr(options, field.name) for kind in others for field in dataclasses.fields(kind))
+    with pytest.raises(ValueError, match="size: got 0"):
+        command._parse(Checked(), others, ["--size=0"], "", "")
+    if OnCluster in others:
+        with pytest.raises(ValueError, match="cluster: got 'nonsense'"):
+            command._parse(Checked(), others, ["--cluster=nonsense"], "", "")

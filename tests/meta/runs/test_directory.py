@@ -237,7 +237,8 @@ def test_a_schedule_over_the_length_is_said_to_differ(runs, tmp_path):
     assert go(main, "there", "--falls", "--out", str(path)) == (0, "")
     status, said = go(main, "--resume", str(path), f"--walk.generations={LONGER}")
     assert (status, said.count("\n")) == (0, 1)
-    assert f"walk.generations: walk.sigma follows it, so that this is not the run that was begun with {LONGER}" in said
+    change = "because of walk.sigma, which falls over it, the result differs from that of a run that begins with"
+    assert f"; {change} {LONGER}" in said
     assert results(path)["summary.json"]["changes"][0]["generation"] == GENERATIONS
 
 

@@ -23,8 +23,8 @@ from marl.learners.exact.cola import (
     updates,
     white_box_updates,
 )
-from marl.learners.exact.trained import SHIPPED
 from marl.learners.exact.white_box import hola, lola
+from marl.trained import folder
 from meta.runs.tensors import load, replace
 
 GAMES = {"prisoners_dilemma": 0.96, "matching_pennies": 0.96, "chicken": 0.0}
@@ -105,7 +105,7 @@ def shipped_loss(game, functions):
 @pytest.mark.parametrize("name", GAMES)
 def test_what_comes_with_the_library_is_more_consistent_than_lola(name):
     game = InfinitelyRepeated(matrix_games[name], GAMES[name])
-    recorded = load(SHIPPED / f"cola-{name}.safetensors")[1]["consistency_losses"]
+    recorded = load(folder() / f"cola-{name}.safetensors")[1]["consistency_losses"]
     found = shipped_loss(game, updates(load_cola(game)))
     assert found < min(recorded["LOLA"], recorded["exact LOLA"]) / 10
     if name == "chicken":  # LOLA's second derivatives of a repeated game take long to compile
@@ -159,7 +159,7 @@ def test_files_that_do_not_fit_get_one_line(written, tmp_path):
         (chicken, cut, "cannot be read"),
         (chicken, tmp_path / "none", "cannot be read"),
         (chicken, swapped, "tanh or relu is needed"),
-        (chicken, SHIPPED / "mmaml-chicken.safetensors", "one that python -m marl.cola wrote is needed"),
+        (chicken, folder() / "mmaml-chicken.safetensors", "one that python -m marl.cola wrote is needed"),
         (InfinitelyRepeated(matrix_games["hawk_dove"], 0.0), written[0], "other payoffs"),
         (InfinitelyRepeated(matrix_games["stag_hunt"]), "", "none comes with the library for stag_hunt"),
         (InfinitelyRepeated(matrix_games["prisoners_dilemma"], 0.9), "", "another discount"),

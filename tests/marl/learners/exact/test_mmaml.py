@@ -13,8 +13,8 @@ from games import InfinitelyRepeated, matrix_games
 from marl.core.learn import learn
 from marl.learners.exact.mmaml import mmaml, payoff_of_learning, train_mmaml
 from marl.learners.exact.naive import naive
-from marl.learners.exact.trained import SHIPPED
 from marl.mmaml import main
+from marl.trained import folder
 from meta.runs.tensors import load, replace
 
 IPD = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
@@ -90,7 +90,7 @@ def test_the_learned_step_size_is_for_the_beginnings_that_were_learned_with_it()
 
 
 def test_one_of_ten_beginnings_is_drawn_evenly_for_each_seat():
-    arrays, _ = load(SHIPPED / "mmaml-matching_pennies.safetensors")
+    arrays, _ = load(folder() / "mmaml-matching_pennies.safetensors")
     assert arrays["logits"].shape == (2, 2, 10, 5)
     for player in range(2):
         states = jax.vmap(mmaml(PENNIES, player, learning_rate=0.5).init)(jax.random.split(jax.random.key(0), 2000))
@@ -139,7 +139,7 @@ def test_files_that_do_not_fit_get_one_line(written, tmp_path):
     for game, file, message in (
         (CHICKEN, cut, "cannot be read"),
         (CHICKEN, other, "with arrays of shape"),
-        (CHICKEN, SHIPPED / "cola-chicken.safetensors", "one that python -m marl.mmaml wrote is needed"),
+        (CHICKEN, folder() / "cola-chicken.safetensors", "one that python -m marl.mmaml wrote is needed"),
         (IPD, written[0], "other payoffs"),
         (InfinitelyRepeated(matrix_games["stag_hunt"]), "", "none comes with the library for stag_hunt"),
     ):

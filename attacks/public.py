@@ -1,0 +1,28 @@
+"""Public names of `attacks`, imported all at once when the first of them is asked for."""
+
+# ruff: noqa: F401
+
+from attacks.control import (
+    Comparison,
+    Puppet,
+    control_trial,
+    controller_ppo,
+    goal_reward,
+    oracle,
+    speaker,
+    train_puppet,
+)
+from attacks.defences import (
+    DEFENCES,
+    Defence,
+    disturbed,
+    ensemble,
+    input_decay,
+    input_noise,
+    masking,
+    message_dropout,
+    seeing,
+    undefended,
+)
+from attacks.messages import Message, constant, echo, linear, lstm, make_message, mlp, quadratic, table, turn
+from attacks.trials import Life, Schedule, life_of, live, train_time_trial

@@ -1,0 +1,28 @@
+"""Public names of `games`, imported all at once when the first of them is asked for."""
+
+# ruff: noqa: F401
+
+from games.core.game import Game
+from games.core.rollout import Rollout, rollout
+from games.core.spaces import Box, Discrete, MultiDiscrete
+from games.exact import zd
+from games.exact.differentiable import Differentiable
+from games.exact.infinite import InfinitelyRepeated
+from games.exact.matrix import (
+    MatrixGame,
+    battle_of_the_sexes,
+    chicken,
+    discounted_payoffs,
+    hawk_dove,
+    matching_pennies,
+    matrix_games,
+    prisoners_dilemma,
+    stag_hunt,
+    state_visits,
+    symmetric,
+)
+from games.registry import make, names, register
+from games.suite.coin_game import CoinGame
+from games.suite.rounds import RepeatedGame, repeated
+from games.suite.social_dilemmas import SocialDilemma
+from games.toolbox.drawing import animate

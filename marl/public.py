@@ -1,0 +1,33 @@
+"""Public names of `marl`, imported all at once when the first of them is asked for."""
+
+# ruff: noqa: F401
+
+from marl import shapers
+from marl.blocks import objectives
+from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
+from marl.blocks.sparse import sparse
+from marl.core.evaluate import evaluate
+from marl.core.learn import History, Learner, Trajectory, learn
+from marl.core.past_selves import past_selves
+from marl.core.stale import stale
+from marl.experiments.shaping.agents import load_agent
+from marl.learners.exact.fixed import memory_one
+from marl.learners.exact.model_free import best_response, q_learning
+from marl.learners.exact.naive import follow, naive, one_policy
+from marl.learners.exact.population import Member, population
+from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
+from marl.learners.registry import make_learner, register
+from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
+from marl.learners.sampled.dice import naive_dice, reinforce
+from marl.learners.sampled.dqn import ape_x, dqn
+from marl.learners.sampled.fixed import always_cooperate, always_defect, play_memory_one
+from marl.learners.sampled.impala import a3c, impala
+from marl.learners.sampled.lola import lola_dice, pola_dice
+from marl.learners.sampled.loqa import loqa
+from marl.learners.sampled.off_policy import sac, td3
+from marl.learners.sampled.ppo import a2c, ppo
+from marl.learners.sampled.r2d2 import r2d2
+from marl.learners.sampled.reciprocator import reciprocator
+from marl.shapers.exact import Shaper
+from marl.shapers.registry import make_shaper, register_shaper
+from marl.shapers.trial import Trials, play_trials, shaping_trial

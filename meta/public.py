@@ -1,0 +1,8 @@
+"""Public names of `meta`, imported all at once when the first of them is asked for."""
+
+# ruff: noqa: F401
+
+from meta.evolution import Evolved, NonFiniteFitness, Outcome, evolve
+from meta.runs.directory import RunDirectory
+from meta.scalars import scalarize
+from meta.strategies import Evolution, strategy_names
