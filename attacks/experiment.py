@@ -18,7 +18,7 @@ from attacks import control, figures
 from attacks.config import ADVERSARY_FILE, AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
 from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
-from attacks.search import search
+from attacks.search import search, stages_of_search
 from games import Game, animate
 from games.wrappers.cheap_talk import observation_shape
 from meta import RunDirectory
@@ -29,6 +29,7 @@ from meta.runs.command import STARTED
 from meta.runs.files import save_whole
 from meta.runs.jobs import say
 from meta.runs.machine import devices, versions
+from meta.runs.progress import Line, Stages
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
@@ -64,7 +65,14 @@ def attack(
     """
     started = time.perf_counter() if started is None else started
     key, steered = jax.random.key(config.seed), config.goal == "control"
-    found = search(config, key, run, console)
+    # With the goal control every victim learns beside four shapers, and twice for an oracle.
+    fresh = (
+        {"all": 6} if steered else dict.fromkeys(filter(None, ["evolved", "silent", "random", config.start_name]), 1)
+    )
+    steps = config.num_victims * config.steps_of_a_life
+    work = stages_of_search(config) | {f"fresh {name}": number * steps for name, number in fresh.items()}
+    stages = Stages(console, work)
+    found = search(config, key, run, stages)
     kept = dataclasses.replace(config, message=config.message_spec)
     if steered:
         kept = dataclasses.replace(kept, controller=config.controller_spec)
@@ -72,9 +80,9 @@ def attack(
     evaluation_key = jax.random.fold_in(key, EVALUATION)
     if steered:
         everybody = {"evolved": found.parameters, **found.others}
-        result, files = _evaluate_control(config, evaluation_key, everybody, run.figures, console)
+        result, files = _evaluate_control(config, evaluation_key, everybody, run.figures, stages)
     else:
-        result, files = _evaluate_talk(config, evaluation_key, found.parameters, found.start, run.figures, console)
+        result, files = _evaluate_talk(config, evaluation_key, found.parameters, found.start, run.figures, stages)
     evolved = found.stages[-1]
     done = config.evolution.generations - evolved.first_generation
     of_a_life = config.steps_of_a_life + config.judged_steps
@@ -105,7 +113,7 @@ def attack(
 
 
 def _evaluate_talk(
-    config: AttackConfig, key: jax.Array, parameters: Any, start: Any, folder: Path, console: Console
+    config: AttackConfig, key: jax.Array, parameters: Any, start: Any, folder: Path, stages: Stages
 ) -> tuple[dict[str, Any], list[Path]]:
     game, message = config.make_game(), config.make_message()
     size, number = config.message_size, config.num_victims
@@ -126,7 +134,7 @@ def _evaluate_talk(
     )
     groups: dict[str, Lives] = {}
     for name, words in speakers.items():
-        say(console, f"{many(config.num_victims, 'fresh victim')} under {name} messages")
+        stages.begin(f"fresh {name}", f"{many(config.num_victims, 'fresh victim')} under {name} messages")
         groups[name] = run_lives(key, words)
     if start is parameters and start is not None:  # the search has found nothing better
         groups[config.start_name] = groups["evolved"]
@@ -147,7 +155,7 @@ def _evaluate_talk(
     return result, [*files, *([drawn] if drawn else [])]
 
 
-def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console: Console) -> control.Comparison:
+def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, stages: Stages) -> control.Comparison:
     """What control is worth on the victims of a config, `[num_victims]` each; who they are depends on the key alone."""
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
     keys = jax.random.split(key, config.num_victims)
@@ -167,19 +175,23 @@ def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, console
             size=config.message_size,
         )
 
+    line = Line(stages.console)
+
     def report(part: int, parts: int) -> None:
-        say(console, f"fresh victims, each under four shapers and with two oracles: part {part} of {parts}")
+        line.show(part / parts, f"part {part} of {parts}")
 
     program = compile_trials(compared, parameters, config.num_victims, config.at_once)
     found: control.Comparison = play_trials(program, keys, parameters, config.at_once, report)
+    line.end()
     return found
 
 
 def _evaluate_control(
-    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, console: Console
+    config: AttackConfig, key: jax.Array, parameters: Any, folder: Path, stages: Stages
 ) -> tuple[dict[str, Any], list[Path]]:
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
-    found = fresh_victims(config, key, parameters, console)
+    stages.begin("fresh all", f"{many(config.num_victims, 'fresh victim')}, each under four shapers and two oracles")
+    found = fresh_victims(config, key, parameters, stages)
     # In their order, for a compiled function gives dicts back sorted.
     rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
     returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}

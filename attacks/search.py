@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Console
 
 from attacks import control
 from attacks.config import AttackConfig, load_adversary
@@ -24,7 +23,7 @@ from meta.fresh import compile_trials, play_trials
 from meta.keys import BESIDE, CHOICE, EXPERT, LATER, SPEAKER
 from meta.runs import tensors
 from meta.runs.jobs import say
-from meta.runs.progress import Progress
+from meta.runs.progress import Progress, Stages
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
 
@@ -44,7 +43,28 @@ class Found(NamedTuple):
     stages: list[Evolved]  # one after the other
 
 
-def search(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console) -> Found:
+EXPERT_STAGE, WARM_UP, EVOLUTION, CHOOSING = "expert", "warm-up", "evolution", "choice"
+
+
+def stages_of_search(config: AttackConfig) -> dict[str, float]:
+    """Stages of a search by their names, and the environment steps of each."""
+    found: dict[str, float] = {}
+    steered, whole = config.goal == "control", config.steps_of_a_life
+    for name in control.FIXED if steered else ():
+        shared = config.warm_up.generations * config.victims_each * (config.shapers if name == "random_shaper" else 1)
+        found[name] = shared * (whole + config.judged_steps * config.warm_up.population_size)
+    if config.begin == "expert":
+        found[EXPERT_STAGE] = EXPERTS * LIVES * whole
+    for evolution, updates in config.stages:
+        victims = evolution.generations * evolution.population_size * config.victims_each
+        name = WARM_UP if evolution is config.warm_up else EVOLUTION
+        found[name] = victims * whole * updates / config.num_updates
+    if len(config.stages) > 1 or steered or config.start_name:
+        found[CHOOSING] = 2 * min(NUM_JUDGES, config.num_victims) * whole
+    return found
+
+
+def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stages) -> Found:
     """Evolves an adversary, or goes on where that was stopped.
 
     Args:
@@ -52,30 +72,30 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, console: Con
       key: of everything.
       run: keeps checkpoints; a warm-up's in its folder `warm_up`, and for control those of controllers for other
         shapers in `silent_shaper` and `random_shaper`.
-      console: shows progress, and nothing else.
+      stages: shows progress, and nothing else; those of `stages_of_search` are among them.
 
     Raises:
       NonFiniteFitness: if nothing that was tried in a generation had a finite fitness.
     """
     steered = config.goal == "control"
-    drawn = {name: _evolve_controllers(config, name, key, run, console) for name in control.FIXED if steered}
-    start, told = _start(config, key, run, console) if config.start_name else (None, None)
+    drawn = {name: _evolve_controllers(config, name, key, run, stages) for name in control.FIXED if steered}
+    start, told = _start(config, key, run, stages) if config.start_name else (None, None)
     init = make_init(config) if start is None else _always(start)
     first = _best_of(drawn["random_shaper"]) if steered and start is None else None
-    stages = _evolve(config, init, key, run, console, first)
-    names = ("controllers" if steered else "warm_up", "evolution")[-len(stages) :]
+    all_evolved = _evolve(config, init, key, run, stages, first)
+    names = ("controllers" if steered else "warm_up", "evolution")[-len(all_evolved) :]
     found = {} if start is None else {config.start_name: start}
-    found |= {name: jax.tree.map(np.asarray, stage.parameters) for name, stage in zip(names, stages, strict=True)}
-    chosen, judged = _best(config, jax.random.fold_in(key, CHOICE), found, console)
+    found |= {name: jax.tree.map(np.asarray, one.parameters) for name, one in zip(names, all_evolved, strict=True)}
+    chosen, judged = _best(config, jax.random.fold_in(key, CHOICE), found, stages)
     others = {name: one.parameters for name, one in drawn.items()}
-    return Found(found[chosen], chosen, judged, start, told, others, stages)
+    return Found(found[chosen], chosen, judged, start, told, others, all_evolved)
 
 
 def _start(
-    config: AttackConfig, key: jax.Array, run: RunDirectory, console: Console
+    config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stages
 ) -> tuple[Any, dict[str, dict[str, Any]] | None]:
     """Where the search begins with an expert or a run, and what the summary says of it; kept for a run that goes on."""
-    file = run.path / START_FILE
+    file, console = run.path / START_FILE, stages.console
     if os.path.isfile(file):
         arrays, metadata = tensors.load(file)
         return tensors.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
@@ -88,7 +108,7 @@ def _start(
             told = {"message": {"share_told": share}}
         tensors.replace(file, start, {"told": told})
         return start, told
-    say(console, f"{EXPERTS} experts learn in silence for {LIVES} lives")
+    stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {LIVES} times as long as a victim")
     start, found = teach(config, jax.random.fold_in(key, EXPERT))
     for name, one in found.items():
         say(
@@ -105,20 +125,20 @@ def _evolve(
     init: Callable[[jax.Array], Any],
     key: jax.Array,
     run: RunDirectory,
-    console: Console,
+    stages: Stages,
     first: Evolved | None,
 ) -> list[Evolved]:
     """The warm-up, if there is one, and what counts; for control it goes on from the best pair of a first search."""
     short = config.warm_up_updates if config.goal != "control" else 0
-    stages = [first] if first else []
+    before = [first] if first else []
     if short:
-        say(console, f"warm-up: {config.goal} victims that learn for {many(short, 'update')}")
-        store = run.part("warm_up", lambda words: say(console, words))
-        stages = [_stage(config, config.warm_up, short, init, key, store, console)]
-    if stages:
-        say(console, f"victims that learn for {many(config.num_updates, 'update')}")
-        key, init = jax.random.fold_in(key, LATER), _always(jax.tree.map(np.asarray, stages[0].parameters))
-    return [*stages, _stage(config, config.evolution, config.num_updates, init, key, run, console)]
+        stages.begin(WARM_UP, f"{WARM_UP}, {config.goal} victims that learn for {many(short, 'update')}")
+        store = run.part("warm_up", lambda words: say(stages.console, words))
+        before = [_stage(config, config.warm_up, short, init, key, store, stages)]
+    stages.begin(EVOLUTION, f"{EVOLUTION}, victims that learn for {many(config.num_updates, 'update')}")
+    if before:
+        key, init = jax.random.fold_in(key, LATER), _always(jax.tree.map(np.asarray, before[0].parameters))
+    return [*before, _stage(config, config.evolution, config.num_updates, init, key, run, stages)]
 
 
 def _always(parameters: Any) -> Callable[[jax.Array], Any]:
@@ -126,15 +146,13 @@ def _always(parameters: Any) -> Callable[[jax.Array], Any]:
     return lambda key: jax.tree.map(jnp.asarray, parameters)
 
 
-def _evolve_controllers(
-    config: AttackConfig, name: str, key: jax.Array, run: RunDirectory, console: Console
-) -> Evolved:
+def _evolve_controllers(config: AttackConfig, name: str, key: jax.Array, run: RunDirectory, stages: Stages) -> Evolved:
     """Controllers for the victims of shapers that are not evolved, with these shapers; one of `control.FIXED`.
 
     Whole lives: all candidates of a generation control the same victims, so that these cost nearly nothing.
     """
     number = config.shapers if name == "random_shaper" else 1
-    say(console, f"controllers for the victims of {many(number, name.replace('_', ' '))}")
+    stages.begin(name, f"controllers for the victims of {many(number, name.replace('_', ' '))}")
     keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, BESIDE), control.FIXED.index(name)), number)
 
     def drawn(keys: jax.Array) -> Any:
@@ -142,11 +160,12 @@ def _evolve_controllers(
         return jax.tree.map(jnp.zeros_like, words) if name == "silent_shaper" else words
 
     both, controller = make_trial(config), config.make_controller()
-    store = run.part(name, lambda words: say(console, words))
+    store = run.part(name, lambda words: say(stages.console, words))
     steps = (
         number * config.victims_each * (config.steps_of_a_life + config.judged_steps * config.warm_up.population_size)
     )
-    with Progress(console, config.warm_up.generations, steps, "steps", partial(_describe, config)) as progress:
+    describe = partial(_describe, config)
+    with Progress(stages.console, config.warm_up.generations, steps, "steps", describe, stages=stages) as progress:
         evolved = evolve(
             lambda words, key, shaper: both({"shaper": shaper, "controller": words}, key),
             controller.init,
@@ -177,10 +196,11 @@ def _stage(
     init: Callable[[jax.Array], Any],
     key: jax.Array,
     store: RunDirectory,
-    console: Console,
+    stages: Stages,
 ) -> Evolved:
     steps = evolution.population_size * config.victims_each * num_updates * config.steps_per_update * config.num_envs
-    with Progress(console, evolution.generations, steps, "steps", partial(_describe, config)) as progress:
+    describe = partial(_describe, config)
+    with Progress(stages.console, evolution.generations, steps, "steps", describe, stages=stages) as progress:
         trial = make_trial(config, num_updates)
         return evolve(trial, init, key, evolution, num_trials=config.victims_each, store=store, report=progress)
 
@@ -194,7 +214,7 @@ def _describe(config: AttackConfig, metrics: dict[str, Any]) -> str:
 
 
 def _best(
-    config: AttackConfig, key: jax.Array, found: dict[str, Any], console: Console
+    config: AttackConfig, key: jax.Array, found: dict[str, Any], stages: Stages
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """Which parameters do best to whole lives of victims that are fresh, and others than those of the result.
 
@@ -206,12 +226,16 @@ def _best(
     *before, last = found
     if not before:
         return last, {}
+    stages.begin(CHOOSING, f"{CHOOSING} between {' and '.join(found).replace('_', ' ')}")
     trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
     program = compile_trials(lambda key, words: trial(words, key).fitness, found[last], len(keys), config.at_once)
     values = {name: play_trials(program, keys, parameters, config.at_once) for name, parameters in found.items()}
     for name in before:
         added = with_error(mean_and_error(values[last] - values[name]))
-        say(console, f"{many(len(keys), 'fresh victim')} to choose by: {last} {added} over {name}".replace("_", " "))
+        say(
+            stages.console,
+            f"{many(len(keys), 'fresh victim')} to choose by: {last} {added} over {name}".replace("_", " "),
+        )
     best = max(found, key=lambda name: np.nan_to_num(values[name].mean(), nan=-np.inf))
     return best, {name: mean_and_error(x) for name, x in values.items()}
 

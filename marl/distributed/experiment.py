@@ -36,7 +36,7 @@ from meta.runs import command, machine, tensors
 from meta.runs.charts import draw_training
 from meta.runs.files import save_whole
 from meta.runs.jobs import say
-from meta.runs.progress import Progress
+from meta.runs.progress import Progress, Stages
 from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
@@ -311,8 +311,18 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
         if np.isfinite(returns).all():
             trained_so_far[0] = f"return {returns.mean():.1f}"
 
+    fresh = many(config.evaluation_episodes, "fresh episode")
+    # The length of an episode is not known here.
+    stages = Stages(console, {"training": config.num_updates * config.steps_of_an_update, fresh: 0.0})
+    stages.begin("training")
     progress = Progress(
-        console, config.num_updates, config.steps_of_an_update, "environment steps", describe, name="update"
+        console,
+        config.num_updates,
+        config.steps_of_an_update,
+        "environment steps",
+        describe,
+        name="update",
+        stages=stages,
     )
     with progress:
         trained = train(
@@ -334,7 +344,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     history, statistics = trained
     seats = game.num_agents // learn
     players, states = learners[:learn] * seats, history.states[:learn] * seats
-    say(console, many(config.evaluation_episodes, "fresh episode"))
+    stages.begin(fresh)
     key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
     host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
     try:

@@ -32,8 +32,7 @@ from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.memory import bytes_of, check_bytes
 from meta.runs import command, machine, tensors
 from meta.runs.charts import draw_training
-from meta.runs.jobs import say
-from meta.runs.progress import Progress
+from meta.runs.progress import Progress, Stages
 from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
@@ -236,7 +235,11 @@ def train_and_evaluate(
         return evaluate_all.lower(keys, states).compile(compiler_options())
 
     steps = config.seeds * config.steps_of_an_update
-    progress = Progress(console, config.num_updates, steps, "environment steps", describe, name="update")
+    fresh = f"{many(config.evaluation_episodes, 'fresh episode')} of each seed"
+    longest = config.seeds * config.evaluation_episodes * program.longest_episode
+    stages = Stages(console, {"training": config.num_updates * steps, fresh: longest})
+    stages.begin("training")
+    progress = Progress(console, config.num_updates, steps, "environment steps", describe, name="update", stages=stages)
     # The evaluation is compiled while the training runs, so that nobody waits for it.
     compiling: list[Future[Any]] = []
     with ThreadPoolExecutor(1) as pool, progress:
@@ -247,7 +250,7 @@ def train_and_evaluate(
             progress(update, metrics, seconds)
 
         trained = train(config, store=run, report=show)
-        say(console, f"{many(config.evaluation_episodes, 'fresh episode')} of each seed")
+        stages.begin(fresh)
         evaluation = compiling[0].result() if compiling else compile_evaluation()
         states = jax.device_put(trained.states, jax.local_devices()[0])
         returns = np.asarray(evaluation(keys, states), np.float64)

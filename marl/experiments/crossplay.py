@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,16 @@ import configs
 from configs.specs import first_line
 from games import InfinitelyRepeated
 from marl.core.learn import check_update, keep_state
-from marl.experiments.entrants import ALL, ALL_SAMPLED, Entrant, digest_of, enter, ready, split_agents
+from marl.experiments.entrants import (
+    ALL,
+    ALL_SAMPLED,
+    Entrant,
+    digest_of,
+    enter,
+    ready,
+    split_agents,
+    work_of_trainings,
+)
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
@@ -40,6 +50,7 @@ from meta.interrupt import check_stop
 from meta.memory import bytes_of, check_bytes
 from meta.runs import machine, tensors
 from meta.runs.jobs import duration, say
+from meta.runs.progress import Line, Stages
 from meta.runs.record import differences
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import many
@@ -203,7 +214,11 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
     config, game, entrants, left_out = lineup
     for reason in left_out:
         say(console, f"left out: {reason}")
-    seats = [[ready(entrant, player, run, console) for entrant in entrants] for player in (0, 1)]
+    pairs = math.prod(config.lengths) * config.num_sampled_pairs if config.environment else config.num_pairs
+    pairs *= len(entrants) ** 2 * (1 if config.environment else config.meta_steps)
+    stages = Stages(console, work_of_trainings(entrants, run) | {"all pairs": pairs})
+    seats = [[ready(entrant, player, run, stages) for entrant in entrants] for player in (0, 1)]
+    stages.begin("all pairs")
     cells = _play_all(config, game, entrants, seats, run, console)
     names = [entrant.name for entrant in entrants]
     title = config.environment or game.payoffs.name
@@ -386,10 +401,11 @@ class _Clock:
 
     def __init__(self, console: Console, cells: Sequence[Cell], *, compiling: bool):
         self._console, self._total, self._done, self._count = console, len(cells), 0.0, 0
+        self._line = Line(console)
         self._cost = sum(cell.cost * cell.num_pairs for cell in cells)
         self._slow = sum(cell.cost > 1 for cell in cells)
         self._compiling, self._to_compile = compiling, 0.0
-        self._started = self._shown = time.perf_counter()
+        self._started = time.perf_counter()
 
     def done(self, cell: Cell, words: str) -> None:
         """One more cell has been played."""
@@ -401,9 +417,11 @@ class _Clock:
         if self._count == 1:
             slow = f", {self._slow} of them with a learner that takes most of it" if self._slow else ""
             say(self._console, f"{many(self._total, 'pair')} will take about {duration(left)}{slow}")
-        elif now - self._shown > 5 or self._count == self._total:
-            self._shown = now
-            say(self._console, f"pair {self._count}/{self._total}  {words}  {duration(left)} left")
+        else:
+            share = self._count / self._total
+            self._line.show(share, f"pair {self._count}/{self._total}  {words}  {duration(left)} left")
+        if self._count == self._total:
+            self._line.end()
 
 
 def _write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from rich.console import Console
 
 import configs
 from marl.experiments.agent_files import digests
@@ -23,12 +23,13 @@ from marl.experiments.shaping.agents import (
     save_agent,
 )
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.experiment import make_progress
+from marl.experiments.shaping.experiment import make_progress, work_of_training
 from marl.experiments.shaping.lens import make_lens
 from marl.learners.registry import terms
 from meta import RunDirectory
 from meta.keys import of_seeds
 from meta.runs.jobs import open_run, say
+from meta.runs.progress import Stages
 
 ALL = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos good_shepherd
     shaper all_c all_d tft wsls grim gtft random zd""".split()  # noqa: SIM905
@@ -107,7 +108,28 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
 
 
-def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) -> Agent:
+def work_of_trainings(entrants: Sequence[Entrant], run: RunDirectory) -> dict[str, float]:
+    """What is to be trained for both seats, by the names of the stages: steps of each, in the unit of the game."""
+    found = {}
+    for player, entrant in itertools.product((0, 1), entrants):
+        config = entrant.seats[player]
+        if isinstance(config, ShapingConfig) and not _file(entrant, config, run).is_file():
+            found[_stage(entrant, config, player)] = sum(work_of_training(make_lens(config)).values())
+    return found
+
+
+def _stage(entrant: Entrant, config: ShapingConfig, player: int) -> str:
+    return f"training of {entrant.name}, {('row', 'column')[player]}, against {config.opponent}"
+
+
+def _file(entrant: Entrant, config: ShapingConfig, run: RunDirectory) -> Path:
+    """The file of a trained agent, named after all that its training depends on."""
+    name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-")[:100], configs.plain(config)
+    digest = digest_of([depends, entrant.files] if entrant.files else depends)
+    return run.path / "agents" / f"{name}-{digest}.safetensors"
+
+
+def ready(entrant: Entrant, player: int, run: RunDirectory, stages: Stages) -> Agent:
     """The agent of a seat: as it is, or trained, or found in the directory by what its training depends on.
 
     A training has a run directory of its own in `trainings`, from which it goes on, until its agent is kept.
@@ -116,9 +138,8 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) ->
     if isinstance(config, Agent):
         return config
     (run.path / "agents").mkdir(exist_ok=True)
-    name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-")[:100], configs.plain(config)
-    name = f"{name}-{digest_of([depends, entrant.files] if entrant.files else depends)}"
-    path, folder = run.path / "agents" / f"{name}.safetensors", run.path / "trainings" / name
+    console, path = stages.console, _file(entrant, config, run)
+    folder = run.path / "trainings" / path.stem
     words = f"{entrant.name}, {('row', 'column')[player]}"
     if path.is_file():
         try:
@@ -130,9 +151,9 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, console: Console) ->
             return agent
         except ValueError as error:
             say(console, f"{words}: {error}; made anew")
-    say(console, f"{words}: training against {config.opponent}")
+    stages.begin(_stage(entrant, config, player))
     lens, store = make_lens(config), open_run(folder, config, console)
-    with make_progress(lens, console) as progress:
+    with make_progress(lens, console, stages) as progress:
         screening = progress.before("random shapers")
         trained = lens.train(of_seeds(config.seed, config.seeds), store=store, report=progress, screening=screening)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))

@@ -20,6 +20,9 @@ from games import Game, registry
 from games.wrappers.goals import has_goals
 from meta import RunDirectory
 from meta.runs import tensors
+from meta.runs.progress import Stages
+
+QUIET = Stages(Console(quiet=True), {})
 
 TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
@@ -109,7 +112,7 @@ def test_who_is_played_at_once_draws_nobody_else():
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
         own = dataclasses.replace(config, evolution=evolution)
-        found.append(experiment.fresh_victims(own, jax.random.key(0), everybody, Console(quiet=True)))
+        found.append(experiment.fresh_victims(own, jax.random.key(0), everybody, QUIET))
     for name, rewards in found[0].goal_rewards.items():
         np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 
@@ -183,15 +186,13 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
     assert checked(goes_on) == goes_on
-    start, told = search._start(goes_on, jax.random.key(0), run, Console(quiet=True))
+    start, told = search._start(goes_on, jax.random.key(0), run, QUIET)
     jax.tree.map(np.testing.assert_array_equal, start, words)
     assert told is None
     (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
     assert checked(goes_on, begun=True) == goes_on
     assert COMMAND.prepare_again(goes_on) == goes_on
-    jax.tree.map(
-        np.testing.assert_array_equal, search._start(goes_on, jax.random.key(0), run, Console(quiet=True))[0], words
-    )
+    jax.tree.map(np.testing.assert_array_equal, search._start(goes_on, jax.random.key(0), run, QUIET)[0], words)
     with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
         checked(goes_on)
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
@@ -211,7 +212,7 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
     tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
     assert checked(network) == network
-    start, told = search._start(network, jax.random.key(0), run, Console(quiet=True))
+    start, told = search._start(network, jax.random.key(0), run, QUIET)
     seen = jnp.asarray(observations_of_play(config.make_game()))
     wanted, found = (jax.vmap(one.make_message().speak, (None, 0))(own, seen)
                      for one, own in ((config, words), (network, start)))  # fmt: skip

@@ -41,7 +41,7 @@ from meta.keys import EVALUATION, LATER, UNIT, of_seeds
 from meta.runs.command import STARTED
 from meta.runs.jobs import duration, say
 from meta.runs.machine import devices, versions
-from meta.runs.progress import Progress
+from meta.runs.progress import Progress, Stages
 from meta.runs.statistics import mean_and_error, with_error
 from meta.runs.words import amount, many
 
@@ -73,14 +73,21 @@ def discover(
     kind, spec, form = config.kind, config.learner, config.form
     arenas, keys = [config.arena(one) for one in config.environments], of_seeds(config.seed, config.searches)
     units = _units(config, arenas, run, console)
+    of_tuning = config.steps_of_a_generation / config.evolution.population_size * config.tuning.population_size
+    search = config.evolution.generations * config.steps_of_a_generation
+    of_a_training = config.total_steps * len(config.environments)
+    fresh = (config.lives - config.searched) * of_a_training
+    work = {"tuning": config.tuning.generations * of_tuning, "tuned": search, "search": search, "fresh": fresh}
+    stages = Stages(console, work)
 
     def stage(name: str, evolution: Evolution, settings: Settings, start: Callable[[jax.Array], Any]) -> Evolved:
-        say(console, {"tuning": "PPO is tuned", "tuned": "as long again", "": f"search for a {kind}"}[name])
+        words = {"tuning": "tuning of PPO", "tuned": "tuning of PPO for as long again", "": f"search for a {kind}"}
+        stages.begin(name or "search", words[name])
         store = run.part(name, lambda words: say(console, words)) if name else run
         own = keys if name == "tuning" else jax.vmap(lambda key: jax.random.fold_in(key, LATER))(keys)
         steps = config.steps_of_a_generation // config.evolution.population_size * evolution.population_size
         one, alone = (lambda key: jax.tree.map(lambda x: x[0], start(key[None]))), config.searches == 1
-        with Progress(console, evolution.generations, steps, "environment steps", _describe) as progress:
+        with Progress(console, evolution.generations, steps, "environment steps", _describe, stages=stages) as progress:
             found = evolve(
                 discovery_trial(arenas, spec, settings, units),
                 one,
@@ -130,6 +137,7 @@ def discover(
         **{name: (settings, baseline.parameters) for name, settings in others.items()},
         "evolved": (evolved(form, spec), found.parameters),
     }
+    stages.begin("fresh", "fresh trainings")
     result, lives = _evaluate(config, of_arms, units, console)
     done = config.evolution.generations - found.first_generation
     summary = {
@@ -153,9 +161,9 @@ def discover(
         summary["shape"] = [figures.shape_of(form, one["objective"]) for one in each]
     run.write_summary(summary)
     steps = config.num_envs * config.steps_per_update
-    stages = {"tuning": first.metrics, "tuned": baseline.metrics, "evolved": found.metrics}
+    shown = {"tuning": first.metrics, "tuned": baseline.metrics, "evolved": found.metrics}
     files = [
-        figures.draw_search(run.figures, stages),
+        figures.draw_search(run.figures, shown),
         figures.draw_objective(run.figures, form, [one["objective"] for one in each], numbers[0]),
         figures.draw_curves(run.figures, lives, steps),
     ]

@@ -24,9 +24,10 @@ from meta.fresh import compile_trials, play_trials
 from meta.interrupt import check_stop
 from meta.keys import EVALUATION, RANDOM, of_seeds
 from meta.runs import machine
-from meta.runs.jobs import say
-from meta.runs.progress import Progress
+from meta.runs.progress import Progress, Stages
 from meta.runs.words import many
+
+SCREENING, TRAINING = "screening of random shapers", "training"
 
 
 def train_and_evaluate(
@@ -51,7 +52,10 @@ def train_and_evaluate(
     config = lens.config
     _check_files(config, run)
     keys, sides = of_seeds(config.seed, config.seeds), side_names(config)
-    progress, trials, programs = make_progress(lens, console), lens.groups(), dict[str, Future[Any]]()
+    trials, programs = lens.groups(), dict[str, Future[Any]]()
+    fresh = {name: f"{many(config.evaluation_trials, 'fresh trial')}: {name}" for name in (*trials, UNTRAINED)}
+    stages = Stages(console, work_of_training(lens) | dict.fromkeys(fresh, work_of_evaluation(lens) / len(fresh)))
+    progress = make_progress(lens, console, stages)
     pool_of_one = ThreadPoolExecutor(1)
 
     def compile_for(names: Iterable[str]) -> None:
@@ -60,10 +64,12 @@ def train_and_evaluate(
 
     def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
         compile_for(trials)
+        stages.begin(TRAINING)
         progress(generation, metrics, seconds)
 
     # What plays the fresh trials is compiled while the training runs, so that nobody waits for it.
     try:
+        stages.begin(SCREENING if config.screening else TRAINING)
         with progress:
             trained = lens.train(keys, store=run, report=show, screening=progress.before("random shapers"))
         # Through the host, for what was trained on several devices lies on all of them.
@@ -75,9 +81,9 @@ def train_and_evaluate(
         before, groups = Kept(run.path, lens, each), {}
         compile_for(name for name in trials if name == config.opponent or not before.has(name))
         for name in trials:
-            say(console, f"{many(config.evaluation_trials, 'fresh trial')}: {name}")
+            stages.begin(name, fresh[name])
             groups[name] = _play(lens, programs.get(name), name, keys, each, before)
-        say(console, f"{many(config.evaluation_trials, 'fresh trial')}: {UNTRAINED}")
+        stages.begin(UNTRAINED, fresh[UNTRAINED])
         random = [jax.tree.map(np.asarray, lens.init(jax.random.fold_in(key, RANDOM))) for key in keys]
         groups[UNTRAINED] = _play(lens, programs[config.opponent], UNTRAINED, keys, random, before)
     finally:
@@ -128,7 +134,21 @@ def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
         run.write(path.name, reads)
 
 
-def make_progress(lens: Lens, console: Console) -> Progress:
+def work_of_training(lens: Lens) -> dict[str, float]:
+    """Stages of a training and the steps of each, in the lens's unit."""
+    config = lens.config
+    found: dict[str, float] = {TRAINING: config.generations * steps_per_generation(lens)}
+    if config.screening:
+        return {SCREENING: config.screening.num_trials * lens.steps * config.seeds, **found}
+    return found
+
+
+def work_of_evaluation(lens: Lens) -> float:
+    """Steps of all fresh trials, in those against the opponent."""
+    return lens.config.evaluation_trials * lens.fresh * lens.steps * lens.config.seeds
+
+
+def make_progress(lens: Lens, console: Console, stages: Stages) -> Progress:
     """Shows how far a training is: the `report` of `lens.train`."""
     config, sides = lens.config, side_names(lens.config)
 
@@ -138,7 +158,7 @@ def make_progress(lens: Lens, console: Console) -> Progress:
         failed = int(np.sum(metrics["non_finite"]))
         return words + (f"  {failed} not finite" if failed else "")
 
-    return Progress(console, config.generations, steps_per_generation(lens), lens.unit, describe)
+    return Progress(console, config.generations, steps_per_generation(lens), lens.unit, describe, stages=stages)
 
 
 def side_names(config: ShapingConfig) -> tuple[str, str]:

@@ -122,7 +122,7 @@ def test_a_table_has_every_ordered_pair_and_says_what_it_is(finished):
     both_defect = table[4]
     assert float(both_defect["row_return"]) == pytest.approx(-2, abs=1e-5)
     assert float(both_defect["row_standard_error"]) == pytest.approx(0, abs=1e-6)
-    for words in ("-2.000 ± 0.000", "mfos:tft, row: training against tft", "mfos:tft, column: trained, cached", "±"):
+    for words in ("-2.000 ± 0.000", "training of mfos:tft, row, against tft", "mfos:tft, column: trained, cached", "±"):
         assert words in shown
 
 
