@@ -12,21 +12,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from meta import interrupt, process, streams
+from meta.runs.machine import version_line
 from meta.runs.words import many
 
 if __name__ == "__main__":
     process.begin("python -m games")  # before what takes seconds to import
 
-import jax
 import yaml
 
 from configs import one_line, shown
 from configs.flags import HELP
-from games import registry
-from games.core.game import Game
-from games.core.rollout import rollout
-from games.core.spaces import Discrete, MultiDiscrete, Space
-from games.toolbox.drawing import animate, pictures, save_png
+from games import catalogue
+
+# What is here alone takes half a second; a game that is played imports JAX.
 
 PROGRAM = "python -m games"
 LONGEST_PLAY = 1_000_000  # steps, of which all pictures are kept
@@ -71,9 +69,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--steps", type=whole, default=32, help="how long to play (default 32)")
     parser.add_argument("--seed", type=whole, default=0, help="of random play (default 0)")
     parser.add_argument("--params", nargs="+", default=[], metavar="NAME=VALUE", help="parameters of the game")
+    parser.add_argument("--version", action="store_true", help="print the versions of the library and of JAX")
     parser.add_argument("--gallery", metavar="DIR", help="write DIR/games.md with a picture of every game of ours")
     options = parser.parse_args(arguments)
     given: set[str] = getattr(options, "given", set())
+    if options.version:
+        print(version_line())
+        return 0
     try:
         if options.gallery or options.game is None:
             played = [f"--{name}" for name in ("gif", "png", "steps", "seed", "params") if name in given]
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ValueError(f"--seed: got {shown(options.seed)}; a whole number from 0 to 2**32 - 1 is needed")
         for flag in ("gif", "png"):
             _check_file(f"--{flag}", getattr(options, flag))
-        return _play(registry.make(options.game, **_params(options.params)), options)
+        return _play(options)
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
@@ -142,9 +144,7 @@ def _params(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _list() -> int:
-    rows = [("game", "agents", "observation", "actions", "description")]
-    rows += [(name, *_facts(name), registry.describe(name)) for name in registry.names()]
-    _print_columns(rows)
+    _print_columns([catalogue.Row._fields, *catalogue.rows()])
     return 0
 
 
@@ -155,21 +155,14 @@ def _print_columns(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _facts(name: str) -> tuple[str, str, str]:
-    game = registry.make(name)
-    agent = game.agents[0]
-    return str(game.num_agents), _words(game.observation_space(agent)), _words(game.action_space(agent))
+def _play(options: argparse.Namespace) -> int:
+    import jax
 
+    from games import registry
+    from games.core.rollout import rollout
+    from games.toolbox.drawing import animate, pictures, save_png
 
-def _words(space: Space) -> str:
-    if isinstance(space, Discrete):
-        return f"{space.n} discrete"
-    if isinstance(space, MultiDiscrete):
-        return " x ".join(map(str, space.nvec)) + " discrete"
-    return " x ".join(map(str, space.shape)) or "a number"
-
-
-def _play(game: Game, options: argparse.Namespace) -> int:
+    game = registry.make(options.game, **_params(options.params))
     played = jax.jit(lambda key: rollout(key, game, options.steps))(jax.random.key(options.seed))
     if options.gif:
         animate(played, options.gif)
@@ -186,16 +179,22 @@ def _play(game: Game, options: argparse.Namespace) -> int:
 
 
 def _gallery(folder: Path) -> int:
+    import jax
+
+    from games import registry
+    from games.core.rollout import rollout
+    from games.toolbox.drawing import pictures, save_png
+
     (folder / "games").mkdir(parents=True, exist_ok=True)
     lines = ["# The games\n", "Written by `python -m games --gallery docs`: random play, and what each game is.\n"]
     for name in registry.ours():
         game = registry.make(name)
         played = jax.jit(lambda key, game=game: rollout(key, game, 12))(jax.random.key(0))
         save_png(pictures(played)[-1], folder / "games" / f"{name}.png")
-        agents, observation, actions = _facts(name)
+        _, agents, observation, actions, description = catalogue.facts(name)
         lines += [
             f"## `{name}`\n",
-            f"{registry.describe(name).capitalize()}. {many(int(agents), 'agent')}; observation {observation}; "
+            f"{description.capitalize()}. {many(int(agents), 'agent')}; observation {observation}; "
             f"{actions} {'action' if actions == '1' else 'actions'}.\n",
             f"![{name}](games/{name}.png)\n",
         ]

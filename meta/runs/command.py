@@ -24,7 +24,7 @@ from meta.devices import claim_cores
 from meta.loop import Lost
 from meta.runs import machine, resume
 from meta.runs.cluster import Leave, OnCluster, connect, said_of
-from meta.runs.machine import versions
+from meta.runs.machine import version_line
 from meta.runs.tensors import load
 
 NOTHING = "nothing was written"
@@ -180,8 +180,7 @@ class Command(NamedTuple):
             return status
 
         if "--version" in arguments:
-            found = versions()
-            print(f"marl-shaping {found['marl-shaping']}, jax {found['jax']}")
+            print(version_line())
             return 0
         try:
             try:

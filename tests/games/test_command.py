@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from games import registry
+from games import catalogue, chicken, registry
 from games.__main__ import main
 
 
@@ -22,6 +24,35 @@ def test_the_list_has_every_game_with_its_numbers(capsys):
     assert {*rows} == {"game", *registry.names()}
     assert rows["coin_game"].startswith("2 3 x 3 x 4 4 discrete")
     assert rows["CartPole-v1"].startswith("1 4 2 discrete")
+
+
+def test_the_file_of_the_list_is_what_the_games_are():
+    """`python -m games.catalogue` writes it again."""
+    kept = Path(catalogue.__file__).with_name(catalogue.FILE).read_text()
+    found = catalogue.text()
+    if kept.partition("\n")[0] == found.partition("\n")[0]:  # of the installed gymnax
+        assert kept == found
+
+
+def test_a_registered_game_is_in_the_list(capsys):
+    registry.register("my_game", registry._load(registry._ENTRIES["ipd"].factory), "a game of mine", game=chicken)
+    assert main([]) == 0
+    assert "a game of mine" in capsys.readouterr().out
+
+
+QUICK = """
+import sys
+from games.__main__ import main
+assert main(sys.argv[1:]) == 0
+assert "jax" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--version"]])
+def test_the_list_and_the_version_do_not_wait_for_jax(arguments, tmp_path):
+    found = subprocess.run([sys.executable, "-c", QUICK, *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "coin_game" in found.stdout or f"marl-shaping {metadata.version('marl-shaping')}, jax" in found.stdout
 
 
 def test_a_game_is_played_and_drawn(tmp_path):

@@ -28,7 +28,7 @@ STOPS = {  # when each command is stopped: as soon as this has been imported, by
     "attacks.act": ("jax", signal.SIGINT),
     "attacks.examine": ("jax._src.config", signal.SIGTERM),
     "attacks.reproduce": ("numpy", signal.SIGINT),
-    "games": ("jax._src.core", signal.SIGTERM),
+    "games": ("yaml", signal.SIGTERM),
 }
 
 
