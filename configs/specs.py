@@ -35,6 +35,7 @@ class Registry(Generic[Made]):
     def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False, more: str = "") -> None:
         self._example, self._given, self._ranges, self._more = example, given, ranges, more
         self._own: dict[str, _Entry] = {}
+        self.elsewhere: dict[str, Registry[Made]] = {}  # registries for other kinds of games, by what these are
 
     @property
     def _entries(self) -> dict[str, _Entry]:
@@ -98,6 +99,10 @@ class Registry(Generic[Made]):
         """
         name, given = read(field, spec, self._example)
         if name not in self:
+            for where, other in self.elsewhere.items():
+                if name in other:
+                    here = one_of("", self.names())
+                    raise ValueError(f"{field}: got {shown(name)}, which is there for {where} only; {here} here")
             raise ValueError(f"{field}: got {shown(name)}; {one_of(name, self.names())}")
         known = self.settings(name)
         for setting, value in given.items():

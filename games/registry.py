@@ -10,6 +10,9 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any, NamedTuple, get_type_hints
 
+import jax
+import numpy as np
+
 from configs import one_of, shown
 from configs.specs import NAME, first_line, read
 from games.core.game import Game
@@ -37,7 +40,7 @@ _MATRIX = {
 _ENTRIES: dict[str, Entry] = {
     **{name: Entry("suite.rounds:repeated", {"game": game}, words) for name, (game, words) in _MATRIX.items()},
     "rock_paper_scissors": Entry("suite.rounds:rock_paper_scissors", {}, "iterated rock, paper, scissors"),
-    "matrix_game": Entry("suite.rounds:RepeatedGame", {}, "any payoffs, for any number of players and actions"),
+    "matrix_game": Entry("suite.rounds:matrix_game", {}, "any payoffs, for any number of players and actions"),
     "three_player_ipd": Entry("suite.rounds:three_player_ipd", {}, "iterated prisoner's dilemma of three"),
     "public_goods": Entry(
         "suite.social_dilemmas:public_goods", {}, "n players give to a pot that is multiplied and shared"
@@ -114,6 +117,11 @@ def make(name: str, **params: Any) -> Game:
     entry = _ENTRIES[name]
     factory = _load(entry.factory)
     allowed = parameters(name)
+    # Arrays of JAX are checked as those of NumPy are, unless they are traced.
+    params = {
+        param: np.asarray(x) if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) else x
+        for param, x in params.items()
+    }
     for param, value in params.items():
         if param not in allowed:
             raise ValueError(f"{name}: unknown parameter {param}; {one_of(param, list(allowed))}")

@@ -90,6 +90,12 @@ def evolve(
     if isinstance(num_trials, bool) or not isinstance(num_trials, int) or not 1 <= num_trials <= MOST:
         raise ValueError(f"num_trials: got {num_trials!r}; a whole number from 1 to {MOST} is needed")
     evolution = evolution or Evolution()
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim < 2):
+        got = f"an array {key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else repr(key)[:60]
+        raise ValueError(f"key: got {got}; a key of jax.random.key(seed), or an array [K] of them, is needed")
+    if not callable(trial) or not callable(init):
+        name, got = ("init", init) if callable(trial) else ("trial", trial)
+        raise TypeError(f"{name}: got {repr(got)[:60]}; a function is needed")
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
@@ -119,7 +125,7 @@ def evolve(
         )
 
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
-        return trial(unravel(vector), key, *context)
+        return _checked(trial(unravel(vector), key, *context))
 
     over_trials = _one_by_one if one_by_one else over_runs
     evaluate = evaluator.evaluate(Work(one, over_trials, ask, evolution, num_trials, alone=together == "trial"))
@@ -144,6 +150,19 @@ def evolve(
         advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
     )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
+
+
+def _checked(outcome: Any) -> Outcome:
+    """What a trial returned, with a fitness and metrics that are scalars."""
+    if not isinstance(outcome, Outcome):
+        needed = "meta.Outcome(fitness, metrics) is needed, such as Outcome(fitness, {})"
+        raise TypeError(f"trial: returned a {type(outcome).__name__}; {needed}")
+    if not isinstance(outcome.metrics, dict):
+        raise TypeError(f"trial: returned a {type(outcome.metrics).__name__} as metrics; a dict is needed")
+    for name, value in {"fitness": outcome.fitness, **outcome.metrics}.items():
+        if jnp.shape(value):
+            raise ValueError(f"trial: returned {name} of shape {jnp.shape(value)}; a scalar is needed")
+    return jax.tree.map(jnp.asarray, outcome)
 
 
 def _as_it_is(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:

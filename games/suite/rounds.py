@@ -293,6 +293,31 @@ def repeated(game: MatrixGame, **params: Any) -> RepeatedGame:
     return RepeatedGame(**params)
 
 
+def matrix_game(payoffs: Any = None, num_agents: int | None = None, **params: Any) -> RepeatedGame:
+    """A repeated game of any payoffs.
+
+    Args:
+      payoffs: `[actions of the first, ..., actions of the last, agents]`; the prisoner's dilemma if None.
+      num_agents: number of players; only needed for a stack of several games' payoffs, `[games, ..., agents]`.
+      **params: further parameters of `RepeatedGame`.
+
+    Raises:
+      ValueError: for payoffs that are no such table.
+    """
+    if payoffs is None:
+        return RepeatedGame(**params)
+    shape = np.shape(payoffs)
+    axes, last = len(shape) - 1, shape[-1] if shape else 0
+    if num_agents is None and 1 <= last < axes:
+        raise ValueError(
+            f"payoffs: got shape {shape}; an axis of actions for each of {last} agents is needed, or num_agents={last} "
+            "for a stack of games"
+        )
+    if num_agents not in (None, last):
+        raise ValueError(f"num_agents: got {num_agents!r} with payoffs of shape {shape}; {last} is needed")
+    return RepeatedGame(payoffs=payoffs, **params)
+
+
 def rock_paper_scissors(**params: Any) -> RepeatedGame:
     """Rock, paper, scissors: 1 for a win, -1 for a loss, 0 for a draw."""
     wins = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], np.float32)

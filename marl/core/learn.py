@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
+from marl.core.contract import check_key, check_learners, check_number, checked
+from marl.core.fingerprint import compiled_once
 from meta.fusion import computed_once, drawn_apart
 
 LearnerState = Any
@@ -118,25 +120,68 @@ class Episodes(NamedTuple):
     ended: jax.Array  # how many ended
 
 
-def learn(key: jax.Array, game: Game, learners: Sequence[Learner], *, num_updates: int, **settings: Any) -> History:
+def learn(
+    key: jax.Array,
+    game: Game,
+    learners: Sequence[Learner],
+    *,
+    num_updates: int,
+    steps_per_update: int = 1,
+    num_envs: int | None = None,
+    observe: Callable[..., dict[str, jax.Array]] | None = None,
+    keep_trajectories: bool = False,
+) -> History:
     """Lets every learner learn from every other: `num_updates` times, all play and then all update.
 
-    Unbatched in keys and hyperparameters: `jax.vmap` it over either, `jax.jit` it once.
+    Unbatched in keys and hyperparameters: `jax.vmap` it over either, `jax.jit` it once. Called as it is, it is compiled
+    once for the same game, learners and lengths; learners of the same factory and settings are the same.
 
     Args:
-      key: makes the initial states and everything that is drawn on the way.
-      game: whose `step_env` is played, with its `auto_reset` after.
+      key: one typed key, which makes the initial states and everything that is drawn on the way.
+      game: the game whose `step_env` is played, with its `auto_reset` after.
       learners: one for each of `game.agents`, in that order.
-      num_updates: how often everybody learns.
-      **settings: of `learning`: `steps_per_update`, `num_envs`, `observe`, `keep_trajectories`.
+      num_updates: number of updates of every learner (K).
+      steps_per_update: steps of the game between two updates (T).
+      num_envs: environments in which the learners play at once (N); None for no such axis.
+      observe: as of `learning`.
+      keep_trajectories: whether to return every transition as well.
 
     Returns:
       The `History`.
 
     Raises:
-      ValueError: if there are not as many learners as players, or if one was made for another seat.
+      ValueError: if there are not as many learners as players, if one was made for another seat, or for a number, a key
+        or an action that does not fit.
+      TypeError: if a learner returns something else than it should.
     """
-    begin, update = learning(game, learners, **settings)
+    check_key(key)
+    check_learners(game, learners)
+    check_number("num_updates", num_updates)
+    settings = steps_per_update, num_envs, observe, keep_trajectories
+    whole = partial(_learn, game, tuple(learners), num_updates, *settings)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((key, game))):
+        return whole(key)
+    return compiled_once(whole)(key)
+
+
+def _learn(
+    game: Game,
+    learners: Sequence[Learner],
+    num_updates: int,
+    steps_per_update: int,
+    num_envs: int | None,
+    observe: Callable[..., dict[str, jax.Array]] | None,
+    keep_trajectories: bool,
+    key: jax.Array,
+) -> History:
+    begin, update = learning(
+        game,
+        learners,
+        steps_per_update=steps_per_update,
+        num_envs=num_envs,
+        observe=observe,
+        keep_trajectories=keep_trajectories,
+    )
     carry, run_key = begin(key)
     carry, found = jax.lax.scan(update, carry, jax.random.split(run_key, num_updates))
     return found._replace(states=carry.states, game_state=carry.game_state)
@@ -177,11 +222,11 @@ def learning(
       `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and has nothing of
       what there is in the end.
     """
-    if len(learners) != len(game.agents):
-        raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
-    for i, learner in enumerate(learners):
-        if learner.seat not in (None, i):
-            raise ValueError(f"learners: got one for seat {learner.seat} in seat {i}; one made for that seat is needed")
+    check_learners(game, learners)
+    check_number("steps_per_update", steps_per_update)
+    if num_envs is not None:
+        check_number("num_envs", num_envs)
+    learners = [checked(learner, seat, num_envs) for seat, learner in enumerate(learners)]
     see = observe or (lambda observations, states: observations)
     if num_envs is None:
         split, batch = (lambda key: key), (lambda function: function)

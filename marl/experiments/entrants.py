@@ -19,7 +19,7 @@ from marl.experiments.shaping.agents import (
     AGENT_FILE,
     Agent,
     is_path,
-    load_agent,
+    load_shaper,
     save_agent,
 )
 from marl.experiments.shaping.config import ShapingConfig
@@ -143,7 +143,7 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, stages: Stages) -> A
     words = f"{entrant.name}, {('row', 'column')[player]}"
     if path.is_file():
         try:
-            agent = load_agent(path)
+            agent = load_shaper(path)
             if agent.config != config:
                 raise ValueError(f"agents: {path} holds an agent of another config")
             say(console, f"{words}: trained, cached in {path}")
@@ -158,4 +158,4 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, stages: Stages) -> A
         trained = lens.train(of_seeds(config.seed, config.seeds), store=store, report=progress, screening=screening)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
     shutil.rmtree(folder, ignore_errors=True)
-    return load_agent(path)
+    return load_shaper(path)

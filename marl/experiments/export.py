@@ -25,6 +25,7 @@ from configs import specs
 from configs.specs import first_line
 from games import Box, Discrete, Game
 from games.registry import make_game
+from marl.core.learn import Learner
 from marl.distributed.experiment import DistributedConfig
 from marl.experiments.alone import LEARNER_FILE
 from marl.learners import registry
@@ -96,32 +97,53 @@ def read(config: ExportConfig) -> Source:
     Raises:
       ValueError: if there is no such file, or for a policy that is none of layers.
     """
-    given = Path(config.directory)
-    arrays, about = tensors.load(given / LEARNER_FILE if given.is_dir() else given)
-    method, settings = about.get("method"), about.get("config", {})
-    if method not in ("train", "distributed"):
-        raise ValueError(f"directory: got {config.directory!r}; a run of marl.train or marl.distributed is needed")
-    if not arrays:
-        raise ValueError(f"directory: got {config.directory!r}; a learner with parameters is needed")
-    if method == "train":
-        several = next(len(x) for x in arrays.values())
-        own = {name: x[config.number] for name, x in arrays.items()} if config.number < several else {}
-        game = make_game(settings["environment"])
-    else:
-        several = len({name.partition(".")[0] for name in arrays})
-        start = f"{config.number}."
-        own = {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}
-        game = _of_host(settings)
-    if not own:
-        raise ValueError(f"number: got {config.number}; one of 0 to {several - 1} is needed")
-    seat = min(config.number, game.num_agents - 1) if method == "distributed" else 0
-    spec = settings["learner"]
+    spec, environment, game, seat, own = load_arrays(Path(config.directory), config.number)
     return Source(
         _policy(spec, game, seat, own),
         _exploit(spec, game, seat, own),
         game.observation_space(game.agents[seat]).shape,
-        f"{spec} of {settings['environment']}",
+        f"{spec} of {environment}",
     )
+
+
+class Arrays(NamedTuple):
+    """What a run of marl.train or marl.distributed keeps of one learner."""
+
+    spec: str  # of the learner
+    environment: str
+    game: Game
+    seat: int
+    arrays: dict[str, np.ndarray]
+
+
+def load_arrays(path: Path, number: int) -> Arrays:
+    """One learner of a run of marl.train or marl.distributed.
+
+    Args:
+      path: the run's directory, or the learner's file.
+      number: of the seed, or of the player of a game of several.
+
+    Raises:
+      ValueError: if there is no such file or number, or if it is none of a learner.
+    """
+    found, about = tensors.load(path / LEARNER_FILE if path.is_dir() else path)
+    method, settings = about.get("method"), about.get("config", {})
+    if method not in ("train", "distributed"):
+        raise ValueError(f"directory: got {str(path)!r}; a run of marl.train or marl.distributed is needed")
+    if not found:
+        raise ValueError(f"directory: got {str(path)!r}; a learner with parameters is needed")
+    if method == "train":
+        several = next(len(x) for x in found.values())
+        own = {name: x[number] for name, x in found.items()} if number < several else {}
+        game = make_game(settings["environment"])
+    else:
+        several = len({name.partition(".")[0] for name in found})
+        own = {name.removeprefix(f"{number}."): x for name, x in found.items() if name.startswith(f"{number}.")}
+        game = _of_host(settings)
+    if not own:
+        raise ValueError(f"number: got {number}; one of 0 to {several - 1} is needed")
+    seat = min(number, game.num_agents - 1) if method == "distributed" else 0
+    return Arrays(settings["learner"], settings["environment"], game, seat, own)
 
 
 def _of_host(settings: dict[str, Any]) -> Game:
@@ -168,6 +190,17 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
 
 def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> Callable[[jax.Array], jax.Array]:
     """What the learner itself does with these parameters."""
+    learner, own = with_parameters(spec, game, seat, arrays)
+
+    def exploit(obs: jax.Array) -> jax.Array:
+        assert learner.exploit is not None
+        return learner.exploit(own, learner.begin(own, len(obs)), obs)[0]
+
+    return jax.jit(exploit)
+
+
+def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> tuple[Learner, Any]:
+    """A learner, and the parameters in these arrays, by which it acts."""
     learner = make_learner(spec, game, seat, num_updates=1)
     own: Any = learner.policy(jax.jit(learner.init)(jax.random.key(0)))
     whole = tensors.named(own).keys() <= arrays.keys()
@@ -178,13 +211,7 @@ def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) ->
         own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})
     else:
         own = _part(arrays, "params", own)
-    own = jax.tree.map(jnp.asarray, own)
-
-    def exploit(obs: jax.Array) -> jax.Array:
-        assert learner.exploit is not None
-        return learner.exploit(own, learner.begin(own, len(obs)), obs)[0]
-
-    return jax.jit(exploit)
+    return learner, jax.tree.map(jnp.asarray, own)
 
 
 def _part(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:

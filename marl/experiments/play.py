@@ -21,7 +21,7 @@ from games import Game, InfinitelyRepeated
 from marl.core.learn import Learner, Trajectory, check_update
 from marl.experiments import play_sampled
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
-from marl.experiments.shaping.agents import is_path, load_agent, make_agent
+from marl.experiments.shaping.agents import is_path, load_shaper, make_agent
 from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
 from meta.memory import bytes_of, check_bytes
@@ -65,7 +65,7 @@ def load_match(first: str) -> PlayConfig:
     """
     if first in configs.presets(PRESETS) or not is_path(first) or first.endswith((".yaml", ".yml")):
         return configs.load(PlayConfig, PRESETS, first)
-    trained = load_agent(first).config
+    trained = load_shaper(first).config
     assert trained is not None
     if trained.environment:
         return PlayConfig(environment=trained.environment, agent=first, episode_length=trained.episode_length)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import jax
 import optax
 
+from configs import shown
 from configs.specs import Range, Registry, Setting, change, naming, settings_of
 from games import Game, InfinitelyRepeated
 from games.core import checks
@@ -51,6 +52,8 @@ _GIVEN = ("num_updates", "num_logits")  # what is known of a game and of `learn`
 _SHAPERS = "marl.shapers.registry"  # an untrained shaper is a learner too
 FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True, more=_SHAPERS)
 SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN, more=_SHAPERS)
+FORMULA.elsewhere = {"games that are sampled, such as games.make('ipd'),": SAMPLED}
+SAMPLED.elsewhere = {"games that are formulas, such as InfinitelyRepeated,": FORMULA}
 NETWORKS: Registry[Network] = Registry("feed_forward", given=("num_scales",))  # of `(obs_shape, num_outputs)`
 
 
@@ -153,7 +156,9 @@ def with_hidden(spec: str, units: Sequence[int]) -> str:
 
 
 def check_seat(field: str, game: Game, seat: int) -> None:
-    """Raises ValueError for a seat that a game does not have."""
+    """Raises ValueError for a seat that a game does not have, TypeError for what is no game."""
+    if not isinstance(game, Game):
+        raise TypeError(f"game: got {shown(game)}; a Game is needed, such as games.make('ipd')")
     if seat not in range(game.num_agents):
         raise ValueError(f"{field}: seat: got {seat!r}; one of 0 to {game.num_agents - 1} is needed")
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game, InfinitelyRepeated
+from marl.core.contract import check_number
 from marl.core.learn import History, Learner, learn
 from marl.shapers.exact import Shaper
 from marl.shapers.sampled import Policy
@@ -84,6 +85,9 @@ def shaping_trial(
       round or step, means over the players of a kind.
     """
     learners = [opponents] if isinstance(opponents, Learner) else list(opponents)
+    _check_players(game, shaper, learners)
+    for name, number in (("meta_steps", meta_steps), ("episode_length", episode_length), ("num_envs", num_envs)):
+        check_number(name, number)
     lengths = {"num_episodes": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
 
     def exact(parameters: Any, key: jax.Array) -> tuple[jax.Array, ...]:
@@ -101,6 +105,28 @@ def shaping_trial(
 
     # Arrays of a formula are all small; beside the larger ones of samples, taking the others apart halves the speed.
     return scalarize(trial) if isinstance(game, InfinitelyRepeated) else trial
+
+
+def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> None:
+    """Raises ValueError or TypeError for a shaper of another kind of game, or opponents that do not fill the seats."""
+    kind = Shaper if isinstance(game, InfinitelyRepeated) else Policy
+    if not isinstance(game, Game):
+        raise TypeError(f"game: got a {type(game).__name__}; a Game is needed")
+    if not isinstance(shaper, kind):
+        needed = f"a {kind.__name__}, such as marl.make_shaper('mfos', game) of this game,"
+        raise TypeError(f"shaper: got a {type(shaper).__name__}; {needed} is needed")
+    for i, opponent in enumerate(opponents):
+        if not isinstance(opponent, Learner):
+            raise TypeError(f"opponents: got a {type(opponent).__name__}; a Learner is needed")
+        seat = game.num_agents - len(opponents) + i
+        if opponent.seat not in (None, seat):
+            needed = "one made for that seat is needed"
+            raise ValueError(f"learners: got one for seat {opponent.seat} in seat {seat}; {needed}")
+    most = game.num_agents - 1
+    if not 1 <= len(opponents) <= most or (kind is Shaper and len(opponents) != most):
+        needed = f"{most}" if kind is Shaper or most == 1 else f"1 to {most}"
+        players = f"{type(game).__name__}, which has {game.num_agents} players"
+        raise ValueError(f"opponents: got {len(opponents)}; {needed} is needed in {players}")
 
 
 def play_trials(

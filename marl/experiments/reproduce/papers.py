@@ -20,7 +20,7 @@ from marl.experiments.reproduce import rlx2 as reproduce_rlx2
 from marl.experiments.reproduce import shaper as reproduce_shaper
 from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
-from marl.experiments.shaping.agents import load_agent
+from marl.experiments.shaping.agents import load_shaper
 from marl.experiments.shaping.config import ShapingConfig, small
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.speed import shaping_jobs
@@ -238,7 +238,7 @@ def checked(config: Config) -> Config:
     if isinstance(config, CoinGameConfig):
         reproduce_coin_game.check(config.parts())
     if isinstance(config, ZdConfig) and config.agent:
-        agent = load_agent(config.agent).config
+        agent = load_shaper(config.agent).config
         assert agent is not None
         reproduce_zd.check(agent)
     return config
@@ -291,7 +291,7 @@ def _zd(config: ZdConfig, run: RunDirectory, console: Console) -> None:
         path = run.path / "shaper"
         parts = {path: small(shaping) if config.fast else shaping}
     run_jobs(_say_how_long(parts, SECONDS_OF_ANALYSIS, console), console)
-    agent = load_agent(path)
+    agent = load_shaper(path)
     assert agent.config is not None
     found, played = reproduce_zd.analyse(agent, seed=config.seed, num_trials=agent.config.evaluation_trials)
     sections = reproduce_zd.sections(found, played, agent.config, run, config.seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ import configs
 from configs import shown
 from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
-from marl.core.learn import Learner
+from marl.core.learn import Learner, keep_state, whole_state
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.exact.seat import seat
 from marl.learners.exact.trained import describe
@@ -30,8 +31,11 @@ from marl.shapers.trial import play
 from meta import scalarize
 from meta.loop import compiler_options
 from meta.runs import tensors
+from meta.runs.words import many
 
-AGENT_FILE = "agent.safetensors"
+AGENT_FILE = "agent.safetensors"  # of a shaper
+LEARNER_FILE = "learner.safetensors"  # of a run of marl.train or marl.distributed
+ADVERSARY_FILE = "adversary.safetensors"  # of a run of attacks.act
 
 
 class Agent(NamedTuple):
@@ -39,8 +43,36 @@ class Agent(NamedTuple):
 
     name: str
     learner: Callable[[Any], Learner]  # (parameters) -> learner
-    parameters: Any = ()  # of a trained shaper; nothing for the others
-    config: ShapingConfig | None = None  # how it was trained
+    parameters: Any = ()  # of what was trained; nothing for the others
+    config: ShapingConfig | None = None  # how a shaper was trained
+
+    def __repr__(self) -> str:
+        """One line, without the numbers."""
+        return f"Agent({self.name!r}, {_size(self.parameters)})"
+
+
+class Adversary(NamedTuple):
+    """The message function that a run of attacks.act has evolved.
+
+    Attributes:
+      name: the directory of the run.
+      message: an `attacks.Message`.
+      parameters: of the message.
+      config: of the attack.
+    """
+
+    name: str
+    message: Any
+    parameters: Any
+    config: Any
+
+    def __repr__(self) -> str:
+        """One line, without the numbers."""
+        return f"Adversary({self.name!r}, {_size(self.parameters)})"
+
+
+def _size(parameters: Any) -> str:
+    return many(sum(int(np.size(x)) for x in jax.tree.leaves(parameters)), "parameter")
 
 
 def make_agent(spec: str, game: InfinitelyRepeated | Game, player: int, *, num_updates: int | None = None) -> Agent:
@@ -64,7 +96,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, player: int, *, num_u
 
         make()  # so that what does not fit is said now
         return Agent(spec, make)
-    agent = load_agent(spec)
+    agent = load_shaper(spec)
     assert agent.config is not None
     if not isinstance(game, InfinitelyRepeated):
         check_spaces(spec, agent.config, game, player)
@@ -139,7 +171,48 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
     tensors.replace(path, parameters, metadata)
 
 
-def load_agent(path: Path | str) -> Agent:
+def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
+    """What a finished run has trained, from its directory or from its file.
+
+    Args:
+      path: of a run of marl.mfos (a shaper), marl.train or marl.distributed (a learner) or attacks.act (an adversary).
+      number: of the seed of a run of marl.train, or of the player of one of marl.distributed. Of several seeds of a
+        shaper the agent is one, drawn evenly for each trial.
+
+    Returns:
+      An `Agent`, whose `learner(parameters)` acts and learns no more, or an `Adversary`.
+
+    Raises:
+      ValueError: if the file is missing, damaged or none of these; one line that names it.
+    """
+    names = (LEARNER_FILE, ADVERSARY_FILE)
+    files = [Path(path) / name for name in names] if os.path.isdir(path) else [Path(path)]
+    file = next(filter(os.path.isfile, files), None)
+    method = tensors.load(file)[1].get("method") if file else None
+    if file and method in ("train", "distributed"):
+        return _load_learner(file, str(path), number)
+    if file and method == "attack":
+        # By its name, because marl does not depend on attacks.
+        config, message, parameters = importlib.import_module("attacks.config").load_adversary(file.parent)
+        return Adversary(str(path), message, parameters, config)
+    return load_shaper(path)
+
+
+def _load_learner(file: Path, name: str, number: int) -> Agent:
+    from marl.experiments import export  # here, because it imports what runs on hosts
+
+    found = export.load_arrays(file, number)
+    learner, parameters = export.with_parameters(found.spec, found.game, found.seat, found.arrays)
+
+    def fixed(parameters: Any) -> Learner:
+        return learner._replace(
+            init=lambda key: parameters, policy=whole_state, update=keep_state, gradients=None, adopt=None
+        )
+
+    return Agent(f"{name} ({found.spec})", fixed, parameters)
+
+
+def load_shaper(path: Path | str) -> Agent:
     """A trained shaper from its file, or from the directory of the run that trained it.
 
     Where several seeds were trained, the agent is one of them, drawn evenly for each trial.
@@ -149,9 +222,8 @@ def load_agent(path: Path | str) -> Agent:
     """
     file = Path(path) / AGENT_FILE if os.path.isdir(path) else Path(path)
     if not os.path.isfile(file):
-        raise ValueError(
-            f"agent: got {shown(str(path))}; a name, an agent's file or the directory of its run is needed"
-        )
+        runs = "a finished run of marl.mfos, marl.train, marl.distributed or attacks.act"
+        raise ValueError(f"agent: got {shown(str(path))}; a name, an agent's file or the directory of {runs} is needed")
     arrays, metadata = tensors.load(file)
     if metadata.get("method") != "agent":
         raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")

@@ -73,8 +73,8 @@ def play_pair(
 
     def trial(key: jax.Array, parameters: Any) -> dict[str, Any]:
         players = [agent.learner(own) for agent, own in zip(agents[0], parameters, strict=True)]
-        settings = {"num_updates": lengths.episodes, "steps_per_update": lengths.episode_length}
-        history = learn(key, game, players, num_envs=lengths.num_envs, **settings)
+        episodes, steps, num_envs = lengths
+        history = learn(key, game, players, num_updates=episodes, steps_per_update=steps, num_envs=num_envs)
         coins = {name: x[-last_episodes:] for name, x in history.infos.items() if name in ("own_coin", "other_coin")}
         return {"return": tuple(seat[-last_episodes:].mean() for seat in history.rewards), "coins": coins}
 

@@ -182,5 +182,5 @@ def test_a_directory_of_an_agents_name_does_not_hide_the_agent(tmp_path, monkeyp
     for name, game in (("zd", GAME), ("ppo", make_game("ipd"))):
         (tmp_path / name).mkdir()
         assert make_agent(name, game, 0).config is None
-    with pytest.raises(ValueError, match="an agent's file or the directory of its run is needed"):
+    with pytest.raises(ValueError, match="an agent's file or the directory of a finished run"):
         make_agent("./zd", GAME, 0)

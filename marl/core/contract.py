@@ -1,0 +1,141 @@
+"""What `learn` requires of a learner, checked by shapes while a program is traced, and said in one sentence.
+
+Everything here runs at trace time: a compiled program is the same with and without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from games import Game
+
+Learner = Any  # `marl.core.learn` has the class, and imports this module
+
+
+def check_key(key: Any) -> None:
+    """Raises ValueError for anything but one key of `jax.random.key`."""
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim == 0):
+        raise ValueError(f"key: got {_shown(key)}; one key of jax.random.key(seed) is needed")
+
+
+def check_number(name: str, number: Any, least: int = 1) -> None:
+    """Raises ValueError for anything but a whole number of at least `least`."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name}: got {_shown(number)}; a whole number of at least {least} is needed")
+
+
+def check_learners(game: Any, learners: Sequence[Learner]) -> None:
+    """Raises ValueError or TypeError where there is no learner for every seat, made for that seat."""
+    if not isinstance(game, Game):
+        raise TypeError(f"game: got {_shown(game)}; a Game is needed, such as games.make('ipd')")
+    if hasattr(learners, "act") or not isinstance(learners, Sequence):
+        raise TypeError(f"learners: got {_shown(learners)}; a list with a Learner for each player is needed")
+    for i, learner in enumerate(learners):
+        if not (hasattr(learner, "act") and hasattr(learner, "update")):
+            raise TypeError(f"learners: got {_shown(learner)} in seat {i}; a Learner is needed")
+    if len(learners) != len(game.agents):
+        raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
+    for i, learner in enumerate(learners):
+        if learner.seat not in (None, i):
+            raise ValueError(f"learners: got one for seat {learner.seat} in seat {i}; one made for that seat is needed")
+
+
+def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
+    """The learner with functions that check what they return.
+
+    Args:
+      learner: as a user made it.
+      seat: where it plays, for messages.
+      num_envs: the size of the environments' axis; None if there is none.
+    """
+    who = f"the learner in seat {seat}{_name(learner.act)}"
+
+    def act(key: jax.Array, parameters: Any, memory: Any, obs: jax.Array) -> Any:
+        found = _call(who, "act", num_envs, learner.act, key, parameters, memory, obs)
+        action, after, _ = _parts(who, "act", found, ("action", "memory", "extras"))
+        shape = jnp.shape(action)
+        if num_envs is not None and shape[:1] != (num_envs,):
+            needed = f"one action for each of the {num_envs} environments, [{num_envs}, ...],"
+            raise ValueError(f"{who}: act returned an action of shape {shape}; {needed} is needed")
+        _same(who, "act", "memory", memory, after)
+        return found
+
+    def update(key: jax.Array, state: Any, trajectory: Any) -> Any:
+        found = _call(who, "update", num_envs, learner.update, key, state, trajectory)
+        after, metrics = _parts(who, "update", found, ("state", "metrics"))
+        if not isinstance(metrics, dict):
+            raise TypeError(
+                f"{who}: update returned {_shown(metrics)} as metrics; a dict, which may be empty, is needed"
+            )
+        _same(who, "update", "state", state, after)
+        return found
+
+    def begin(parameters: Any, envs: int | None) -> Any:
+        return _call(who, "begin", num_envs, learner.begin, parameters, envs)
+
+    def init(key: jax.Array) -> Any:
+        return _call(who, "init", num_envs, learner.init, key)
+
+    return learner._replace(init=init, act=act, update=update, begin=begin)
+
+
+def _call(who: str, what: str, num_envs: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except AssertionError as error:  # of a rank or shape that the learner itself checks
+        why = " ".join(str(error).removeprefix("[Chex] ").split())[:160]
+        axis = "num_envs is None, and it may need an axis of environments: num_envs=1" if num_envs is None else why
+        raise ValueError(f"{who}: {what} does not fit what it was given; {axis}") from error
+
+
+def _parts(who: str, what: str, found: Any, names: tuple[str, ...]) -> Any:
+    if not isinstance(found, tuple) or len(found) != len(names):
+        got = f"{len(found)} values" if isinstance(found, tuple) else _shown(found)
+        raise TypeError(f"{who}: {what} returned {got}; ({', '.join(names)}) is needed")
+    return found
+
+
+def _same(who: str, what: str, name: str, before: Any, after: Any) -> None:
+    """Raises TypeError where a state that goes on has another structure, shape or dtype than before."""
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (before, after)]
+    if structures[0] != structures[1]:
+        raise TypeError(f"{who}: {what} returned a {name} of another structure than it got: {_differ(*structures)}")
+    paths = jax.tree_util.tree_flatten_with_path(before)[0]
+    for (path, old), new in zip(paths, jax.tree.leaves(after), strict=True):
+        if (jnp.shape(old), _dtype(old)) != (jnp.shape(new), _dtype(new)):
+            got, needed = (f"{_dtype(x)}{list(jnp.shape(x))}" for x in (new, old))
+            where = f"{name}{jax.tree_util.keystr(path)}"
+            raise TypeError(f"{who}: {what} returned {where} as {got}; {needed}, as it got it, is needed")
+
+
+def _dtype(leaf: Any) -> str:
+    return str(leaf.dtype) if hasattr(leaf, "dtype") else str(jnp.result_type(leaf))
+
+
+def _differ(before: Any, after: Any) -> str:
+    old, new = (" ".join(str(one).removeprefix("PyTreeDef").split())[:90] for one in (before, after))
+    return f"{new}; {old} is needed"
+
+
+def _name(function: Any) -> str:
+    """The factory in which a learner's function stands, `ppo.<locals>.act`, in brackets; nothing of others."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name, *inside = str(getattr(function, "__qualname__", "")).split(".<locals>")
+    name = name if inside else "<"
+    return "" if name.startswith("<") else f" ({name})"
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words; of an array, its dtype and shape."""
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"an array {value.dtype}{list(value.shape)}"
+    if callable(value):
+        return f"a function {getattr(value, '__name__', type(value).__name__)}"
+    words = repr(value)
+    return words if len(words) <= 60 and "\n" not in words else f"a {type(value).__name__}"

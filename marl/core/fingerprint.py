@@ -1,0 +1,110 @@
+"""Equality of functions by what they compute, so that a factory called twice with the same settings compiles once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+LARGEST = 2**20  # bytes of an array that is compared by its contents
+MOST = 16  # programs
+
+_LOCK = threading.Lock()
+_programs: dict[Hashable, Any] = {}
+
+
+class _Traced(Exception):
+    """A value belongs to a trace that is going on, and must not outlive it."""
+
+
+def compiled_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The jitted function, compiled once for all functions of the same fingerprint; the function itself in a trace.
+
+    The last `MOST` programs are kept.
+    """
+    try:
+        known_by = fingerprint(function)
+    except _Traced:
+        return function
+    with _LOCK:
+        program = _programs.pop(known_by, None) or jax.jit(function)
+        _programs[known_by] = program  # the last one to go
+        while len(_programs) > MOST:
+            _programs.pop(next(iter(_programs))).clear_cache()
+    return program
+
+
+class _Identity:
+    """An object that equals nothing but itself, and is kept alive so that its identity stays its own."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def fingerprint(value: Any) -> Hashable:
+    """A hashable stand-in for a value: equal stand-ins mean equal computations.
+
+    Functions are compared by their code, defaults and closures, arrays and containers by their contents, dataclasses by
+    their fields, everything else that is no plain value by identity.
+
+    Raises:
+      _Traced: if the value holds a tracer.
+    """
+    return _of(value, {})
+
+
+def _of(value: Any, seen: dict[int, int]) -> Hashable:
+    if isinstance(value, jax.core.Tracer):
+        raise _Traced
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | type | np.dtype | range):
+        return type(value), value if value == value else "nan"
+    if id(value) in seen:  # a function that refers to itself
+        return "seen", seen[id(value)]
+    seen[id(value)] = len(seen)
+    try:
+        return _of_parts(value, seen)
+    finally:
+        del seen[id(value)]
+
+
+def _of_parts(value: Any, seen: dict[int, int]) -> Hashable:
+    def each(parts: Any) -> Hashable:
+        return tuple(_of(part, seen) for part in parts)
+
+    if isinstance(value, types.FunctionType):
+        cells = []
+        for cell in value.__closure__ or ():
+            try:
+                cells.append(cell.cell_contents)
+            except ValueError:  # not filled yet
+                cells.append(None)
+        return "function", value.__code__, each(cells), each([value.__defaults__, value.__kwdefaults__])
+    if isinstance(value, types.MethodType):
+        return "method", each([value.__func__, value.__self__])
+    if isinstance(value, functools.partial):
+        return "partial", each([value.func, value.args, value.keywords])
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return "key", str(value.dtype), np.asarray(jax.random.key_data(value)).tobytes()  # type: ignore[arg-type]
+        if value.dtype != object and value.nbytes <= LARGEST:
+            return type(value), value.shape, str(value.dtype), np.asarray(value).tobytes()
+        return _Identity(value)
+    if isinstance(value, tuple | list):
+        return type(value), each(value)
+    if isinstance(value, dict):
+        return type(value), each(value), each(value.values())
+    if dataclasses.is_dataclass(value):
+        return type(value), each(getattr(value, field.name, None) for field in dataclasses.fields(value))
+    return _Identity(value)
