@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from meta.fixed_order import in_fixed_order
 from meta.loop import Run, run_on_devices
 from meta.strategies import Evolution
 
@@ -69,7 +70,10 @@ class Work(NamedTuple):
                 outcomes = jax.vmap(members, (None, 0, None))(vectors, keys, context)
             return jax.tree.map(lambda x: x.mean(0), outcomes)
 
-        return self.over_runs(of_a_run)(asked.vectors, asked.keys, asked.context)
+        whole = self.over_runs(of_a_run)
+        if self.evolution.chunk_size and jax.default_backend() == "cpu":
+            whole = in_fixed_order(whole)  # with a width that is given, no bit depends on where chunks are evaluated
+        return whole(asked.vectors, asked.keys, asked.context)
 
 
 class Cluster(Protocol):

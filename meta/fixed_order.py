@@ -1,0 +1,165 @@
+"""Matrix products whose sums have a fixed order, so that their bits do not depend on the number of threads.
+
+XLA leaves larger products on CPUs to Eigen, which divides a long contraction among the threads of the process and into
+blocks whose size depends on their number. Products of at most `BLOCK` terms it computes in one piece. So a longer one
+becomes a loop over such blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+BLOCK = 64  # terms of a sum that Eigen takes in one piece, whatever the number of threads
+SMALL = 2**18  # multiplications of a product for which Eigen uses one thread
+
+
+def in_fixed_order(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with every large product of matrices taken apart, inside of loops and branches too.
+
+    Args:
+      function: of pytrees of arrays, traced once; batched and differentiated already, as the result is not meant to be.
+    """
+
+    def ordered(*args: Any) -> Any:
+        jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*args)
+        results = _evaluate(jaxpr.jaxpr, jaxpr.consts, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shape), results)
+
+    return ordered
+
+
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    environment: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else environment[atom]
+
+    for equation in jaxpr.eqns:
+        results = _apply(equation, [read(atom) for atom in equation.invars])
+        environment.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _apply(equation: Any, values: list[Any]) -> Sequence[Any]:
+    name, params = equation.primitive.name, equation.params
+    if _is_large(equation):
+        return [_in_blocks(equation, *values)]
+    if name in _INSIDE and any(map(_has_large, _inside(equation))):
+        return _INSIDE[name](params, values)
+    bound = equation.primitive.get_bind_params(params)
+    functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to jax 0.9
+    result = equation.primitive.bind(*functions, *values, **bound)
+    return result if equation.primitive.multiple_results else [result]
+
+
+def _inside(equation: Any) -> list[Any]:
+    """The jaxprs of an equation: bodies of loops, branches, functions."""
+    values = [x for one in equation.params.values() for x in (one if isinstance(one, tuple | list) else [one])]
+    return [x for x in (getattr(value, "jaxpr", value) for value in values) if hasattr(x, "eqns")]
+
+
+def _has_large(jaxpr: Any) -> bool:
+    return any(_is_large(equation) or any(map(_has_large, _inside(equation))) for equation in jaxpr.eqns)
+
+
+def _is_large(equation: Any) -> bool:
+    if equation.primitive.name != "dot_general":
+        return False
+    left, right = (variable.aval for variable in equation.invars)
+    (contracted, _), (batched, _) = equation.params["dimension_numbers"]
+    terms = math.prod(left.shape[axis] for axis in contracted)
+    copies = math.prod(left.shape[axis] for axis in batched)
+    work = left.size * right.size // max(terms * copies, 1)  # multiplications of one product
+    return jnp.issubdtype(left.dtype, jnp.floating) and terms > BLOCK and work > SMALL
+
+
+def _in_blocks(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
+    (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    out = equation.outvars[0].aval
+
+    def arranged(array: jax.Array, summed: Sequence[int], batched: Sequence[int]) -> jax.Array:
+        """`[blocks, batch, free, BLOCK]`, with zeros where the last block is not full."""
+        free = [axis for axis in range(array.ndim) if axis not in (*summed, *batched)]
+        sizes = [math.prod(array.shape[axis] for axis in axes) for axes in (batched, free, summed)]
+        flat = jnp.transpose(array, [*batched, *free, *summed]).reshape(sizes)
+        blocks = -(-sizes[2] // BLOCK)
+        flat = jnp.pad(flat, [(0, 0), (0, 0), (0, blocks * BLOCK - sizes[2])])
+        return jnp.moveaxis(flat.reshape(*sizes[:2], blocks, BLOCK), 2, 0)
+
+    parts = arranged(left, left_sum, left_batch), arranged(right, right_sum, right_batch)
+    numbers, settings = (((2,), (2,)), ((0,), (0,))), equation.params
+
+    def add(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        product = jax.lax.dot_general(
+            *block, numbers, precision=settings["precision"], preferred_element_type=settings["preferred_element_type"]
+        )
+        return total + product, None
+
+    start = jnp.zeros((parts[0].shape[1], parts[0].shape[2], parts[1].shape[2]), out.dtype)
+    return jax.lax.scan(add, start, parts)[0].reshape(out.shape)
+
+
+def _inlined(field: str) -> Callable[[dict[str, Any], list[Any]], Sequence[Any]]:
+    def run(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
+        inner = params[field]
+        return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
+
+    return run
+
+
+def _scan(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
+    body = params["jaxpr"]
+    if "ft_in" in params:  # jax 0.11
+        num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
+    else:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+    consts, init, xs = (
+        values[:num_consts],
+        values[num_consts : num_consts + num_carry],
+        values[num_consts + num_carry :],
+    )
+
+    def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = _evaluate(body.jaxpr, body.consts, [*consts, *carry, *x])
+        return results[:num_carry], results[num_carry:]
+
+    carry, ys = jax.lax.scan(step, init, xs, params["length"], params["reverse"], params["unroll"])
+    return [*carry, *ys]
+
+
+def _while(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
+    condition, body = params["cond_jaxpr"], params["body_jaxpr"]
+    of_condition, of_body = params["cond_nconsts"], params["body_nconsts"]
+    first, second = values[:of_condition], values[of_condition : of_condition + of_body]
+    return jax.lax.while_loop(
+        lambda carry: _evaluate(condition.jaxpr, condition.consts, [*first, *carry])[0],
+        lambda carry: _evaluate(body.jaxpr, body.consts, [*second, *carry]),
+        values[of_condition + of_body :],
+    )
+
+
+def _cond(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
+    def taken(branch: Any) -> Callable[..., list[Any]]:
+        return lambda *operands: _evaluate(branch.jaxpr, branch.consts, operands)
+
+    return jax.lax.switch(values[0], [taken(branch) for branch in params["branches"]], *values[1:])
+
+
+_INSIDE: dict[str, Callable[[dict[str, Any], list[Any]], Sequence[Any]]] = {
+    "jit": _inlined("jaxpr"),
+    "pjit": _inlined("jaxpr"),
+    "closed_call": _inlined("call_jaxpr"),
+    "checkpoint": _inlined("jaxpr"),
+    "remat2": _inlined("jaxpr"),
+    "custom_jvp_call": _inlined("call_jaxpr"),
+    "custom_vjp_call": _inlined("call_jaxpr"),
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}

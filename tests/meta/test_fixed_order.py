@@ -1,0 +1,114 @@
+"""Numbers that do not depend on how many cores there are."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from meta.fixed_order import _has_large, in_fixed_order
+
+
+def drawn(*shape):
+    return jnp.asarray(np.random.RandomState(0).randn(*shape), jnp.float32)
+
+
+PRODUCTS = {
+    "batched": (lambda a, b: jnp.einsum("xbti,xbtj->bxij", a, b), (2, 3, 1000, 32), (2, 3, 1000, 40)),
+    "two axes": (lambda a, b: jnp.einsum("stix,stj->xij", a, b), (20, 50, 32, 2), (20, 50, 40)),
+    "whole blocks": (lambda a, b: a @ b, (64, 128), (128, 64)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_in_blocks_is_the_product(name):
+    product, left, right = PRODUCTS[name]
+    a, b = drawn(*left), drawn(*right)
+    assert _has_large(jax.make_jaxpr(product)(a, b).jaxpr)
+    found = in_fixed_order(product)(a, b)
+    exact = product(np.asarray(a, np.float64), np.asarray(b, np.float64)) if name == "whole blocks" else product(a, b)
+    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
+
+
+def test_products_inside_of_loops_and_branches_are_found():
+    """Gradient steps of a network in a scan, a while loop and a branch."""
+    gradient = jax.grad(lambda w, x: (jnp.tanh(jnp.tanh(x @ w) @ w) ** 2).mean())
+
+    def steps(w, x):
+        w = jax.lax.scan(lambda w, _: (w - 0.1 * gradient(w, x), None), w, None, 2)[0]
+        w = jax.lax.while_loop(lambda c: c[1] < 2, lambda c: (c[0] - gradient(c[0], x), c[1] + 1), (w, 0))[0]
+        return jax.lax.cond(w.sum() > 0, jax.jit(gradient), lambda w, x: -gradient(w, x), w, x)
+
+    w, x = drawn(64, 64) / 8, drawn(700, 64)
+    np.testing.assert_allclose(jax.jit(in_fixed_order(steps))(w, x), jax.jit(steps)(w, x), atol=1e-7)
+    inside = jax.make_jaxpr(in_fixed_order(steps))(w, x).jaxpr
+    assert _has_large(jax.make_jaxpr(steps)(w, x).jaxpr)
+    assert not _has_large(inside)
+
+
+def test_a_program_without_large_products_is_as_it_was():
+    def small(a, b):
+        return jax.lax.scan(lambda c, _: (c @ b, None), a, None, 3)[0]
+
+    a, b = drawn(8, 16), drawn(16, 16)
+    before, after = (str(jax.make_jaxpr(function)(a, b)) for function in (small, in_fixed_order(small)))
+    assert before == after
+
+
+BITS = """
+import hashlib, jax, jax.numpy as jnp, numpy as np
+from meta.fixed_order import in_fixed_order
+from meta.loop import compiler_options
+
+def drawn(*shape):
+    return jnp.asarray(np.random.RandomState(0).randn(*shape), jnp.float32)
+
+def conv(x, k):
+    return jax.lax.conv_general_dilated(x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+found = []
+for function, *shapes in (
+    (lambda a: (a.sum(), a.sum(0), a.mean(), a.std(), jnp.tanh(a), jnp.exp(a)), (1003, 517)),
+    (lambda a, b: a.T @ b, (100_000, 32), (100_000, 32)),
+    (lambda a, b: jnp.einsum("bti,btj->bij", a, b), (16, 4096, 16), (16, 4096, 32)),
+    (jax.grad(lambda w, x: (jnp.tanh(jnp.tanh(x @ w) @ w) ** 2).mean()), (64, 64), (8192, 64)),
+    (jax.grad(lambda k, x: (conv(x, k) ** 2).sum()), (3, 3, 4, 16), (256, 10, 10, 4)),
+):
+    program = jax.jit(in_fixed_order(function), compiler_options=compiler_options())
+    found += jax.tree.leaves(program(*(drawn(*shape) for shape in shapes)))
+print(hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in found)).hexdigest())
+"""
+RUN = ["-m", "marl.mfos", "ipd", "--seed=5", "--evolution.generations=2", "--evaluation-trials=2", "--quiet"]
+
+
+def of_threads(number, environment, line, cwd):
+    """Starts Python with XLA's threads of so many cores, and with XLA's own options in place of those of the tests."""
+    variables = {name: x for name, x in environment.items() if name != "XLA_FLAGS"} | {"NPROC": str(number)}
+    called = [sys.executable, *line]
+    return subprocess.Popen(called, cwd=cwd, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_sums_products_and_convolutions_have_the_same_bits_on_any_number_of_cores(environment, tmp_path):
+    both = [of_threads(number, environment, ["-c", BITS], tmp_path) for number in (1, 4)]
+    printed = [process.communicate(timeout=120) for process in both]
+    assert printed[0][0] == printed[1][0] != "", printed
+
+
+def test_a_run_with_chunks_is_the_same_bit_for_bit_on_any_number_of_cores(environment, tmp_path):
+    """On one core, which the process is bound to, and with the threads of four."""
+    bound = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "
+    bound += "from marl.mfos import main; main(%r)"
+    chunks = ["--evolution.chunk-size=64"]
+    lines = [
+        ["-c", bound % [*RUN[2:], *chunks, "--out=one"]],
+        [*RUN, *chunks, "--out=four"],
+    ]
+    started = [of_threads(number, environment, line, tmp_path) for number, line in zip((1, 4), lines, strict=True)]
+    for process in started:
+        assert process.wait(timeout=300) == 0, process.stderr.read()
+    found = {hashlib.sha256((tmp_path / x / "metrics.jsonl").read_bytes()).hexdigest() for x in ("one", "four")}
+    assert len(found) == 1
