@@ -71,6 +71,10 @@ class Registry(Generic[Made]):
             raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
         self._own[name] = _Entry(factory, settings or (lambda: settings_of(factory)), fixed)
 
+    def factory(self, name: str) -> Callable[..., Made]:
+        """The factory of a name."""
+        return self._entries[name].factory
+
     def unregister(self, name: str) -> None:
         """Forgets a name."""
         del self._entries[name]

@@ -1,8 +1,9 @@
 """One seat of a game as a gymnasium environment, against opponents that do not learn.
 
-The library is imported as `gymnasium`; this module is `games.gymnasium`. Its import makes all our games known to
-`gymnasium.make` and `gymnasium.make_vec`, as `marl-shaping/ipd-v0`; so does their name with the module in front,
-`gymnasium.make("games.gymnasium:marl-shaping/ipd-v0", opponents=...)`.
+The library is imported as `gymnasium`; this module is `games.gymnasium`. Many copies are fastest as `vector_env`; in
+processes of their own they need `AsyncVectorEnv(..., context="spawn")`, because a fork of JAX's threads hangs. The
+import of this module makes all our games known to `gymnasium.make` and `gymnasium.make_vec`, as `marl-shaping/ipd-v0`;
+so does their name with the module in front, `gymnasium.make("games.gymnasium:marl-shaping/ipd-v0", opponents=...)`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -37,10 +39,12 @@ def env(
     Args:
       game: its name, or the game itself.
       seat: the number of the agent that the caller plays.
-      opponents: who plays the other seats: one for all, or one for each in their order, in JAX. A function
+      opponents: players of the other seats, one for all or one for each in their order. None, the default: uniformly
+        random actions, of those that are possible. A name: a memory-one strategy of a repeated game of two players and
+        actions, such as "tft", "zd(chi=2)" or "0.9,1,0,1,0" (`games.exact.strategies`). Otherwise in JAX: a function
         `(key, observation) -> action`, an object with `init(key) -> state` and
         `act(key, state, observation) -> (action, state, anything)`, or a learner of `marl`, which does not learn here;
-        all begin anew in every episode. None: uniformly random actions, of those that are possible.
+        all begin again in every episode.
       render_mode: None; rgb_array for pictures from `render()`; human for a window that shows every step.
       **params: the game's parameters.
 
@@ -57,14 +61,24 @@ def vector_env(
     seat: int = 0,
     opponents: Opponent | Sequence[Opponent] | None = None,
     render_mode: str | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
     **params: Any,
 ) -> SeatVectorEnv:
     """Many copies of what `env` makes as a `gymnasium.vector.VectorEnv`, played in one compiled call.
 
-    Arguments as for `env`, but for the `render_mode`, None or rgb_array; and `num_envs`, how many copies.
+    Arguments as for `env`, but for the `render_mode`, None or rgb_array; further:
+
+    Args:
+      num_envs: number of copies.
+      autoreset_mode: what happens after an episode's end, `AutoresetMode.SAME_STEP` or `NEXT_STEP`, or its name.
+        Wrappers such as `RecordEpisodeStatistics` need NEXT_STEP in Gymnasium before 1.4, which counts every step of
+        SAME_STEP after the first episode as an episode (its issue 1624).
+
+    Raises:
+      ValueError: as `env`, and for a number or mode that does not fit.
     """
     checks.size("num_envs", num_envs, 1)
-    return SeatVectorEnv(Seat.of(host.as_game(game, params), seat, opponents), num_envs, render_mode)
+    return SeatVectorEnv(Seat.of(host.as_game(game, params), seat, opponents), num_envs, render_mode, autoreset_mode)
 
 
 @jax.jit
@@ -87,6 +101,21 @@ def _step_many(seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, actio
     return jax.vmap(seat.auto_step)(jax.random.split(host.step_key(seed, time), len(actions)), carried, actions)
 
 
+@jax.jit
+def _step_or_reset_many(
+    seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, actions: jax.Array, over: jax.Array
+) -> tuple:
+    """`_step_many` where an episode that is over begins again in this step, in which nothing else happens."""
+
+    def one(key: jax.Array, carried: Any, action: jax.Array, over: jax.Array) -> tuple:
+        step_key, reset_key = jax.random.split(key)
+        played, begun = seat.step(step_key, carried, action), seat.reset(reset_key)
+        nothing = jax.tree.map(jnp.zeros_like, played[2])
+        return jax.tree.map(lambda new, old: jnp.where(over, new, old), (*begun, nothing), played)
+
+    return jax.vmap(one)(jax.random.split(host.step_key(seed, time), len(actions)), carried, actions, over)
+
+
 class SeatEnv(gymnasium.Env):
     """One seat of one game."""
 
@@ -95,6 +124,7 @@ class SeatEnv(gymnasium.Env):
     def __init__(self, seat: Seat, render_mode: str | None):
         host.check_render_mode(render_mode)
         self._seat, self.render_mode, self._window = seat, render_mode, host.Window(seat.game.name)
+        self.metadata = {**type(self).metadata, "opponents": _said(seat)}
         self._space = seat.game.action_space(seat.agent)
         self.observation_space = seat.game.observation_space(seat.agent).to_gymnasium()
         self.action_space = self._space.to_gymnasium()
@@ -104,6 +134,7 @@ class SeatEnv(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """A new episode. With a seed, this one and those after it are the same every time; no options are known."""
+        host.check_process()
         super().reset(seed=seed)
         self._seed, self._time, self._done = self.np_random.integers(2**32, dtype=np.uint32), 0, False
         observation, self._carried = _reset(self._seat, self._seed)
@@ -145,9 +176,9 @@ class SeatEnv(gymnasium.Env):
 class SeatVectorEnv(VectorEnv):
     """One seat of many games: numpy arrays in and out, with the games in front.
 
-    A game that ends begins anew in the same step (`AutoresetMode.SAME_STEP`), with a new opponent of the same kind; its
+    A game that ends begins again in the same step (`AutoresetMode.SAME_STEP`), with a new opponent of its kind; its
     last observation and infos are in `infos["final_obs"]` and `infos["final_info"]`, as gymnasium's own vectors have
-    them.
+    them. With `NEXT_STEP` it does so in the next step, which takes no action and gives no reward.
     """
 
     metadata = {  # noqa: RUF012
@@ -156,8 +187,19 @@ class SeatVectorEnv(VectorEnv):
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
 
-    def __init__(self, seat: Seat, num_envs: int, render_mode: str | None):
+    def __init__(
+        self,
+        seat: Seat,
+        num_envs: int,
+        render_mode: str | None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+    ):
         host.check_render_mode(render_mode, host.BATCH_RENDER_MODES)
+        modes = {mode.name: mode for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)}
+        name = getattr(autoreset_mode, "name", str(autoreset_mode).upper())
+        checks.choice("autoreset_mode", name, tuple(modes))
+        self.metadata = {**type(self).metadata, "autoreset_mode": modes[name], "opponents": _said(seat)}
+        self._over = np.zeros(num_envs, bool)  # with NEXT_STEP, episodes that begin again in the next step
         self._seat, self.num_envs, self.render_mode = seat, num_envs, render_mode
         self._space = seat.game.action_space(seat.agent)
         self.single_observation_space = seat.game.observation_space(seat.agent).to_gymnasium()
@@ -170,9 +212,11 @@ class SeatVectorEnv(VectorEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """New episodes everywhere. With a seed, they and those after them are the same every time."""
+        host.check_process()
         super().reset(seed=seed)
         self._seed, self._time = self.np_random.integers(2**32, dtype=np.uint32), 0
         observations, self._carried = _reset_many(self._seat, self._seed, num_envs=self.num_envs)
+        self._over = np.zeros(self.num_envs, bool)
         return np.array(observations), {}
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -186,6 +230,13 @@ class SeatVectorEnv(VectorEnv):
             raise ResetNeeded("step: no episode is on; reset() is needed")
         acted = host.check_action("actions", actions, self._space, (self.num_envs,))
         self._time += 1
+        if self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP:
+            observations, self._carried, told = _step_or_reset_many(
+                self._seat, self._seed, np.uint32(self._time), self._carried, acted, self._over
+            )
+            observations, (rewards, terminations, truncations, infos) = host.to_numpy((observations, told))
+            played, self._over = ~self._over, terminations | truncations
+            return observations, rewards, terminations, truncations, _masked(infos, played)
         observations, last, self._carried, told = _step_many(
             self._seat, self._seed, np.uint32(self._time), self._carried, acted
         )
@@ -210,6 +261,11 @@ class SeatVectorEnv(VectorEnv):
         states = host.to_numpy(self._carried[1])
         each = [jax.tree.map(lambda x, i=i: x[i], states) for i in range(self.num_envs)]
         return tuple(map(self._seat.game.render, each))  # not `frames`, for which they would be one game over time
+
+
+def _said(seat: Seat) -> tuple[str, ...]:
+    """The players of the other seats in words."""
+    return tuple("random" if opponent is None else repr(opponent) for _, opponent in seat.opponents)
 
 
 def _masked(infos: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
     ) -> tuple[jax.Array, SeatState, jax.Array, jax.Array, dict[str, jax.Array]]:
         """Without auto-reset: (observation, state, reward, terminated, what the game counts and `discount`)."""
         space = self._seat.game.action_space(self._seat.agent)
-        action = jnp.reshape(jnp.asarray(action, space.dtype), space.shape)
+        action = jnp.asarray(host.shaped("action", action, space), space.dtype)
         observation, carried, (reward, terminated, truncated, infos) = self._seat_in(params).step(
             key, state.carried, action
         )

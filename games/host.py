@@ -6,6 +6,8 @@ Everything is compiled once for all games of one class and shape: a game is an a
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 import warnings
 from functools import partial
 from typing import Any
@@ -14,10 +16,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from configs import one_of
+from configs import one_of, shown
 from games.core import checks
 from games.core.game import Actions, Game, Infos, Observations, State
 from games.core.spaces import Box, Space, bounds, described
+
+_forked = False  # whether this process was forked from one in which JAX had begun
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _has_begun()
+
+
+def _has_begun() -> bool:
+    """Whether JAX has begun to compute in this process; False where this version of JAX does not tell."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_process() -> None:
+    """Raises RuntimeError in a process that was forked from one in which JAX had begun: its threads are not here."""
+    if _forked:
+        raise RuntimeError(
+            "this process was forked after JAX had begun in its parent, and would hang or abort; processes of the "
+            "method spawn are needed: AsyncVectorEnv(..., context='spawn'), SubprocVecEnv(..., start_method='spawn')"
+        )
+
 
 FRAMES_PER_SECOND = 4
 RENDER_MODES = ("human", "rgb_array")
@@ -98,11 +127,9 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
     Raises:
       ValueError: if it has another shape or leaves the space, naming the field, what was got and what is allowed.
     """
-    shape = (*batch, *space.shape)
-    array = np.asarray(action)
-    if array.shape != shape or array.dtype.kind not in "biuf":
-        got = f"shape {array.shape}" if array.shape != shape else repr(action)
-        raise ValueError(f"{field}: got {got}; {described(space)} of shape {shape} is needed")
+    array = np.asarray(shaped(field, action, space, batch))
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{field}: got {shown(action)}; {described(space)} is needed")
     low, high = bounds(space)
     fits = (array >= low) & (array <= high)
     if not isinstance(space, Box):
@@ -111,6 +138,26 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
         worst = array if not batch else array[~fits].flat[0]
         raise ValueError(f"{field}: got {worst}; {described(space)} is needed")
     return array.astype(space.dtype)
+
+
+def shaped(field: str, action: Any, space: Space, batch: tuple[int, ...] = ()) -> Any:
+    """An action as an array of the space's shape, whichever form it comes in; its values are not looked at.
+
+    A number, an array without axes and one of shape `(1,)` stand for the same action, and a list for an array: axes of
+    length 1 do not count.
+
+    Raises:
+      ValueError: for any other shape.
+    """
+    shape = (*batch, *space.shape)
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(action))
+    try:
+        array = jnp.asarray(action) if traced or isinstance(action, jax.Array) else np.asarray(action)
+    except (ValueError, TypeError):  # lists of unequal lengths
+        raise ValueError(f"{field}: got {shown(action)}; {described(space)} of shape {shape} is needed") from None
+    if [size for size in array.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(f"{field}: got shape {array.shape}; {described(space)} of shape {shape} is needed")
+    return array.reshape(shape)
 
 
 def to_numpy(tree: Any) -> Any:

@@ -59,10 +59,18 @@ class JaxMARLGame(MultiAgentEnv):
     def step(  # type: ignore[override]
         self, key: jax.Array, state: State, actions: Actions, reset_state: State | None = None
     ) -> Step[State]:
-        return _step(self.game, key, state, actions, reset_state)
+        """One step with auto-reset. Actions may have any form of their shape; values are those of traced arrays."""
+        return _step(self.game, key, state, self._shaped(actions), reset_state)
 
     def step_env(self, key: jax.Array, state: State, actions: Actions) -> Step[State]:
-        return self.game.step_env(key, state, actions)
+        return self.game.step_env(key, state, self._shaped(actions))
+
+    def _shaped(self, actions: Actions) -> Actions:
+        if set(actions) != set(self.agents):
+            given = ", ".join(map(str, actions)) or "none"
+            raise ValueError(f"actions: got those of {given}; those of {', '.join(self.agents)} are needed")
+        spaces = {agent: self.game.action_space(agent) for agent in self.agents}
+        return {a: host.shaped(f"actions[{a!r}]", actions[a], space) for a, space in spaces.items()}
 
     def get_obs(self, state: State) -> Observations:
         return self.game.get_obs(state)

@@ -89,6 +89,7 @@ class _Agents:
 
     def _new_episode(self, seed: int | None) -> np.uint32:
         """The episode's own seed: from `seed`, or the next one of the seed given before."""
+        host.check_process()
         if seed is not None or self._random is None:
             self._random, _ = seeding.np_random(seed)
         self._seed, self._time = self._random.integers(2**32, dtype=np.uint32), 0

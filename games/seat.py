@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,12 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from configs import one_of, shown
+from configs.specs import NAME
 from games import host
 from games.core import checks
 from games.core.game import Game
 from games.core.rollout import random_actions
+from games.exact.strategies import STRATEGIES, MemoryOne, strategy
 
 # Who plays another seat, in JAX. One of
+#   a name: a memory-one strategy of `games.exact.strategies`, such as "tft", "zd(chi=2)" or "0.9,1,0,1,0", in a
+#   repeated game of two players with two actions; "random" in any game;
 #   a function `(key, observation) -> action`;
 #   an object with `init(key) -> state` and `act(key, state, observation) -> (action, state, anything)`;
 #   a learner of `marl`, such as `make_learner("tft", game, seat=1)`, which acts and does not learn here. What a learner
@@ -48,9 +54,15 @@ class Seat:
             raise ValueError(
                 f"opponents: got {len(opponents)}; one, or one for each of the {len(others)} other seats, is needed"
             )
+        seats = [game.agents.index(agent) for agent in others]
+        opponents = [
+            _by_name(one, game, place) if isinstance(one, str) else one
+            for one, place in zip(opponents, seats, strict=True)
+        ]
         for agent, opponent in zip(others, opponents, strict=True):
             if not (opponent is None or callable(opponent) or (hasattr(opponent, "init") and hasattr(opponent, "act"))):
-                raise ValueError(f"opponents: got {opponent!r}; a function or an object with init and act is needed")
+                needed = "a function, an object with init and act, or the name of a strategy is needed"
+                raise ValueError(f"opponents: got {shown(opponent)}; {needed}")
             made_for = getattr(opponent, "seat", None)
             if isinstance(made_for, int) and made_for != game.agents.index(agent):
                 raise ValueError(f"opponents: got a learner for seat {made_for} in that of {agent}")
@@ -100,6 +112,16 @@ class Seat:
         last, carried, told = self.step(key, carried, action)
         observation, carried = self.auto_reset(reset_key, carried, told[1] | told[2])
         return observation, last, carried, told
+
+
+def _by_name(spec: str, game: Game, seat: int) -> Opponent:
+    """A fixed strategy of two players in a repeated game; None for random play, which any game has."""
+    if spec == "random":
+        return None
+    if re.match(NAME, spec) and spec.partition("(")[0] not in STRATEGIES:
+        names = one_of(spec, STRATEGIES.names())
+        raise ValueError(f"opponents: got {shown(spec)}; {names}; a learner of marl is made by make_learner")
+    return MemoryOne(strategy(spec, game, seat, field="opponents"))
 
 
 def _is_learner(opponent: Opponent) -> bool:

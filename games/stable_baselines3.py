@@ -1,6 +1,8 @@
 """One seat of many games as a `VecEnv` of Stable-Baselines3; needs the extra `stable-baselines3`.
 
-The library is imported as `stable_baselines3`; this module is `games.stable_baselines3`.
+The library is imported as `stable_baselines3`; this module is `games.stable_baselines3`. Copies of
+`games.gymnasium.env` in processes need `SubprocVecEnv(..., start_method="spawn")`, because a fork of JAX hangs;
+`vec_env` is faster.
 """
 
 from __future__ import annotations

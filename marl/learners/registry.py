@@ -19,9 +19,8 @@ import optax
 from configs import shown
 from configs.specs import Range, Registry, Setting, change, naming, settings_of
 from games import Game, InfinitelyRepeated
-from games.core import checks
 from games.core.game import Scalar
-from games.exact.zd import zd_policy
+from games.exact.strategies import STRATEGIES, formula_of
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
@@ -36,7 +35,7 @@ from marl.learners.exact.population import Member, population
 from marl.learners.sampled import dice, lola
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
 from marl.learners.sampled.dqn import ape_x, dqn
-from marl.learners.sampled.fixed import always_cooperate, always_defect, random
+from marl.learners.sampled.fixed import always_cooperate, always_defect, play_memory_one, random
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.objectives import make_objective, make_value_loss
@@ -75,10 +74,11 @@ def make_learner(
     as in `ppo(sparsity='rigl(density=0.1, until=5_000)')`, which all but loqa take, few of its weights are there, as
     of `marl.blocks.sparse`; td3 and sac take that too, and no network.
 
-    In a game that is a formula, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy. Several specs with a plus
-    between them are a population, of which one is drawn for each trial: `naive + lola + tft`. A number of a learner
-    that is given as two in brackets is drawn for each trial too, evenly on a logarithmic scale if both are above 0:
-    `naive(learning_rate=[0.1, 3])`. The names of shapers are shapers that nobody has trained, with parameters that are
+    In a repeated game of two players and actions, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy.
+    Several specs with a plus between them are a population, of which one is drawn for each trial:
+    `naive + lola + tft`. A number of a learner that is given as two in brackets is drawn for each trial too, evenly on
+    a logarithmic scale if both are above 0: `naive(learning_rate=[0.1, 3])`. The names of shapers are shapers that
+    nobody has trained, with parameters that are
     drawn anew in each trial.
 
     Args:
@@ -99,7 +99,7 @@ def make_learner(
 
 def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None, alone: bool) -> Learner:
     if not isinstance(game, InfinitelyRepeated):
-        return SAMPLED.make(field, spec, game, seat, num_updates=num_updates)
+        return SAMPLED.make(field, _named(spec), game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in terms(spec)]
     if len(members) == 1 and not members[0].ranges:
         return members[0].make({})
@@ -184,10 +184,13 @@ def terms(spec: str, separator: str = "+") -> list[str]:
     return terms
 
 
+def _named(spec: str) -> str:
+    """A spec of numbers alone as that of the strategy with these probabilities."""
+    return f"memory_one(probabilities=[{spec}])" if spec[:1].isdigit() or spec[:1] == "." else spec
+
+
 def _member(field: str, spec: str, game: InfinitelyRepeated, seat: int, num_updates: int | None) -> Member:
-    if spec[:1].isdigit() or spec[:1] == ".":
-        spec = f"memory_one(probabilities=[{spec}])"
-    name, given = FORMULA.read(field, spec)
+    name, given = FORMULA.read(field, _named(spec))
     ranges = {setting: (x.low, x.high) for setting, x in given.items() if isinstance(x, Range)}
     fixed = {setting: x for setting, x in given.items() if setting not in ranges}
 
@@ -228,45 +231,26 @@ def _of_values(factory: Callable[..., Learner]) -> Make:
     return make
 
 
-def _fixed(*probabilities: float) -> Make:
-    def make(game: InfinitelyRepeated, seat: int) -> Learner:
-        del seat
-        if game.num_logits == 1 and len(set(probabilities)) > 1:
-            raise ValueError("it answers to earlier rounds, and this game has one; a discount above 0 is needed")
-        return memory_one(probabilities[: game.num_logits])
+def _memory_one(name: str) -> Make:
+    """A memory-one strategy of `games.exact.strategies` in a formula."""
+    factory = STRATEGIES.factory(name)
+
+    @functools.wraps(factory)
+    def make(game: InfinitelyRepeated, seat: int, **settings: Any) -> Learner:
+        return memory_one(factory(game, seat, **settings)[: game.num_logits])
 
     return make
 
 
-def _random(game: InfinitelyRepeated, seat: int, *, probability: float = 0.5) -> Learner:
-    checks.number("probability", probability, 0, 1)
-    return _fixed(*[probability] * 5)(game, seat)
+def _memory_one_in_rounds(name: str) -> Make:
+    """The same in a sampled game, where it draws an action in every round."""
+    factory = STRATEGIES.factory(name)
 
+    @functools.wraps(factory)
+    def make(game: Game, seat: int, **settings: Any) -> Learner:
+        return play_memory_one(factory(formula_of(game), seat, **settings))
 
-def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = None) -> Learner:
-    """Forgives a defection with probability min(1 - (T - R) / (R - S), (R - P) / (T - P)); Nowak and Sigmund (1992)."""
-    if generosity is None:
-        r, s, t, p = game.payoffs.seen_by(seat)[0]
-        if not t > r > p > s:
-            raise ValueError(
-                f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed"
-            )
-        generosity = min(1 - (t - r) / (r - s), (r - p) / (t - p))
-    checks.number("generosity", generosity, 0, 1)
-    return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, seat)
-
-
-def _zd(game: InfinitelyRepeated, seat: int, *, chi: float = 3.0, phi: float | None = None) -> Learner:
-    if not game.discount:
-        raise ValueError("it needs a repeated game: a discount above 0")
-    return memory_one(zd_policy(game.payoffs, chi, phi, discount=game.discount, player=seat).tolist())
-
-
-def _memory_one(game: InfinitelyRepeated, seat: int, *, probabilities: Sequence[float]) -> Learner:
-    del seat
-    if len(probabilities) != game.num_logits:
-        raise ValueError(f"probabilities: got {len(probabilities)} of them; {game.num_logits} are needed")
-    return memory_one(probabilities)
+    return make
 
 
 def _axelrod(game: InfinitelyRepeated, seat: int, *, name: str = "") -> Learner:
@@ -275,7 +259,7 @@ def _axelrod(game: InfinitelyRepeated, seat: int, *, name: str = "") -> Learner:
         from marl.learners.exact.axelrod import strategy  # an optional library, which takes seconds to import
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from None
-    return _fixed(*strategy(name))(game, seat)
+    return memory_one(strategy(name)[: game.num_logits])
 
 
 def _ppo(
@@ -392,15 +376,7 @@ _formula: dict[str, Make] = {
     "tabular_ppo": model_free.tabular_ppo,
     "q_learning": model_free.q_learning,
     "best_response": model_free.best_response,
-    "all_c": _fixed(1.0, 1.0, 1.0, 1.0, 1.0),
-    "all_d": _fixed(0.0, 0.0, 0.0, 0.0, 0.0),
-    "tft": _fixed(1.0, 1.0, 0.0, 1.0, 0.0),
-    "wsls": _fixed(1.0, 1.0, 0.0, 0.0, 1.0),  # win-stay, lose-shift; Nowak and Sigmund (1993)
-    "grim": _fixed(1.0, 1.0, 0.0, 0.0, 0.0),
-    "gtft": _gtft,
-    "random": _random,
-    "zd": _zd,
-    "memory_one": _memory_one,
+    **{name: _memory_one(name) for name in STRATEGIES.names()},
     "axelrod": _axelrod,
 }
 for _name, _factory in _formula.items():
@@ -432,6 +408,7 @@ _sampled: dict[str, Make] = {
     "pola_dice": lola.pola_dice,
     "always_cooperate": always_cooperate,
     "always_defect": always_defect,
+    **{name: _memory_one_in_rounds(name) for name in STRATEGIES.names()},
     "random": random,
 }
 for _name, _factory in _sampled.items():

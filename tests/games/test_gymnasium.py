@@ -261,7 +261,7 @@ def test_who_talks_and_remembers_goes_on_where_an_episode_ends():
         ({}, 4, "action: got 4; a whole number from 0 to 3 is needed"),
         ({}, -1, "action: got -1; a whole number from 0 to 3"),
         ({}, 1.5, "action: got 1.5; a whole number"),
-        ({}, [0], r"action: got shape \(1,\); a whole number from 0 to 3 of shape \(\) is needed"),
+        ({}, [0, 0], r"action: got shape \(2,\); a whole number from 0 to 3 of shape \(\) is needed"),
         ({"num_envs": 2}, [0, 4], "actions: got 4; a whole number from 0 to 3 is needed"),
         ({"num_envs": 2}, [0, 1, 2], r"actions: got shape \(3,\); .* of shape \(2,\)"),
         ({"game": "Pendulum-v1"}, [9.0], r"action: got \[9.\]; an array in \[-2, 2\] is needed"),
@@ -280,7 +280,7 @@ def test_actions_that_cannot_be_are_refused(make, act, message):
     [
         ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
         ({"opponents": [defect, defect]}, "opponents: got 2; one, or one for each of the 1 other seats, is needed"),
-        ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
+        ({"opponents": 3}, "opponents: got 3; a function, an object with init and act, or the name"),
         (
             {"opponents": Unhashable()},
             "opponents: got Unhashable, which cannot be hashed; arrays belong",

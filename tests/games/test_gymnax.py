@@ -78,7 +78,7 @@ def test_a_limit_that_gymnax_gives_as_a_decimal_is_a_whole_number():
         ({"max_steps_in_episode": 0}, "max_steps_in_episode: got 0"),
         ({"max_steps_in_episode": [5]}, r"max_steps_in_episode: got \[5\]"),
         ({"seat": 2}, "seat: got 2; a whole number from 0 to 1 is needed"),
-        ({"opponents": 3}, "opponents: got 3; a function or an object with init and act is needed"),
+        ({"opponents": 3}, "opponents: got 3; a function, an object with init and act, or the name"),
         ({"episode_lenth": 3}, "did you mean episode_length"),
     ],
 )
