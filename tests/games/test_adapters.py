@@ -65,9 +65,9 @@ def test_every_form_of_an_action_is_the_same_action(step, name):
 @pytest.mark.parametrize("step", ADAPTERS)
 @pytest.mark.parametrize("action", [[1, 1], np.zeros((2, 2)), [[1], [1, 0]]])
 def test_an_action_of_another_shape_is_refused_in_one_line(step, action):
-    with pytest.raises(ValueError, match=r"^action\S*: got .*is needed$") as said:
+    with pytest.raises(ValueError, match="action") as said:
         step(action, "ipd")
-    assert "\n" not in str(said.value)
+    assert re.fullmatch(r"action\S*: got .*is needed", str(said.value))
 
 
 def test_actions_of_other_players_are_refused_by_jaxmarl_too():
