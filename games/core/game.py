@@ -12,6 +12,7 @@ import numpy as np
 from flax import struct
 
 from games.core import bits
+from games.core.modes import in_any_mode
 from games.core.spaces import Discrete, Space, refuse_impossible
 
 Observations = dict[str, jax.Array]
@@ -51,6 +52,10 @@ class Game:
         super().__init_subclass__(**settings)
         if "step_env" in vars(cls):
             cls.step_env = _refusing(cls.step_env)  # type: ignore[method-assign]
+        if cls.__module__.startswith("games."):
+            for name in ("reset", "step_env", "auto_reset", "get_obs", "get_avail_actions"):
+                if name in vars(cls):
+                    setattr(cls, name, in_any_mode(vars(cls)[name]))
 
     @property
     def agents(self) -> list[str]:

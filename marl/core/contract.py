@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
+from games.core.modes import in_any_mode
 
 Learner = Any  # `marl.core.learn` has the class, and imports this module
 
@@ -85,12 +86,19 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
 
 
 def _call(who: str, what: str, num_envs: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    own = str(getattr(_plain(function), "__module__", "")).partition(".")[0] in ("marl", "attacks")
     try:
-        return function(*arguments)
+        return in_any_mode(function)(*arguments) if own else function(*arguments)
     except AssertionError as error:  # of a rank or shape that the learner itself checks
         why = " ".join(str(error).removeprefix("[Chex] ").split())[:160]
         axis = "num_envs is None, and it may need an axis of environments: num_envs=1" if num_envs is None else why
         raise ValueError(f"{who}: {what} does not fit what it was given; {axis}") from error
+
+
+def _plain(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def _parts(who: str, what: str, found: Any, names: tuple[str, ...]) -> Any:
@@ -124,9 +132,7 @@ def _differ(before: Any, after: Any) -> str:
 
 def _name(function: Any) -> str:
     """The factory in which a learner's function stands, `ppo.<locals>.act`, in brackets; nothing of others."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    name, *inside = str(getattr(function, "__qualname__", "")).split(".<locals>")
+    name, *inside = str(getattr(_plain(function), "__qualname__", "")).split(".<locals>")
     name = name if inside else "<"
     return "" if name.startswith("<") else f" ({name})"
 

@@ -303,7 +303,9 @@ def learning(
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
         rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
         ended = tuple(one.ended.sum() for one in carry.episodes)
-        returns = tuple(one.finished.sum() / number for one, number in zip(carry.episodes, ended, strict=True))
+        # Not by a division by 0, which `jax_debug_nans` would report.
+        means = [one.finished.sum() / jnp.maximum(number, 1) for one, number in zip(carry.episodes, ended, strict=True)]
+        returns = tuple(jnp.where(number > 0, x, jnp.nan) for x, number in zip(means, ended, strict=True))
         begun = tuple(
             Episodes(one.going, jnp.zeros_like(one.going), jnp.zeros_like(one.going)) for one in carry.episodes
         )
@@ -319,7 +321,7 @@ def learning(
         memories = tuple(
             learner.begin(learner.policy(state), num_envs) for learner, state in zip(learners, states, strict=True)
         )
-        none = jnp.zeros(() if num_envs is None else num_envs)
+        none = jnp.zeros(() if num_envs is None else num_envs, jnp.float32)
         episodes = tuple(Episodes(none, none, none) for _ in learners)
         return Carry(see(observations, states), game_state, states, memories, episodes), run_key
 
@@ -358,7 +360,7 @@ def check_update(game: Game, learners: Sequence[Learner], *, steps_per_update: i
 def _count(episodes: Episodes, step: Trajectory) -> Episodes:
     going = episodes.going + step.reward
     finished = episodes.finished + jnp.where(step.done, going, 0.0)
-    return Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done)
+    return Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done.astype(jnp.float32))
 
 
 def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory) -> tuple[LearnerState, Metrics]:
