@@ -14,6 +14,7 @@ from attacks.messages import Message
 from attacks.trials import Life, MakeVictim, Schedule, live
 from games import Game, Rollout
 from games.core.game import Actions, Scalar, Step, static
+from games.core.modes import in_any_mode
 from games.core.spaces import Box
 from games.wrappers.cheap_talk import CheapTalk
 from games.wrappers.goals import GoalConditioned, GoalState
@@ -45,6 +46,9 @@ class Puppet(GoalConditioned):
       ValueError: for a game without goals, or a victim with memory.
 
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, section 4.
+
+    Attributes:
+
     """
 
     victim_policy: Any
@@ -224,14 +228,19 @@ def control_trial(
         )
         return Outcome(reward, {"victim_return": life.final_return})
 
-    return trial
+    return in_any_mode(trial)
 
 
 class Comparison(NamedTuple):
-    """What control is worth, on one victim, or on more in leading axes."""
+    """What control is worth, on one victim, or on more in leading axes.
 
-    goal_rewards: dict[str, jax.Array]  # `[]` for each of ROWS
-    victim_returns: dict[str, jax.Array]  # `[]` for each of SHAPERS: under its talk, at the end of the life
+    Attributes:
+      goal_rewards: `[]` for each of ROWS
+      victim_returns: `[]` for each of SHAPERS: under its talk, at the end of the life
+    """
+
+    goal_rewards: dict[str, jax.Array]
+    victim_returns: dict[str, jax.Array]
 
 
 SHAPERS = ("evolved", "random", "silent")

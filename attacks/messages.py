@@ -25,15 +25,19 @@ class Message(NamedTuple):
     """A message function: where its search begins, and what it says. Where all parameters are 0 so is the message.
 
     Most say what they say about an observation alone. One with a memory remembers an observation before it speaks.
+
+    Attributes:
+      init: (key) -> parameters
+      speak: (parameters, observation [*obs_shape]) -> message [size]; an AssertionError for a batch, or another shape.
+        With a memory it is the third argument.
+      remember: (parameters, memory, observation) -> memory
+      memory: before anything was seen
     """
 
-    init: Callable[[jax.Array], Any]  # (key) -> parameters
-    # (parameters, observation [*obs_shape]) -> message [size]; an AssertionError for a batch, or another shape. With a
-    # memory it is the third argument.
+    init: Callable[[jax.Array], Any]
     speak: Callable[..., jax.Array]
-    # (parameters, memory, observation) -> memory
     remember: Callable[[Any, Any, jax.Array], Any] | None = None
-    memory: Any = ()  # before anything was seen
+    memory: Any = ()
 
     def talk(self, game: Game, parameters: Any, size: int) -> CheapTalk:
         """The game in which this is said."""

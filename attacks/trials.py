@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from attacks.messages import Message
 from games import Game
+from games.core.modes import in_any_mode
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learn
@@ -20,25 +21,43 @@ MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
 
 
 class Schedule(NamedTuple):
-    """How long a victim lives, and how it is judged."""
+    """How long a victim lives, and how it is judged.
+
+    Attributes:
+      num_updates: updates of a training run
+      steps_per_update: steps between two updates
+      num_envs: environments of the victim
+      num_episodes: of the evaluation of what it has become
+      num_steps: of an episode at most
+    """
 
     num_updates: int
     steps_per_update: int
     num_envs: int
-    num_episodes: int  # of the evaluation of what it has become
-    num_steps: int  # of an episode at most
+    num_episodes: int
+    num_steps: int
 
 
 class Life(NamedTuple):
-    """One victim, or more in leading axes."""
+    """One victim, or more in leading axes.
 
-    final_return: jax.Array  # [], mean over fresh episodes of the final policy, without exploration
-    explored_return: jax.Array  # [], the same with exploration, and with noise or dropout if it so learned
-    muted_return: jax.Array  # [], the same as the final one when nobody talks any more
-    last_update: jax.Array  # [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
-    curve: jax.Array  # [num_updates], mean return of the episodes that ended in an update; NaN if none
-    state: Any  # the victim in the end
-    talk: Game  # what it lives in, as it goes on: who remembers its life speaks as in the end
+    Attributes:
+      final_return: [], mean over fresh episodes of the final policy, without exploration
+      explored_return: [], the same with exploration, and with noise or dropout if it so learned
+      muted_return: [], the same as the final one when nobody talks any more
+      last_update: [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
+      curve: [num_updates], mean return of the episodes that ended in an update; NaN if none
+      state: the victim in the end
+      talk: what it lives in, as it goes on: who remembers its life speaks as in the end
+    """
+
+    final_return: jax.Array
+    explored_return: jax.Array
+    muted_return: jax.Array
+    last_update: jax.Array
+    curve: jax.Array
+    state: Any
+    talk: Game
 
 
 # (key, game with talk, make_victim, schedule, message size) -> life
@@ -163,4 +182,4 @@ def train_time_trial(
         victim_return = measure(life)
         return Outcome(victim_return if help else -victim_return, {"victim_return": victim_return})
 
-    return trial
+    return in_any_mode(trial)

@@ -26,6 +26,7 @@ from gymnax.environments import environment, spaces
 from games import host, registry
 from games.core import checks
 from games.core.game import Game
+from games.core.modes import in_any_mode
 from games.core.spaces import Box, Discrete, Space
 from games.seat import Opponent, Seat
 
@@ -97,6 +98,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
     def _seat_in(self, params: SeatParams) -> Seat:
         return Seat(params.game, self._seat.agent, self._seat.opponents)
 
+    @in_any_mode
     def reset_env(self, key: jax.Array, params: SeatParams) -> tuple[jax.Array, SeatState]:
         observation, carried = self._seat_in(params).reset(key)
         return observation, SeatState(jnp.int32(0), carried, jnp.zeros((), bool))
@@ -116,6 +118,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
         infos = infos | {"terminated": terminated, "truncated": truncated, "final_observation": last}
         return observation, state, reward, terminated, truncated, infos
 
+    @in_any_mode
     def step_env(
         self, key: jax.Array, state: SeatState, action: Any, params: SeatParams
     ) -> tuple[jax.Array, SeatState, jax.Array, jax.Array, dict[str, jax.Array]]:

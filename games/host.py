@@ -19,6 +19,7 @@ import numpy as np
 from configs import one_of, shown
 from games.core import checks
 from games.core.game import Actions, Game, Infos, Observations, State
+from games.core.modes import in_any_mode
 from games.core.spaces import Box, Space, bounds, described
 
 _forked = False  # whether this process was forked from one in which JAX had begun
@@ -165,6 +166,7 @@ def to_numpy(tree: Any) -> Any:
     return jax.tree.map(np.array, tree)
 
 
+@in_any_mode
 def told(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos) -> Told:
     """What a step says beside the observations, for each agent."""
     truncated = infos.get("truncated", jnp.zeros(len(rewards), bool)) & dones["__all__"]

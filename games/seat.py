@@ -16,6 +16,7 @@ from configs.specs import NAME
 from games import host
 from games.core import checks
 from games.core.game import Game
+from games.core.modes import in_any_mode
 from games.core.rollout import random_actions
 from games.exact.strategies import STRATEGIES, MemoryOne, strategy
 
@@ -75,6 +76,7 @@ class Seat:
                 ) from None
         return Seat(game, game.agents[seat], tuple(zip(others, opponents, strict=True)))
 
+    @in_any_mode
     def reset(self, key: jax.Array) -> tuple[jax.Array, Any]:
         """(observation, what is carried on: all observations, state of the game, states of the opponents)."""
         key, *keys = jax.random.split(key, 1 + len(self.opponents))
@@ -82,6 +84,7 @@ class Seat:
         states = [_begin(opponent, k) for k, (_, opponent) in zip(keys, self.opponents, strict=True)]
         return observations[self.agent], (observations, state, jax.tree.map(jnp.asarray, states))
 
+    @in_any_mode
     def step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, Any, tuple]:
         """(observation, what is carried on, (reward, terminated, truncated, infos)), without auto-reset."""
         observations, state, states = carried
@@ -96,6 +99,7 @@ class Seat:
         told = tuple(part[self.agent] for part in host.told(*rest))
         return observations[self.agent], (observations, state, states), told
 
+    @in_any_mode
     def auto_reset(self, key: jax.Array, carried: Any, done: jax.Array) -> tuple[jax.Array, Any]:
         """(observation, what is carried on): where `done`, the game after its own `auto_reset`, with new opponents."""
         observations, state, states = carried
@@ -106,6 +110,7 @@ class Seat:
         states = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, states)
         return observations[self.agent], (observations, state, states)
 
+    @in_any_mode
     def auto_step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, jax.Array, Any, tuple]:
         """(observation, the one before a reset, ...): as `step`; a new episode where the old one is done."""
         key, reset_key = jax.random.split(key)

@@ -24,10 +24,15 @@ from meta.strategies import Evolution
 
 
 class Outcome(NamedTuple):
-    """How one trial of one candidate went."""
+    """How one trial of one candidate went.
 
-    fitness: jax.Array  # `[]`, to be maximised
-    metrics: dict[str, jax.Array]  # scalars to report
+    Attributes:
+      fitness: `[]`, to be maximised
+      metrics: scalars to report
+    """
+
+    fitness: jax.Array
+    metrics: dict[str, jax.Array]
 
 
 class Asked(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,13 +21,21 @@ from meta.strategies import Evolution, make_strategy
 
 
 class Evolved(NamedTuple):
-    """What `evolve` returns. Leading axes `[K]` where it was given K keys."""
+    """What `evolve` returns. Leading axes `[K]` where it was given K keys.
 
-    parameters: Any  # the mean of the search distribution
-    metrics: dict[str, np.ndarray]  # `[generations]` or `[generations, K]` each
+    Attributes:
+      parameters: the mean of the search distribution
+      metrics: `[generations]` or `[generations, K]` each
+      seconds_to_compile: seconds of preparation and compilation
+      seconds_to_run: seconds of running, without compilation
+      first_generation: how many were done already when it was called
+    """
+
+    parameters: Any
+    metrics: dict[str, np.ndarray]
     seconds_to_compile: float
     seconds_to_run: float
-    first_generation: int  # how many were done already when it was called
+    first_generation: int
 
     @classmethod
     def of(cls, parameters: Any, found: Iterated, seconds: float) -> Evolved:
@@ -100,7 +109,7 @@ def evolve(
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
-    strategy, params = make_strategy(evolution, vector.size)
+    strategy, params = _promoting(make_strategy)(evolution, vector.size)
     state = jax.jit(over_runs(partial(_first_state, strategy, params, init)))(key)
 
     def begin() -> Any:
@@ -165,6 +174,17 @@ def _checked(outcome: Any) -> Outcome:
     return jax.tree.map(jnp.asarray, outcome)
 
 
+def _promoting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of evosax's, in which ranks and dtypes are promoted: strict modes are for the code of the user."""
+
+    @functools.wraps(function)
+    def promoting(*args: Any) -> Any:
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+            return function(*args)
+
+    return promoting
+
+
 def _as_it_is(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
     """What stands for `jax.vmap` where there is one run."""
     del in_axes
@@ -185,6 +205,7 @@ def _check_finite(evolution: Evolution, metrics: dict[str, np.ndarray], generati
         )
 
 
+@_promoting
 def _first_state(strategy: Any, params: Any, init: Callable[[jax.Array], Any], key: jax.Array) -> Any:
     init_key, state_key, _ = jax.random.split(key, 3)  # the third is for the generations
     if hasattr(strategy, "num_populations"):
@@ -206,6 +227,7 @@ def _keys_of(key: jax.Array, generation: jax.Array, number: int) -> jax.Array:
     return jax.random.split(jax.random.fold_in(run_key, generation), number)
 
 
+@_promoting
 def _ask(
     strategy: Any, params: Any, num_trials: int, pairs: bool, key: jax.Array, generation: jax.Array, state: Any
 ) -> tuple[jax.Array, jax.Array, Any]:
@@ -219,6 +241,7 @@ def _ask(
     return population, trial_keys, state
 
 
+@_promoting
 def _tell(
     strategy: Any,
     params: Any,

@@ -26,35 +26,38 @@ FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize",
 
 @dataclasses.dataclass(frozen=True)
 class Evolution:
-    """How parameters are evolved."""
+    """How parameters are evolved.
+
+    Attributes:
+      strategy: Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es.
+      population_size: Candidates per generation; even for strategies with antithetic sampling.
+      generations: How many generations to evolve.
+      sigma: Standard deviation of the search distribution (its first one, where the strategy adapts it).
+      learning_rate: Step size of Adam on the distribution's mean, for strategies that follow a gradient.
+      learning_rate_end: What is left of the step size in the end, as a fraction.
+      sigma_end: What is left of sigma in the end, as a fraction, for strategies that do not adapt it.
+      fall: How both fall: along half a cosine, or by the same factor in every generation.
+      shared_trials: Who meets the same trials: all candidates of a generation, or the two of each antithetic pair, so
+        that a generation meets many. A shaping by ranks compares pairs that met others: standardize does not.
+      fitness_shaping: How fitness becomes a weight; `default` is what the strategy's authors chose.
+      weight_decay: Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping.
+      chunk_size: Candidates evaluated at once on each device, to bound memory; 0 for all of them.
+      checkpoint_seconds: Save a checkpoint when the last one is this old; 0 saves after every call to the device.
+    """
 
     strategy: str = "open_es"
-    """Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es."""
     population_size: int = 256
-    """Candidates per generation; even for strategies with antithetic sampling."""
     generations: int = 500
-    """How many generations to evolve."""
     sigma: float = 0.2
-    """Standard deviation of the search distribution (its first one, where the strategy adapts it)."""
     learning_rate: float = 0.05
-    """Step size of Adam on the distribution's mean, for strategies that follow a gradient."""
     learning_rate_end: float = 0.0
-    """What is left of the step size in the end, as a fraction."""
     sigma_end: float = 0.1
-    """What is left of sigma in the end, as a fraction, for strategies that do not adapt it."""
     fall: Literal["cosine", "exponential"] = "cosine"
-    """How both fall: along half a cosine, or by the same factor in every generation."""
     shared_trials: Literal["generation", "pair"] = "generation"
-    """Who meets the same trials: all candidates of a generation, or the two of each antithetic pair, so that a
-    generation meets many. A shaping by ranks compares pairs that met others: standardize does not."""
     fitness_shaping: FitnessShaping = "default"
-    """How fitness becomes a weight; `default` is what the strategy's authors chose."""
     weight_decay: float = 0.0
-    """Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping."""
     chunk_size: int = 0
-    """Candidates evaluated at once on each device, to bound memory; 0 for all of them."""
     checkpoint_seconds: float = 15.0
-    """Save a checkpoint when the last one is this old; 0 saves after every call to the device."""
 
     def __post_init__(self) -> None:
         check = partial(configs.check, self, prefix="evolution.")

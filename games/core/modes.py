@@ -17,11 +17,11 @@ _SINGLE = {"float64": jnp.float32, "int64": jnp.int32, "uint64": jnp.uint32, "co
 
 @contextlib.contextmanager
 def lenient() -> Iterator[None]:
-    """Inside, ranks and dtypes are promoted as NumPy does: strict modes are for the code of the user.
+    """Inside, ranks and dtypes are promoted as NumPy does, and new arrays have 32 bits: modes are for the user's code.
 
     JAX's own functions, such as `jax.nn.one_hot`, and flax need it too.
     """
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"), jax.enable_x64(False):
         yield
 
 

@@ -11,21 +11,33 @@ from flax import struct
 
 from games.core import checks
 from games.core.game import Actions, Game, Infos, Observations
+from games.core.modes import in_any_mode
 from games.core.spaces import Discrete
 
 
 @struct.dataclass
 class Rollout:
-    """Steps of one game, with auto-reset; leading axis `[T]`."""
+    """Steps of one game, with auto-reset; leading axis `[T]`.
+
+    Attributes:
+      game: the game that was played
+      first: the state at the beginning, without the axis
+      observations: before each action
+      actions: of each agent, `[T, ...]`
+      rewards: of each agent, `[T]`
+      dones: of each agent and of all, `[T]`
+      infos: what the game counts, `[T, agents]` each
+      states: after each step, before a reset
+    """
 
     game: Game
-    first: Any  # the state at the beginning, without the axis
-    observations: Observations  # before each action
+    first: Any
+    observations: Observations
     actions: Actions
     rewards: dict[str, jax.Array]
     dones: dict[str, jax.Array]
     infos: Infos
-    states: Any  # after each step, before a reset
+    states: Any
 
 
 def rollout(
@@ -56,6 +68,7 @@ def rollout(
     return Rollout(game, state, *kept)
 
 
+@in_any_mode
 def random_actions(key: jax.Array, game: Game, state: Any) -> Actions:
     """Uniform actions of all agents, of those that are possible now."""
     available, actions = game.get_avail_actions(state), {}

@@ -15,7 +15,12 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:
-    """The integers 0 to n - 1."""
+    """The integers 0 to n - 1.
+
+    Attributes:
+      n: number of values.
+      dtype: type of the integers.
+    """
 
     n: int
     dtype: Any = dataclasses.field(default=jnp.int32, repr=False)
@@ -43,7 +48,12 @@ class Discrete:
 
 @dataclasses.dataclass(frozen=True)
 class MultiDiscrete:
-    """Vectors of integers, entry i from 0 to nvec[i] - 1."""
+    """Vectors of integers, entry i from 0 to nvec[i] - 1.
+
+    Attributes:
+      nvec: number of values of each entry.
+      dtype: type of the integers.
+    """
 
     nvec: tuple[int, ...]
     dtype: Any = dataclasses.field(default=jnp.int32, repr=False)
@@ -76,6 +86,13 @@ class Box:
 
     Where `image` is set they are `[height, width, channels]`, in this order: what may be convolved. All others are no
     images, whatever their shape. Who wants channels first, as PyTorch has them, turns them: `numpy.moveaxis(x, -1, 0)`.
+
+    Attributes:
+      low: lower bound, a number or an array `[*shape]`.
+      high: upper bound, likewise.
+      shape: shape of the arrays.
+      dtype: their type.
+      image: whether they are images.
     """
 
     low: Any

@@ -34,6 +34,9 @@ class SocialDilemma(Rounds):
 
     Attributes:
       payoffs: `[2, num_agents]`, entry `[own action][number of others that cooperate]`.
+      episode_length: as of `RepeatedGame`.
+      discount: as of `RepeatedGame`.
+      memory: as of `RepeatedGame`.
     """
 
     payoffs: Any

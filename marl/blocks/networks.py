@@ -24,12 +24,18 @@ class Network(NamedTuple):
 
     `apply` takes observations with any leading axes, `[..., *obs_shape]`, and a carry with the same; ours raise an
     `AssertionError` for others.
+
+    Attributes:
+      init: (key) -> parameters
+      apply: (parameters, obs, carry) -> outputs, values, carry
+      initial: (environments) -> carry at the beginning of an episode
+      unroll: as `unroll`, faster than step after step
     """
 
-    init: Callable[[jax.Array], Any]  # (key) -> parameters
-    apply: Callable[..., tuple[jax.Array, jax.Array, Any]]  # (parameters, obs, carry) -> outputs, values, carry
-    initial: Callable[[int], Any]  # (environments) -> carry at the beginning of an episode
-    unroll: Callable[..., tuple[jax.Array, jax.Array, Any]] | None = None  # as `unroll`, faster than step after step
+    init: Callable[[jax.Array], Any]
+    apply: Callable[..., tuple[jax.Array, jax.Array, Any]]
+    initial: Callable[[int], Any]
+    unroll: Callable[..., tuple[jax.Array, jax.Array, Any]] | None = None
 
 
 def feed_forward(

@@ -54,6 +54,7 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
       seat: where it plays, for messages.
       num_envs: the size of the environments' axis; None if there is none.
     """
+    learner = learner._replace(**{name: _in_any_mode(x) for name, x in learner._asdict().items() if callable(x)})
     who = f"the learner in seat {seat}{_name(learner.act)}"
 
     def act(key: jax.Array, parameters: Any, memory: Any, obs: jax.Array) -> Any:
@@ -86,13 +87,18 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
 
 
 def _call(who: str, what: str, num_envs: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
-    own = str(getattr(_plain(function), "__module__", "")).partition(".")[0] in ("marl", "attacks")
     try:
-        return in_any_mode(function)(*arguments) if own else function(*arguments)
+        return function(*arguments)
     except AssertionError as error:  # of a rank or shape that the learner itself checks
         why = " ".join(str(error).removeprefix("[Chex] ").split())[:160]
         axis = "num_envs is None, and it may need an axis of environments: num_envs=1" if num_envs is None else why
         raise ValueError(f"{who}: {what} does not fit what it was given; {axis}") from error
+
+
+def _in_any_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a learner of this library that computes the same in all of JAX's modes; others as they are."""
+    package = str(getattr(_plain(function), "__module__", "")).partition(".")[0]
+    return in_any_mode(function) if package in ("marl", "attacks") else function
 
 
 def _plain(function: Any) -> Any:

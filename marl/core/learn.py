@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from games import Game
 from marl.core.contract import check_key, check_learners, check_number, checked
@@ -24,21 +25,34 @@ class Trajectory(NamedTuple):
     """What one player saw and did between two updates.
 
     Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere.
+
+    Attributes:
+      obs: `[T, N, ...]`, observations before the action.
+      action: `[T, N, ...]`.
+      reward: `[T, N]`.
+      done: `[T, N]`, whether the episode ended with this step, by its rules or by its time limit.
+      extras: the third result of `act`, `[T, N, ...]`, such as log-probabilities and values.
+      others: the co-players' actions, `[T, N, ...]` each, in the order of the game's agents.
+      truncated: `[T, N]`, whether the time limit ended it: the value of `next_obs` still counts then.
+      next_obs: `[T, N, ...]`, observations after the step and before a reset; unread, they cost nothing.
+      first_memory: the memory before the first of these steps, without the axis T.
+      last_memory: the memory after the last of them.
+      others_reward: the co-players' rewards, `[T, N]` each; unread, they cost nothing.
+      valid: `[T, N]`, whether there was a step, or None if all were steps. An environment on a host that resets one step
+        late has one in which nothing happens and the episode ends.
     """
 
-    obs: jax.Array  # [T, N, ...], before the action
-    action: jax.Array  # [T, N, ...]
-    reward: jax.Array  # [T, N]
-    done: jax.Array  # [T, N], whether the episode ended with this step, by its rules or by its time limit
-    extras: Any  # whatever `act` returned beside the action
-    others: tuple[jax.Array, ...]  # the co-players' actions, in the order of the game's agents
-    truncated: jax.Array  # [T, N], whether it was the time limit: the value of `next_obs` still counts
-    next_obs: jax.Array  # [T, N, ...], after the step and before a reset; what is not read costs nothing
-    first_memory: Memory = ()  # before the first of these steps, without the axis T
-    last_memory: Memory = ()  # after the last of them
-    others_reward: tuple[jax.Array, ...] = ()  # [T, N] each, what the co-players got; what is not read costs nothing
-    # [T, N], whether there was a step; None where all are. Where an environment of somebody else's begins anew one step
-    # late there is one in which nothing happened, with which an episode is said to end.
+    obs: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    done: jax.Array
+    extras: Any
+    others: tuple[jax.Array, ...]
+    truncated: jax.Array
+    next_obs: jax.Array
+    first_memory: Memory = ()
+    last_memory: Memory = ()
+    others_reward: tuple[jax.Array, ...] = ()
     valid: jax.Array | None = None
 
 
@@ -80,36 +94,72 @@ class Learner(NamedTuple):
       state: all that learning needs: weights, optimiser, what is remembered to be learned from.
       parameters: what acting needs of it, and all of it that ever travels.
       memory: an actor's own, such as the carry of a recurrent network; `()` for those who have none.
+
+    Attributes:
+      init: `(key) -> state`.
+      act: `(key, parameters, memory, obs [N, ...]) -> (action [N, ...], memory, extras)`. Extras, a pytree of arrays
+        `[N, ...]`, go into the trajectory.
+      update: `(key, state, trajectory) -> (state, metrics)`, with a `Trajectory` and a dict of arrays.
+      policy: `(state) -> parameters`.
+      begin: `(parameters, num_envs or None) -> memory` at the beginning of play.
+      forget: `(memory, done [N]) -> memory`, for memory that ends with an episode; None if there is none.
+      exploit: `(parameters, memory, obs [N, ...]) -> (action [N, ...], memory)` without exploration; None if acting
+        has none.
+      seat: the number of the player for which the learner was made; None if it fits all.
+      gradients: the update in two parts, for a learner whose gradient is taken where it acted; None otherwise.
+      adopt: `(state, states of all players) -> state`, before the first step and after every update, for a player that
+        copies from others, such as a snapshot of a policy; None for a player that learns from its trajectory alone.
     """
 
-    init: Callable[[jax.Array], LearnerState]  # (key) -> state
-    # (key, parameters, memory, obs [N, ...]) -> action, memory, extras
+    init: Callable[[jax.Array], LearnerState]
     act: Callable[..., tuple[jax.Array, Memory, Any]]
-    update: Callable[..., tuple[LearnerState, Metrics]]  # (key, state, trajectory) -> state, metrics
-    policy: Callable[[LearnerState], Parameters] = whole_state  # (state) -> parameters
-    begin: Callable[..., Memory] = no_memory  # (parameters, num_envs or None) -> memory
-    # What few have; None where there is nothing of the kind.
-    forget: Callable[..., Memory] | None = None  # (memory, done [N]) -> memory, where some of it ends with an episode
-    exploit: Callable[..., tuple[jax.Array, Memory]] | None = None  # (parameters, memory, obs) -> best action, memory
-    seat: int | None = None  # the number of the player that it was made for; None fits all
+    update: Callable[..., tuple[LearnerState, Metrics]]
+    policy: Callable[[LearnerState], Parameters] = whole_state
+    begin: Callable[..., Memory] = no_memory
+    forget: Callable[..., Memory] | None = None
+    exploit: Callable[..., tuple[jax.Array, Memory]] | None = None
+    seat: int | None = None
     gradients: Gradients | None = None
-    # (state, states of all players) -> state, before the first step and after every update: what a player takes over
-    # from others, such as the policy of whom it stands for. None for those who learn from what they see.
     adopt: Callable[..., LearnerState] | None = None
 
 
 class History(NamedTuple):
-    """What `learn` returns. `K` is the number of updates; tuples are in the order of the game's agents."""
+    """What `learn` returns. `K` is the number of updates; tuples are in the order of the game's agents.
 
-    rewards: tuple[jax.Array, ...]  # `[K]` each: mean reward over the steps and environments of an update
-    returns: tuple[jax.Array, ...]  # `[K]` each: mean return of the episodes that ended before an update, NaN if none
-    ended: tuple[jax.Array, ...]  # `[K]` each: how many these were
-    metrics: tuple[Metrics, ...]  # what the learners' updates report, `[K, ...]`
-    infos: Metrics  # what the game counts, `[K, num_agents]` each: means over the steps and environments of an update
-    trajectories: tuple[Trajectory, ...] | None  # `[K, T, N, ...]`, when asked for
-    game_states: Any  # before each step, `[K, T, N, ...]`, with the trajectories
-    states: tuple[LearnerState, ...]  # the learners in the end
-    game_state: Any = ()  # in the end, `[N, ...]`
+    Attributes:
+      rewards: `[K]` each: mean reward over the steps and environments of an update
+      mean_returns: `[K]` each: mean return of the episodes that ended before an update, 0 if none
+      ended: `[K]` each: how many these were
+      metrics: what the learners' updates report, `[K, ...]`
+      infos: what the game counts, `[K, num_agents]` each: means over the steps and environments of an update
+      trajectories: `[K, T, N, ...]`, when asked for
+      game_states: before each step, `[K, T, N, ...]`, with the trajectories
+      states: the learners in the end
+      game_state: in the end, `[N, ...]`
+    """
+
+    rewards: tuple[jax.Array, ...]
+    mean_returns: tuple[jax.Array, ...]
+    ended: tuple[jax.Array, ...]
+    metrics: tuple[Metrics, ...]
+    infos: Metrics
+    trajectories: tuple[Trajectory, ...] | None
+    game_states: Any
+    states: tuple[LearnerState, ...]
+    game_state: Any = ()
+
+    @property
+    def returns(self) -> tuple[Any, ...]:
+        """`[K]` each: mean return of the episodes that ended before an update, NaN if none.
+
+        The NaN is put there by NumPy, after the program, because `jax_debug_nans` stops a program that returns one.
+        """
+        return tuple(
+            jnp.where(number > 0, x, jnp.nan)
+            if isinstance(x, jax.core.Tracer)
+            else np.where(np.asarray(number) > 0, np.asarray(x), np.float32(np.nan))
+            for x, number in zip(self.mean_returns, self.ended, strict=True)
+        )
 
 
 class Episodes(NamedTuple):
@@ -303,9 +353,9 @@ def learning(
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
         rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
         ended = tuple(one.ended.sum() for one in carry.episodes)
-        # Not by a division by 0, which `jax_debug_nans` would report.
-        means = [one.finished.sum() / jnp.maximum(number, 1) for one, number in zip(carry.episodes, ended, strict=True)]
-        returns = tuple(jnp.where(number > 0, x, jnp.nan) for x, number in zip(means, ended, strict=True))
+        returns = tuple(
+            one.finished.sum() / jnp.maximum(number, 1) for one, number in zip(carry.episodes, ended, strict=True)
+        )
         begun = tuple(
             Episodes(one.going, jnp.zeros_like(one.going), jnp.zeros_like(one.going)) for one in carry.episodes
         )

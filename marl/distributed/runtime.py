@@ -278,11 +278,16 @@ def _update_keys(run_key: jax.Array, number: jax.Array, count: int) -> tuple[jax
 _mean = jax.jit(jnp.mean)
 
 
+def _returns(episodes: Episodes) -> tuple[np.ndarray, jax.Array]:
+    """The mean return of each learner's episodes that ended, NaN if none, and how many did."""
+    means, ended = _mean_returns(episodes)
+    return np.where(np.asarray(ended) > 0, np.asarray(means), np.float32(np.nan)), ended
+
+
 @jax.jit
-def _returns(episodes: Episodes) -> tuple[jax.Array, jax.Array]:
-    """The mean return of each learner's episodes that ended, and how many did."""
+def _mean_returns(episodes: Episodes) -> tuple[jax.Array, jax.Array]:
     ended = episodes.ended.sum()
-    return episodes.finished.sum(1) / ended, ended
+    return episodes.finished.sum(1) / jnp.maximum(ended, 1), ended
 
 
 def _pools(
@@ -406,4 +411,4 @@ def _history(metrics: dict[str, np.ndarray], states: Any, players: int) -> Histo
         for i in range(players)
     )
     infos: dict[str, Any] = {name.removeprefix("info_"): x for name, x in metrics.items() if name.startswith("info_")}
-    return History(of("reward"), of("return"), of("ended"), own, infos, None, None, states)
+    return History(of("reward"), tuple(map(np.nan_to_num, of("return"))), of("ended"), own, infos, None, None, states)

@@ -16,10 +16,15 @@ Observe = Literal["after", "before"]
 
 
 class Shaper(NamedTuple):
-    """What `evolve` works on: parameters, and the learner that they make."""
+    """What `evolve` works on: parameters, and the learner that they make.
 
-    init: Callable[[jax.Array], Any]  # (key) -> parameters
-    learner: Callable[[Any], Learner]  # (parameters) -> a learner that keeps them throughout
+    Attributes:
+      init: (key) -> parameters
+      learner: (parameters) -> a learner that keeps them throughout
+    """
+
+    init: Callable[[jax.Array], Any]
+    learner: Callable[[Any], Learner]
 
 
 class ShaperState(NamedTuple):

@@ -28,15 +28,23 @@ Kept = Literal["trial", "episode"]
 
 
 class Policy(NamedTuple):
-    """A policy with a memory, as pure functions. `N` is the number of environments."""
+    """A policy with a memory, as pure functions. `N` is the number of environments.
 
-    init: Callable[[jax.Array], Parameters]  # (key) -> parameters
-    begin: Callable[[int], Memory]  # (N) -> memory before the first step of a trial
-    # (parameters, memory, obs [N, ...]) -> outputs [N, ...] of `actions`, values [N], memory
+    Attributes:
+      init: (key) -> parameters
+      begin: (N) -> memory before the first step of a trial
+      act: (parameters, memory, obs [N, ...]) -> outputs [N, ...] of `actions`, values [N], memory
+      forget: (memory, done [N]) -> memory, after every step
+      actions: the space of the player's actions
+      turn: when the others have learned
+    """
+
+    init: Callable[[jax.Array], Parameters]
+    begin: Callable[[int], Memory]
     act: Callable[[Parameters, Memory, jax.Array], tuple[jax.Array, jax.Array, Memory]]
-    forget: Callable[[Memory, jax.Array], Memory]  # (memory, done [N]) -> memory, after every step
+    forget: Callable[[Memory, jax.Array], Memory]
     actions: Distribution
-    turn: Callable[[Memory], Memory] = lambda memory: memory  # when the others have learned
+    turn: Callable[[Memory], Memory] = lambda memory: memory
 
     def learner(self, parameters: Parameters) -> Learner:
         """The player of `learn` with these parameters, which stay as they are while the others learn.

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game, InfinitelyRepeated
+from games.core.modes import in_any_mode
 from marl.core.contract import check_number
 from marl.core.learn import History, Learner, learn
 from marl.shapers.exact import Shaper
@@ -17,11 +18,17 @@ from meta import Outcome, scalarize
 
 
 class Trials(NamedTuple):
-    """Many trials of one shaper, `[trials, meta_steps]` each, the random first step left out."""
+    """Many trials of one shaper, `[trials, meta_steps]` each, the random first step left out.
+
+    Attributes:
+      shaper_payoffs: average payoff of the shaper per round
+      opponent_payoffs: the same of the opponent
+      shaper_policies: `[trials, meta_steps, logits]`, probabilities
+    """
 
     shaper_payoffs: jax.Array
     opponent_payoffs: jax.Array
-    shaper_policies: jax.Array  # `[trials, meta_steps, logits]`, probabilities
+    shaper_policies: jax.Array
 
 
 def play(
@@ -104,7 +111,7 @@ def shaping_trial(
         return Outcome(own, {"shaper_return": own, "opponent_return": other})
 
     # Arrays of a formula are all small; beside the larger ones of samples, taking the others apart halves the speed.
-    return scalarize(trial) if isinstance(game, InfinitelyRepeated) else trial
+    return scalarize(trial) if isinstance(game, InfinitelyRepeated) else in_any_mode(trial)
 
 
 def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> None:

@@ -13,10 +13,15 @@ from marl.learners.exact.naive import one_policy
 
 
 class Member(NamedTuple):
-    """One kind of learner in a population."""
+    """One kind of learner in a population.
 
-    make: Callable[[dict[str, Any]], Learner]  # (drawn settings) -> the learner
-    ranges: Mapping[str, tuple[float, float]] = {}  # lowest and highest of each setting that is drawn
+    Attributes:
+      make: (drawn settings) -> the learner
+      ranges: lowest and highest of each setting that is drawn
+    """
+
+    make: Callable[[dict[str, Any]], Learner]
+    ranges: Mapping[str, tuple[float, float]] = {}
 
 
 class PopulationState(NamedTuple):

@@ -227,7 +227,7 @@ def dqn(
             return jax.lax.scan(step, carry, index)
 
         def wait(carry: Any) -> Any:
-            return carry, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), jax.eval_shape(learn, carry)[1])
+            return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, carry)[1])
 
         carry = state.params, state.target, state.optimizer, state.priority
         carry, metrics = jax.lax.cond(state.steps >= learning_starts, learn, wait, carry)

@@ -485,7 +485,7 @@ def _off_policy(
             return jax.lax.scan(step, now, jax.random.split(key, gradient_steps or trajectory.reward.size))
 
         def wait(now: Networks) -> Any:
-            return now, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), jax.eval_shape(learn, now)[1])
+            return now, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, now)[1])
 
         networks, metrics = rarely(state.steps >= learning_starts, learn, wait, state.networks)
         metrics = jax.tree.map(jnp.mean, metrics)

@@ -221,7 +221,7 @@ def r2d2(
             return jax.lax.scan(step, carry, jax.random.split(key, gradient_steps))
 
         def wait(carry: Any) -> Any:
-            return carry, jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan), jax.eval_shape(learn, carry)[1])
+            return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, carry)[1])
 
         carry = state.params, state.target, state.optimizer, state.priority
         carry, metrics = jax.lax.cond(state.sequences >= learning_starts, learn, wait, carry)
