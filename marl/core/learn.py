@@ -38,7 +38,7 @@ class Trajectory(NamedTuple):
       first_memory: the memory before the first of these steps, without the axis T.
       last_memory: the memory after the last of them.
       others_reward: the co-players' rewards, `[T, N]` each; unread, they cost nothing.
-      valid: `[T, N]`, whether there was a step, or None if all were steps. An environment on a host that resets one step
+      valid: `[T, N]`, whether there was a step, or None if all were steps. An environment on a host that resets a step
         late has one in which nothing happens and the episode ends.
     """
 
