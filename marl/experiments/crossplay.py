@@ -462,25 +462,37 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
     return {name: two if short.count(one) > 1 else one for name, one, two in zip(names, short, numbered, strict=True)}
 
 
+def _tables(title: str, labels: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Table]:
+    """A square table of texts in parts that fit into the width, each with all rows and at least one column."""
+    widths = [max(map(len, [label, *column])) for label, column in zip(labels, zip(*rows, strict=True), strict=True)]
+    room, parts = width - max(map(len, labels)) - 4, [list[int]()]  # every text has three characters around it
+    for i, one in enumerate(widths):
+        if parts[-1] and sum(widths[j] + 3 for j in parts[-1]) + one + 3 > room:
+            parts.append([])
+        parts[-1].append(i)
+    tables = list[Table]()
+    for part in parts:
+        table = Table(title=None if tables else title, title_justify="left")
+        table.add_column("", no_wrap=True, min_width=max(map(len, labels)))
+        for i in part:
+            table.add_column(labels[i], justify="right", no_wrap=True)
+        for label, row in zip(labels, rows, strict=True):
+            table.add_row(label, *(row[i] for i in part))
+        tables.append(table)
+    return tables
+
+
 def _print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
     """What the row gets, in as many tables beside each other as the terminal's width asks for."""
     labels = _labels(names)
-    longest = max(map(len, labels.values()))
-    per_table = max(1, (console.width - longest - 5) // max(18, longest + 3))
     for name, label in labels.items():
         if name != label:
             say(console, f"{label}: {name}")
     titles = {"return": f"{game}: the row's average payoff per round against the column"}
     for kind, _, words in _shown(cells):
-        for first in range(0, len(names), per_table):
-            shown = names[first : first + per_table]
-            table = Table("", title=titles.get(kind, words) if not first else None, title_justify="left")
-            for name in shown:
-                table.add_column(labels[name], justify="right", no_wrap=True)
-            for i, name in enumerate(names):
-                row = cells[i * len(names) + first : i * len(names) + first + len(shown)]
-                found = ({"mean": cell[f"row_{kind}"], "standard_error": cell[_error_name(kind)]} for cell in row)
-                table.add_row(labels[name], *map(with_error, found))
+        found = [with_error({"mean": cell[f"row_{kind}"], "standard_error": cell[_error_name(kind)]}) for cell in cells]
+        rows = [found[i : i + len(names)] for i in range(0, len(found), len(names))]
+        for table in _tables(titles.get(kind, words), list(labels.values()), rows, console.width):
             console.print(table)
     say(console, _about_errors(cells))
     drawn = ", ".join(f"figures/{file}" for _, file, _ in _shown(cells))

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+MOST_DIGITS = 6  # after the point; single precision has no more
+
 
 def mean_and_error(values: np.ndarray) -> dict[str, float | None]:
     """None stands for what is not finite, where a learner's numbers have run away: JSON has no other word for it."""
@@ -19,8 +21,10 @@ def or_nan(value: float | None) -> float:
 
 
 def with_error(value: dict[str, float | None], digits: int = 3) -> str:
-    """A mean with its standard error, to so many digits or to one of the error."""
+    """A mean with its standard error, to so many digits or to one of the error; a tiny error as a power of ten."""
     if any(x is None or not math.isfinite(x) for x in (value["mean"], value["standard_error"])):
         return "not finite"
     digits = max(digits, -math.floor(math.log10(value["standard_error"] or 1)))
+    if digits > MOST_DIGITS:
+        return f"{value['mean']:.{MOST_DIGITS}f} ± {value['standard_error']:.0e}"
     return f"{value['mean']:.{digits}f} ± {value['standard_error']:.{digits}f}"

@@ -21,7 +21,7 @@ from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.memory import check_results, check_training
-from marl.experiments.shaping.played import Played
+from marl.experiments.shaping.played import ALONE, Played
 from marl.experiments.shaping.start import make_start
 from marl.learners.registry import FORMULA, terms
 from marl.shapers import self_play
@@ -65,7 +65,8 @@ class ExactLens:
         known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
         name, cost, compiling = next(known, ("", 1.0, 1.0))
         specs = dict.fromkeys((config.opponent, *config.unseen))
-        costs = [*map(_cost, specs), _cost(config.opponent)]  # the last of an untrained shaper
+        # Those of the controls come last: the opponent's own kind in the shaper's place, and an untrained shaper.
+        costs = [*map(_cost, specs), *[_cost(config.opponent)] * (1 if self.pairs else 2)]
         self.fresh = sum(costs) / (costs[-1] / self._drawn_from)
         self.measured = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
         by_ppo = PPO if config.meta_learner == "ppo" else 1.0
@@ -175,7 +176,14 @@ class ExactLens:
 
             return trial
 
-        return {spec: against(spec) for spec in dict.fromkeys((self.config.opponent, *self.config.unseen))}
+        def alone(key: jax.Array, parameters: Any) -> Played:
+            del parameters
+            row, column = (self.config.make_opponent(seat=seat) for seat in (0, 1))
+            found = play_trial(key, self.game, row, column, meta_steps=self.config.meta_steps)
+            return Played(found.shaper_payoffs, found.opponent_payoffs, found.shaper_policies)
+
+        controls = {} if self.pairs else {ALONE: alone}
+        return {spec: against(spec) for spec in dict.fromkeys((self.config.opponent, *self.config.unseen))} | controls
 
     def analyse(self, played: Played) -> dict[str, Any]:
         del played

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.experiments.shaping.played import ALONE, Played, rows_of
+from marl.experiments.shaping.played import ALONE, IN_PLACE, Played, controls_of
 from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"
@@ -83,7 +83,8 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     Returns:
       The files.
     """
-    rows = rows_of(found)
+    opponents = {f"against {name}": row for name, row in found["against"].items()}
+    rows = opponents | {f"{IN_PLACE}: {name}": row for name, row in controls_of(found).items()}
     if len(rows) == 1:
         return []
     figure, axes = new_axes(f"{PAYOFF}, over a trial", "", (6.5, 1.2 + 0.5 * len(rows)))
@@ -93,6 +94,7 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
         axes.errorbar(values[:, 0], range(len(rows)), xerr=2 * values[:, 1], **style)
     axes.set_yticks(range(len(rows)), [textwrap.fill(name, 36) for name in rows], fontsize=7)
     axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.axhline(len(opponents) - 0.5, color=GREY, linewidth=0.8)  # below it are the controls
     axes.set_title(f"bars: two standard errors over {over}; the first was met in training", fontsize=8, color=GREY)
     figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
     return [save_figure(figure, folder / "opponents.png")]

@@ -9,14 +9,17 @@ import numpy as np
 
 from meta.runs.statistics import mean_and_error, or_nan
 
-ALONE = "learners alone"  # the opponent's learner in all seats, where that is played too
+ALONE = "the opponent's own kind"  # in all seats
 UNTRAINED = "an untrained shaper"  # with random parameters, one draw for each training
 
 
-def rows_of(found: dict[str, Any]) -> dict[str, Any]:
-    """Of a summary who was met by the shaper, and the controls: an untrained one, and learners alone."""
-    controls = {UNTRAINED: "untrained", ALONE: "naive"}
-    return found["against"] | {title: found[name] for title, name in controls.items() if name in found}
+IN_PLACE = "in the shaper's place"  # the heading of controls
+
+
+def controls_of(found: dict[str, Any]) -> dict[str, Any]:
+    """The controls of a summary, which play in the shaper's place against the opponent of the training."""
+    titles = {UNTRAINED: "untrained", ALONE: "naive"}
+    return {title: found[name] for title, name in titles.items() if name in found}
 
 
 class Played(NamedTuple):

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from marl.experiments.shaping.agents import AGENT_FILE
 from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import rows_of
+from marl.experiments.shaping.played import IN_PLACE, controls_of
 from marl.experiments.shaping.speed import measure
 from meta.runs.jobs import duration, say
 from meta.runs.machine import devices
@@ -39,7 +39,7 @@ def print_header(console: Console, lens: Lens) -> None:
         trained += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{seeds}{pairs}"
         if config.screening:
             trained += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
-    fresh = config.evaluation_trials * (2 + len(config.unseen) + bool(config.environment))
+    fresh = config.evaluation_trials * (2 + len(config.unseen) + (not config.is_self_play))
     counts = [trials * lens.steps * config.seeds for trials in (config.training_trials, fresh)]
     training, evaluation = map(amount, counts)
     several = f", {config.num_shapers} of them" if config.num_shapers > 1 else ""
@@ -74,13 +74,15 @@ def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Pa
     span = "the trial" if config.is_self_play else "the opponent's learning"
     title = f"average payoff per round, over {span}"
     table = Table("against", *sides, title=title, title_justify="left", box=None)
-    rows = rows_of(summary)
     for run in summary["runs"] if config.seeds > 1 else []:
         found = run["against"][config.opponent]
         table.add_row(
             f"{config.opponent}, seed {run['seed']}", with_error(found["shaper"]), with_error(found["opponent"])
         )
-    for name, found in rows.items():
+    for name, found in summary["against"].items():
+        table.add_row(textwrap.fill(name, 40), with_error(found["shaper"]), with_error(found["opponent"]))
+    table.add_row(f"[bold]{IN_PLACE}")
+    for name, found in controls_of(summary).items():
         table.add_row(textwrap.fill(name, 40), with_error(found["shaper"]), with_error(found["opponent"]))
     console.print(table)
     over = "trainings, of one seed over its fresh trials" if config.seeds > 1 else "fresh trials"

@@ -23,7 +23,7 @@ from marl.core.learn import History, Learner, check_update
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.memory import check_results, check_training
-from marl.experiments.shaping.played import ALONE, Played, rows_of
+from marl.experiments.shaping.played import ALONE, IN_PLACE, Played, controls_of
 from marl.experiments.shaping.start import make_start
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled import Policy
@@ -231,12 +231,17 @@ class SampledLens:
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         gain = summary["gain_over_naive"]
         apart = f", {gain['mean'] / gain['standard_error']:.1f} standard errors" if gain["standard_error"] else ""
-        console.print(f"gain over learners alone: {with_error(gain)}{apart}", highlight=False)
+        console.print(
+            f"gain over the opponent's own kind in the shaper's place: {with_error(gain)}{apart}", highlight=False
+        )
         for counted, share in SHARES.items():
             if share in summary["naive"]:
                 table = Table(figures.COUNTED[counted], "shaper", "opponent", box=None)
-                for name, found in rows_of(summary).items():
-                    table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
+                for rows, heading in ((summary["against"], ""), (controls_of(summary), IN_PLACE)):
+                    if heading:
+                        table.add_row(f"[bold]{heading}")
+                    for name, found in rows.items():
+                        table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
                 console.print(table)
 
     def shortened(self, generations: int) -> ShapingConfig:

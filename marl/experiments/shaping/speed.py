@@ -32,7 +32,7 @@ class Speed(NamedTuple):
           config: in the game that was measured, or in another formula if that was one.
           done: generations that are there already.
         """
-        lens, groups = make_lens(config), 1 + len(config.unseen) + bool(config.environment)
+        lens, groups = make_lens(config), 1 + len(config.unseen) + (not config.is_self_play)
         cost, compiling = lens.costs
         trials = (
             max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * lens.fresh

@@ -6,6 +6,7 @@ import gc
 import io
 import json
 import math
+import re
 import shutil
 import signal
 
@@ -13,11 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 import configs
 from games import InfinitelyRepeated, make, matrix_games
 from marl.core.learn import learn
 from marl.crossplay import main
+from marl.experiments import crossplay
 from marl.experiments.crossplay import COLUMNS, Cell, CrossplayConfig, _cells, _labels, _statistics, line_up
 from marl.experiments.entrants import Entrant, split_agents
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
@@ -27,6 +30,7 @@ from marl.learners.sampled import objectives
 from marl.trained import folder
 from meta import RunDirectory
 from meta.runs import tensors
+from meta.runs.statistics import with_error
 from meta.runs.tensors import load
 
 # Row's payoff with its standard error over 4096 pairs, by the public code of Lu et al. (2022).
@@ -449,7 +453,7 @@ def test_settings_of_the_other_kind_of_game_and_agents_that_do_not_exist_are_ref
         (["--environment=ipd", "--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
         (["--environment=ipd", "--last-episodes=101"], "last_episodes: got 101; at most episodes, 100, are needed"),
         (["--environment=three_player_ipd"], "environment: three_player_ipd has 3 player(s); two are needed"),
-        (["--environment=ipd", "--agents=lola"], "agents: got 'lola'; did you mean loqa or lola_dice?"),
+        (["--environment=ipd", "--agents=lola"], "agents: got 'lola', which is there for games that are formulas"),
         (["--agents=mfos(hidden_units=2, hidden_units=3)"], "agents: shaper: mfos: hidden_units: given twice"),
         (["--agents=mfos:lolla"], "agents: opponent: got 'lolla'; did you mean lola"),
     ):
@@ -457,3 +461,24 @@ def test_settings_of_the_other_kind_of_game_and_agents_that_do_not_exist_are_ref
         assert (result.returncode, result.stderr.count("\n")) == (2, 1)
         assert words in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 24])
+def test_a_table_keeps_its_names_and_numbers_in_eighty_columns(number):
+    """With errors from 1e-9 to 1, and names of the longest length."""
+    labels = [f"{'advantage_alignment'[: 5 + i % 15]} {i}" for i in range(number)]
+    cells = [
+        [with_error({"mean": -1 / (3 + i + j), "standard_error": 10.0 ** -((i + j) % 10)}) for j in range(number)]
+        for i in range(number)
+    ]
+    console = Console(file=io.StringIO(), width=80)
+    for table in crossplay._tables("the row's payoff", labels, cells, 80):
+        console.print(table)
+    shown = console.file.getvalue()
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in shown
+    for label, row in zip(labels, cells, strict=True):
+        own = " ".join(line for line in lines if re.match(rf"│ {label} ", line))
+        assert all(cell in own for cell in row)
+    assert all(re.fullmatch(r"-?\d\.\d{3,6} ± (\d\.\d{3,6}|\de-\d\d)", cell) for row in cells for cell in row)

@@ -109,7 +109,7 @@ def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monk
 def test_what_is_done_takes_no_more_time():
     config = ShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
     pace = Speed(1000.0, 7.0)
-    rest = 2 * 4096 * 100 / 1000 + 2 * 7 + ExactLens.seconds_to_draw  # the evaluation, its control, two programs
+    rest = 3 * 4096 * 100 / 1000 + 3 * 7 + ExactLens.seconds_to_draw  # the evaluation, two controls, three programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
     assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
     # Fresh trials against REINFORCE, with an eighth of its rounds, take 60 / 8 of those against a naive learner.
