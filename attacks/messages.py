@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from configs import shown
 from configs.specs import Registry
 from games import Game
 from games.core import checks
@@ -409,4 +410,8 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
     """
+    if not isinstance(obs_shape, tuple | list) or not all(isinstance(x, int) and x > 0 for x in obs_shape):
+        raise ValueError(f"obs_shape: got {shown(obs_shape)}; a tuple of whole numbers of at least 1 is needed")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"size: got {shown(size)}; a whole number of at least 1 is needed")
     return MESSAGES.make(field, spec, obs_shape, size)

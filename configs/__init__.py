@@ -186,7 +186,12 @@ def of_part(prefix: str, error: ValueError) -> str:
 def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, prefix: str = "") -> None:
     """Raises ValueError for the first of these fields whose value does not fit; None stands for a later default."""
     for name in names:
-        if (got := getattr(config, name)) is not None and not fits(got):
+        got = getattr(config, name)
+        try:
+            wrong = got is not None and not fits(got)
+        except (TypeError, ValueError):  # of another type, which cannot be compared
+            wrong = True
+        if wrong:
             raise ValueError(f"{prefix}{name}: got {shown(got)}; {needed} is needed")
 
 
@@ -228,7 +233,8 @@ def one_of(got: str, names: Sequence[str], otherwise: str = "") -> str:
 def shown(value: Any) -> str:
     """A value as messages show it: in `LONGEST` characters at most."""
     try:
-        return short(repr(value))
+        text = repr(value)
+        return short(" ".join(text.split()) if "\n" in text else text)  # arrays have several lines
     except (ValueError, RecursionError):  # a whole number of thousands of digits
         return f"a {type(value).__name__} that is too long to be shown"
 

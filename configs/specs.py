@@ -196,6 +196,8 @@ def change(spec: str, **settings: Any) -> str:
 
 def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:
     """The name, which may have hyphens, and the settings in brackets; nothing of them is known yet."""
+    if not isinstance(spec, str):
+        raise ValueError(f"{field}: got {shown(spec)}; a name such as {example}, or name(setting=value), is needed")
     found = re.fullmatch(rf"\s*({NAME})\s*(\(.*\))?\s*", spec, re.DOTALL)
     try:
         call = ast.parse(f"spec{found[2] or '()'}" if found else "", mode="eval").body

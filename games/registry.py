@@ -109,7 +109,7 @@ def make(name: str, **params: Any) -> Game:
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
-        raise ValueError(f"game: got {name!r}; {one_of(str(name), names())}")
+        raise ValueError(f"game: got {shown(name)}; {one_of(str(name), names())}")
     if name not in _ENTRIES:
         from games.suite.gymnax import from_gymnax
 
@@ -118,10 +118,7 @@ def make(name: str, **params: Any) -> Game:
     factory = _load(entry.factory)
     allowed = parameters(name)
     # Arrays of JAX are checked as those of NumPy are, unless they are traced.
-    params = {
-        param: np.asarray(x) if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer) else x
-        for param, x in params.items()
-    }
+    params = {param: np.asarray(x) if _is_known(x) else x for param, x in params.items()}
     for param, value in params.items():
         if param not in allowed:
             raise ValueError(f"{name}: unknown parameter {param}; {one_of(param, list(allowed))}")
@@ -131,6 +128,12 @@ def make(name: str, **params: Any) -> Game:
             words = f"a value such as {default!r}" if plain else "another value"
             raise ValueError(f"{name}: {param}: got {shown(value)}; {words} is needed")
     return factory(**entry.params | params)
+
+
+def _is_known(value: Any) -> bool:
+    """Whether a value is an array of JAX whose numbers are known."""
+    is_array = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+    return is_array and not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def register(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from configs import MOST
+from configs import MOST, shown
 from meta.evaluators import Asked, Evaluator, Outcome, Work, current
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
@@ -97,14 +97,16 @@ def evolve(
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
     """
     if isinstance(num_trials, bool) or not isinstance(num_trials, int) or not 1 <= num_trials <= MOST:
-        raise ValueError(f"num_trials: got {num_trials!r}; a whole number from 1 to {MOST} is needed")
-    evolution = evolution or Evolution()
+        raise ValueError(f"num_trials: got {shown(num_trials)}; a whole number from 1 to {MOST} is needed")
+    evolution = Evolution() if evolution is None else evolution
+    if not isinstance(evolution, Evolution):
+        raise TypeError(f"evolution: got a {type(evolution).__name__}; a meta.Evolution is needed")
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim < 2):
-        got = f"an array {key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else repr(key)[:60]
+        got = f"an array {key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else shown(key)
         raise ValueError(f"key: got {got}; a key of jax.random.key(seed), or an array [K] of them, is needed")
     if not callable(trial) or not callable(init):
         name, got = ("init", init) if callable(trial) else ("trial", trial)
-        raise TypeError(f"{name}: got {repr(got)[:60]}; a function is needed")
+        raise TypeError(f"{name}: got {shown(got)}; a function is needed")
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])

@@ -74,6 +74,8 @@ class Evolution:
             check("an even number, for shared_trials pair,", lambda x: x % 2 == 0, "population_size")
             words = f"one of {', '.join(MIRRORED)}, for shared_trials pair,"
             check(words, lambda x: x.lower() in MIRRORED, "strategy")
+        if not isinstance(self.strategy, str):
+            raise ValueError(f"evolution.strategy: got {configs.shown(self.strategy)}; a name is needed")
         if configs.has_defaults(self):
             return
         try:

@@ -6,8 +6,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
+from configs import shown
 from games.core.game import Actions, Dones, Game, Observations, Step
 from games.core.spaces import Box
 from games.exact.matrix import MatrixGame, discounted_payoffs, matrix_games
@@ -46,9 +48,10 @@ class InfinitelyRepeated(Game):
     def __post_init__(self) -> None:
         if not isinstance(self.payoffs, MatrixGame):
             allowed = f"a MatrixGame is needed, such as games.matrix_games[...] of {', '.join(matrix_games)}"
-            raise ValueError(f"payoffs: got {self.payoffs!r}; {allowed}")
-        if not 0 <= self.discount < 1:
-            raise ValueError(f"discount: got {self.discount!r}; a number in [0, 1) is needed")
+            raise ValueError(f"payoffs: got {shown(self.payoffs)}; {allowed}")
+        number = isinstance(self.discount, int | float | np.number) and not isinstance(self.discount, bool)
+        if not number or not 0 <= self.discount < 1:
+            raise ValueError(f"discount: got {shown(self.discount)}; a number in [0, 1) is needed")
 
     @property
     def num_logits(self) -> int:

@@ -306,6 +306,8 @@ def matrix_game(payoffs: Any = None, num_agents: int | None = None, **params: An
     """
     if payoffs is None:
         return RepeatedGame(**params)
+    if isinstance(payoffs, jax.Array) and not jnp.issubdtype(payoffs.dtype, jnp.number):
+        raise ValueError(f"payoffs: got {shown(payoffs)}; a table of numbers is needed")
     shape = np.shape(payoffs)
     axes, last = len(shape) - 1, shape[-1] if shape else 0
     if num_agents is None and 1 <= last < axes:
@@ -314,7 +316,7 @@ def matrix_game(payoffs: Any = None, num_agents: int | None = None, **params: An
             "for a stack of games"
         )
     if num_agents not in (None, last):
-        raise ValueError(f"num_agents: got {num_agents!r} with payoffs of shape {shape}; {last} is needed")
+        raise ValueError(f"num_agents: got {shown(num_agents)} with payoffs of shape {shape}; {last} is needed")
     return RepeatedGame(payoffs=payoffs, **params)
 
 

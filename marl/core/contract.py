@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from configs import MOST
 from games import Game
 from games.core.modes import in_any_mode
 
@@ -25,15 +26,32 @@ def check_key(key: Any) -> None:
 
 
 def check_number(name: str, number: Any, least: int = 1) -> None:
-    """Raises ValueError for anything but a whole number of at least `least`."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise ValueError(f"{name}: got {_shown(number)}; a whole number of at least {least} is needed")
+    """Raises ValueError for anything but a whole number of at least `least` that is counted in 32 bits."""
+    if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= MOST:
+        limits = f"at most {MOST}" if isinstance(number, int) and number > MOST else f"at least {least}"
+        raise ValueError(f"{name}: got {_shown(number)}; a whole number of {limits} is needed")
+
+
+def check_game(game: Any) -> None:
+    """Raises TypeError for what is no game."""
+    if not isinstance(game, Game):
+        raise TypeError(f"game: got {_shown(game)}; a Game is needed, such as games.make('ipd')")
+
+
+def check_state(learner: Learner, state: Any) -> None:
+    """Raises TypeError for what is no learner, or no state of this one."""
+    if not (hasattr(learner, "act") and hasattr(learner, "init")):
+        raise TypeError(f"learner: got {_shown(learner)}; a Learner is needed")
+    first: Any = jax.tree.structure(jax.eval_shape(learner.init, jax.random.key(0)))
+    if jax.tree.structure(state) != first:
+        raise TypeError(
+            f"state: got {_shown(state)}; a state of {_name(learner.act).strip() or 'the learner'} is needed"
+        )
 
 
 def check_learners(game: Any, learners: Sequence[Learner]) -> None:
     """Raises ValueError or TypeError where there is no learner for every seat, made for that seat."""
-    if not isinstance(game, Game):
-        raise TypeError(f"game: got {_shown(game)}; a Game is needed, such as games.make('ipd')")
+    check_game(game)
     if hasattr(learners, "act") or not isinstance(learners, Sequence):
         raise TypeError(f"learners: got {_shown(learners)}; a list with a Learner for each player is needed")
     for i, learner in enumerate(learners):

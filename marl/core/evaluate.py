@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
+from marl.core.contract import check_game, check_key, check_number, check_state
 from marl.core.learn import Learner, Memory, Parameters
 
 
@@ -36,6 +37,11 @@ def evaluate(
     Raises:
       ValueError: for a game of several players, or if `num_envs` does not divide the number of episodes.
     """
+    check_key(key)
+    for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps), ("num_envs", num_envs or 1)):
+        check_number(name, number)
+    check_game(game)
+    check_state(learner, state)
     num_envs = num_envs or num_episodes
     if game.num_agents != 1 or num_episodes % num_envs:
         raise ValueError(

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import optax
 
 from configs import shown
@@ -94,6 +95,8 @@ def make_learner(
         the learner cannot play.
     """
     check_seat(field, game, seat)
+    if not isinstance(spec, str):
+        raise ValueError(f"{field}: got {shown(spec)}; a name such as naive or ppo(hidden=[32]) is needed")
     return _make(field, spec, game, seat, num_updates, alone)._replace(seat=seat)
 
 
@@ -159,8 +162,8 @@ def check_seat(field: str, game: Game, seat: int) -> None:
     """Raises ValueError for a seat that a game does not have, TypeError for what is no game."""
     if not isinstance(game, Game):
         raise TypeError(f"game: got {shown(game)}; a Game is needed, such as games.make('ipd')")
-    if seat not in range(game.num_agents):
-        raise ValueError(f"{field}: seat: got {seat!r}; one of 0 to {game.num_agents - 1} is needed")
+    if isinstance(seat, bool) or not isinstance(seat, int | np.integer) or seat not in range(game.num_agents):
+        raise ValueError(f"{field}: seat: got {shown(seat)}; one of 0 to {game.num_agents - 1} is needed")
 
 
 def _registry(game: Game) -> Registry[Learner]:

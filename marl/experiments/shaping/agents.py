@@ -185,6 +185,9 @@ def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
     Raises:
       ValueError: if the file is missing, damaged or none of these; one line that names it.
     """
+    if not isinstance(path, str | os.PathLike) or isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        got = f"path: got {shown(path)}" if not isinstance(path, str | os.PathLike) else f"number: got {shown(number)}"
+        raise ValueError(f"{got}; the directory of a run, and a whole number of at least 0, are needed")
     names = (LEARNER_FILE, ADVERSARY_FILE)
     files = [Path(path) / name for name in names] if os.path.isdir(path) else [Path(path)]
     file = next(filter(os.path.isfile, files), None)

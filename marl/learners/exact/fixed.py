@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs import shown
 from marl.core.learn import Learner, keep_state
 from marl.learners.exact.naive import PolicyState, one_policy
 
@@ -32,7 +33,10 @@ def memory_one(probabilities: Sequence[float]) -> Learner:
 
 
 def checked_probabilities(name: str, probabilities: Sequence[float], lengths: Sequence[int]) -> np.ndarray:
-    p = np.asarray(probabilities, float)
+    try:
+        p = np.asarray(probabilities, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: got {shown(probabilities)}; five probabilities in [0, 1] are needed") from None
     if p.ndim != 1 or len(p) not in lengths or not ((p >= 0) & (p <= 1)).all():
-        raise ValueError(f"{name}: got {list(probabilities)}; five probabilities in [0, 1] are needed")
+        raise ValueError(f"{name}: got {shown(probabilities)}; five probabilities in [0, 1] are needed")
     return p

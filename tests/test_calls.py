@@ -1,0 +1,15 @@
+"""Wrong calls of the public API; `python -m tests.faults.calls --seed N` draws others."""
+
+import random
+
+from tests.faults import calls
+
+
+def test_wrong_calls_are_answered_in_one_line_of_ours():
+    source = random.Random(0)
+    answers = {}
+    for _ in range(300):
+        name, arguments = calls.draw(source)
+        if found := calls.fault(name, arguments):
+            answers[name] = found
+    assert answers == {}
