@@ -315,7 +315,7 @@ def matrix_game(payoffs: Any = None, num_agents: int | None = None, **params: An
             f"payoffs: got shape {shape}; an axis of actions for each of {last} agents is needed, or num_agents={last} "
             "for a stack of games"
         )
-    if num_agents not in (None, last):
+    if num_agents is not None and (not isinstance(num_agents, int) or num_agents != last):
         raise ValueError(f"num_agents: got {shown(num_agents)} with payoffs of shape {shape}; {last} is needed")
     return RepeatedGame(payoffs=payoffs, **params)
 
