@@ -131,9 +131,9 @@ def make(name: str, **params: Any) -> Game:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether a value is an array of JAX whose numbers are known."""
-    is_array = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
-    return is_array and not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
+    """Whether a value is an array of JAX with axes, whose numbers are known."""
+    is_array = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.ndim
+    return bool(is_array) and not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def register(

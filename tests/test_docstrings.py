@@ -20,7 +20,7 @@ def fields_of(found):
     return getattr(found, "_fields", None) or [field.name for field in dataclasses.fields(found)]
 
 
-@pytest.mark.parametrize("found", public_classes())
+@pytest.mark.parametrize("found", [*public_classes()])
 def test_every_field_of_a_public_class_is_explained(found):
     about = "\n".join(inspect.getdoc(one) or "" for one in found.__mro__ if one.__module__ == found.__module__)
     lines = [line.strip() for line in about.splitlines()]

@@ -123,6 +123,8 @@ def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_mo
 def test_one_seed_has_one_device_and_xla_one_thread(environment):
     code = f"""
 import os
+from meta import process
+process.begin("python -m marl.train")
 from marl.experiments.alone import TrainConfig, choose_devices, train
 config = TrainConfig(**{SETTINGS | {"seeds": 1}})
 choose_devices(config)
@@ -143,6 +145,8 @@ def test_seeds_that_go_on_have_their_devices_again(environment, tmp_path):
     )
     run._lock.close()
     code = """
+from meta import process
+process.begin("python -m marl.train")
 from marl.train import COMMAND
 from meta.runs.command import _begin
 _begin(COMMAND, ["--resume", "run"], lambda words: None, [])
@@ -153,3 +157,15 @@ print(len(jax.devices()))
     line = [sys.executable, "-c", code]
     result = subprocess.run(line, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.stdout.split() == [str(min(SETTINGS["seeds"], len(os.sched_getaffinity(0))))], result.stderr
+
+
+def test_the_devices_of_another_program_are_its_own(environment):
+    code = f"""
+from marl.experiments.alone import TrainConfig, choose_devices
+choose_devices(TrainConfig(**{SETTINGS}))
+import jax
+print(len(jax.devices()))
+"""
+    variables = {name: value for name, value in environment.items() if name not in ("XLA_FLAGS", "NPROC")}
+    result = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120)
+    assert result.stdout.split() == ["1"], result.stderr

@@ -198,6 +198,9 @@ def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
         # By its name, because marl does not depend on attacks.
         config, message, parameters = importlib.import_module("attacks.config").load_adversary(file.parent)
         return Adversary(str(path), message, parameters, config)
+    if os.path.isdir(path) and not os.path.isfile(Path(path) / AGENT_FILE):
+        runs = "a finished run of marl.mfos, marl.train, marl.distributed or attacks.act"
+        raise ValueError(f"path: got {shown(str(path))}; the directory of {runs} is needed")
     return load_shaper(path)
 
 
@@ -225,8 +228,8 @@ def load_shaper(path: Path | str) -> Agent:
     """
     file = Path(path) / AGENT_FILE if os.path.isdir(path) else Path(path)
     if not os.path.isfile(file):
-        runs = "a finished run of marl.mfos, marl.train, marl.distributed or attacks.act"
-        raise ValueError(f"agent: got {shown(str(path))}; a name, an agent's file or the directory of {runs} is needed")
+        got = shown(str(path))
+        raise ValueError(f"agent: got {got}; a name, or the file or the run's directory of a trained shaper, is needed")
     arrays, metadata = tensors.load(file)
     if metadata.get("method") != "agent":
         raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")

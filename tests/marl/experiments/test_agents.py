@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import configs
+from attacks.config import AttackConfig
 from games import InfinitelyRepeated, matrix_games
+from games import make as make_game_with
 from games.registry import make_game
+from marl.core.evaluate import evaluate
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.exact.seat import seat
@@ -182,5 +186,37 @@ def test_a_directory_of_an_agents_name_does_not_hide_the_agent(tmp_path, monkeyp
     for name, game in (("zd", GAME), ("ppo", make_game("ipd"))):
         (tmp_path / name).mkdir()
         assert make_agent(name, game, 0).config is None
-    with pytest.raises(ValueError, match="an agent's file or the directory of a finished run"):
+    with pytest.raises(ValueError, match="the file or the run's directory of a trained shaper"):
         make_agent("./zd", GAME, 0)
+
+
+def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
+    small = "ppo(hidden=[4], epochs=1, minibatches=1)"
+    line = ["CartPole-v1(max_steps_in_episode=20)", f"--learner={small}", "--num-envs=2", "--steps-per-update=8"]
+    line += ["--total-steps=32", "--evaluation-episodes=2", "--seeds=2", "--quiet", "--out=trained"]
+    assert within(*line, cwd=tmp_path, module="marl.train").returncode == 0
+    game = make_game_with("CartPole-v1", max_steps_in_episode=20)
+    first, second = (load_agent(tmp_path / "trained", number=number) for number in (0, 1))
+    assert repr(first) == f"Agent('{tmp_path / 'trained'} ({small})', {len_of(first)} parameters)"
+    player = first.learner(first.parameters)
+    returns = evaluate(jax.random.key(0), game, player, player.init(jax.random.key(0)), num_episodes=2, num_steps=20)
+    assert (returns >= 1).all()
+    assert any(
+        (a != b).any() for a, b in zip(*map(jax.tree.leaves, (first.parameters, second.parameters)), strict=True)
+    )
+    with pytest.raises(ValueError, match="number: got 2; one of 0 to 1 is needed"):
+        load_agent(tmp_path / "trained", number=2)
+    config = AttackConfig(environment="CartPole-v1", message="linear")
+    message = config.make_message()
+    (tmp_path / "attack").mkdir()
+    metadata = {"method": "attack", "config": configs.plain(config)}
+    tensors.replace(tmp_path / "attack" / "adversary.safetensors", message.init(jax.random.key(0)), metadata)
+    adversary = load_agent(tmp_path / "attack")
+    assert repr(adversary) == f"Adversary('{tmp_path / 'attack'}', {len_of(adversary)} parameters)"
+    jax.tree.map(np.testing.assert_array_equal, adversary.parameters, message.init(jax.random.key(0)))
+    with pytest.raises(ValueError, match="a trained shaper"):
+        make_agent(str(tmp_path / "trained"), game, 0)
+
+
+def len_of(agent):
+    return sum(x.size for x in jax.tree.leaves(agent.parameters))

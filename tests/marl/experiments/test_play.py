@@ -153,7 +153,7 @@ def test_a_run_directory_is_a_game_and_an_agent(play, tmp_path, environment):
     [
         (["ipd", "random", "--environment", "harvest"], "environment: got Harvest; a game of two players with actions"),
         (["ipd", "random", "--environment", "cournot"], "environment: got Cournot; a game of two players with actions"),
-        (["ipd", "tft", "--environment", "ipd"], "agent: got 'tft'; one of"),
+        (["ipd", "lola", "--environment", "ipd"], "agent: got 'lola', which is there for games that are formulas"),
         (["ipd", "tft", "--episode-length", "3"], "episode_length: got 3, which has no effect in prisoners_dilemma"),
         (["ipd", "random", "--environment", "ipd", "--discount", "0.5"], "discount: got 0.5, which has no effect"),
     ],
