@@ -98,7 +98,10 @@ import os, signal, sys
 import filelock  # which has a lock for Windows
 for name in ("fcntl", "grp", "pwd", "resource", "termios"):
     sys.modules[name] = None
-for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "killpg", "sched_getaffinity", "setsid"):
+hidden = ["O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "killpg", "sched_getaffinity", "setsid"]
+if sys.version_info < (3, 13):  # whose own shutil takes it for granted where directories can be opened
+    hidden.append("O_NONBLOCK")
+for name in hidden:
     delattr(os, name)
 del signal.SIGKILL
 import runpy
