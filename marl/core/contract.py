@@ -42,11 +42,10 @@ def check_state(learner: Learner, state: Any) -> None:
     """Raises TypeError for what is no learner, or no state of this one."""
     if not (hasattr(learner, "act") and hasattr(learner, "init")):
         raise TypeError(f"learner: got {_shown(learner)}; a Learner is needed")
-    first: Any = jax.tree.structure(jax.eval_shape(learner.init, jax.random.key(0)))
-    if jax.tree.structure(state) != first:
-        raise TypeError(
-            f"state: got {_shown(state)}; a state of {_name(learner.act).strip() or 'the learner'} is needed"
-        )
+    try:
+        learner.policy(state)
+    except (AttributeError, TypeError, KeyError, IndexError):
+        raise TypeError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed") from None
 
 
 def check_learners(game: Any, learners: Sequence[Learner]) -> None:
