@@ -16,6 +16,7 @@ import numpy as np
 from configs import one_of, shown
 from configs.specs import NAME, first_line, read
 from games.core.game import Game
+from games.core.modes import lenient
 from games.exact import matrix
 from games.suite.playground import SUFFIX, from_playground
 
@@ -127,7 +128,8 @@ def make(name: str, **params: Any) -> Game:
             plain = isinstance(default, int | float | str | list | tuple)
             words = f"a value such as {default!r}" if plain else "another value"
             raise ValueError(f"{name}: {param}: got {shown(value)}; {words} is needed")
-    return factory(**entry.params | params)
+    with lenient():
+        return factory(**entry.params | params)
 
 
 def _is_known(value: Any) -> bool:

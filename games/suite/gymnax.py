@@ -16,6 +16,7 @@ from flax import struct
 from configs import one_of, shown
 from games.core import bits, checks
 from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
+from games.core.modes import lenient, single
 from games.core.spaces import Box, Discrete, Space
 from games.suite.pendulum import draw_pendulum
 from games.toolbox.drawing import INK, LINE, PLAYERS, WALL, Canvas, draw_arm
@@ -90,7 +91,8 @@ class Gymnax(Game):
         return {"agent_0": jax.tree.map(_strong, observation)}
 
     def observation_space(self, agent: str) -> Space:
-        observation, _ = jax.eval_shape(self.environment.reset_env, jax.random.key(0), self.params)
+        with lenient():  # as it is played
+            observation, _ = jax.eval_shape(self.environment.reset_env, jax.random.key(0), self.params)
         return _space(self.environment.observation_space, self.params, self.name, getattr(observation, "dtype", None))
 
     def action_space(self, agent: str) -> Space:
@@ -167,10 +169,11 @@ def _named(name: str, **arguments: Any) -> Any:
     if name not in gymnax.registered_envs:
         raise ValueError(f"environment: got {name!r}; {one_of(name, gymnax.registered_envs)}")
     try:
-        try:
-            return _make(name, tuple(sorted(arguments.items())))
-        except TypeError:  # of an argument without a hash, such as a list
-            return _make.__wrapped__(name, tuple(arguments.items()))
+        with lenient():
+            try:
+                return _make(name, tuple(sorted(arguments.items())))
+            except TypeError:  # of an argument without a hash, such as a list
+                return _make.__wrapped__(name, tuple(arguments.items()))
     except OSError as error:
         raise RuntimeError(f"{name}: gymnax downloads its data on first use, and could not ({error})") from error
     except (TypeError, ValueError, AssertionError) as error:
@@ -204,7 +207,8 @@ def _space(space_of: Callable[[Any], Any], params: Any, name: str, dtype: Any = 
             for bound in (jnp.asarray(space.low, float), jnp.asarray(space.high, float))
         )
     # Whatever has three axes there is [height, width, channels].
-    return Box(low, high, tuple(space.shape), dtype or space.dtype, image=len(space.shape) == 3)
+    entry = single(jnp.zeros((), dtype or space.dtype))
+    return Box(low, high, tuple(space.shape), entry.dtype, image=len(space.shape) == 3)
 
 
 def _draw_grid(grid: np.ndarray) -> np.ndarray:
