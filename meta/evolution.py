@@ -181,7 +181,7 @@ def _promoting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def promoting(*args: Any) -> Any:
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"), jax.debug_nans(False):
             return function(*args)
 
     return promoting
@@ -215,7 +215,9 @@ def _first_state(strategy: Any, params: Any, init: Callable[[jax.Array], Any], k
         means = jax.vmap(lambda k: ravel_pytree(init(k))[0])(keys)
     else:
         means = ravel_pytree(init(init_key))[0]
-    return strategy.init(state_key, means, params)
+    state = strategy.init(state_key, means, params)
+    # evosax begins with a best candidate of NaN, which `jax_debug_nans` would report; it is replaced by the first one.
+    return jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 0, x) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
 
 
 def _mean(state: Any) -> jax.Array:

@@ -172,3 +172,15 @@ def test_learners_make_no_nan_but_the_return_of_no_episode(name):
         found = learn(KEY, game, players, num_updates=2, steps_per_update=8, num_envs=2)
     assert np.isnan(found.returns[0]).all()
     assert np.isfinite(found.rewards[0]).all()
+
+
+def test_evolution_makes_no_nan():
+    with jax.debug_nans(True):
+        test_evolution_runs("default")
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_learners_of_continuous_actions_make_no_nan(name):
+    player = make_learner(f"{name}(hidden=[4], buffer_size=16, batch_size=4)", REACHER)
+    with jax.debug_nans(True):
+        assert np.isfinite(learn(KEY, REACHER, [player], num_updates=2, num_envs=2).rewards[0]).all()
