@@ -232,7 +232,7 @@ def control_trial(
 
 
 class Comparison(NamedTuple):
-    """What control is worth, on one victim, or on more in leading axes.
+    """Value of control, on one victim, or on more in leading axes.
 
     Attributes:
       goal_rewards: `[]` for each of ROWS

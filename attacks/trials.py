@@ -21,7 +21,7 @@ MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
 
 
 class Schedule(NamedTuple):
-    """How long a victim lives, and how it is judged.
+    """Length of a victim's life, and of its evaluation.
 
     Attributes:
       num_updates: updates of a training run
@@ -44,7 +44,7 @@ class Life(NamedTuple):
     Attributes:
       final_return: [], mean over fresh episodes of the final policy, without exploration
       explored_return: [], the same with exploration, and with noise or dropout if it so learned
-      muted_return: [], the same as the final one when nobody talks any more
+      muted_return: [], the same as the final one without the adversary's messages
       last_update: [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
       curve: [num_updates], mean return of the episodes that ended in an update; NaN if none
       state: the victim in the end

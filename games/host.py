@@ -31,7 +31,7 @@ def _note_fork() -> None:
 
 
 def _has_begun() -> bool:
-    """Whether JAX has begun to compute in this process; False where this version of JAX does not tell."""
+    """True if a backend of JAX is initialised; False where this version of JAX does not tell."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
 

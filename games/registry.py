@@ -133,7 +133,7 @@ def make(name: str, **params: Any) -> Game:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether a value is an array of JAX with axes, whose numbers are known."""
+    """True for a concrete array of JAX with axes."""
     is_array = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.ndim
     return bool(is_array) and not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
 

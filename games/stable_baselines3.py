@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 try:
     from stable_baselines3.common.vec_env import VecEnv
@@ -31,12 +32,18 @@ def vec_env(
     render_mode: str | None = None,
     **params: Any,
 ) -> SeatVecEnv:
-    """What `games.gymnasium.vector_env` makes, with the same arguments, for `PPO("MlpPolicy", vec_env("ipd", 64))`.
+    """Games of `games.gymnasium.vector_env` for `PPO("MlpPolicy", vec_env("ipd", 64))`.
+
+    Its arguments are the same without `autoreset_mode`: Stable-Baselines3 resets in the same step.
 
     `VecMonitor(vec_env(...))` has Stable-Baselines3 print the episodes' returns.
     """
-    made = vector_env(game, num_envs, seat=seat, opponents=opponents, render_mode=render_mode, **params)
-    return SeatVecEnv(made)
+    mode = AutoresetMode.SAME_STEP
+    return SeatVecEnv(
+        vector_env(
+            game, num_envs, seat=seat, opponents=opponents, render_mode=render_mode, autoreset_mode=mode, **params
+        )
+    )
 
 
 class SeatVecEnv(VecEnv):

@@ -26,7 +26,7 @@ def begin(program: str) -> None:
 
 
 def is_own() -> bool:
-    """Whether this process was begun for a command, and not by another program that calls one."""
+    """True in a process begun for a command, False in another program that calls one."""
     return _own
 
 

@@ -1,4 +1,4 @@
-"""What `learn` requires of a learner, checked by shapes while a program is traced, and said in one sentence.
+"""Checks of a learner's shapes while `learn` is traced, with one-sentence errors.
 
 Everything here runs at trace time: a compiled program is the same with and without it.
 """

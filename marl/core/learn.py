@@ -124,7 +124,7 @@ class Learner(NamedTuple):
 
 
 class History(NamedTuple):
-    """What `learn` returns. `K` is the number of updates; tuples are in the order of the game's agents.
+    """Result of `learn`. `K` is the number of updates; tuples are in the order of the game's agents.
 
     Attributes:
       rewards: `[K]` each: mean reward over the steps and environments of an update

@@ -84,6 +84,11 @@ def test_it_is_played_as_its_algorithms_play(face):
             assert infos[i] == counted
 
 
+def test_the_reset_mode_is_no_argument(face):
+    with pytest.raises(TypeError, match="autoreset_mode"):
+        face.vec_env("ipd", 2, autoreset_mode="next_step")
+
+
 def test_seeds_and_what_is_asked_of_single_games(face):
     vector = face.vec_env("coin_game", 2, render_mode="rgb_array")
     first = [vector.seed(seed) or vector.reset() for seed in (1, 1, 2)]

@@ -49,7 +49,7 @@ def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str
 
 
 def draw_trial(folder: Path, groups: dict[str, Played], opponent: str, sides: tuple[str, str]) -> Path:
-    """Draws both players' payoffs over the opponent's learning, and those of learners alone where they were played.
+    """Draws both players' payoffs over the opponent's learning, and those of two of the opponent's own kind.
 
     Args:
       folder: where to.
@@ -64,7 +64,8 @@ def draw_trial(folder: Path, groups: dict[str, Played], opponent: str, sides: tu
     shaped, (row, column) = groups[opponent], sides
     lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
     if alone := groups.get(ALONE):
-        lines += [(alone.shaper, GREY, "-.", "learners alone, first seat"), (alone.opponent, GREY, ":", "the others")]
+        own = f"{ALONE} in the shaper's place"
+        lines += [(alone.shaper, GREY, "-.", own), (alone.opponent, GREY, ":", "its opponent")]
     for values, color, style, label in lines:
         draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
     axes.set_title(f"{len(shaped.shaper):,} fresh trials; band: one standard deviation", fontsize=8, color=GREY)
@@ -252,7 +253,7 @@ def draw_counts(folder: Path, groups: dict[str, Played], opponent: str, num_shap
 
     Args:
       folder: where to.
-      groups: by opponent, and learners alone.
+      groups: by opponent, and the opponent's own kind in all seats.
       opponent: the one that the shaper was trained against.
       num_shapers: how many of the players are shapers.
 
