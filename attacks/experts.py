@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,10 +20,13 @@ from games.core.spaces import Discrete, Space
 from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.evaluate import act_best
-from meta.devices import spread
+from meta.devices import in_chunks
+from meta.fixed_order import in_fixed_order
+from meta.loop import compiler_options
 
 LIVES = 12  # of a victim, that an expert has learned for
 EXPERTS = 8  # of which the best is listened to
+WIDTH = 1  # experts that a core trains together
 ROLLOUTS, STEPS = 64, 256  # of its play, from which its words are learned
 LARGEST_TARGET = 3.0  # in standard deviations
 LOUD = 4.0  # what a controller says to a victim that has learned from a shaper
@@ -92,13 +96,18 @@ def retell(config: AttackConfig, key: jax.Array, other: Message, parameters: Any
     game, message = config.make_game(), config.make_message()
     observations = jnp.asarray(observations_of_play(game)).reshape(-1, *observation_shape(game))
     targets = jax.vmap(other.speak, (None, 0))(parameters, observations)
-    words, share = jax.jit(lambda targets: _fitted(message, key, observations, targets))(targets)
+    words, share = _compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
     return jax.tree.map(np.asarray, words), float(share)
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a program whose bits do not depend on the number of cores."""
+    return jax.jit(in_fixed_order(function), compiler_options=compiler_options())
 
 
 def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Told:
     """What a message says of an expert, times a factor."""
-    fit = jax.jit(lambda targets: _fitted(message, expert.key, expert.observations, targets))
+    fit = _compiled(lambda targets: _fitted(message, expert.key, expert.observations, targets))
     words, share = fit(factor * expert.targets)
     return Told(jax.tree.map(np.asarray, words), expert.final_return, float(share))
 
@@ -114,7 +123,8 @@ def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
         life = live(key, game, silence, (), longer.make_victim, longer.schedule, size=size)
         return life.final_return, life.state
 
-    returns, states = jax.jit(spread(lived, EXPERTS))(jax.random.split(life_key, EXPERTS))
+    learned = jax.jit(in_chunks(lived, EXPERTS, WIDTH), compiler_options=compiler_options())
+    returns, states = learned(jax.random.split(life_key, EXPERTS))
     best = int(np.argmax(np.nan_to_num(returns, nan=-np.inf)))
     talk = silence.talk(game, (), size)
     expert = longer.make_victim(talk)
@@ -129,7 +139,7 @@ def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
 
         return rollout(key, talk, STEPS, act).observations["agent_0"]
 
-    @jax.jit
+    @_compiled
     def played(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.random.split(key, ROLLOUTS + 1)
         heard = jax.vmap(play)(keys[1:], jnp.linspace(0, 1, ROLLOUTS)).reshape(ROLLOUTS * STEPS, -1)

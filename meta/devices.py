@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from meta import process
+from meta.fixed_order import in_fixed_order
 
 
 def cores() -> list[int]:
@@ -80,6 +82,49 @@ def spread(function: Callable[..., Any], size: int, *, at_once: int | None = Non
         return batched
     mesh = Mesh(np.array(devices[:number]), ("members",))
     return jax.shard_map(batched, mesh=mesh, in_specs=P("members"), out_specs=P("members"), check_vma=False)
+
+
+def in_chunks(function: Callable[..., Any], size: int, width: int) -> Callable[..., Any]:
+    """`jax.vmap` of a function over `size` members in chunks, whose bits do not depend on the number of devices.
+
+    Arguments and results have the members in front, `[size, ...]`. The last chunk computes some of them twice where
+    `width` does not divide `size`.
+
+    Args:
+      function: of one member.
+      size: number of members.
+      width: number of members that a core computes together; a device that is no core computes all of its share.
+    """
+    devices = jax.local_devices()
+    if jax.default_backend() != "cpu":
+        return spread(function, size)
+    chunks = -(-size // width)
+    each = -(-chunks // len(devices))
+    chunk = in_fixed_order(jax.vmap(function))
+
+    def share(*arguments: Any) -> Any:
+        def of(i: jax.Array | int) -> Any:
+            return chunk(*jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i * width, width), arguments))
+
+        def one(i: jax.Array, results: Any) -> Any:
+            return jax.tree.map(
+                lambda all, x: jax.lax.dynamic_update_slice_in_dim(all, x, i * width, 0), results, of(i)
+            )
+
+        shapes = jax.eval_shape(of, 0)
+        nothing = jax.tree.map(lambda x: jnp.zeros((each * width, *x.shape[1:]), x.dtype), shapes)
+        # XLA compiles the body of a loop whose length it does not know by itself, without what is around it.
+        return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.int32(each)), one, nothing)
+
+    def whole(*arguments: Any) -> Any:
+        rows = jnp.minimum(jnp.arange(len(devices) * each * width), size - 1)
+        shares = share
+        if len(devices) > 1:
+            mesh = Mesh(np.array(devices), ("members",))
+            shares = jax.shard_map(share, mesh=mesh, in_specs=P("members"), out_specs=P("members"), check_vma=False)
+        return jax.tree.map(lambda x: x[:size], shares(*jax.tree.map(lambda x: x[rows], arguments)))
+
+    return whole
 
 
 def _largest_divisor(size: int, most: int) -> int:

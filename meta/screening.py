@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from meta.devices import spread
+from meta.devices import in_chunks
 from meta.evolution import Outcome
 from meta.keys import NOISE, SCREENING
 from meta.loop import Report, compiler_options, iterate
 
 BATCH = 512  # candidates of an iteration
-# Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same for 1
-# to 8 cores, so that it does not matter for a bit how many there are.
+# Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same on any
+# number of cores, so that no bit depends on it.
 CORES = 8
 AT_ONCE = BATCH // CORES
 
@@ -89,9 +89,11 @@ def screen(
         fitness = jax.vmap(play)(jax.random.split(of_stages[stage], number))
         return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()
 
-    first = spread(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch, at_once=AT_ONCE)
+    first = in_chunks(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch, _width(batch, AT_ONCE))
     best_third = math.ceil(final_trials / 3)
-    again = spread(lambda key: fitness_of_best(key, 1, final_trials, best_third), finalists, at_once=_width(finalists))
+    again = in_chunks(
+        lambda key: fitness_of_best(key, 1, final_trials, best_third), finalists, _width(finalists, AT_ONCE // 8)
+    )
     over_runs: Callable[..., Any] = _one_by_one if key.ndim else _alone
 
     def one(key: jax.Array, number: jax.Array, state: Any) -> Any:
@@ -124,12 +126,12 @@ def num_together(candidates: int, finalists: int) -> tuple[int, int]:
     most, cores = min(candidates, BATCH), len(jax.local_devices())
     if jax.default_backend() != "cpu":
         return most, finalists
-    return min(most, cores * AT_ONCE), min(finalists, cores * _width(finalists))
+    return min(most, cores * _width(most, AT_ONCE)), min(finalists, cores * _width(finalists, AT_ONCE // 8))
 
 
-def _width(finalists: int) -> int:
-    """Finalists that a core computes together."""
-    return min(AT_ONCE // 8, max(1, finalists // CORES))
+def _width(number: int, most: int) -> int:
+    """Number of candidates that a core computes together."""
+    return min(most, max(1, number // CORES))
 
 
 def loud(init: Callable[[jax.Array], Any], key: jax.Array, loudest: float) -> Any:

@@ -1,13 +1,21 @@
-"""What processes listen to."""
+"""Ports of this machine: a free one, and those that processes listen to."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
 LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
+
+
+def free_port() -> int:
+    """A port of the loopback address that no process listens to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 def listening(pids: Iterable[int]) -> tuple[list[int], list[int]]:

@@ -1,8 +1,8 @@
 """Whether the bits of a run depend on the cores: `python -m tests.faults.cores [NAME ...]`.
 
 Runs small experiments of every command that takes a chunk size in real processes: on one core, with the threads of two,
-four and eight, and on Ray, and compares their metrics byte by byte. Prints a line for each, and exits with 1 if some
-differ.
+four and eight, on Ray and in the two processes of a job, and compares their metrics byte by byte. Prints a line for
+each, and exits with 1 if some differ.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.sockets import free_port
+
 TWO = ["--evolution.generations=2"]
 SMALL = [*TWO, "--evolution.population-size=16"]
 FORMULA = ["marl.mfos", "ipd", "--seed=5", *TWO, "--evaluation-trials=8"]
@@ -23,7 +25,7 @@ RUNS = {
     "sampled game": ["marl.mfos", "ipd_sampled", *SMALL, "--evolution.chunk-size=4", "--start=random",
                      "--evaluation-trials=2"],
     "cheap talk": ["attacks.act", "cartpole", *ATTACK, "--num-updates=10", "--warm-up-updates=4"],
-    "images": ["attacks.act", "breakout", "--begin=random", *ATTACK, "--evolution.chunk-size=4",
+    "images": ["attacks.act", "breakout", *ATTACK, "--evolution.chunk-size=4",
                "--warm-up.chunk-size=4", "--num-updates=2", "--warm-up-updates=1"],
     "discovery": ["marl.discover", "drift", "cartpole", *SMALL, "--tuning.generations=2",
                   "--tuning.population-size=16", "--num-seeds=2", "--evolution.chunk-size=4"],
@@ -36,6 +38,7 @@ PLACES: dict[str, tuple[dict[str, str], list[str]]] = {
     "4 threads": ({"NPROC": "4"}, []),
     "8 threads": ({"NPROC": "8"}, []),
     "Ray": ({}, ["--cluster=ray", "--cluster-workers=1"]),
+    "two processes": ({}, ["--cluster=jax", "--processes=2"]),
 }
 
 
@@ -45,7 +48,13 @@ def digest(line: list[str], place: str, folder: Path) -> str:
     environment = {name: x for name, x in (os.environ | variables).items() if name not in ("XLA_FLAGS", "cores")}
     pinned = (lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})) if "cores" in variables else None
     called = [sys.executable, "-m", *line, *more, "--quiet", f"--out={folder}"]
-    subprocess.run(called, env=environment, check=True, preexec_fn=pinned)
+    if "--cluster=jax" in more:
+        called = [*called, f"--coordinator=127.0.0.1:{free_port()}", "--process-id"]
+        started = [subprocess.Popen([*called, str(i)], env=environment) for i in range(2)]
+        if any(process.wait() for process in started):
+            raise SystemExit(f"{' '.join(called)}: a process failed")
+    else:
+        subprocess.run(called, env=environment, check=True, preexec_fn=pinned)
     return hashlib.sha256((folder / "metrics.jsonl").read_bytes()).hexdigest()[:12]
 
 
@@ -54,7 +63,7 @@ def main(names: list[str]) -> int:
     differ = 0
     for name in names or RUNS:
         line = RUNS[name]
-        places = [place for place in PLACES if place != "Ray" or "--meta-learner=ppo" not in line]
+        places = [place for place in PLACES if not PLACES[place][1] or "--meta-learner=ppo" not in line]
         with tempfile.TemporaryDirectory() as folder:
             found = {place: digest(line, place, Path(folder) / str(i)) for i, place in enumerate(places)}
         same = len(set(found.values())) == 1

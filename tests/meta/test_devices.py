@@ -12,7 +12,7 @@ import pytest
 
 from marl.experiments.alone import TrainConfig, train
 from meta import RunDirectory
-from meta.devices import spread, use_all_cores
+from meta.devices import in_chunks, spread, use_all_cores
 
 SETTINGS = {
     "environment": "CartPole-v1(max_steps_in_episode=20)",
@@ -99,6 +99,16 @@ def test_any_number_of_members_can_be_spread():
     for size in (1, 3, 4):
         x = jnp.arange(2.0 * size).reshape(size, 2)
         np.testing.assert_array_equal(spread(jnp.cumsum, size)(x), np.cumsum(x, 1))
+
+
+@pytest.mark.parametrize("width", [1, 3, 7, 9])
+def test_a_function_in_chunks_is_its_vmap(width):
+    def function(key, x):
+        return {"sum": x.sum() + jax.random.uniform(key), "rows": x * 2}
+
+    keys, x = jax.random.split(jax.random.key(0), 7), jnp.arange(14.0).reshape(7, 2)
+    found, expected = jax.jit(in_chunks(function, 7, width))(keys, x), jax.vmap(function)(keys, x)
+    jax.tree.map(np.testing.assert_allclose, found, expected)
 
 
 def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_more():

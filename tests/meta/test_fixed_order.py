@@ -60,7 +60,9 @@ def test_a_program_without_large_products_is_as_it_was():
 
 
 BITS = """
-import hashlib, jax, jax.numpy as jnp, numpy as np
+import hashlib, os, jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_num_cpu_devices", int(os.environ["NPROC"]))
+from meta.devices import in_chunks
 from meta.fixed_order import in_fixed_order
 from meta.loop import compiler_options
 
@@ -77,6 +79,8 @@ for function, *shapes in (
     (lambda a, b: jnp.einsum("bti,btj->bij", a, b), (16, 4096, 16), (16, 4096, 32)),
     (jax.grad(lambda w, x: (jnp.tanh(jnp.tanh(x @ w) @ w) ** 2).mean()), (64, 64), (8192, 64)),
     (jax.grad(lambda k, x: (conv(x, k) ** 2).sum()), (3, 3, 4, 16), (256, 10, 10, 4)),
+    (in_chunks(lambda x: (jnp.exp(x @ x.T).sum(), jnp.tanh(x) @ x.sum(0)), 4, 1), (4, 30, 70)),
+    (in_chunks(lambda x: (jnp.exp(x @ x.T).sum(), jnp.tanh(x) @ x.sum(0)), 7, 3), (7, 30, 70)),
 ):
     program = jax.jit(in_fixed_order(function), compiler_options=compiler_options())
     found += jax.tree.leaves(program(*(drawn(*shape) for shape in shapes)))
@@ -92,7 +96,7 @@ def of_threads(number, environment, line, cwd):
     return subprocess.Popen(called, cwd=cwd, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_sums_products_and_convolutions_have_the_same_bits_on_any_number_of_cores(environment, tmp_path):
+def test_sums_products_convolutions_and_chunks_have_the_same_bits_on_any_number_of_cores(environment, tmp_path):
     both = [of_threads(number, environment, ["-c", BITS], tmp_path) for number in (1, 4)]
     printed = [process.communicate(timeout=120) for process in both]
     assert printed[0][0] == printed[1][0] != "", printed

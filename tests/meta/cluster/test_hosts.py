@@ -15,6 +15,7 @@ import pytest
 
 from meta.cluster import peers
 from meta.cluster.hosts import connect
+from tests.sockets import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +24,6 @@ def _no_job(monkeypatch):
     for name in list(os.environ):
         if name.startswith(("SLURM_", "OMPI_", "KUBERNETES_", "JAX_COORDINATOR_")):
             monkeypatch.delenv(name)
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 @pytest.fixture
