@@ -62,7 +62,9 @@ def make_lives(
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
         life = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
-        return life.final_return, life.explored_return, life.muted_return, life.last_update, life.curve
+        # Infinite where no episode ended, because `jax_debug_nans` stops a program that returns NaN.
+        last, curve = (jnp.where(jnp.isnan(x), jnp.inf, x) for x in (life.last_update, life.curve))
+        return life.final_return, life.explored_return, life.muted_return, last, curve
 
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
 
@@ -75,7 +77,8 @@ def make_lives(
             words = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
         groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, words))
         parts = [program(*jax.tree.map(lambda x, i=i: x[i], groups)) for i in range(len(keys) // chunk)]
-        return Lives(*(np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True)))
+        *returns, last, curve = (np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True))
+        return Lives(*returns, *(np.where(np.isinf(x), np.float32(np.nan), x) for x in (last, curve)))
 
     return run
 

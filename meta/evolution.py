@@ -156,7 +156,7 @@ def evolve(
         store=store,
         report=report,
         checkpoint_seconds=evolution.checkpoint_seconds,
-        check=partial(_check_finite, evolution),
+        on_host=partial(_check_finite, evolution),
         run=evaluator.run,
         advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
     )
@@ -198,13 +198,14 @@ def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *arguments: jax.lax.map(lambda one: function(*one), arguments)
 
 
-def _check_finite(evolution: Evolution, metrics: dict[str, np.ndarray], generation: int) -> None:
+def _check_finite(evolution: Evolution, metrics: dict[str, np.ndarray], generation: int) -> dict[str, np.ndarray]:
     failed = metrics["non_finite"] == evolution.population_size
     for i in np.flatnonzero(failed.reshape(len(failed), -1).any(1))[:1]:
         raise NonFiniteFitness(
             f"generation {generation + i + 1}: the fitness of all {evolution.population_size} candidates is not "
             "finite; a smaller evolution.sigma or evolution.learning_rate may help"
         )
+    return metrics
 
 
 @_promoting

@@ -8,6 +8,7 @@ becomes a loop over such blocks.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,8 +51,10 @@ def _apply(equation: Any, values: list[Any]) -> Sequence[Any]:
     name, params = equation.primitive.name, equation.params
     if _is_large(equation):
         return [_in_blocks(equation, *values)]
-    if name in _INSIDE and any(map(_has_large, _inside(equation))):
-        return _INSIDE[name](params, values)
+    if any(map(_has_large, _inside(equation))):
+        if name in _INSIDE:
+            return _INSIDE[name](params, values)
+        warnings.warn(f"{name}: large products inside have no fixed order; bits depend on the cores", stacklevel=2)
     bound = equation.primitive.get_bind_params(params)
     functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to jax 0.9
     result = equation.primitive.bind(*functions, *values, **bound)

@@ -17,6 +17,7 @@ from attacks import Schedule, linear, train_time_trial
 from games import InfinitelyRepeated, make, prisoners_dilemma, registry
 from games.gymnasium import Seat, _reset, _step
 from marl import learn, make_learner, make_shaper, shaping_trial
+from marl.experiments.alone import TrainConfig, train
 from marl.learners.registry import FORMULA, SAMPLED
 from meta import Evolution, Outcome, evolve
 
@@ -163,7 +164,7 @@ def test_games_make_no_nan(name):
         jax.jit(functools.partial(played, make(name)))(KEY)
 
 
-@pytest.mark.parametrize("name", ["ppo", "reinforce", "dqn", "impala", "loqa", "lola_dice", "tabular_ppo"])
+@pytest.mark.parametrize("name", ["ppo", "reinforce", "dqn", "r2d2", "impala", "loqa", "lola_dice", "tabular_ppo"])
 def test_learners_make_no_nan_but_the_return_of_no_episode(name):
     """Two updates of four steps, in which no episode of a hundred ends: its return is NaN, and no fault."""
     game = make("ipd")
@@ -172,6 +173,15 @@ def test_learners_make_no_nan_but_the_return_of_no_episode(name):
         found = learn(KEY, game, players, num_updates=2, steps_per_update=8, num_envs=2)
     assert np.isnan(found.returns[0]).all()
     assert np.isfinite(found.rewards[0]).all()
+
+
+def test_training_makes_no_nan_but_the_return_of_no_episode():
+    learner = "ppo(hidden=[4], epochs=1, minibatches=1)"
+    config = TrainConfig(environment="CartPole-v1", learner=learner, total_steps=16, num_envs=2, steps_per_update=8)
+    with jax.debug_nans(True):
+        found = train(config)
+    assert np.isnan(found.returns).all()
+    assert np.isfinite(found.loop.metrics["reward"]).all()
 
 
 def test_evolution_makes_no_nan():

@@ -37,6 +37,7 @@ from meta.runs.words import amount, many
 
 LEARNER_FILE = "learner.safetensors"
 SEEDS_IN_CACHE = 4  # that a core trains together: more of them leave its second-level cache, fewer are all dispatch
+ENDED = "episodes_ended"  # metric of an update that the host drops
 LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it ends
 
 
@@ -166,7 +167,8 @@ def train(config: TrainConfig, *, store: Store | None = None, report: Report | N
     def update(key: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
         # `fold_in` makes the key with that number of `jax.random.split`.
         carry, found = program.update(carry, jax.random.fold_in(key, number))
-        return carry, {"training_return": found.returns[0], "reward": found.rewards[0], **found.metrics[0]}
+        returns = {"training_return": found.mean_returns[0], ENDED: found.ended[0]}
+        return carry, {**returns, "reward": found.rewards[0], **found.metrics[0]}
 
     update_all = spread(update, seeds, at_once=SEEDS_IN_CACHE)
 
@@ -184,9 +186,17 @@ def train(config: TrainConfig, *, store: Store | None = None, report: Report | N
         report=report,
         checkpoint_seconds=config.checkpoint_seconds,
         name="update",
+        on_host=_with_missing,
     )
     returns = found.metrics["training_return"].reshape(-1, seeds)
     return Trained(found.state.states[0], returns, found)
+
+
+def _with_missing(metrics: dict[str, np.ndarray], first: int) -> dict[str, np.ndarray]:
+    """NaN as the return of no episode, which a program that `jax_debug_nans` watches may not give."""
+    del first
+    ended = metrics.pop(ENDED)
+    return metrics | {"training_return": np.where(ended > 0, metrics["training_return"], np.float32(np.nan))}
 
 
 def train_and_evaluate(

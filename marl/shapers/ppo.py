@@ -142,7 +142,7 @@ def train(
         store=store,
         report=report,
         checkpoint_seconds=settings.checkpoint_seconds,
-        check=_check_finite,
+        on_host=_check_finite,
         advice=advice,
     )
     return Evolved.of(found.state.parameters, found, seconds)
@@ -300,10 +300,11 @@ def _first(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def _check_finite(metrics: dict[str, np.ndarray], iteration: int) -> None:
-    """What `iterate` checks; raises `NonFiniteFitness`."""
+def _check_finite(metrics: dict[str, np.ndarray], iteration: int) -> dict[str, np.ndarray]:
+    """The metrics, for `iterate`; raises `NonFiniteFitness`."""
     failed = ~np.isfinite(metrics["fitness"])
     for i in np.flatnonzero(failed.reshape(len(failed), -1).any(1))[:1]:
         raise NonFiniteFitness(
             f"generation {iteration + i + 1}: the return is not finite; a smaller meta_ppo.learning_rate may help"
         )
+    return metrics
