@@ -15,6 +15,7 @@ from attacks.trials import Defence, MakeVictim, Schedule, undefended
 from games import Game
 from games.wrappers.cheap_talk import observation_shape
 from meta.devices import spread
+from meta.fresh import with_nan, without_nan
 from meta.keys import SPEAKER
 from meta.loop import compiler_options
 from meta.runs.statistics import mean_and_error
@@ -62,8 +63,7 @@ def make_lives(
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
         life = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
-        # Infinite where no episode ended, because `jax_debug_nans` stops a program that returns NaN.
-        last, curve = (jnp.where(jnp.isnan(x), jnp.inf, x) for x in (life.last_update, life.curve))
+        last, curve = without_nan((life.last_update, life.curve))
         return life.final_return, life.explored_return, life.muted_return, last, curve
 
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
@@ -78,7 +78,7 @@ def make_lives(
         groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, words))
         parts = [program(*jax.tree.map(lambda x, i=i: x[i], groups)) for i in range(len(keys) // chunk)]
         *returns, last, curve = (np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True))
-        return Lives(*returns, *(np.where(np.isinf(x), np.float32(np.nan), x) for x in (last, curve)))
+        return Lives(*returns, *with_nan((last, curve)))
 
     return run
 

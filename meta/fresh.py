@@ -63,6 +63,19 @@ def play_trials(
     return jax.tree.map(lambda *x: np.concatenate([one.reshape(-1, *one.shape[2:]) for one in x])[:count], *parts)
 
 
+def without_nan(values: Any) -> Any:
+    """Infinite for NaN, in a pytree of floats whose NaN stands for a missing number, such as the return of no episode.
+
+    For results of a program, because `jax_debug_nans` stops one that returns NaN. `with_nan` is the inverse.
+    """
+    return jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), values)
+
+
+def with_nan(values: Any) -> Any:
+    """NaN for infinite numbers, on the host."""
+    return jax.tree.map(lambda x: np.where(np.isinf(x), np.asarray(x).dtype.type(np.nan), x), values)
+
+
 def _size(count: int, at_once: int) -> tuple[int, int]:
     """(devices, trials that are played together on each)."""
     number = len(jax.local_devices())

@@ -36,7 +36,7 @@ from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig
 from marl.learners.sampled.objectives import FILE, Kind, save
 from meta import Evolution, Evolved, RunDirectory, evolve
-from meta.fresh import compile_trials, play_trials
+from meta.fresh import compile_trials, play_trials, with_nan, without_nan
 from meta.keys import EVALUATION, LATER, UNIT, of_seeds
 from meta.runs.command import STARTED
 from meta.runs.jobs import duration, say
@@ -248,12 +248,15 @@ def _lives(
 
     def trial(key: jax.Array, parameters: Any) -> Lived:
         own, number = settings(parameters), arena.game.num_agents
-        return live(key, arena, spec, [own] * (number - len(others)) + [other(parameters) for other in others])
+        each = [own] * (number - len(others)) + [other(parameters) for other in others]
+        return without_nan(live(key, arena, spec, each))
 
     several = jax.tree.map(np.asarray, list(several))
     program = compile_trials(trial, several[0], len(keys[0]), AT_ONCE)
     compiled = time.perf_counter()
-    lives = [play_trials(program, own, parameters, AT_ONCE) for own, parameters in zip(keys, several, strict=True)]
+    lives = [
+        with_nan(play_trials(program, own, parameters, AT_ONCE)) for own, parameters in zip(keys, several, strict=True)
+    ]
     return lives, compiled - started, time.perf_counter() - compiled
 
 
