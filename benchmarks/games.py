@@ -24,7 +24,7 @@ import numpy as np
 
 import games
 from games import MultiDiscrete, registry
-from games.core import bits
+from games.core import random_bits
 from meta.evolution import compiler_options
 
 RIVALS = {"coin_game": ("coin_game", {}), "ipd_in_the_matrix": ("storm_2p", {})}  # ours: JaxMARL's
@@ -43,18 +43,18 @@ def random_actions(words: jax.Array, spaces: Sequence[Any], keys: jax.Array) -> 
     actions = []
     for space in spaces:
         if hasattr(space, "n"):
-            action, words = bits.draw(words, space.n)
+            action, words = random_bits.draw(words, space.n)
         elif isinstance(space, MultiDiscrete):
             digits = []
             for n in space.nvec:
-                digit, words = bits.draw(words, n)
+                digit, words = random_bits.draw(words, n)
                 digits.append(digit)
             action = jnp.stack(digits, -1)
         else:
             size = int(np.prod(space.shape))
-            drawn = jax.vmap(lambda key, size=size: bits.array(key, size))(keys)
+            drawn = jax.vmap(lambda key, size=size: random_bits.array(key, size))(keys)
             low, high = (jnp.broadcast_to(jnp.asarray(b, jnp.float32), space.shape) for b in (space.low, space.high))
-            action = low + (high - low) * bits.uniform(drawn).reshape(-1, *space.shape)
+            action = low + (high - low) * random_bits.uniform(drawn).reshape(-1, *space.shape)
         actions.append(action)
     return actions
 
@@ -81,7 +81,7 @@ def build(game: Any, instances: int, length: int) -> Program:
 
     def chance(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Words and keys `[instances]` of a step; carried into it, for XLA would draw them again in every kernel."""
-        return bits.array(keys[0], instances), bits.split(keys[1], instances)
+        return random_bits.array(keys[0], instances), random_bits.split(keys[1], instances)
 
     started = time.perf_counter()
     compiled = jax.jit(play, compiler_options=compiler_options()).lower(jax.random.key(0)).compile()

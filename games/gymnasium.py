@@ -20,10 +20,10 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from games import host, registry
+from games import host_stepping, registry
 from games.core import checks
 from games.core.game import Game
-from games.seat import Opponent, Seat
+from games.single_agent import Opponent, Seat
 
 
 def env(
@@ -51,7 +51,7 @@ def env(
     Raises:
       ValueError: for an unknown name, seat or mode, or a parameter that does not fit.
     """
-    return SeatEnv(Seat.of(host.as_game(game, params), seat, opponents), render_mode)
+    return SeatEnv(Seat.of(host_stepping.as_game(game, params), seat, opponents), render_mode)
 
 
 def vector_env(
@@ -78,27 +78,31 @@ def vector_env(
       ValueError: as `env`, and for a number or mode that does not fit.
     """
     checks.size("num_envs", num_envs, 1)
-    return SeatVectorEnv(Seat.of(host.as_game(game, params), seat, opponents), num_envs, render_mode, autoreset_mode)
+    return SeatVectorEnv(
+        Seat.of(host_stepping.as_game(game, params), seat, opponents), num_envs, render_mode, autoreset_mode
+    )
 
 
 @jax.jit
 def _reset(seat: Seat, seed: jax.Array) -> tuple[jax.Array, Any]:
-    return seat.reset(host.step_key(seed, 0))
+    return seat.reset(host_stepping.step_key(seed, 0))
 
 
 @jax.jit
 def _step(seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, action: jax.Array) -> tuple:
-    return seat.step(host.step_key(seed, time), carried, action)
+    return seat.step(host_stepping.step_key(seed, time), carried, action)
 
 
 @partial(jax.jit, static_argnames="num_envs")
 def _reset_many(seat: Seat, seed: jax.Array, *, num_envs: int) -> tuple[jax.Array, Any]:
-    return jax.vmap(seat.reset)(jax.random.split(host.step_key(seed, 0), num_envs))
+    return jax.vmap(seat.reset)(jax.random.split(host_stepping.step_key(seed, 0), num_envs))
 
 
 @jax.jit
 def _step_many(seat: Seat, seed: jax.Array, time: jax.Array, carried: Any, actions: jax.Array) -> tuple:
-    return jax.vmap(seat.auto_step)(jax.random.split(host.step_key(seed, time), len(actions)), carried, actions)
+    return jax.vmap(seat.auto_step)(
+        jax.random.split(host_stepping.step_key(seed, time), len(actions)), carried, actions
+    )
 
 
 @jax.jit
@@ -113,17 +117,17 @@ def _step_or_reset_many(
         nothing = jax.tree.map(jnp.zeros_like, played[2])
         return jax.tree.map(lambda new, old: jnp.where(over, new, old), (*begun, nothing), played)
 
-    return jax.vmap(one)(jax.random.split(host.step_key(seed, time), len(actions)), carried, actions, over)
+    return jax.vmap(one)(jax.random.split(host_stepping.step_key(seed, time), len(actions)), carried, actions, over)
 
 
 class SeatEnv(gymnasium.Env):
     """One seat of one game."""
 
-    metadata = {"render_modes": list(host.RENDER_MODES), "render_fps": host.FRAMES_PER_SECOND}  # noqa: RUF012
+    metadata = {"render_modes": list(host_stepping.RENDER_MODES), "render_fps": host_stepping.FRAMES_PER_SECOND}  # noqa: RUF012
 
     def __init__(self, seat: Seat, render_mode: str | None):
-        host.check_render_mode(render_mode)
-        self._seat, self.render_mode, self._window = seat, render_mode, host.Window(seat.game.name)
+        host_stepping.check_render_mode(render_mode)
+        self._seat, self.render_mode, self._window = seat, render_mode, host_stepping.Window(seat.game.name)
         self.metadata = {**type(self).metadata, "opponents": _said(seat)}
         self._space = seat.game.action_space(seat.agent)
         self.observation_space = seat.game.observation_space(seat.agent).to_gymnasium()
@@ -134,7 +138,7 @@ class SeatEnv(gymnasium.Env):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """A new episode. With a seed, this one and those after it are the same every time; no options are known."""
-        host.check_process()
+        host_stepping.check_process()
         super().reset(seed=seed)
         self._seed, self._time, self._done = self.np_random.integers(2**32, dtype=np.uint32), 0, False
         observation, self._carried = _reset(self._seat, self._seed)
@@ -151,7 +155,7 @@ class SeatEnv(gymnasium.Env):
         """
         if self._carried is None or self._done:
             raise ResetNeeded("step: no episode is on; reset() is needed")
-        acted = host.check_action("action", action, self._space)
+        acted = host_stepping.check_action("action", action, self._space)
         self._time += 1
         observation, self._carried, told = _step(self._seat, self._seed, np.uint32(self._time), self._carried, acted)
         reward, terminated, truncated, infos = jax.tree.map(lambda x: x.item(), told)
@@ -182,8 +186,8 @@ class SeatVectorEnv(VectorEnv):
     """
 
     metadata = {  # noqa: RUF012
-        "render_modes": list(host.BATCH_RENDER_MODES),
-        "render_fps": host.FRAMES_PER_SECOND,
+        "render_modes": list(host_stepping.BATCH_RENDER_MODES),
+        "render_fps": host_stepping.FRAMES_PER_SECOND,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
 
@@ -194,7 +198,7 @@ class SeatVectorEnv(VectorEnv):
         render_mode: str | None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
     ):
-        host.check_render_mode(render_mode, host.BATCH_RENDER_MODES)
+        host_stepping.check_render_mode(render_mode, host_stepping.BATCH_RENDER_MODES)
         modes = {mode.name: mode for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)}
         name = getattr(autoreset_mode, "name", str(autoreset_mode).upper())
         checks.choice("autoreset_mode", name, tuple(modes))
@@ -212,7 +216,7 @@ class SeatVectorEnv(VectorEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """New episodes everywhere. With a seed, they and those after them are the same every time."""
-        host.check_process()
+        host_stepping.check_process()
         super().reset(seed=seed)
         self._seed, self._time = self.np_random.integers(2**32, dtype=np.uint32), 0
         observations, self._carried = _reset_many(self._seat, self._seed, num_envs=self.num_envs)
@@ -228,19 +232,19 @@ class SeatVectorEnv(VectorEnv):
         """
         if self._carried is None:
             raise ResetNeeded("step: no episode is on; reset() is needed")
-        acted = host.check_action("actions", actions, self._space, (self.num_envs,))
+        acted = host_stepping.check_action("actions", actions, self._space, (self.num_envs,))
         self._time += 1
         if self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP:
             observations, self._carried, told = _step_or_reset_many(
                 self._seat, self._seed, np.uint32(self._time), self._carried, acted, self._over
             )
-            observations, (rewards, terminations, truncations, infos) = host.to_numpy((observations, told))
+            observations, (rewards, terminations, truncations, infos) = host_stepping.to_numpy((observations, told))
             played, self._over = ~self._over, terminations | truncations
             return observations, rewards, terminations, truncations, _masked(infos, played)
         observations, last, self._carried, told = _step_many(
             self._seat, self._seed, np.uint32(self._time), self._carried, acted
         )
-        observations, (rewards, terminations, truncations, infos) = host.to_numpy((observations, told))
+        observations, (rewards, terminations, truncations, infos) = host_stepping.to_numpy((observations, told))
         done = terminations | truncations
         if not done.any():
             return observations, rewards, terminations, truncations, _masked(infos, ~done)
@@ -258,7 +262,7 @@ class SeatVectorEnv(VectorEnv):
             return None
         if self._carried is None:
             raise ResetNeeded("render: no episode is on; reset() is needed")
-        states = host.to_numpy(self._carried[1])
+        states = host_stepping.to_numpy(self._carried[1])
         each = [jax.tree.map(lambda x, i=i: x[i], states) for i in range(self.num_envs)]
         return tuple(map(self._seat.game.render, each))  # not `frames`, for which they would be one game over time
 

@@ -23,12 +23,12 @@ import numpy as np
 from flax import struct
 from gymnax.environments import environment, spaces
 
-from games import host, registry
+from games import host_stepping, registry
 from games.core import checks
 from games.core.game import Game
 from games.core.modes import in_any_mode
 from games.core.spaces import Box, Discrete, Space
-from games.seat import Opponent, Seat
+from games.single_agent import Opponent, Seat
 
 
 @struct.dataclass
@@ -74,7 +74,7 @@ def env(
       ValueError: for an unknown name or seat, a parameter that does not fit, or a game without a time limit if none is
         given here.
     """
-    made = host.as_game(game, params)
+    made = host_stepping.as_game(game, params)
     if max_steps_in_episode is not None:
         checks.size("max_steps_in_episode", max_steps_in_episode, 1)
     limit = made.time_limit if max_steps_in_episode is None else max_steps_in_episode
@@ -124,7 +124,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
     ) -> tuple[jax.Array, SeatState, jax.Array, jax.Array, dict[str, jax.Array]]:
         """Without auto-reset: (observation, state, reward, terminated, what the game counts and `discount`)."""
         space = self._seat.game.action_space(self._seat.agent)
-        action = jnp.asarray(host.shaped("action", action, space), space.dtype)
+        action = jnp.asarray(host_stepping.shaped("action", action, space), space.dtype)
         observation, carried, (reward, terminated, truncated, infos) = self._seat_in(params).step(
             key, state.carried, action
         )

@@ -15,7 +15,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}; pip install 'marl-shaping[jaxmarl]'", name=error.name) from None
 
-from games import host
+from games import host_stepping
 from games.core.game import Actions, Game, Observations, State, Step
 from games.core.spaces import Discrete, MultiDiscrete, Space
 
@@ -27,7 +27,7 @@ def wrap(game: str | Game, **params: Any) -> JaxMARLGame:
       game: its name, or the game itself.
       **params: the game's parameters.
     """
-    return JaxMARLGame(host.as_game(game, params))
+    return JaxMARLGame(host_stepping.as_game(game, params))
 
 
 _reset = jax.jit(lambda game, key: game.reset(key))
@@ -70,7 +70,7 @@ class JaxMARLGame(MultiAgentEnv):
             given = ", ".join(map(str, actions)) or "none"
             raise ValueError(f"actions: got those of {given}; those of {', '.join(self.agents)} are needed")
         spaces = {agent: self.game.action_space(agent) for agent in self.agents}
-        return {a: host.shaped(f"actions[{a!r}]", actions[a], space) for a, space in spaces.items()}
+        return {a: host_stepping.shaped(f"actions[{a!r}]", actions[a], space) for a, space in spaces.items()}
 
     def get_obs(self, state: State) -> Observations:
         return self.game.get_obs(state)

@@ -17,7 +17,7 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec_wrapper
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from games import host, registry
+from games import host_stepping, registry
 from games.core import checks
 from games.core.game import Game
 
@@ -35,7 +35,7 @@ def parallel_env(game: str | Game, *, render_mode: str | None = None, **params: 
     Raises:
       ValueError: for an unknown name or mode, or a parameter that does not fit.
     """
-    return ParallelGame(host.as_game(game, params), render_mode)
+    return ParallelGame(host_stepping.as_game(game, params), render_mode)
 
 
 def env(game: str | Game, *, render_mode: str | None = None, **params: Any) -> AECEnv:
@@ -58,20 +58,20 @@ def batched_parallel_env(
       ValueError: for an unknown name or mode, or a parameter that does not fit.
     """
     checks.size("num_envs", num_envs, 1)
-    return BatchedParallelGame(host.as_game(game, params), num_envs, render_mode)
+    return BatchedParallelGame(host_stepping.as_game(game, params), num_envs, render_mode)
 
 
 class _Agents:
     """What one game and a batch of them have in common: names, spaces, seeds and checks."""
 
     def __init__(self, game: Game, render_mode: str | None, render_modes: tuple[str, ...]):
-        host.check_render_mode(render_mode, render_modes)
+        host_stepping.check_render_mode(render_mode, render_modes)
         self.game, self.render_mode = game, render_mode
         self.metadata = {
             "name": game.name,
             "render_modes": list(render_modes),
             "is_parallelizable": True,
-            "render_fps": host.FRAMES_PER_SECOND,
+            "render_fps": host_stepping.FRAMES_PER_SECOND,
         }
         self.possible_agents = list(game.agents)
         self.agents: list[str] = []  # filled by reset
@@ -89,7 +89,7 @@ class _Agents:
 
     def _new_episode(self, seed: int | None) -> np.uint32:
         """The episode's own seed: from `seed`, or the next one of the seed given before."""
-        host.check_process()
+        host_stepping.check_process()
         if seed is not None or self._random is None:
             self._random, _ = seeding.np_random(seed)
         self._seed, self._time = self._random.integers(2**32, dtype=np.uint32), 0
@@ -102,7 +102,8 @@ class _Agents:
             expected = f"those of {', '.join(self.agents)} are needed" if self.agents else "no game is on; call reset()"
             raise ValueError(f"actions: got those of {', '.join(map(str, actions)) or 'nobody'}; {expected}")
         checked = {
-            a: host.check_action(f"actions[{a!r}]", actions[a], self.game.action_space(a), batch) for a in self.agents
+            a: host_stepping.check_action(f"actions[{a!r}]", actions[a], self.game.action_space(a), batch)
+            for a in self.agents
         }
         self._time += 1  # here, for an action that is refused is no step
         return checked
@@ -124,17 +125,17 @@ class ParallelGame(_Agents, ParallelEnv):
     """
 
     def __init__(self, game: Game, render_mode: str | None):
-        super().__init__(game, render_mode, host.RENDER_MODES)
-        self._window = host.Window(game.name)
+        super().__init__(game, render_mode, host_stepping.RENDER_MODES)
+        self._window = host_stepping.Window(game.name)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, Any]]]:
         """A new episode. With a seed, this one and those after it are the same every time; no options are known."""
-        observations, self._state = host.reset(self.game, self._new_episode(seed))
+        observations, self._state = host_stepping.reset(self.game, self._new_episode(seed))
         if self.render_mode == "human":
             self.render()
-        return host.to_numpy(observations), {agent: {} for agent in self.agents}
+        return host_stepping.to_numpy(observations), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> Dicts:
         """All agents act at once: (observations, rewards, terminations, truncations, infos).
@@ -145,12 +146,14 @@ class ParallelGame(_Agents, ParallelEnv):
         if not self.agents and not actions:
             return {}, {}, {}, {}, {}
         acted = self._checked(actions)
-        self._state, observations, told = host.step(self.game, self._seed, np.uint32(self._time), self._state, acted)
+        self._state, observations, told = host_stepping.step(
+            self.game, self._seed, np.uint32(self._time), self._state, acted
+        )
         rewards, terminations, truncations, infos = jax.tree.map(lambda x: x.item(), told)
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
         if self.render_mode == "human":
             self.render()
-        return host.to_numpy(observations), rewards, terminations, truncations, infos
+        return host_stepping.to_numpy(observations), rewards, terminations, truncations, infos
 
     def render(self) -> np.ndarray | None:
         """A picture of the game now, RGB, with `render_mode="rgb_array"`; with human it is shown."""
@@ -169,7 +172,9 @@ class _AECGame(parallel_to_aec_wrapper):
     def step(self, action: Any) -> None:
         agent = self.agent_selection
         if not (self.terminations[agent] or self.truncations[agent]):
-            action = host.check_action(f"actions[{agent!r}]", action, self.env.unwrapped.game.action_space(agent))
+            action = host_stepping.check_action(
+                f"actions[{agent!r}]", action, self.env.unwrapped.game.action_space(agent)
+            )
         super().step(action)
 
 
@@ -182,14 +187,14 @@ class BatchedParallelGame(_Agents):
     """
 
     def __init__(self, game: Game, num_envs: int, render_mode: str | None):
-        super().__init__(game, render_mode, host.BATCH_RENDER_MODES)
+        super().__init__(game, render_mode, host_stepping.BATCH_RENDER_MODES)
         self.num_envs = num_envs
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, jax.Array], dict[str, dict[str, Any]]]:
         """New episodes everywhere."""
-        observations, self._state = host.reset_many(self.game, self._new_episode(seed), num_envs=self.num_envs)
+        observations, self._state = host_stepping.reset_many(self.game, self._new_episode(seed), num_envs=self.num_envs)
         return observations, {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -199,7 +204,7 @@ class BatchedParallelGame(_Agents):
           ValueError: if an action is missing or not allowed.
         """
         acted = self._checked(actions, (self.num_envs,))
-        self._state, observations, last, told = host.step_many(
+        self._state, observations, last, told = host_stepping.step_many(
             self.game, self._seed, np.uint32(self._time), self._state, acted
         )
         rewards, terminations, truncations, infos = told

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
 
 from games.core.game import Game
 from games.gymnasium import SeatVectorEnv, vector_env
-from games.seat import Opponent
+from games.single_agent import Opponent
 
 
 def vec_env(

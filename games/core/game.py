@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from games.core import bits
+from games.core import random_bits
 from games.core.modes import in_any_mode
 from games.core.spaces import Discrete, Space, refuse_impossible
 
@@ -89,7 +89,7 @@ class Game:
         An action may have axes of length 1 more than its space: JaxMARL's own scripts hand over `[1]` for `[]`.
         """
         _look_at(self, actions)
-        key, reset_key = bits.split(key)
+        key, reset_key = random_bits.split(key)
         actions = {agent: jnp.reshape(action, self.action_space(agent).shape) for agent, action in actions.items()}
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)

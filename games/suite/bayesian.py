@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Actions, Game, Observations, Scalar, Step
 from games.core.spaces import Box, Discrete
 from games.toolbox.drawing import LINE, PLAYERS, Canvas
@@ -64,7 +64,7 @@ class BayesianBattleOfTheSexes(Game):
         checks.whole("episode_length", self.episode_length, 1)
 
     def reset(self, key: jax.Array) -> tuple[Observations, BattleState]:
-        loves = bits.uniform(bits.array(key, 2)) < self.love_probability
+        loves = random_bits.uniform(random_bits.array(key, 2)) < self.love_probability
         state = BattleState(loves, jnp.zeros(2, jnp.int32), jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
 

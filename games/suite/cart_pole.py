@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box
 from games.toolbox.drawing import INK, LINE, Canvas, draw_arm
@@ -87,7 +87,7 @@ class CartPole(Game):
         checks.whole("episode_length", self.episode_length, 1)
 
     def reset(self, key: jax.Array) -> tuple[Observations, CartPoleState]:
-        near = 0.05 * (2 * bits.uniform(bits.array(key, 4)) - 1)
+        near = 0.05 * (2 * random_bits.uniform(random_bits.array(key, 4)) - 1)
         first = 0.0 if self.start == "upright" else jnp.pi
         state = CartPoleState(near[0], near[1], first + near[2], near[3], jnp.zeros((), jnp.int32))
         return self.get_obs(state), state

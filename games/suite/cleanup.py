@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from games.core import checks
-from games.core.bits import draw, uniform
 from games.core.game import Infos, Observations, Scalar, static
+from games.core.random_bits import draw, uniform
 from games.core.spaces import Discrete
 from games.suite.commons import APPLE_LABELS, WASTE, WATER, Commons, CommonsState
 from games.toolbox import boards, grid

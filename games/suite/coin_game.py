@@ -11,8 +11,8 @@ import numpy as np
 from flax import struct
 
 from games.core import checks
-from games.core.bits import draw, words
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
+from games.core.random_bits import draw, words
 from games.core.spaces import Box, Discrete
 from games.toolbox.drawing import PLAYERS, Canvas
 

@@ -14,7 +14,7 @@ import numpy as np
 from flax import struct
 
 from configs import one_of, shown
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.modes import lenient, single
 from games.core.spaces import Box, Discrete, Space
@@ -60,12 +60,12 @@ class Gymnax(Game):
         return str(self.environment.name)
 
     def reset(self, key: jax.Array) -> tuple[Observations, Any]:
-        observation, state = jax.tree.map(_strong, self.environment.reset_env(bits.unrolled(key), self.params))
+        observation, state = jax.tree.map(_strong, self.environment.reset_env(random_bits.unrolled(key), self.params))
         return {"agent_0": observation}, state
 
     def step_env(self, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
         observation, new_state, reward, terminated, more = self.environment.step_env(
-            bits.unrolled(key), state, actions["agent_0"], self.params
+            random_bits.unrolled(key), state, actions["agent_0"], self.params
         )
         # Some environments change a leaf's dtype or shape after the reset, such as an integer's that becomes an action.
         state = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype).reshape(old.shape), new_state, state)

@@ -10,8 +10,8 @@ import numpy as np
 from flax import struct
 
 from games.core import checks
-from games.core.bits import array, draw
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
+from games.core.random_bits import array, draw
 from games.core.spaces import Box, MultiDiscrete
 from games.toolbox.drawing import PLAYERS, bars
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box
 from games.toolbox.drawing import Canvas, draw_arm
@@ -85,7 +85,7 @@ class Pendulum(Game):
         checks.choice("squash", self.squash, (False, True))
 
     def reset(self, key: jax.Array) -> tuple[Observations, PendulumState]:
-        uniform = 2 * bits.uniform(bits.array(key, 2)) - 1
+        uniform = 2 * random_bits.uniform(random_bits.array(key, 2)) - 1
         state = PendulumState(jnp.pi * uniform[0], uniform[1], jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
 

@@ -10,9 +10,9 @@ import numpy as np
 from flax import struct
 
 from configs import one_of
-from games.core import bits, checks
+from games.core import checks, random_bits
+from games.core.branching import lazy_cond
 from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
-from games.core.rarely import rarely
 from games.core.spaces import Box
 
 # Its import takes ten seconds, so that it is done inside functions only.
@@ -57,7 +57,7 @@ class Playground(Game):
         checks.whole("episode_length", self.episode_length, 1)
 
     def reset(self, key: jax.Array) -> tuple[Observations, PlaygroundState]:
-        inner = self.environment.reset(jax.random.key_data(bits.unrolled(key)))
+        inner = self.environment.reset(jax.random.key_data(random_bits.unrolled(key)))
         state = PlaygroundState(inner, jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
 
@@ -82,7 +82,7 @@ class Playground(Game):
         def begin(key: jax.Array, state: PlaygroundState) -> PlaygroundState:
             return self.reset(key)[1] if reset_state is None else reset_state
 
-        state = rarely(dones["__all__"], begin, lambda key, state: state, key, state)
+        state = lazy_cond(dones["__all__"], begin, lambda key, state: state, key, state)
         return self.get_obs(state), state
 
     def get_obs(self, state: PlaygroundState) -> Observations:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box
 from games.toolbox.drawing import Canvas, draw_arm
@@ -85,7 +85,7 @@ class Reacher(Game):
         checks.choice("squash", self.squash, (False, True))
 
     def reset(self, key: jax.Array) -> tuple[Observations, ReacherState]:
-        uniform = bits.uniform(bits.array(key, self.num_joints + 2))
+        uniform = random_bits.uniform(random_bits.array(key, self.num_joints + 2))
         angles = (2 * uniform[2:] - 1) * jnp.pi
         state = ReacherState(angles, jnp.zeros(self.num_joints), self.draw_goal(uniform[:2]), jnp.zeros((), jnp.int32))
         return self.get_obs(state), state

@@ -15,7 +15,7 @@ import numpy as np
 from flax import struct
 
 from configs import shown
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Actions, Game, Infos, Observations, Scalar, Step, static
 from games.core.spaces import Box, Discrete
 from games.exact.matrix import MatrixGame, action_names
@@ -101,7 +101,7 @@ class Rounds(Game):
         state = RoundsState(jnp.concatenate([joint[None], state.history[:-1]]), state.time + 1)
         terminated, truncated = jnp.zeros((), bool), jnp.zeros((), bool)
         if self.discount is not None:
-            terminated = bits.uniform(bits.words(key, 1)[0]) >= self.discount
+            terminated = random_bits.uniform(random_bits.words(key, 1)[0]) >= self.discount
         if (limit := self.time_limit) is not None:
             truncated = state.time >= limit
         dones, infos = self._ending(terminated, truncated)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from games.core.bits import draw
+from games.core.random_bits import draw
 
 
 def constant(cells: Any) -> np.ndarray:

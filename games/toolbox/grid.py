@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games.core import checks
-from games.core.bits import draw
+from games.core.random_bits import draw
 from games.toolbox import boards
 from games.toolbox.drawing import PAPER, PLAYERS, WALL, Canvas
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from games.core import bits
+from games.core import random_bits
 from games.core.game import Actions, Game, Observations, Scalar, Step
 from games.core.spaces import Box, Space
 from games.toolbox.drawing import mark
@@ -76,7 +76,7 @@ class GoalConditioned(Game):
         return _GOALS[self.game.name]
 
     def reset(self, key: jax.Array) -> tuple[Observations, GoalState]:
-        bare_key, goal_key = bits.split(key)
+        bare_key, goal_key = random_bits.split(key)
         observations, bare = self.game.reset(bare_key)
         state = GoalState(bare, self._goals.draw(self.game, goal_key))
         return self._with_goal(observations, state.goal), state
@@ -132,11 +132,11 @@ def has_goals(game: Game) -> bool:
 
 
 def _draw_position(game: Any, key: jax.Array) -> jax.Array:
-    return (2 * bits.uniform(bits.array(key, 1)) - 1) * game.params.x_threshold
+    return (2 * random_bits.uniform(random_bits.array(key, 1)) - 1) * game.params.x_threshold
 
 
 def _draw_direction(game: Any, key: jax.Array) -> jax.Array:
-    return _on_circle(2 * jnp.pi * bits.uniform(bits.array(key, 1))[0])
+    return _on_circle(2 * jnp.pi * random_bits.uniform(random_bits.array(key, 1))[0])
 
 
 def _on_circle(angle: jax.Array) -> jax.Array:
@@ -160,7 +160,7 @@ _GOALS: dict[str, Goals] = {
         lambda game, goal: (0.825, 0.5 + 0.45 * goal[0] / float(game.params.x_threshold)),
     ),
     "Reacher": Goals(
-        lambda game, key: game.draw_goal(bits.uniform(bits.array(key, 2))),
+        lambda game, key: game.draw_goal(random_bits.uniform(random_bits.array(key, 2))),
         lambda game, state: game.tip(state.angles),
         _tip_of_arm,
     ),

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Box, Discrete
-from games.core import bits
+from games.core import random_bits
 from games.core.spaces import MultiDiscrete, Space
 
 
@@ -66,7 +66,7 @@ def categorical(num_actions: int) -> Distribution:
 
     def sample(key: jax.Array, logits: jax.Array) -> jax.Array:
         # One random word an action, whatever their number: where it falls in the cumulative probabilities.
-        uniform = bits.uniform(bits.array(key, math.prod(logits.shape[:-1]))).reshape(logits.shape[:-1])
+        uniform = random_bits.uniform(random_bits.array(key, math.prod(logits.shape[:-1]))).reshape(logits.shape[:-1])
         weights = [jnp.exp(x) for x in columns(logits)]
         drawn, below = uniform * _sum(weights), itertools.accumulate(weights[:-1])
         return _sum(((drawn >= x).astype(jnp.int32) for x in below), jnp.zeros(logits.shape[:-1], jnp.int32))
@@ -123,7 +123,7 @@ def diagonal_normal(shape: tuple[int, ...]) -> Distribution:
 
     def sample(key: jax.Array, outputs: jax.Array) -> jax.Array:
         mean, log_scale = parts(outputs)
-        return arranged(mean + jnp.exp(log_scale) * jax.random.normal(bits.unrolled(key), mean.shape))
+        return arranged(mean + jnp.exp(log_scale) * jax.random.normal(random_bits.unrolled(key), mean.shape))
 
     def log_prob(outputs: jax.Array, actions: jax.Array) -> jax.Array:
         mean, log_scale = parts(outputs)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from games.core import bits
+from games.core import random_bits
 from games.core.game import Scalar
 
 
@@ -56,7 +56,7 @@ def draw(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax
     Source: Schaul et al., Prioritized Experience Replay (2016), arXiv:1511.05952, appendix B.2.1.
     """
     until = jnp.cumsum(weights)
-    parts = jnp.arange(count) + bits.uniform(bits.array(key, count))
+    parts = jnp.arange(count) + random_bits.uniform(random_bits.array(key, count))
     index = jnp.searchsorted(until, parts / count * until[-1], side="right")
     index = jnp.minimum(index, jnp.argmax(until >= until[-1]))  # rounding may lead behind the last that has a weight
     return index, weights[index] / until[-1]

@@ -14,8 +14,8 @@ from jax.flatten_util import ravel_pytree
 
 from configs.specs import Registry
 from games.core import checks
+from games.core.branching import lazy_cond
 from games.core.game import Scalar
-from games.core.rarely import rarely
 
 Allocation = Literal["erdos_renyi_kernel", "uniform"]
 Topology = Literal["rigl", "set", "static", "dense"]
@@ -141,7 +141,7 @@ def sparse(
             if not changes:
                 return step(gradient, state, params)
             assert until is not None
-            found: tuple[Any, SparseState] = rarely(
+            found: tuple[Any, SparseState] = lazy_cond(
                 (state.steps % every == 0) & (state.steps < until), change, step, gradient, state, params
             )
             return found

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import InfinitelyRepeated
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Scalar
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.fixed import MAX_LOGIT
@@ -195,7 +195,9 @@ def q_learning(
 
     def update(key: jax.Array, state: QState, trajectory: Trajectory) -> tuple[QState, Metrics]:
         others = _others(trajectory)
-        played = jax.vmap(partial(sample, own=state.logits), out_axes=1)(bits.split(key, len(others)), other=others)
+        played = jax.vmap(partial(sample, own=state.logits), out_axes=1)(
+            random_bits.split(key, len(others)), other=others
+        )
 
         def learn_round(q: jax.Array, round_: Episodes) -> tuple[jax.Array, None]:
             best = jnp.maximum(q[:, 0], q[:, 1])
@@ -286,7 +288,7 @@ def _episodes(
 
     start = jnp.zeros(episodes, jnp.int32)
     # Drawn beforehand: in the loop each member of a batch would draw again what all of them share.
-    words = bits.array(key, rounds * episodes).reshape(rounds, episodes)
+    words = random_bits.array(key, rounds * episodes).reshape(rounds, episodes)
     return jax.lax.scan(play_round, start, words)[1]
 
 
@@ -328,7 +330,7 @@ def _advantages(
         found = [a + b for a, b in zip(sums(centred(to_go), played.pairs[0], 0, 2), later, strict=True)]
         return [jnp.stack([x.sum() / episodes for x in one]).reshape(-1, 2) for one in found]
 
-    return [found.mean(0) for found in jax.vmap(against)(bits.split(key, len(others)), others)]
+    return [found.mean(0) for found in jax.vmap(against)(random_bits.split(key, len(others)), others)]
 
 
 def _mean_error(q: jax.Array, targets: jax.Array, round_: Episodes) -> jax.Array:

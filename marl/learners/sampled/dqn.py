@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from games import Discrete, Game
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action
@@ -182,9 +182,11 @@ def dqn(
             memory = memory._replace(statistics=add(memory.statistics, seen_now))
         found = values(parameters.params, memory.statistics, obs)
         greedy = jnp.argmax(found, -1)
-        action, rest = bits.draw(bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n)
+        action, rest = random_bits.draw(
+            random_bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n
+        )
         epsilon = parameters.epsilon if memory.epsilon is None else memory.epsilon
-        action = jnp.where(bits.uniform(rest) < epsilon, action, greedy)
+        action = jnp.where(random_bits.uniform(rest) < epsilon, action, greedy)
         return action, memory, DQNExtras(of_action(found, action), found.max(-1)) if prioritized else ()
 
     def exploit(parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array) -> tuple[jax.Array, DQNMemory]:
@@ -223,7 +225,7 @@ def dqn(
         def learn(carry: Any) -> Any:
             if prioritized:
                 return jax.lax.scan(step, carry, jax.random.split(key, gradient_steps))
-            index = jax.random.randint(bits.unrolled(key), (gradient_steps, batch_size), 0, stored)
+            index = jax.random.randint(random_bits.unrolled(key), (gradient_steps, batch_size), 0, stored)
             return jax.lax.scan(step, carry, index)
 
         def wait(carry: Any) -> Any:

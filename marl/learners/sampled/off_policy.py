@@ -13,9 +13,9 @@ import numpy as np
 import optax
 
 from games import Box, Game
-from games.core import bits, checks
+from games.core import checks, random_bits
+from games.core.branching import lazy_cond
 from games.core.game import Scalar
-from games.core.rarely import rarely
 from marl.blocks.advantages import mean
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.networks import Activation, perceptron
@@ -167,7 +167,7 @@ def td3(
         checks.number(name, noise, 0)
 
     def noisy(key: jax.Array, outputs: jax.Array, scale: Scalar, most: Scalar) -> jax.Array:
-        noise = jnp.clip(scale * jax.random.normal(bits.unrolled(key), outputs.shape), -most, most)
+        noise = jnp.clip(scale * jax.random.normal(random_bits.unrolled(key), outputs.shape), -most, most)
         return jnp.clip(jnp.tanh(outputs) + noise, -1, 1)
 
     style = _Style(
@@ -256,7 +256,7 @@ def sac(
     def draw(key: jax.Array, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         centre, log_scale = jnp.split(outputs, 2, -1)
         log_scale = jnp.clip(log_scale, *LOG_SCALE)
-        normal = jax.random.normal(bits.unrolled(key), centre.shape)
+        normal = jax.random.normal(random_bits.unrolled(key), centre.shape)
         before = centre + jnp.exp(log_scale) * normal
         # log(1 - tanh(x)^2) in a form that does not become log(0).
         squashed = 2 * (math.log(2) - before - jax.nn.softplus(-2 * before))
@@ -390,7 +390,7 @@ def _off_policy(
             memory = add(memory, obs if obs.ndim > len(seen.shape) else obs[None])
         own_key, random_key = jax.random.split(key)
         action = style.act(own_key, actor.apply(parameters.params, look(memory, obs)))
-        uniform = 2 * bits.uniform(bits.array(random_key, action.size)).reshape(action.shape) - 1
+        uniform = 2 * random_bits.uniform(random_bits.array(random_key, action.size)).reshape(action.shape) - 1
         return in_bounds(jnp.where(parameters.random, uniform, action)), memory, ()
 
     def exploit(
@@ -434,7 +434,7 @@ def _off_policy(
 
     def draw(key: jax.Array, state: OffPolicyState, now: Networks, num_envs: int) -> _Batch:
         """A minibatch, with the rewards of several steps of the same environment."""
-        index = now.oldest + jax.random.randint(bits.unrolled(key), (batch_size,), 0, state.steps - now.oldest)
+        index = now.oldest + jax.random.randint(random_bits.unrolled(key), (batch_size,), 0, state.steps - now.oldest)
         number = jnp.arange(multi_step)[:, None]
         rows = index + num_envs * number  # [n, B]
         n = jnp.where(now.updates >= multi_step_from, multi_step, 1)
@@ -487,7 +487,7 @@ def _off_policy(
         def wait(now: Networks) -> Any:
             return now, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, now)[1])
 
-        networks, metrics = rarely(state.steps >= learning_starts, learn, wait, state.networks)
+        networks, metrics = lazy_cond(state.steps >= learning_starts, learn, wait, state.networks)
         metrics = jax.tree.map(jnp.mean, metrics)
         if tempering:
             metrics["temperature"] = jnp.exp(networks.log_temperature)
@@ -498,7 +498,7 @@ def _off_policy(
     def sometimes(every: int, what: Callable[[Networks], Networks], now: Networks) -> Networks:
         if every == 1:
             return what(now)
-        found: Networks = rarely(now.updates % every == 0, what, lambda now: now, now)
+        found: Networks = lazy_cond(now.updates % every == 0, what, lambda now: now, now)
         return found
 
     def store(state: OffPolicyState, t: Trajectory) -> OffPolicyState:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from games import Game
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Scalar
 from marl.blocks.advantages import align, generalized_advantages, mean, standardize
 from marl.blocks.distributions import distribution
@@ -277,7 +277,7 @@ def ppo(
         def epoch(carry: Any, key: jax.Array) -> Any:
             if minibatches == 1:
                 return step(carry, None)
-            return jax.lax.scan(step, carry, bits.permutation(key, size).reshape(minibatches, -1))
+            return jax.lax.scan(step, carry, random_bits.permutation(key, size).reshape(minibatches, -1))
 
         carry = state.params, state.optimizer
         (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from games import Discrete, Game
-from games.core import bits, checks
+from games.core import checks, random_bits
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action, squash, unsquash
@@ -162,8 +162,8 @@ def r2d2(
 
     def act(key: jax.Array, params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory, tuple[()]]:
         greedy, memory = exploit(params, memory, obs)
-        action, rest = bits.draw(bits.array(key, math.prod(greedy.shape)), actions.n)
-        return jnp.where(bits.uniform(rest) < memory.epsilon, action, greedy), memory, ()
+        action, rest = random_bits.draw(random_bits.array(key, math.prod(greedy.shape)), actions.n)
+        return jnp.where(random_bits.uniform(rest) < memory.epsilon, action, greedy), memory, ()
 
     def exploit(params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory]:
         outputs, value, carry = network.apply(params, obs, memory.carry)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from games import Box, make
-from games.core import bits
+from games.core import random_bits
 from marl import Learner, Trajectory, evaluate, learn, make_learner
 from marl.blocks.sparse import kernels
 from marl.learners.sampled.off_policy import sac, td3
@@ -104,7 +104,7 @@ def test_td3_is_what_the_paper_says(done, truncated):
         state, metrics = update(key, state, t)
         obs, action, reward, next_obs, factor = of_step(t)
         noise_key = jax.random.split(jax.random.split(key, 1)[0], 3)[1]
-        signs = np.sign(jax.random.normal(bits.unrolled(noise_key), (2, 1)))  # all noise is beyond the clip
+        signs = np.sign(jax.random.normal(random_bits.unrolled(noise_key), (2, 1)))  # all noise is beyond the clip
         following = [np.clip(np.tanh(forward(target, next_obs)) + 0.1 * sign, -1, 1) for sign in signs]
         goals = [reward + factor * min(value(one, next_obs, x) for one in slow) for x in following]
 
@@ -142,7 +142,7 @@ def test_sac_is_what_the_paper_says():
         state, metrics = update(key, state, t)
         obs, action, reward, next_obs, factor = of_step(t)
         keys = jax.random.split(jax.random.split(key, 1)[0], 3)
-        normals = [np.asarray(jax.random.normal(bits.unrolled(k), (1, 1)), np.float64)[0] for k in keys[1:]]
+        normals = [np.asarray(jax.random.normal(random_bits.unrolled(k), (1, 1)), np.float64)[0] for k in keys[1:]]
         following, log_prob = drawn(actor, next_obs, normals[0])
         temperature = np.exp(log_temperature)
         goal = reward + factor * (min(value(one, next_obs, following) for one in slow) - temperature * log_prob)
@@ -189,7 +189,7 @@ def test_rewards_of_several_steps(updates, same_actor):
     _, metrics = update(jax.random.key(2), state, second)
     both = jax.tree.map(lambda x, y: np.concatenate([x, y]).astype(np.float64), first, second)
     key = jax.random.split(jax.random.split(jax.random.key(2), 1)[0], 3)[0]
-    index = np.asarray(jax.random.randint(bits.unrolled(key), (64,), 0, 24))
+    index = np.asarray(jax.random.randint(random_bits.unrolled(key), (64,), 0, 24))
     networks, errors, lengths = state.networks, [], set()
     actor, slow, critics = (wide(x) for x in (networks.target, networks.target_critics, networks.critics))
     for i in index:

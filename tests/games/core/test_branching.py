@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from games.core.rarely import rarely
+from games.core.branching import lazy_cond
 
 
 def double(number, x, factor):
     """Takes the factor from where it is written, as closures of learners do."""
-    return rarely(number % 3 == 0, lambda x: {"x": jnp.sort(x) * factor}, lambda x: {"x": x + factor}, x)["x"]
+    return lazy_cond(number % 3 == 0, lambda x: {"x": jnp.sort(x) * factor}, lambda x: {"x": x + factor}, x)["x"]
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0), (0, None, None), (None, 0, 0), (0, None, 0)])
@@ -41,7 +41,7 @@ def test_nothing_is_computed_that_nobody_wants():
         return x
 
     def step(number, x):
-        return rarely(number == 2, note, lambda x: x, x)
+        return lazy_cond(number == 2, note, lambda x: x, x)
 
     run = jax.jit(lambda x: jax.lax.scan(lambda x, number: (jax.vmap(step)(number, x), None), x, numbers)[0])
     numbers = jnp.stack([jnp.arange(6)] * 3, 1)

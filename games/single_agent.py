@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from configs import one_of, shown
 from configs.specs import NAME
-from games import host
+from games import host_stepping
 from games.core import checks
 from games.core.game import Game
 from games.core.modes import in_any_mode
@@ -96,7 +96,7 @@ class Seat:
                 states = [*states[:i], new, *states[i + 1 :]]
                 actions[agent] = jnp.asarray(chosen, self.game.action_space(agent).dtype)
         observations, state, *rest = self.game.step_env(key, state, actions)
-        told = tuple(part[self.agent] for part in host.told(*rest))
+        told = tuple(part[self.agent] for part in host_stepping.told(*rest))
         return observations[self.agent], (observations, state, states), told
 
     @in_any_mode

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 
-def rarely(predicate: jax.Array, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+def lazy_cond(predicate: jax.Array, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """`jax.lax.cond` that under `vmap` still leaves out what nobody wants.
 
     A `cond` whose predicate is batched becomes a choice between two results that are both computed, for every member
@@ -65,7 +65,7 @@ def _choose(rare: Callable[..., Any], usual: Callable[..., Any], of_rare: int, o
         def none() -> Any:
             return jax.vmap(lambda *values: by_usual(values), axes, axis_size=size)(*values)
 
-        found = rarely(predicates.any(), some, none)
+        found = lazy_cond(predicates.any(), some, none)
         return found, jax.tree.map(lambda _: True, found)
 
     return choose
