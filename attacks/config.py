@@ -29,8 +29,8 @@ from games.wrappers.goals import GoalConditioned
 from marl.core.learn import Learner, check_update
 from marl.learners.registry import SAMPLED, make_learner
 from meta import Evolution
-from meta.memory import bytes_of, check_bytes
-from meta.runs import tensors
+from meta.runs import array_files
+from meta.xla.memory import bytes_of, check_bytes
 
 Goal = Literal["harm", "help", "control"]
 # Victims differ so much that a generation has to meet many: one for each antithetic pair, compared without ranks.
@@ -397,12 +397,12 @@ def load_adversary(
     file = path / ADVERSARY_FILE
     if not os.path.isfile(file):
         raise ValueError(f"{field}: got {str(path)!r}; {needed} is needed")
-    arrays, metadata = tensors.load(file)
+    arrays, metadata = array_files.load(file)
     config = configs.build(AttackConfig, metadata.get("config"), str(file))
     if config.goal == "control":
         raise ValueError(f"{field}: {path} is a run with the goal control; one that harms or helps is needed")
     message = config.make_message()
-    return config, message, tensors.as_tree(arrays, jax.eval_shape(message.init, jax.random.key(0)), str(file))
+    return config, message, array_files.as_tree(arrays, jax.eval_shape(message.init, jax.random.key(0)), str(file))
 
 
 def observations_of_play(game: Game) -> np.ndarray:

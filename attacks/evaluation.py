@@ -14,11 +14,11 @@ from attacks.messages import Message, as_loud, loudness
 from attacks.trials import Defence, MakeVictim, Schedule, undefended
 from games import Game
 from games.wrappers.cheap_talk import observation_shape
-from meta.devices import spread
-from meta.fresh import with_nan, without_nan
+from meta.batched_trials import with_nan, without_nan
 from meta.keys import SPEAKER
 from meta.loop import compiler_options
 from meta.runs.statistics import mean_and_error
+from meta.xla.devices import spread
 
 
 class Lives(NamedTuple):

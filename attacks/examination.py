@@ -27,11 +27,11 @@ from configs.specs import change
 from games import Discrete
 from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
-from meta.runs import tensors
-from meta.runs.files import check_folder
+from meta.runs import array_files
+from meta.runs.atomic_files import check_folder
+from meta.runs.formatting import many
 from meta.runs.jobs import duration, say
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import many
 
 FILE = "examination.json"
 PARTS = ("transfer", "defences", "host")
@@ -144,7 +144,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     run = RunDirectory(path, lambda words: say(console, words))
     game, key = config.make_game(), jax.random.key(options.seed)
     victims = other_victims(config)
-    depends = [configs.plain(config), tensors.digest(parameters), options.num_victims, options.seed, *COLUMNS]
+    depends = [configs.plain(config), array_files.digest(parameters), options.num_victims, options.seed, *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
         victim = victims[name if part == "transfer" else "as evolved on"]

@@ -22,16 +22,16 @@ from attacks.search import search, stages_of_search
 from games import Game, animate
 from games.wrappers.cheap_talk import observation_shape
 from meta import RunDirectory
-from meta.fresh import compile_trials, play_trials
+from meta.batched_trials import compile_trials, play_trials
 from meta.keys import EVALUATION
-from meta.runs import tensors
+from meta.runs import array_files
+from meta.runs.atomic_files import save_whole
 from meta.runs.command import STARTED
-from meta.runs.files import save_whole
+from meta.runs.environment import devices, versions
+from meta.runs.formatting import amount, many
 from meta.runs.jobs import say
-from meta.runs.machine import devices, versions
 from meta.runs.progress import Line, Stages
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import amount, many
 
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
@@ -76,7 +76,9 @@ def attack(
     kept = dataclasses.replace(config, message=config.message_spec)
     if steered:
         kept = dataclasses.replace(kept, controller=config.controller_spec)
-    tensors.replace(run.path / ADVERSARY_FILE, found.parameters, {"method": "attack", "config": configs.plain(kept)})
+    array_files.replace(
+        run.path / ADVERSARY_FILE, found.parameters, {"method": "attack", "config": configs.plain(kept)}
+    )
     evaluation_key = jax.random.fold_in(key, EVALUATION)
     if steered:
         everybody = {"evolved": found.parameters, **found.others}

@@ -20,9 +20,9 @@ from games.core.spaces import Discrete, Space
 from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.evaluate import act_best
-from meta.devices import in_chunks
-from meta.fixed_order import in_fixed_order
 from meta.loop import compiler_options
+from meta.xla.devices import in_chunks
+from meta.xla.fixed_order import in_fixed_order
 
 LIVES = 12  # of a victim, that an expert has learned for
 EXPERTS = 8  # of which the best is listened to

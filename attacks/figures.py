@@ -12,7 +12,7 @@ import numpy as np
 
 from attacks.evaluation import Lives
 from attacks.messages import Message, hear
-from meta.runs.charts import (
+from meta.runs.plotting import (
     BELOW,
     BLUE,
     GREEN,

@@ -19,13 +19,13 @@ from attacks.defences import DEFENCES
 from attacks.experts import EXPERTS, LIVES, retell, teach
 from attacks.trials import train_time_trial
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
-from meta.fresh import compile_trials, play_trials
+from meta.batched_trials import compile_trials, play_trials
 from meta.keys import BESIDE, CHOICE, EXPERT, LATER, SPEAKER
-from meta.runs import tensors
+from meta.runs import array_files
+from meta.runs.formatting import many
 from meta.runs.jobs import say
 from meta.runs.progress import Progress, Stages
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import many
 
 START_FILE = "start.safetensors"
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
@@ -97,8 +97,8 @@ def _start(
     """Where the search begins with an expert or a run, and what the summary says of it; kept for a run that goes on."""
     file, console = run.path / START_FILE, stages.console
     if os.path.isfile(file):
-        arrays, metadata = tensors.load(file)
-        return tensors.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
+        arrays, metadata = array_files.load(file)
+        return array_files.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
     if config.begin != "expert":
         other, said, start = load_adversary(Path(config.begin), "begin")
         told: dict[str, dict[str, Any]] | None = None
@@ -106,7 +106,7 @@ def _start(
             start, share = retell(config, jax.random.fold_in(key, EXPERT), said, start)
             say(console, f"{config.message_spec} tells {share:.0%} of what was said by {other.message_spec}")
             told = {"message": {"share_told": share}}
-        tensors.replace(file, start, {"told": told})
+        array_files.replace(file, start, {"told": told})
         return start, told
     stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {LIVES} times as long as a victim")
     start, found = teach(config, jax.random.fold_in(key, EXPERT))
@@ -116,7 +116,7 @@ def _start(
             f"the best has a return of {one.expert_return:.4g}; the {name} tells {one.share:.0%} of what it does",
         )
     told = {name: {"expert_return": one.expert_return, "share_told": one.share} for name, one in found.items()}
-    tensors.replace(file, start, {"told": told})
+    array_files.replace(file, start, {"told": told})
     return start, told
 
 

@@ -24,8 +24,8 @@ import configs
 from attacks.config import AttackConfig
 from attacks.search import make_init, make_trial
 from marl.core.learn import Trajectory, learning
-from meta.devices import spread, use_all_cores
 from meta.loop import compiler_options
+from meta.xla.devices import spread, use_all_cores
 
 AT_ONCE = 16  # members of a population that are computed together, as in the preset
 FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward and backward

@@ -55,8 +55,8 @@ def trial_of(steps: int) -> Any:
 
 def run_way(way: str, steps: int, generations: int, coordinator: str, process: int) -> dict[str, Any] | None:
     """Seconds of a generation without the first ones, and a digest of all bits; of this process, as `way` says."""
-    from meta.cluster.broker import Plan
     from meta.cluster.on_ray import ray_cluster
+    from meta.cluster.ray_driver import Plan
 
     evolution = Evolution(population_size=POPULATION, generations=generations, chunk_size=CHUNK)
     times: list[tuple[int, float]] = []
@@ -306,7 +306,7 @@ def efficiency(
 
 def draw(path: Path, workers: np.ndarray, curves: dict[str, np.ndarray]) -> None:
     """The model's curves."""
-    from meta.runs.charts import BLUE, GREEN, ORANGE, new_panels, save_figure
+    from meta.runs.plotting import BLUE, GREEN, ORANGE, new_panels, save_figure
 
     figure, ((axes,),) = new_panels((6, 3.6))
     for (name, share), color in zip(curves.items(), (BLUE, GREEN, ORANGE), strict=True):

@@ -20,8 +20,8 @@ from rich.table import Table
 from games.registry import make_game
 from marl.discovery.trial import Arena, Settings, discovery_trial, evolved, first_scales, known, plain, tuned
 from marl.learners.sampled.objectives import Form
-from meta.devices import spread, use_all_cores
 from meta.loop import compiler_options
+from meta.xla.devices import spread, use_all_cores
 
 CANDIDATES, AT_ONCE = 64, 16
 SPEC = "ppo(learning_rate=0.001)"

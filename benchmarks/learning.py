@@ -38,9 +38,9 @@ from marl.distributed.experiment import DistributedConfig, choose_devices, confi
 from marl.distributed.runtime import train
 from marl.experiments.alone import SEEDS_IN_CACHE, TrainConfig, train_and_evaluate
 from meta import RunDirectory
-from meta.devices import spread, use_all_cores
 from meta.keys import EVALUATION, of_seeds
 from meta.loop import compiler_options
+from meta.xla.devices import spread, use_all_cores
 
 Rows = Iterator[tuple[str, ...]]
 

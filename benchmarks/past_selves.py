@@ -25,7 +25,7 @@ from marl import Learner, learn, make_learner
 from marl.core.learn import keep_state
 from marl.distributed.experiment import LEARNER_FILE
 from marl.experiments.reproduce.coin_game import between
-from meta.runs import tensors
+from meta.runs import array_files
 from meta.runs.statistics import mean_and_error
 
 ENVS = 1024
@@ -40,11 +40,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     runs = [*options.latest, *options.past]
-    config = tensors.load(runs[0] / LEARNER_FILE)[1]["config"]
+    config = array_files.load(runs[0] / LEARNER_FILE)[1]["config"]
     game = make_game(config["environment"])
     learner = make_learner(config["learner"], game, num_updates=options.updates)
     first = jax.eval_shape(lambda key: learner.policy(learner.init(key)), jax.random.key(0))
-    policies = [tensors.as_tree(_own(run), first, str(run)) for run in runs]
+    policies = [array_files.as_tree(_own(run), first, str(run)) for run in runs]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)
     length, keys = int(game.episode_length), jax.random.split(jax.random.key(options.seed), 2)
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _own(run: Path) -> dict[str, np.ndarray]:
-    arrays, _ = tensors.load(run / LEARNER_FILE)
+    arrays, _ = array_files.load(run / LEARNER_FILE)
     return {name.removeprefix("0."): x for name, x in arrays.items() if name.startswith("0.")}
 
 

@@ -40,8 +40,8 @@ from marl import learn
 from marl.blocks.networks import orthogonal
 from marl.experiments.alone import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
-from meta.devices import spread, use_all_cores
 from meta.loop import compiler_options
+from meta.xla.devices import spread, use_all_cores
 
 NUM_ENVS, STEPS, EPOCHS, MINIBATCHES, LEARNING_RATE = 4, 128, 4, 4, 2.5e-4
 DISCOUNT, GAE_LAMBDA, CLIP, VALUE_COEFFICIENT, ENTROPY_COEFFICIENT, MAX_NORM = 0.99, 0.95, 0.2, 0.5, 0.01, 0.5

@@ -24,7 +24,7 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.sampled_lens import SampledLens
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
-from meta.devices import use_all_cores
+from meta.xla.devices import use_all_cores
 
 
 def settings() -> dict[str, ShapingConfig]:

@@ -24,8 +24,8 @@ import configs
 from attacks.config import AttackConfig, observations_of_play
 from attacks.evaluation import compare, controlled, make_lives
 from attacks.messages import Message
-from meta.devices import use_all_cores
 from meta.runs.statistics import with_error
+from meta.xla.devices import use_all_cores
 
 LOUDNESS = (0.003, 3.0)  # the root mean square of the echo, in standard deviations of random play
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from meta import interrupt, process, streams
-from meta.runs.machine import version_line
-from meta.runs.words import many
+from meta.runs.environment import version_line
+from meta.runs.formatting import many
 
 if __name__ == "__main__":
     process.begin("python -m games")  # before what takes seconds to import

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
 from meta import RunDirectory
-from meta.devices import claim_cores
 from meta.runs import command
+from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
     from marl.experiments.shaping.lens import Lens

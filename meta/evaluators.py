@@ -18,9 +18,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from meta.fixed_order import in_fixed_order
 from meta.loop import Run, run_on_devices
 from meta.strategies import Evolution
+from meta.xla.fixed_order import in_fixed_order
 
 
 class Outcome(NamedTuple):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta.interrupt import check_stop
-from meta.memory import bytes_of, check_memory
+from meta.xla.memory import bytes_of, check_memory
 
 MAX_ITERATIONS_PER_CALL = 256
 SECONDS_PER_CALL = 0.5

@@ -4,5 +4,5 @@
 
 from meta.evolution import Evolved, NonFiniteFitness, Outcome, evolve
 from meta.runs.directory import RunDirectory
-from meta.scalars import scalarize
 from meta.strategies import Evolution, strategy_names
+from meta.xla.scalar_replacement import scalarize

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from meta.devices import in_chunks
 from meta.evolution import Outcome
 from meta.keys import NOISE, SCREENING
 from meta.loop import Report, compiler_options, iterate
+from meta.xla.devices import in_chunks
 
 BATCH = 512  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same on any

@@ -13,7 +13,7 @@ import numpy as np
 from games import Game
 from marl.core.contract import check_key, check_learners, check_number, checked
 from marl.core.fingerprint import compiled_once
-from meta.fusion import computed_once, drawn_apart
+from meta.xla.barriers import computed_once, drawn_apart
 
 LearnerState = Any
 Parameters = Any

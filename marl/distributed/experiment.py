@@ -29,15 +29,15 @@ from marl.distributed.pools import words_of
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
-from meta.devices import claim_cores
 from meta.keys import EVALUATION, FILM
-from meta.memory import bytes_of, check_bytes
-from meta.runs import command, machine, tensors
-from meta.runs.charts import draw_training
-from meta.runs.files import save_whole
+from meta.runs import array_files, command, environment
+from meta.runs.atomic_files import save_whole
+from meta.runs.formatting import amount, many
 from meta.runs.jobs import say
+from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
-from meta.runs.words import amount, many
+from meta.xla.devices import claim_cores
+from meta.xla.memory import bytes_of, check_bytes
 
 LEARNER_FILE = "learner.safetensors"
 # Steps of each environment in a rollout, of learners that know what suits them.
@@ -371,8 +371,8 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
         "agents": [_over_episodes(x) for x in returns.T],
         **statistics,
         "wall_seconds": time.perf_counter() - command.STARTED,
-        "versions": machine.versions(),
-        "devices": machine.devices(),
+        "versions": environment.versions(),
+        "devices": environment.devices(),
     }
     files = [_draw(run.figures, config, np.stack(history.returns[:learn], 1))]
     try:
@@ -381,7 +381,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     except Exception as error:  # of somebody else's drawing
         say(console, f"no pictures of an episode: {first_line(error)}")
     policies = {str(i): learner.policy(state) for i, (learner, state) in enumerate(zip(players, states, strict=True))}
-    tensors.replace(run.path / LEARNER_FILE, policies, {"method": "distributed", "config": configs.plain(config)})
+    array_files.replace(run.path / LEARNER_FILE, policies, {"method": "distributed", "config": configs.plain(config)})
     run.write_summary(summary)
     _show(summary, files, run, console)
 

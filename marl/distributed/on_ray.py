@@ -18,7 +18,7 @@ from marl.distributed.actor import Actor, Failure, Order, Programs, Rollout
 from marl.distributed.inference import Central
 from marl.distributed.pools import MakeHost, begin, close_quietly, words_of
 from meta.cluster.worker import prepare
-from meta.devices import cores as cores_of_process
+from meta.xla.devices import cores as cores_of_process
 
 PROBE = 1.0  # seconds before one that is not there yet is called again
 START = "180"  # seconds in which Ray begins; 27 were seen on a busy machine

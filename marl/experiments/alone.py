@@ -26,14 +26,14 @@ from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.devices import claim_cores, spread
 from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
-from meta.memory import bytes_of, check_bytes
-from meta.runs import command, machine, tensors
-from meta.runs.charts import draw_training
+from meta.runs import array_files, command, environment
+from meta.runs.formatting import amount, many
+from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
-from meta.runs.words import amount, many
+from meta.xla.devices import claim_cores, spread
+from meta.xla.memory import bytes_of, check_bytes
 
 LEARNER_FILE = "learner.safetensors"
 SEEDS_IN_CACHE = 4  # that a core trains together: more of them leave its second-level cache, fewer are all dispatch
@@ -277,11 +277,11 @@ def train_and_evaluate(
         "wall_seconds": time.perf_counter() - started,
         "seconds_to_compile": trained.loop.seconds_to_compile,
         "steps_per_second": steps * done / trained.loop.seconds_to_run if done else None,
-        "versions": machine.versions(),
-        "devices": machine.devices(),
+        "versions": environment.versions(),
+        "devices": environment.devices(),
     }
     files = [_draw_training(run.figures, config, trained.returns)]
-    tensors.replace(run.path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
+    array_files.replace(run.path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
     run.write_summary(summary)
     return summary, files
 

@@ -22,9 +22,9 @@ from marl.shapers.trial import play
 from marl.trained import folder
 from meta import RunDirectory, scalarize
 from meta.loop import compiler_options
+from meta.runs.array_files import Arrays, load
+from meta.runs.formatting import many
 from meta.runs.progress import Progress
-from meta.runs.tensors import Arrays, load
-from meta.runs.words import many
 
 LEVEL = 0.01  # of the way from naive play: what the second half of the starts may add where a bound has levelled off
 

@@ -45,15 +45,15 @@ from marl.experiments.shaping.pairs import Lengths, num_trainings, play_pair, sa
 from marl.experiments.shaping.start import read_screening
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
-from meta.devices import claim_cores
 from meta.interrupt import check_stop
-from meta.memory import bytes_of, check_bytes
-from meta.runs import machine, tensors
+from meta.runs import array_files, environment
+from meta.runs.formatting import many
 from meta.runs.jobs import duration, say
 from meta.runs.progress import Line, Stages
-from meta.runs.record import differences
+from meta.runs.provenance import differences
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import many
+from meta.xla.devices import claim_cores
+from meta.xla.memory import bytes_of, check_bytes
 
 IMAGINING = {"pola_dice": 250.0}  # in sampled games, who imagines hundreds of episodes in each update
 TRIALS_PER_CALL = 1024
@@ -320,7 +320,7 @@ def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence
         names = [row.identity, column.identity]
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
         learned = [agent.parameters for agent in both]
-        known_by = digest_of([digest, *map(tensors.digest, learned)]) if jax.tree.leaves(learned) else digest
+        known_by = digest_of([digest, *map(array_files.digest, learned)]) if jax.tree.leaves(learned) else digest
         cells.append(Cell(i, j, digest, known_by, count, 1.0 + cost, over, trainings))
     return cells
 
@@ -433,8 +433,8 @@ def _write(
     writer.writeheader()
     writer.writerows(cells)
     run.write("crossplay.csv", text.getvalue())
-    found = {"config": configs.plain(config), "agents": names, "versions": machine.versions()}
-    found |= {"devices": machine.devices(), "errors": _about_errors(cells), "pairs": cells}
+    found = {"config": configs.plain(config), "agents": names, "versions": environment.versions()}
+    found |= {"devices": environment.devices(), "errors": _about_errors(cells), "pairs": cells}
     run.write_summary(found, "crossplay.json")
     labels, about = list(_labels(names).values()), _about_errors(cells)
     for name, file, words in _shown(cells):

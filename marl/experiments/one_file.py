@@ -13,9 +13,9 @@ import configs
 from marl.experiments.game_config import GameConfig
 from marl.learners.exact.trained import describe
 from meta import RunDirectory
-from meta.memory import check_bytes
+from meta.runs.array_files import Arrays, replace
 from meta.runs.command import file_of
-from meta.runs.tensors import Arrays, replace
+from meta.xla.memory import check_bytes
 
 Training = TypeVar("Training", bound="TrainingConfig")
 

@@ -24,8 +24,8 @@ from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping.agents import is_path, load_shaper, make_agent
 from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
-from meta.memory import bytes_of, check_bytes
-from meta.runs.words import many
+from meta.runs.formatting import many
+from meta.xla.memory import bytes_of, check_bytes
 
 PRESETS = "bound"  # which name a game and nothing else
 STATES = ("start", "CC", "CD", "DC", "DD")

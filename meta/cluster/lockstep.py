@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from meta.keys import data_of, kind_of, typed
 from meta.loop import Step, compiler_options, several
-from meta.memory import check_memory
+from meta.xla.memory import check_memory
 
 
 class Exported(NamedTuple):

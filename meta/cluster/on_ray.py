@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meta.cluster.broker import Plan
+from meta.cluster.ray_driver import Plan
 from meta.evaluators import Asked, Evaluate, Evaluator, Outcome, Work, joined
 from meta.interrupt import check_stop
 from meta.keys import data_of
@@ -62,7 +62,7 @@ class RayCluster:
         _check_address(self._plan.address)
         here, there = Pipe()
         self._pipe = here
-        code = f"from meta.cluster.broker import main; main({there.fileno()})"
+        code = f"from meta.cluster.ray_driver import main; main({there.fileno()})"
         # A session of its own, for Ctrl-C is the business of this process.
         self._process = subprocess.Popen(
             [sys.executable, "-c", code],
@@ -126,7 +126,7 @@ class RayCluster:
             to_ask = jax.tree.leaves(origin)
             asked = asked._replace(state=())
             if structure is None:
-                from meta.cluster.programs import pack
+                from meta.cluster.exported_programs import pack
 
                 def chunk(asked: Asked, number: jax.Array) -> Outcome:
                     return work.chunk(asked, number, size)

@@ -61,7 +61,7 @@ class Evaluations:
         started = time.perf_counter()
         digest, programs, token, is_state, handle = generation
         if digest not in self._programs:
-            from meta.cluster.programs import unpack
+            from meta.cluster.exported_programs import unpack
 
             while len(self._programs) >= KEPT_PROGRAMS:
                 self._programs.pop(next(iter(self._programs)))

@@ -17,8 +17,8 @@ import numpy as np
 
 from configs import files
 from meta.keys import data_of, kind_of, typed
-from meta.runs.files import write_whole
-from meta.runs.record import Record
+from meta.runs.atomic_files import write_whole
+from meta.runs.provenance import Record
 
 MAX_RECORD = 2**18  # bytes
 MAX_METRICS = 2**20  # bytes for a generation: of thousands of runs at once

@@ -11,10 +11,10 @@ from typing import Any
 
 import configs
 from configs import Config, flags
-from meta.devices import use_all_cores
 from meta.evaluators import evaluating
 from meta.loop import Lost
 from meta.process import leave
+from meta.xla.devices import use_all_cores
 
 Leave = Callable[[int], Any]  # what is done in the end, with the exit status
 
@@ -102,8 +102,8 @@ def connect(options: OnCluster, say: Callable[[str], Any]) -> Leave:
 def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> Leave:
     if not all(map(importlib.util.find_spec, ("ray", "grpc"))):
         raise configs.ConfigError('cluster: got ray, which is not there; pip install "marl-shaping[ray]" is needed')
-    from meta.cluster.broker import Plan
     from meta.cluster.on_ray import Refused, ray_cluster
+    from meta.cluster.ray_driver import Plan
 
     address = os.environ.get("RAY_ADDRESS", "") if options.cluster == "ray" else options.cluster
     plan = Plan(address, options.cluster_workers or 0, options.cluster_cpus or 1, "", ALONE)

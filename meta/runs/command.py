@@ -20,12 +20,12 @@ from rich.console import Console
 import configs
 from configs import flags
 from meta import NonFiniteFitness, RunDirectory, interrupt, process, streams
-from meta.devices import claim_cores
 from meta.loop import Lost
-from meta.runs import machine, resume
+from meta.runs import environment, resume
+from meta.runs.array_files import load
 from meta.runs.cluster import Leave, OnCluster, connect, said_of
-from meta.runs.machine import version_line
-from meta.runs.tensors import load
+from meta.runs.environment import version_line
+from meta.xla.devices import claim_cores
 
 NOTHING = "nothing was written"
 RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
@@ -391,7 +391,7 @@ def _open(
         if hasattr(config, "check_adds_to"):
             config.check_adds_to(was)
         run = RunDirectory(Path(out), say)
-        place, before_there = machine.place(), run.record and run.record.place
+        place, before_there = environment.place(), run.record and run.record.place
         if before_there and place != before_there:
             say(f"the table so far is of {before_there}, what is added of {place}")
         run.begin(named, config, typed)

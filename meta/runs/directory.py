@@ -16,10 +16,10 @@ from filelock import lock_descriptor
 import configs
 from configs import files
 from meta.evaluators import current
-from meta.runs import checkpoints, machine
-from meta.runs import record as records
-from meta.runs.files import check_folder, no_link, write_whole
-from meta.runs.record import Record
+from meta.runs import checkpoints, environment
+from meta.runs import provenance as records
+from meta.runs.atomic_files import check_folder, no_link, write_whole
+from meta.runs.provenance import Record
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
@@ -120,12 +120,12 @@ class RunDirectory:
 
     def begin(self, command: str, config: Any, options: Sequence[str] = ()) -> None:
         """Says what is run here from now on."""
-        self._keep(Record.begin(command, config, machine.place(), options))
+        self._keep(Record.begin(command, config, environment.place(), options))
 
     def go_on(self, config: Any) -> None:
         """Takes over the config with which the run goes on, and says if this is another machine than before."""
         assert self.record is not None
-        place, before = machine.place(), self.record.place
+        place, before = environment.place(), self.record.place
         if place != before:
             self._warn(f"so far on {before}, now on {place}: numbers agree but for rounding, and bit for bit no longer")
         kept = Record.begin("", config, "").config

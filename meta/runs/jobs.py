@@ -14,9 +14,9 @@ import jax
 from rich.console import Console
 
 from meta import RunDirectory
-from meta.runs import record as records
+from meta.runs import provenance as records
 from meta.runs import resume
-from meta.runs.record import Record, digest_of
+from meta.runs.provenance import Record, digest_of
 
 
 @contextlib.contextmanager

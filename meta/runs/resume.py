@@ -9,9 +9,9 @@ from typing import Any
 
 import configs
 from configs import ConfigError
+from meta.runs.atomic_files import check_folder
 from meta.runs.directory import CONFIG, read_record
-from meta.runs.files import check_folder
-from meta.runs.record import differences
+from meta.runs.provenance import differences
 
 
 def changeable(config: Any) -> tuple[dict[str, list[str]], tuple[str, ...]]:

@@ -19,7 +19,7 @@ from attacks.defences import DEFENCES
 from games import Game, registry
 from games.wrappers.goals import has_goals
 from meta import RunDirectory
-from meta.runs import tensors
+from meta.runs import array_files
 from meta.runs.progress import Stages
 
 QUIET = Stages(Console(quiet=True), {})
@@ -101,7 +101,7 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert 100 < picture.n_frames <= 201
 
 
-@pytest.mark.slow  # `meta.fresh` is tested for it with less: here that control goes through it
+@pytest.mark.slow  # `meta.batched_trials` is tested for it with less: here that control goes through it
 def test_who_is_played_at_once_draws_nobody_else():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     config = AttackConfig(goal="control", victim="reinforce", num_victims=2, oracle_updates=1, **tiny)
@@ -183,7 +183,7 @@ def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
 def test_a_search_may_begin_where_another_ended(tmp_path):
     config = AttackConfig(message="turn(what='linear')", num_victims=2)
     words, run = config.make_message().init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
-    tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
     assert checked(goes_on) == goes_on
     start, told = search._start(goes_on, jax.random.key(0), run, QUIET)
@@ -197,7 +197,7 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
         checked(goes_on)
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
         checked(dataclasses.replace(goes_on, goal="control"))
-    tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear of 2 is needed"):
         checked(dataclasses.replace(goes_on, message="linear"))
     with pytest.raises(ValueError, match=r"begin: .* reads observations \(4,\); \(6,\) are needed"):
@@ -209,7 +209,7 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
     config = AttackConfig(message="linear", num_victims=2)
     message, run = config.make_message(), RunDirectory.create(tmp_path / "new", config)
     words = message.init(jax.random.key(7))
-    tensors.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
     assert checked(network) == network
     start, told = search._start(network, jax.random.key(0), run, QUIET)

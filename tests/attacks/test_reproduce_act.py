@@ -17,7 +17,7 @@ from attacks.evaluation import Lives, make_lives
 from attacks.examination import FILE, _fits, _read_known
 from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, checked, make_parts
 from meta import Evolution, RunDirectory
-from meta.runs import tensors
+from meta.runs import array_files
 
 
 def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(tmp_path):
@@ -145,7 +145,7 @@ def attacked(tmp_path):
     def attack(seed):
         kept = {"method": "attack", "config": configs.plain(config)}
         (tmp_path / "run").mkdir(exist_ok=True)
-        tensors.replace(tmp_path / "run" / ADVERSARY_FILE, config.make_message().init(jax.random.key(seed)), kept)
+        array_files.replace(tmp_path / "run" / ADVERSARY_FILE, config.make_message().init(jax.random.key(seed)), kept)
         return tmp_path / "run" / FILE
 
     return attack

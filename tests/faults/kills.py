@@ -27,8 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta import Evolution, Outcome, evolve
-from meta.cluster.broker import Plan
 from meta.cluster.on_ray import RayCluster, ray_cluster
+from meta.cluster.ray_driver import Plan
 
 WHAT = {"worker": 0.85, "all workers": 0.07, "node": 0.04, "broker": 0.04}
 TARGET = jnp.linspace(-1, 1, 16)

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from meta.runs import tensors
+from meta.runs import array_files
 
 TINY_ACT = (
     "attacks.act cartpole --num-updates 2 --steps-per-update 8 --num-envs 2 --evaluation-episodes 2"
@@ -215,7 +215,7 @@ def _read(file: Path) -> Any:
         with np.load(file) as arrays:
             return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
     if file.suffix == ".safetensors":
-        arrays, metadata = tensors.load(file)
+        arrays, metadata = array_files.load(file)
         return metadata, {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
     return file.read_bytes()
 

@@ -12,7 +12,7 @@ from configs import flags
 from marl.experiments import crossplay
 from marl.experiments.shaping.config import ShapingConfig
 from meta import RunDirectory, evolve
-from meta.memory import TooLarge, check_bytes
+from meta.xla.memory import TooLarge, check_bytes
 from tests.faults.commands import Ended, draw, faults, prepare, written
 from tests.faults.lines import Line
 

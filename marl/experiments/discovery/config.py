@@ -15,7 +15,7 @@ from marl.discovery.trial import CONTROLS, Arena, known
 from marl.learners.registry import SAMPLED, hidden_layers, make_learner, with_hidden
 from marl.learners.sampled.objectives import Form, Kind
 from meta import Evolution
-from meta.memory import bytes_of, check_bytes
+from meta.xla.memory import bytes_of, check_bytes
 
 KINDS: tuple[Kind, ...] = ("drift", "value_loss")
 # Candidates meet trainings of their own, a pair the same: what is found for one seed's luck is of no use to others.

@@ -36,14 +36,14 @@ from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig
 from marl.learners.sampled.objectives import FILE, Kind, save
 from meta import Evolution, Evolved, RunDirectory, evolve
-from meta.fresh import compile_trials, play_trials, with_nan, without_nan
+from meta.batched_trials import compile_trials, play_trials, with_nan, without_nan
 from meta.keys import EVALUATION, LATER, UNIT, of_seeds
 from meta.runs.command import STARTED
+from meta.runs.environment import devices, versions
+from meta.runs.formatting import amount, many
 from meta.runs.jobs import duration, say
-from meta.runs.machine import devices, versions
 from meta.runs.progress import Progress, Stages
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import amount, many
 
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
 MEASURED_STEPS = 2_000_000  # of all of them, at most, where there is one environment, which has no unit

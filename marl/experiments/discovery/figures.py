@@ -14,7 +14,19 @@ import numpy as np
 from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
 from marl.discovery.trial import Lived
 from marl.learners.sampled.objectives import Form
-from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_panels, save_figure
+from meta.runs.plotting import (
+    BELOW,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    draw_line,
+    draw_scale,
+    new_panels,
+    save_figure,
+)
 
 COLORS = {
     "plain": GREY,

@@ -20,14 +20,14 @@ from marl.experiments.shaping.figures import draw_crossplay
 from marl.experiments.shaping.sampled_lens import share_of_trials
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.devices import spread
 from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
-from meta.memory import bytes_of, check_bytes
-from meta.runs.claims import Claim, Section, number, table
 from meta.runs.jobs import Job, open_run, say
 from meta.runs.progress import Progress
+from meta.runs.report import Claim, Section, number, table
 from meta.runs.statistics import mean_and_error, with_error
+from meta.xla.devices import spread
+from meta.xla.memory import bytes_of, check_bytes
 
 _NETWORK = "network='recurrent', hidden=[32], memory=16"
 _STEPS = f"{_NETWORK}, learning_rate=0.005, epochs=2, minibatches=2, entropy_coefficient=0.02"

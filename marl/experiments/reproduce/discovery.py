@@ -13,8 +13,8 @@ from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import discover
 from marl.experiments.discovery.figures import NAMES
 from meta import Evolution
-from meta.runs.claims import Claim, Section, table
 from meta.runs.jobs import Job, open_run
+from meta.runs.report import Claim, Section, table
 from meta.runs.statistics import with_error
 
 PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-for-two": "drift ipd"}

@@ -12,7 +12,7 @@ import numpy as np
 from games import InfinitelyRepeated
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL
 from marl.experiments.shaping.figures import LABELS, OPPONENT, PAYOFF, SHAPER, STATES, convex_hull
-from meta.runs.charts import (
+from meta.runs.plotting import (
     BLUE,
     GREEN,
     GREY,

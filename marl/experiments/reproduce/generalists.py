@@ -22,10 +22,10 @@ from meta import scalarize
 from meta.interrupt import check_stop
 from meta.keys import EVALUATION
 from meta.loop import compiler_options
-from meta.runs.claims import Claim, Section, table
+from meta.runs.formatting import many
 from meta.runs.jobs import say
+from meta.runs.report import Claim, Section, table
 from meta.runs.statistics import mean_and_error, or_nan, with_error
-from meta.runs.words import many
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
 MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")

@@ -17,9 +17,9 @@ from marl.experiments import bound, crossplay
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
 from meta import RunDirectory
-from meta.runs.claims import Claim, Section, number, table
-from meta.runs.files import write_whole
+from meta.runs.atomic_files import write_whole
 from meta.runs.jobs import open_run
+from meta.runs.report import Claim, Section, number, table
 from meta.runs.statistics import or_nan
 
 PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}

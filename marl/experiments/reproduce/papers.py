@@ -25,10 +25,10 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.speed import shaping_jobs
 from meta import RunDirectory
-from meta.devices import claim_cores
-from meta.runs.claims import Section, write_report
 from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
+from meta.runs.report import Section, write_report
 from meta.runs.statistics import mean_and_error
+from meta.xla.devices import claim_cores
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0

@@ -13,9 +13,9 @@ import configs
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
 from meta import RunDirectory
-from meta.runs.claims import Claim, Section, number, table
+from meta.runs.formatting import many
+from meta.runs.report import Claim, Section, number, table
 from meta.runs.statistics import with_error
-from meta.runs.words import many
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")

@@ -30,8 +30,8 @@ from marl.shapers.self_play import annealing
 from marl.shapers.trial import play
 from meta import scalarize
 from meta.loop import compiler_options
-from meta.runs import tensors
-from meta.runs.words import many
+from meta.runs import array_files
+from meta.runs.formatting import many
 
 AGENT_FILE = "agent.safetensors"  # of a shaper
 LEARNER_FILE = "learner.safetensors"  # of a run of marl.train or marl.distributed
@@ -168,7 +168,7 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
     metadata = {"method": "agent", "config": configs.plain(config)}
     if not config.environment:
         metadata["game"] = describe(config.make_game())
-    tensors.replace(path, parameters, metadata)
+    array_files.replace(path, parameters, metadata)
 
 
 def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
@@ -191,7 +191,7 @@ def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
     names = (LEARNER_FILE, ADVERSARY_FILE)
     files = [Path(path) / name for name in names] if os.path.isdir(path) else [Path(path)]
     file = next(filter(os.path.isfile, files), None)
-    method = tensors.load(file)[1].get("method") if file else None
+    method = array_files.load(file)[1].get("method") if file else None
     if file and method in ("train", "distributed"):
         return _load_learner(file, str(path), number)
     if file and method == "attack":
@@ -230,14 +230,14 @@ def load_shaper(path: Path | str) -> Agent:
     if not os.path.isfile(file):
         got = shown(str(path))
         raise ValueError(f"agent: got {got}; a name, or the file or the run's directory of a trained shaper, is needed")
-    arrays, metadata = tensors.load(file)
+    arrays, metadata = array_files.load(file)
     if metadata.get("method") != "agent":
         raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")
     config = configs.build(ShapingConfig, metadata.get("config"), str(file))
     shaper = config.make_shaper()
     several = () if config.seeds == 1 else (config.seeds,)
     like = jax.eval_shape(shaper.init, jax.random.key(0))
-    parameters = jax.tree.map(jnp.asarray, tensors.as_tree(arrays, like, str(file), several))
+    parameters = jax.tree.map(jnp.asarray, array_files.as_tree(arrays, like, str(file), several))
     make = partial(_any_seed, shaper.learner, config.seeds) if several else shaper.learner
     return Agent(str(path), make, parameters, config)
 

@@ -20,12 +20,12 @@ from marl.experiments.shaping.kept import Kept
 from marl.experiments.shaping.lens import Lens
 from marl.experiments.shaping.played import ALONE, UNTRAINED, Played, analyse, pool
 from meta import RunDirectory
-from meta.fresh import compile_trials, play_trials
+from meta.batched_trials import compile_trials, play_trials
 from meta.interrupt import check_stop
 from meta.keys import EVALUATION, RANDOM, of_seeds
-from meta.runs import machine
+from meta.runs import environment
+from meta.runs.formatting import many
 from meta.runs.progress import Progress, Stages
-from meta.runs.words import many
 
 SCREENING, TRAINING = "screening of random shapers", "training"
 
@@ -117,8 +117,8 @@ def train_and_evaluate(
         f"{unit}_per_second": per_generation * done / trained.seconds_to_run if done else None,
         "seconds_to_compile": trained.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,
-        "versions": machine.versions(),
-        "devices": machine.devices(),
+        "versions": environment.versions(),
+        "devices": environment.devices(),
         "runs": runs,
     }
     run.write_summary(summary)

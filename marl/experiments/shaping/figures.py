@@ -10,7 +10,7 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.experiments.shaping.played import ALONE, IN_PLACE, Played, controls_of
-from meta.runs.charts import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
+from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"
 SHAPER, OPPONENT = ORANGE, BLUE

@@ -14,7 +14,7 @@ import numpy as np
 import configs
 from marl.experiments.shaping.lens import Lens
 from marl.experiments.shaping.played import UNTRAINED, Played
-from meta.runs import machine, tensors
+from meta.runs import array_files, environment
 
 
 class Kept:
@@ -33,7 +33,11 @@ class Kept:
           parameters: of the shaper of each training, on the host.
         """
         self._folder, self._found = run / "evaluation", dict[tuple[str, int], Played]()
-        about = {"config": configs.plain(lens.config), "versions": machine.versions(), "devices": machine.devices()}
+        about = {
+            "config": configs.plain(lens.config),
+            "versions": environment.versions(),
+            "devices": environment.devices(),
+        }
         about |= {"reads": lens.config.reads}
         self._about = [about | {"parameters": _digest(one)} for one in parameters]
         self._files = {
@@ -46,10 +50,10 @@ class Kept:
                 trial = lens.groups()[lens.config.opponent if name == UNTRAINED else name]
                 like = jax.eval_shape(trial, jax.random.key(0), parameters[i])
                 with contextlib.suppress(ValueError):  # a damaged one is played again
-                    arrays, metadata = tensors.load(file)
+                    arrays, metadata = array_files.load(file)
                     if metadata == self._about[i] | {"opponent": name}:
                         count = (lens.config.evaluation_trials,)
-                        self._found[name, i] = tensors.as_tree(arrays, like, str(file), count)
+                        self._found[name, i] = array_files.as_tree(arrays, like, str(file), count)
 
     def has(self, name: str) -> bool:
         """Whether all trainings have met an opponent."""
@@ -62,7 +66,7 @@ class Kept:
     def keep(self, name: str, i: int, played: Played) -> Played:
         """Keeps what was played by training i, and returns it."""
         self._folder.mkdir(exist_ok=True)
-        tensors.replace(self._files[name, i], played, self._about[i] | {"opponent": name})
+        array_files.replace(self._files[name, i], played, self._about[i] | {"opponent": name})
         return played
 
     def clear(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from marl.experiments.shaping.config import ShapingConfig
-from meta.memory import bytes_of, check_bytes
+from meta.xla.memory import bytes_of, check_bytes
 
 
 def check_training(config: ShapingConfig, init: Callable[[jax.Array], Any], trial: int) -> None:

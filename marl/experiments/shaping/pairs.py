@@ -13,7 +13,7 @@ from marl.experiments.shaping.agents import Agent, is_path, of_training
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.sampled_lens import share_of_trials
 from marl.shapers.registry import SAMPLED
-from meta.fresh import compile_trials, play_trials
+from meta.batched_trials import compile_trials, play_trials
 
 AT_ONCE = 32  # trials that are played together on a device
 

@@ -15,10 +15,10 @@ from marl.experiments.shaping.agents import AGENT_FILE
 from marl.experiments.shaping.lens import Lens
 from marl.experiments.shaping.played import IN_PLACE, controls_of
 from marl.experiments.shaping.speed import measure
+from meta.runs.environment import devices
+from meta.runs.formatting import amount, many
 from meta.runs.jobs import duration, say
-from meta.runs.machine import devices
 from meta.runs.statistics import with_error
-from meta.runs.words import amount, many
 
 LONG = 2e9  # environment steps of a run that is measured beforehand, for its first generation may take an hour
 

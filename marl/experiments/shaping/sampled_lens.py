@@ -32,10 +32,10 @@ from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolved, evolve
 from meta.keys import FILM
 from meta.loop import Report, Store
-from meta.memory import bytes_of, check_bytes
-from meta.runs.files import save_whole
+from meta.runs.atomic_files import save_whole
+from meta.runs.formatting import many
 from meta.runs.statistics import mean_and_error, with_error
-from meta.runs.words import many
+from meta.xla.memory import bytes_of, check_bytes
 
 MEASURED_STEPS = 2.5e6  # of a generation, or a little more
 SHARES = {"own_coin": "own_coin_share", "cooperation": "cooperation"}  # in a summary, of what a game counts

@@ -16,7 +16,7 @@ from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, follow, normal_logits
 from marl.learners.exact.trained import load_trained
 from meta.loop import Report, Store, iterate
-from meta.runs.tensors import same_shapes
+from meta.runs.array_files import same_shapes
 
 Payoffs = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 Update = Callable[[jax.Array, jax.Array], jax.Array]

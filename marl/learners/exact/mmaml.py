@@ -18,8 +18,8 @@ from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, naive, one_policy
 from marl.learners.exact.trained import load_trained
 from meta.loop import Report, Store, iterate
-from meta.runs.tensors import same_shapes
-from meta.scalars import scalarize
+from meta.runs.array_files import same_shapes
+from meta.xla.scalar_replacement import scalarize
 
 
 class MetaLearned(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 from games import InfinitelyRepeated
 from marl.trained import folder
-from meta.runs.tensors import Arrays, digest, load
+from meta.runs.array_files import Arrays, digest, load
 
 
 def describe(game: InfinitelyRepeated) -> dict[str, Any]:

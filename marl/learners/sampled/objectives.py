@@ -15,7 +15,7 @@ from games.core.game import Scalar
 from marl.blocks import objectives
 from marl.blocks.objectives import Objective, Parametric, Timed, ValueLoss
 from marl.trained import folder
-from meta.runs import tensors
+from meta.runs import array_files
 
 FILE = "objective.safetensors"  # in the directory of a run that evolved one
 METHOD = "discover"  # in a file's metadata
@@ -54,7 +54,7 @@ class Form(NamedTuple):
 
 def save(path: Path, form: Form, parameters: Any, clip: float, **about: Any) -> None:
     """Writes an evolved objective, for `ppo(objective='PATH')` or `ppo(value_loss='PATH')`."""
-    tensors.replace(path, parameters, {"method": METHOD, "form": form._asdict(), "clip": clip, **about})
+    array_files.replace(path, parameters, {"method": METHOD, "form": form._asdict(), "clip": clip, **about})
 
 
 def load(path: str) -> tuple[Form, Any, float]:
@@ -64,7 +64,7 @@ def load(path: str) -> tuple[Form, Any, float]:
       ValueError: if there is none, or if the file is damaged or of another kind; one line.
     """
     file = Path(path) / FILE if os.path.isdir(path) else Path(path)
-    arrays, metadata = tensors.load(file)
+    arrays, metadata = array_files.load(file)
     try:
         form, clip = Form(**metadata["form"]), float(metadata["clip"])
         known = metadata["method"] == METHOD and form.hidden <= 4096 and form.kind in ("drift", "value_loss")
@@ -73,7 +73,7 @@ def load(path: str) -> tuple[Form, Any, float]:
         wanted = None
     if wanted is None:
         raise ValueError(f"got {short(path)!r}; a file that python -m marl.discover wrote is needed")
-    tensors.same_shapes(arrays, wanted, str(file))
+    array_files.same_shapes(arrays, wanted, str(file))
     return form, {name: jnp.asarray(x) for name, x in arrays.items()}, clip
 
 
@@ -116,7 +116,7 @@ def _is_path(spec: str) -> bool:
 
 
 def _shapes(network: Parametric) -> dict[str, Any]:
-    return tensors.named(jax.eval_shape(network.init, jax.random.key(0)))
+    return array_files.named(jax.eval_shape(network.init, jax.random.key(0)))
 
 
 OBJECTIVES.register("clipped", objectives.clipped_surrogate)

@@ -14,7 +14,7 @@ import configs
 from games.registry import make_game
 from marl.distributed.experiment import DistributedConfig, checked
 from marl.learners.registry import make_learner
-from meta.runs import tensors
+from meta.runs import array_files
 
 FEW = ["--num-envs=2", "--steps-per-update=5", "--evaluation-episodes=4", "--checkpoint-seconds=0.5"]
 SMALL = [*FEW, "--learner=impala(hidden=[8])"]
@@ -39,7 +39,7 @@ def test_what_it_writes(within, tmp_path, headless):
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, 31))
     assert (run / "figures/training_return.png").stat().st_size > 5000
-    _, about = tensors.load(run / "learner.safetensors")[:2]
+    _, about = array_files.load(run / "learner.safetensors")[:2]
     assert about["method"] == "distributed"
     again = within("--resume", str(run), "--total-steps=400", cwd=tmp_path, module=MODULE)
     assert again.returncode == 0, again.stderr

@@ -20,7 +20,7 @@ from marl.learners.exact.seat import seat
 from marl.shapers.registry import drawn
 from marl.shapers.trial import play
 from meta import scalarize
-from meta.runs import tensors
+from meta.runs import array_files
 
 GAME = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 LATE = "mfos(observe='before')"
@@ -72,11 +72,11 @@ def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
     path = tmp_path / "agent.safetensors"
     save_agent(path, config, parameters)
     whole = path.read_bytes()
-    arrays, metadata = tensors.load(path)
+    arrays, metadata = array_files.load(path)
 
     def written(**changes):
         path.unlink()
-        tensors.save(path, arrays | changes.pop("arrays", {}), metadata | changes)
+        array_files.save(path, arrays | changes.pop("arrays", {}), metadata | changes)
 
     def cut():
         path.write_bytes(whole[:-20])
@@ -210,7 +210,7 @@ def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
     message = config.make_message()
     (tmp_path / "attack").mkdir()
     metadata = {"method": "attack", "config": configs.plain(config)}
-    tensors.replace(tmp_path / "attack" / "adversary.safetensors", message.init(jax.random.key(0)), metadata)
+    array_files.replace(tmp_path / "attack" / "adversary.safetensors", message.init(jax.random.key(0)), metadata)
     adversary = load_agent(tmp_path / "attack")
     assert repr(adversary) == f"Adversary('{tmp_path / 'attack'}', {len_of(adversary)} parameters)"
     jax.tree.map(np.testing.assert_array_equal, adversary.parameters, message.init(jax.random.key(0)))

@@ -17,7 +17,7 @@ from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd
 from marl.shapers.trial import play
 from meta import RunDirectory
-from meta.runs import tensors
+from meta.runs import array_files
 
 GAME = InfinitelyRepeated(prisoners_dilemma)
 STEPS = 6
@@ -143,8 +143,8 @@ def test_a_bound_is_of_what_the_opponent_learned_before(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "folder", lambda: folder)
     assert known_bound(GAME, "mmaml", 100) is not None
     file = folder / "mmaml-prisoners_dilemma.safetensors"
-    arrays, metadata = tensors.load(file)
-    tensors.replace(file, arrays | {"logits": arrays["logits"] + 1}, metadata)
+    arrays, metadata = array_files.load(file)
+    array_files.replace(file, arrays | {"logits": arrays["logits"] + 1}, metadata)
     assert known_bound(GAME, "mmaml", 100) is None
     assert known_bound(GAME, "naive", 100) is not None
 

@@ -29,9 +29,9 @@ from marl.experiments.shaping.pairs import Lengths, play_pair
 from marl.learners.sampled import objectives
 from marl.trained import folder
 from meta import RunDirectory
-from meta.runs import tensors
+from meta.runs import array_files
+from meta.runs.array_files import load
 from meta.runs.statistics import with_error
-from meta.runs.tensors import load
 
 # Row's payoff with its standard error over 4096 pairs, by the public code of Lu et al. (2022).
 PUBLISHED = {("naive", "naive"): -1.983, ("naive", "lola"): -1.516, ("lola", "naive"): -1.309, ("lola", "lola"): -1.09}
@@ -269,7 +269,7 @@ def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
         arrays, metadata = load(folder() / "cola-prisoners_dilemma.safetensors")
         changed = {key: array + (name == "changed") for key, array in arrays.items()}
         if len(found) != 1:  # the second time it is the same file
-            tensors.replace(tmp_path / "file", changed, metadata)
+            array_files.replace(tmp_path / "file", changed, metadata)
         (entrant,) = line_up(config).entrants
         found.append((entrant.files, entrant.identity))
     assert found[0] == found[1]
@@ -284,7 +284,7 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
     found = []
     for scale in (1, 1, 2):
         arrays, metadata = load(folder() / "drift-classic.safetensors")
-        tensors.replace(path / objectives.FILE, {key: array * scale for key, array in arrays.items()}, metadata)
+        array_files.replace(path / objectives.FILE, {key: array * scale for key, array in arrays.items()}, metadata)
         (entrant,) = line_up(config).entrants
         found.append(entrant.identity)
     assert found[0] == found[1] != found[2]

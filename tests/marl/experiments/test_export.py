@@ -14,7 +14,7 @@ from marl.experiments import export
 from marl.experiments.alone import LEARNER_FILE, TrainConfig, _policy
 from marl.export import main
 from marl.learners.registry import make_learner
-from meta.runs import tensors
+from meta.runs import array_files
 
 SPARSE = "sparsity='static(density=0.2)'"
 SPECS = {
@@ -45,7 +45,9 @@ def run(tmp_path):
 
         states = jax.vmap(state)(jax.random.split(jax.random.key(0)))
         config = TrainConfig(environment=environment, learner=spec)
-        tensors.replace(tmp_path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
+        array_files.replace(
+            tmp_path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)}
+        )
         return tmp_path
 
     return write
@@ -114,7 +116,7 @@ def test_no_run_at_all(capsys, tmp_path):
     assert main([str(tmp_path)]) == 2
     assert "there is no such file" in capsys.readouterr().err
     config = TrainConfig(environment="CartPole-v1", learner="random")
-    tensors.replace(tmp_path / LEARNER_FILE, {}, {"method": "train", "config": configs.plain(config)})
+    array_files.replace(tmp_path / LEARNER_FILE, {}, {"method": "train", "config": configs.plain(config)})
     assert main([str(tmp_path)]) == 2
     assert "a learner with parameters is needed" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from meta import RunDirectory
-from meta.runs.tensors import load
+from meta.runs.array_files import load
 
 SMALL = {
     "marl.cola": ["--iterations=300", "--hidden", "4", "--evaluation-trials=8"],

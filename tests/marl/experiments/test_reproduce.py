@@ -21,7 +21,7 @@ from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_
 from marl.experiments.shaping import speed
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig
-from meta.runs.claims import Claim, claims_table, difference, number, passes, summary
+from meta.runs.report import Claim, claims_table, difference, number, passes, summary
 
 DISCOUNT = 0.96
 ALL_C, ALL_D, TFT = ([1.0] * 5, [0.0] * 5, [1.0, 1.0, 0.0, 1.0, 0.0])

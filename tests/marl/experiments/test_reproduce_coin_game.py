@@ -12,7 +12,7 @@ from marl.experiments.reproduce import coin_game
 from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, meet, train
 from marl.experiments.reproduce.papers import CoinGameConfig
 from meta import RunDirectory
-from meta.runs.claims import passes
+from meta.runs.report import passes
 from meta.runs.statistics import mean_and_error
 
 GAME = CoinGame(episode_length=16)

@@ -10,7 +10,7 @@ from games.registry import make_game
 from marl.experiments.reproduce import rlx2
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.runs.claims import passes
+from meta.runs.report import passes
 
 PARTS = rlx2.make_configs(seeds=8, seed=0, fast=False)
 

@@ -24,8 +24,8 @@ from marl.experiments.shaping.lens import make_lens
 from marl.experiments.shaping.sampled_lens import SampledLens
 from marl.mfos import main
 from marl.shapers.trial import play
-from meta.fresh import play_trials
-from meta.runs import tensors
+from meta.batched_trials import play_trials
+from meta.runs import array_files
 
 KINDS = {
     "formula": {
@@ -278,7 +278,7 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(kind, environment, within,
     assert (resumed.returncode, resumed.stdout, resumed.stderr) == (0, "", "")
     assert rows(path) == rows(finished[kind][0])
     assert summary(path) == summary(finished[kind][0])
-    kept, resumed = (tensors.load(one / "agent.safetensors")[0] for one in (finished[kind][0], path))
+    kept, resumed = (array_files.load(one / "agent.safetensors")[0] for one in (finished[kind][0], path))
     for name, array in resumed.items():
         np.testing.assert_array_equal(kept[name], array)
 

@@ -23,7 +23,7 @@ from marl.learners.sampled.ppo import a2c, ppo
 from marl.shapers import registry as shapers
 from marl.shapers import sampled
 from marl.shapers.exact import mfos
-from meta.runs import tensors
+from meta.runs import array_files
 from tests.marl.sampled_steps import CART_POLE
 
 EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
@@ -372,7 +372,7 @@ def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_disl
 
 
 def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
-    tensors.replace(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
+    array_files.replace(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
     for path, words in (
         (tmp_path / "other.safetensors", "marl.discover wrote"),
         (tmp_path / "none.safetensors", "no such file"),

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import pytest
 
 from meta import Evolution, NonFiniteFitness, Outcome, evolve, loop
-from meta.cluster import programs
-from meta.cluster.broker import Plan
+from meta.cluster import exported_programs
 from meta.cluster.on_ray import Refused, ray_cluster
+from meta.cluster.ray_driver import Plan
 from meta.evaluators import current, evaluating
 from tests.faults.kills import digest, processes
 from tests.sockets import listening
@@ -160,7 +160,7 @@ def test_nothing_of_it_listens_to_other_machines(cluster):
 
 def test_what_no_worker_can_evaluate_is_said_once(cluster, monkeypatch):
     """A program that is no program, to every worker."""
-    monkeypatch.setattr(programs, "pack", lambda *_: b"nothing")
+    monkeypatch.setattr(exported_programs, "pack", lambda *_: b"nothing")
     with pytest.raises(Refused, match="a chunk cannot be evaluated") as raised:
         evolve(trial, init, jax.random.key(0), search(), num_trials=2, evaluator=cluster.evaluator())
     assert "\n" not in str(raised.value)

@@ -15,8 +15,8 @@ from jax.errors import JaxRuntimeError
 import configs
 from meta import RunDirectory
 from meta.runs import command
+from meta.runs.array_files import save
 from meta.runs.cluster import OnCluster
-from meta.runs.tensors import save
 
 # A first argument, another one, an option with a value that does not fit, and what is said of it.
 COMMANDS = {

@@ -15,8 +15,8 @@ import configs
 from configs import files
 from meta import RunDirectory
 from meta.loop import iterate
-from meta.runs import command, machine, tensors
-from meta.runs.files import write_whole
+from meta.runs import array_files, command, environment
+from meta.runs.atomic_files import write_whole
 from tests.faults import damages
 from tests.faults.damages import go, results, verdict
 
@@ -257,13 +257,13 @@ def test_help_says_how_a_run_goes_on(runs, capsys):
 
 def test_another_machine_is_said_once_and_kept(runs, tmp_path, monkeypatch):
     path = damages.copy(runs / "stopped", tmp_path / "run")
-    here, done = machine.place(), len((path / "metrics.jsonl").read_text().splitlines())
-    monkeypatch.setattr(machine, "place", lambda: "64 x cpu, 64 core(s), jax 9")
+    here, done = environment.place(), len((path / "metrics.jsonl").read_text().splitlines())
+    monkeypatch.setattr(environment, "place", lambda: "64 x cpu, 64 core(s), jax 9")
     status, said = go(main, "--resume", str(path), "--quiet")
     assert (status, said.count("\n")) == (0, 1)
     assert f"so far on {here}, now on 64 x cpu, 64 core(s), jax 9: numbers agree but for rounding" in said
     changes = results(path)["summary.json"]["changes"]
-    assert changes == [{"field": "devices", "before": here, "now": machine.place(), "generation": done}]
+    assert changes == [{"field": "devices", "before": here, "now": environment.place(), "generation": done}]
     assert go(main, "--resume", str(path), "--quiet") == (0, "")
 
 
@@ -384,11 +384,11 @@ def test_arrays_of_strangers(tmp_path):
     file = tmp_path / "agent.safetensors"
     file.write_bytes(save({"x": np.zeros(3)}, {"config": "[" * 100_000}))
     with pytest.raises(ValueError, match=r"agent.safetensors'; it cannot be read \(maximum recursion depth"):
-        tensors.load(file)
+        array_files.load(file)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(ValueError, match="cannot be read"):
-        tensors.load(file)
+        array_files.load(file)
 
 
 def test_a_directory_in_which_nothing_was_begun_is_empty(runs, tmp_path):

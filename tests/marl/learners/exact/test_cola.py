@@ -25,7 +25,7 @@ from marl.learners.exact.cola import (
 )
 from marl.learners.exact.white_box import hola, lola
 from marl.trained import folder
-from meta.runs.tensors import load, replace
+from meta.runs.array_files import load, replace
 
 GAMES = {"prisoners_dilemma": 0.96, "matching_pennies": 0.96, "chicken": 0.0}
 POINTS = jax.random.uniform(jax.random.key(9), (2, 256, 1), minval=-2, maxval=2)

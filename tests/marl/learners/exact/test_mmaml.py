@@ -15,7 +15,7 @@ from marl.learners.exact.mmaml import mmaml, payoff_of_learning, train_mmaml
 from marl.learners.exact.naive import naive
 from marl.mmaml import main
 from marl.trained import folder
-from meta.runs.tensors import load, replace
+from meta.runs.array_files import load, replace
 
 IPD = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from meta.memory import TooLarge, check_memory
+from meta.xla.memory import TooLarge, check_memory
 
 
 def compiled(size):

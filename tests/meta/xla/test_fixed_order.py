@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta.fixed_order import _has_large, in_fixed_order
+from meta.xla.fixed_order import _has_large, in_fixed_order
 
 
 def drawn(*shape):
@@ -62,8 +62,8 @@ def test_a_program_without_large_products_is_as_it_was():
 BITS = """
 import hashlib, os, jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_num_cpu_devices", int(os.environ["NPROC"]))
-from meta.devices import in_chunks
-from meta.fixed_order import in_fixed_order
+from meta.xla.devices import in_chunks
+from meta.xla.fixed_order import in_fixed_order
 from meta.loop import compiler_options
 
 def drawn(*shape):

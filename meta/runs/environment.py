@@ -38,7 +38,7 @@ def place() -> str:
     """Where this process computes: other devices, cores or versions of JAX round differently."""
     import jax
 
-    from meta.devices import cores as available
+    from meta.xla.devices import cores as available
 
     cores = f", {len(available())} core(s)" if jax.default_backend() == "cpu" else ""
     return f"{', '.join(devices())}{cores}, jax {jax.__version__}"

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from meta.runs.charts import draw_training
+from meta.runs.plotting import draw_training
 
 
 def test_the_return_of_the_only_update_in_which_episodes_ended_is_seen(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from marl.experiments.alone import TrainConfig, train
 from meta import RunDirectory
-from meta.devices import in_chunks, spread, use_all_cores
+from meta.xla.devices import in_chunks, spread, use_all_cores
 
 SETTINGS = {
     "environment": "CartPole-v1(max_steps_in_episode=20)",
@@ -27,12 +27,12 @@ SETTINGS = {
 SCRIPT = f"""
 import json, sys
 from pathlib import Path
-from meta.devices import use_all_cores
+from meta.xla.devices import use_all_cores
 use_all_cores()
 import jax
 from marl.experiments.alone import TrainConfig, train
 from meta import RunDirectory
-from meta.fresh import compile_trials, play_trials
+from meta.batched_trials import compile_trials, play_trials
 
 def draw(key, scale):
     return scale * jax.random.uniform(key)
@@ -83,7 +83,7 @@ def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment,
     [({}, len(os.sched_getaffinity(0))), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}, 3)],
 )
 def test_each_core_is_a_device_unless_somebody_has_chosen(environment, chosen, expected):
-    code = "from meta.devices import use_all_cores; use_all_cores(); import jax; print(len(jax.devices()))"
+    code = "from meta.xla.devices import use_all_cores; use_all_cores(); import jax; print(len(jax.devices()))"
     variables = {name: value for name, value in environment.items() if name != "XLA_FLAGS"} | chosen
     line = [sys.executable, "-c", code]
     assert int(subprocess.run(line, env=variables, capture_output=True, text=True, timeout=60).stdout) == expected

@@ -9,8 +9,8 @@ from hypothesis import given, strategies
 from rich.console import Console
 
 from meta.runs import command
+from meta.runs.formatting import amount, many
 from meta.runs.progress import Progress
-from meta.runs.words import amount, many
 
 
 def test_one_is_one_and_more_are_more():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meta import scalarize
-from meta.fusion import computed_once, drawn_apart
+from meta.xla.barriers import computed_once, drawn_apart
 
 
 def looped(step, length=4):

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meta.devices import spread
 from meta.loop import compiler_options
+from meta.xla.devices import spread
 
 
 def compile_trials(trial: Callable[[jax.Array, Any], Any], parameters: Any, count: int, at_once: int) -> Any:

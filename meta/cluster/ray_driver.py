@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from meta.cluster.scheduler import Failed, NoWorkers, Scheduler
 from meta.cluster.worker import versions
-from meta.devices import cores
+from meta.xla.devices import cores
 
 LOOK = 5.0  # seconds between two looks at how large the cluster is
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from meta.fusion import computed_once
+from meta.xla.barriers import computed_once
 
 # A value is either an ordinary array, or a NumPy object array of scalars, of the shape of the array it stands for.
 Value = Any

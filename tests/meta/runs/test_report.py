@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from meta.runs.claims import finite
+from meta.runs.report import finite
 
 
 def test_what_is_no_finite_number_is_none_of_whatever_type_it_is():

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from meta import process
-from meta.fixed_order import in_fixed_order
+from meta.xla.fixed_order import in_fixed_order
 
 
 def cores() -> list[int]:
