@@ -17,11 +17,11 @@ from rich.console import Console
 import configs
 from attacks import control, figures
 from attacks.config import AttackConfig, Goal
+from attacks.distillation import EXPERTS, LIVES
 from attacks.evaluation import Lives
-from attacks.examination import COLUMNS, ExaminationConfig, examine
 from attacks.experiment import ROWS, TITLES, VICTIMS_FILE, attack
-from attacks.experts import EXPERTS, LIVES
 from attacks.search import NUM_JUDGES, make_init, make_trial
+from attacks.transfer import COLUMNS, ExaminationConfig, examine
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.formatting import amount

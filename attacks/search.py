@@ -16,7 +16,7 @@ import numpy as np
 from attacks import control
 from attacks.config import AttackConfig, load_adversary
 from attacks.defences import DEFENCES
-from attacks.experts import EXPERTS, LIVES, retell, teach
+from attacks.distillation import EXPERTS, LIVES, retell, teach
 from attacks.trials import train_time_trial
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials

@@ -33,10 +33,10 @@ from rich.console import Console
 from games.registry import make_game
 from marl import impala, learn, stale
 from marl.core.evaluate import evaluate
-from marl.distributed.episodes import play_episodes
+from marl.distributed.evaluation import play_episodes
 from marl.distributed.experiment import DistributedConfig, choose_devices, config_of
 from marl.distributed.runtime import train
-from marl.experiments.alone import SEEDS_IN_CACHE, TrainConfig, train_and_evaluate
+from marl.experiments.single_agent import SEEDS_IN_CACHE, TrainConfig, train_and_evaluate
 from meta import RunDirectory
 from meta.keys import EVALUATION, of_seeds
 from meta.loop import compiler_options

@@ -19,7 +19,7 @@ import jax
 
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
-from marl.experiments.ascent import play_sequence
+from marl.experiments.trajectory_ascent import play_sequence
 from marl.learners.registry import terms
 from marl.shapers.exact import mfos
 from meta import scalarize

@@ -38,7 +38,7 @@ from flax.training.train_state import TrainState
 import games
 from marl import learn
 from marl.blocks.networks import orthogonal
-from marl.experiments.alone import SEEDS_IN_CACHE
+from marl.experiments.single_agent import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
 from meta.loop import compiler_options
 from meta.xla.devices import spread, use_all_cores

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.sampled_lens import SampledLens
+from marl.experiments.shaping.sampled_kind import SampledLens
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
 from meta.xla.devices import use_all_cores

@@ -34,8 +34,8 @@ from rich.table import Table
 
 from marl import make_learner
 from marl.distributed.actor import Actor, Order, Programs
-from marl.distributed.hosts import Maker
 from marl.distributed.runtime import train
+from marl.distributed.vector_env_adapters import Maker
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -217,7 +217,7 @@ def on_ray(envs: int) -> dict[str, float]:
     """Two actors of ours in a cluster that is begun and ended, so that nobody else is in the way."""
     import ray
 
-    from marl.distributed.on_ray import connect
+    from marl.distributed.ray_pool import connect
 
     connect("", 2)
     updates, all_updates, settled = itertools.count(), 4_000, 100  # by when both have begun and compiled

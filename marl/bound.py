@@ -18,7 +18,7 @@ if __name__ == "__main__":
     process.begin("python -m marl.bound")  # before what takes seconds to import
 
 from marl.experiments.bound import BoundConfig, file_name, find_bound
-from marl.experiments.one_file import checked
+from marl.experiments.file_command import checked
 from meta.runs import command
 
 COMMAND = command.Command(

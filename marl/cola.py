@@ -12,8 +12,8 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.cola")  # before what takes seconds to import
 
-from marl.experiments.consistency import ConsistencyConfig, make_consistent
-from marl.experiments.one_file import checked
+from marl.experiments.cola_training import ConsistencyConfig, make_consistent
+from marl.experiments.file_command import checked
 from meta.runs import command
 
 COMMAND = command.Command(

@@ -23,11 +23,11 @@ from meta.runs import command
 from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
-    from marl.experiments.shaping.lens import Lens
+    from marl.experiments.shaping.game_kind import Lens
 
 
 def _prepare(config: ShapingConfig) -> Lens:
-    from marl.experiments.shaping.lens import make_lens  # here, for --help needs none of it
+    from marl.experiments.shaping.game_kind import make_lens  # here, for --help needs none of it
 
     if config.environment or config.screening:
         claim_cores()
@@ -37,12 +37,12 @@ def _prepare(config: ShapingConfig) -> Lens:
 
 
 def _train(lens: Lens, run: RunDirectory, console: Console) -> None:
-    from marl.experiments.shaping import experiment, result
+    from marl.experiments.shaping import experiment, printing
 
-    result.print_header(console, lens)
-    result.say_how_long(console, lens)
+    printing.print_header(console, lens)
+    printing.say_how_long(console, lens)
     summary, files = experiment.train_and_evaluate(lens, run, console, started=command.STARTED)
-    result.print_result(console, lens, summary, run.path, files)
+    printing.print_result(console, lens, summary, run.path, files)
 
 
 COMMAND = command.Command(

@@ -12,8 +12,8 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.mmaml")  # before what takes seconds to import
 
-from marl.experiments.meta_learning import MetaLearningConfig, meta_learn
-from marl.experiments.one_file import checked
+from marl.experiments.file_command import checked
+from marl.experiments.mmaml_training import MetaLearningConfig, meta_learn
 from meta.runs import command
 
 COMMAND = command.Command(

@@ -3,13 +3,13 @@
 # ruff: noqa: F401
 
 from marl import shapers
-from marl.blocks import objectives
+from marl.blocks import surrogates
 from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
 from marl.blocks.sparse import sparse
 from marl.core.evaluate import evaluate
+from marl.core.league import past_selves
 from marl.core.learn import History, Learner, Trajectory, learn
-from marl.core.past_selves import past_selves
-from marl.core.stale import stale
+from marl.core.policy_lag import stale
 from marl.experiments.shaping.agents import load_agent
 from marl.learners.exact.fixed import memory_one
 from marl.learners.exact.model_free import best_response, q_learning

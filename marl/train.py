@@ -13,7 +13,7 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.train")  # before what takes seconds to import
 
-from marl.experiments.alone import TrainConfig, checked, choose_devices, config_of, train_alone
+from marl.experiments.single_agent import TrainConfig, checked, choose_devices, config_of, train_alone
 from meta.runs import command
 
 COMMAND = command.Command(

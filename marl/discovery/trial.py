@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
-from marl.blocks.objectives import clipped_l2, clipped_surrogate, dpo, huber, l2
+from marl.blocks.surrogates import clipped_l2, clipped_surrogate, dpo, huber, l2
 from marl.core.learn import Learner, learn
 from marl.learners.registry import SAMPLED
-from marl.learners.sampled.objectives import Form, Kind
+from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Outcome
 
 # What is tuned beside an objective, and without one: a scale that an objective can imitate is nothing that was found.

@@ -14,7 +14,7 @@ import numpy as np
 from games import Game
 from games.core.spaces import Space
 from marl.core.learn import Episodes, Learner, Memory, Parameters, Trajectory
-from marl.distributed.host import Host, Told
+from marl.distributed.vector_env import Host, Told
 
 
 class Order(NamedTuple):

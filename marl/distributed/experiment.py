@@ -21,12 +21,12 @@ from configs.specs import change, first_line, read
 from games import Game
 from games.core import checks
 from games.toolbox.drawing import save_gif
+from marl.core.league import past_selves
 from marl.core.learn import Learner
-from marl.core.past_selves import past_selves
-from marl.distributed.episodes import play_episodes
-from marl.distributed.hosts import Maker, maker
-from marl.distributed.pools import words_of
+from marl.distributed.actor_pools import words_of
+from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
+from marl.distributed.vector_env_adapters import Maker, maker
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
 from meta.keys import EVALUATION, FILM
@@ -249,7 +249,7 @@ def choose_devices(config: DistributedConfig) -> None:
     """One device, for learners are one program; Ray, whose processes should not be forks of JAX's, comes first."""
     claim_cores(1)
     if config.where == "ray":
-        from marl.distributed.on_ray import connect
+        from marl.distributed.ray_pool import connect
 
         connect(config.address, 1 if config.inference == "central" else config.actors)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from games.core import spaces
 from games.core.game import Game
-from marl.distributed.host import Arrays, Host, Outline, Told
+from marl.distributed.vector_env import Arrays, Host, Outline, Told
 
 FRAMES = 4
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, as ITU-R BT.601 weighs them

@@ -15,10 +15,10 @@ from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
 from marl.distributed.actor import Programs, Rollout, alike, check_joined, counted, joined, programs_of
-from marl.distributed.host import Host, seed_of
+from marl.distributed.actor_pools import Here, Pool, Threads
+from marl.distributed.dispatcher import Broken, Schedule
 from marl.distributed.inference import Central
-from marl.distributed.pools import Here, Pool, Threads
-from marl.distributed.schedule import Broken, Schedule
+from marl.distributed.vector_env import Host, seed_of
 from meta.interrupt import check_stop, uninterrupted
 from meta.keys import RESUMED
 from meta.loop import Report, Store
@@ -311,7 +311,7 @@ def _pools(
             return pool, central
         if where == "threads":
             return Threads(programs, hosts, run_key, reset_key, seed), None
-        from marl.distributed.on_ray import RayPool
+        from marl.distributed.ray_pool import RayPool
 
         return RayPool(programs, hosts, run_key, reset_key, seed, inference == "central", address), None
 

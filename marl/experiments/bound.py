@@ -14,8 +14,8 @@ from rich.table import Table
 import configs
 from games import InfinitelyRepeated
 from marl.core.learn import Learner
-from marl.experiments.ascent import curve, start_names, white_box_bound
-from marl.experiments.one_file import TrainingConfig, write
+from marl.experiments.file_command import TrainingConfig, write
+from marl.experiments.trajectory_ascent import curve, start_names, white_box_bound
 from marl.learners.exact.trained import describe, read_by
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play

@@ -25,7 +25,8 @@ import configs
 from configs.specs import first_line
 from games import InfinitelyRepeated
 from marl.core.learn import check_update, keep_state
-from marl.experiments.entrants import (
+from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.experiments.participants import (
     ALL,
     ALL_SAMPLED,
     Entrant,
@@ -35,14 +36,13 @@ from marl.experiments.entrants import (
     split_agents,
     work_of_trainings,
 )
-from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.exact_lens import SAMPLING
-from marl.experiments.shaping.lens import make_lens
-from marl.experiments.shaping.pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
-from marl.experiments.shaping.start import read_screening
+from marl.experiments.shaping.exact_kind import SAMPLING
+from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.initialisation import read_screening
+from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
 from meta.interrupt import check_stop

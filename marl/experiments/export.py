@@ -27,7 +27,7 @@ from games import Box, Discrete, Game
 from games.registry import make_game
 from marl.core.learn import Learner
 from marl.distributed.experiment import DistributedConfig
-from marl.experiments.alone import LEARNER_FILE
+from marl.experiments.single_agent import LEARNER_FILE
 from marl.learners import registry
 from marl.learners.registry import make_learner
 from meta.runs import array_files

@@ -24,8 +24,8 @@ from games.core.game import Scalar
 from games.exact.strategies import STRATEGIES, formula_of
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
-from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.blocks.sparse import make_sparsity
+from marl.blocks.surrogates import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.core.learn import Learner
 from marl.learners.exact import model_free, white_box
 from marl.learners.exact.cola import cola_opponent
@@ -39,7 +39,7 @@ from marl.learners.sampled.dqn import ape_x, dqn
 from marl.learners.sampled.fixed import always_cooperate, always_defect, play_memory_one, random
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.loqa import loqa
-from marl.learners.sampled.objectives import make_objective, make_value_loss
+from marl.learners.sampled.objective_registry import make_objective, make_value_loss
 from marl.learners.sampled.off_policy import sac, td3
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
 from marl.learners.sampled.r2d2 import r2d2

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import configs
 import games
-from attacks import experiment, experts, messages, search
+from attacks import distillation, experiment, messages, search
 from attacks.act import COMMAND
 from attacks.config import ADVERSARY_FILE, AttackConfig, checked, load_adversary, observations_of_play
 from attacks.defences import DEFENCES
@@ -48,8 +48,8 @@ def act(within, tmp_path):
 
 
 def test_a_run_leaves_what_the_issue_names(act, tmp_path, monkeypatch):
-    monkeypatch.setattr(experts, "FITTING", 20)  # what an expert's words are worth is not asked here
-    monkeypatch.setattr(experts, "ROLLOUTS", 4)
+    monkeypatch.setattr(distillation, "FITTING", 20)  # what an expert's words are worth is not asked here
+    monkeypatch.setattr(distillation, "ROLLOUTS", 4)
     finished = act("cartpole", *TINY, *HELP, "--begin", "expert", "--out", "run")
     assert finished.returncode == 0, finished.stderr
     summary = json.loads((tmp_path / "run/summary.json").read_text())

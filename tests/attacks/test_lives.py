@@ -27,8 +27,8 @@ from attacks.defences import (
     with_weights,
 )
 from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
-from attacks.examination import other_victims
 from attacks.messages import loudness, make_message
+from attacks.transfer import other_victims
 from attacks.trials import Schedule, life_of, live, train_time_trial
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 import configs
-from attacks import examination
+from attacks import transfer
 from attacks.config import ADVERSARY_FILE, AttackConfig
 from attacks.defences import undefended
 from attacks.evaluation import Lives, make_lives
-from attacks.examination import FILE, _fits, _read_known
 from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, checked, make_parts
+from attacks.transfer import FILE, _fits, _read_known
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
 
@@ -152,14 +152,14 @@ def attacked(tmp_path):
 
 
 def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_path, monkeypatch):
-    monkeypatch.setattr(examination, "DEFENCES", {"none": undefended})
+    monkeypatch.setattr(transfer, "DEFENCES", {"none": undefended})
     examined = []
 
     def make(*arguments, **settings):
         examined.append(settings["defence"])
         return make_lives(*arguments, **settings)
 
-    monkeypatch.setattr(examination, "make_lives", make)
+    monkeypatch.setattr(transfer, "make_lives", make)
 
     def examine(*arguments):
         examined.clear()

@@ -24,10 +24,10 @@ import numpy as np
 
 from marl import make_learner
 from marl.distributed.actor import Failure, Order, Rollout
-from marl.distributed.episodes import play_episodes
-from marl.distributed.hosts import Maker
-from marl.distributed.on_ray import RayPool
+from marl.distributed.evaluation import play_episodes
+from marl.distributed.ray_pool import RayPool
 from marl.distributed.runtime import train
+from marl.distributed.vector_env_adapters import Maker
 from tests.faults.kills import processes
 
 ACTORS, ENVS, STEPS = 2, 8, 5
@@ -120,7 +120,7 @@ def main() -> int:
     options = parser.parse_args()
     # Ray begins its workers with a niceness of 15, with which they starve beside other work.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    sys.modules["marl.distributed.on_ray"].RayPool = Watched  # type: ignore[attr-defined]
+    sys.modules["marl.distributed.ray_pool"].RayPool = Watched  # type: ignore[attr-defined]
     updates = options.total_steps // (ENVS * STEPS)
     wrong = [words for seed in range(options.seeds) for words in trained(seed, updates, options.at)]
     print("\n".join(wrong) or "all as it should be")

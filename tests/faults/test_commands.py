@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import configs
-from attacks import examination
+from attacks import transfer
 from configs import flags
 from marl.experiments import crossplay
 from marl.experiments.shaping.config import ShapingConfig
@@ -94,7 +94,7 @@ def test_damaged_results_are_told_in_one_line(tmp_path):
         assert (tmp_path / "pairs.jsonl").read_bytes() == good
         (tmp_path / "examination.json").write_bytes(bad)
         console = Console(file=(text := io.StringIO()), width=400)
-        found = examination._read_known(tmp_path / "examination.json", lambda *result: "", console)
+        found = transfer._read_known(tmp_path / "examination.json", lambda *result: "", console)
         assert found["transfer"] == found["defences"] == {}
         assert text.getvalue().count("\n") == 1
 

@@ -50,7 +50,7 @@ def _file(random: Random, module: str) -> Line | None:
 def _spec_fields() -> dict[tuple[str, str], tuple[tuple[str, ...], str, Registry[Any]]]:
     """Where specs are written: (module, flag) -> (what comes before, field, registry)."""
     from attacks.messages import MESSAGES
-    from marl.experiments.shaping import start as starts
+    from marl.experiments.shaping import initialisation as starts
     from marl.learners import registry as learners
     from marl.shapers import registry as shapers
 

@@ -13,7 +13,7 @@ from games.registry import make_game, names
 from marl.core.learn import check_update
 from marl.discovery.trial import CONTROLS, Arena, known
 from marl.learners.registry import SAMPLED, hidden_layers, make_learner, with_hidden
-from marl.learners.sampled.objectives import Form, Kind
+from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Evolution
 from meta.xla.memory import bytes_of, check_bytes
 

@@ -34,7 +34,7 @@ from marl.discovery.trial import (
 )
 from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig
-from marl.learners.sampled.objectives import FILE, Kind, save
+from marl.learners.sampled.objective_registry import FILE, Kind, save
 from meta import Evolution, Evolved, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials, with_nan, without_nan
 from meta.keys import EVALUATION, LATER, UNIT, of_seeds

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
+from marl.blocks.surrogates import clipped_surrogate, distance_of, dpo
 from marl.discovery.trial import Lived
-from marl.learners.sampled.objectives import Form
+from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import (
     BELOW,
     BLUE,

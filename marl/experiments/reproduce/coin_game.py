@@ -17,7 +17,7 @@ from games import CoinGame
 from marl.core.learn import Carry, Learner, keep_state, learn, learning
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.figures import draw_crossplay
-from marl.experiments.shaping.sampled_lens import share_of_trials
+from marl.experiments.shaping.sampled_kind import share_of_trials
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.keys import EVALUATION, of_seeds

@@ -22,8 +22,8 @@ from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_shaper
 from marl.experiments.shaping.config import ShapingConfig, small
-from marl.experiments.shaping.lens import make_lens
-from marl.experiments.shaping.speed import shaping_jobs
+from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.runtime_estimate import shaping_jobs
 from meta import RunDirectory
 from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
 from meta.runs.report import Section, write_report

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from games.registry import make_game
 from marl.blocks.sparse import kernels, num_weights
-from marl.experiments.alone import TrainConfig, train, train_and_evaluate
+from marl.experiments.single_agent import TrainConfig, train, train_and_evaluate
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.jobs import Job, finished, open_run, say

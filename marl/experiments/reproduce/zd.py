@@ -26,8 +26,8 @@ from marl.core.learn import Learner
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.evaluation_result import pool
 from marl.experiments.shaping.figures import draw_polygon
-from marl.experiments.shaping.played import pool
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers.exact import after_a_random_step
 from marl.shapers.trial import Trials, play_trial

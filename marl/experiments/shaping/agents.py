@@ -21,7 +21,7 @@ from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learn import Learner, keep_state, whole_state
 from marl.experiments.shaping.config import ShapingConfig
-from marl.learners.exact.seat import seat
+from marl.learners.exact.learner_switch import seat
 from marl.learners.exact.trained import describe
 from marl.learners.registry import FORMULA, SAMPLED, make_learner
 from marl.shapers.registry import FORMULA as SHAPERS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import configs
 from configs.specs import read
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
-from marl.experiments.shaping import start as starts
+from marl.experiments.shaping import initialisation as starts
 from marl.shapers import meta_ppo as of_ppo
 from meta import Evolution
 
@@ -114,7 +114,7 @@ class ShapingConfig(AnyGameConfig):
     @property
     def reads(self) -> str:
         """Digests of the files that the opponents read: what was learned before, or an objective that was evolved."""
-        from marl.experiments.agent_files import digests
+        from marl.experiments.spec_dependencies import digests
 
         return "".join(x for spec in dict.fromkeys((self.opponent, *self.unseen)) for x in digests(spec))
 

@@ -16,9 +16,9 @@ import configs
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import AGENT_FILE, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.kept import Kept
-from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import ALONE, UNTRAINED, Played, analyse, pool
+from marl.experiments.shaping.evaluation_cache import Kept
+from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, Played, analyse, pool
+from marl.experiments.shaping.game_kind import Lens
 from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
 from meta.interrupt import check_stop

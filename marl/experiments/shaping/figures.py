@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.experiments.shaping.played import ALONE, IN_PLACE, Played, controls_of
+from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, Played, controls_of
 from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"

@@ -21,7 +21,7 @@ from marl.discovery.trial import (
 )
 from marl.discovery.trial import scaled as scaled_settings
 from marl.experiments.discovery.config import config_of
-from marl.learners.sampled.objectives import Form
+from marl.learners.sampled.objective_registry import Form
 
 GAME = make_game("CartPole-v1")
 ARENA = Arena("CartPole", GAME, num_updates=4, steps_per_update=64, num_envs=2)

@@ -11,8 +11,8 @@ import numpy as np
 
 from games import make
 from marl import learn, make_learner, past_selves, stale
-from marl.distributed.hosts import maker
 from marl.distributed.runtime import train
+from marl.distributed.vector_env_adapters import maker
 
 CASES = [
     ("ppo(normalize_observations=True)", 8, 0, "queue"),

@@ -10,12 +10,12 @@ import pytest
 
 from games import Box, Discrete
 from games.registry import make_game
-from marl.distributed import episodes, runtime
+from marl.distributed import evaluation, runtime
 from marl.distributed.actor import acting, alike
 from marl.distributed.experiment import DistributedConfig, checked, suited
-from marl.distributed.host import Outline
-from marl.distributed.hosts import maker
 from marl.distributed.runtime import Programs
+from marl.distributed.vector_env import Outline
+from marl.distributed.vector_env_adapters import maker
 from marl.learners.registry import make_learner
 
 ATARI = Outline([Box(0, 255, (84, 84, 4), jnp.uint8, True)], [Discrete(6)])
@@ -26,7 +26,7 @@ def test_learners_of_seats_that_are_alike_have_the_same_programs():
     game = make_game("coin_game")
     one, other = DistributedConfig(environment="coin_game", learner="ppo").make_learners(game)
     assert (one.seat, other.seat) == (0, 1)
-    for programs in (lambda x: acting(x, together=False), runtime._programs_of, episodes._best_of):
+    for programs in (lambda x: acting(x, together=False), runtime._programs_of, evaluation._best_of):
         assert programs(alike(one)) is programs(alike(other))
 
 
@@ -56,7 +56,7 @@ def test_fresh_episodes_do_not_count_what_is_no_number():
     host.receive = lambda: (told := receive())._replace(reward={"agent_0": told.reward["agent_0"] + np.nan})
     state = learner.init(jax.random.key(0))
     with pytest.raises(ValueError, match="it gave a reward that is no finite number"):
-        episodes.play_episodes(jax.random.key(1), host, [learner], [state], 2, 0)
+        evaluation.play_episodes(jax.random.key(1), host, [learner], [state], 2, 0)
 
 
 @pytest.mark.parametrize("name", ["r2d2", "ppo", "a2c", "impala"])

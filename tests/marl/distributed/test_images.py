@@ -8,8 +8,8 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from games import make
-from marl.distributed.hosts import GameHost, Maker, VectorHost
 from marl.distributed.images import SmallImages
+from marl.distributed.vector_env_adapters import GameHost, Maker, VectorHost
 
 KEYS = (np.zeros((2, 2), np.uint32),) * 2
 

@@ -13,13 +13,13 @@ import pytest
 from games import make
 from marl import learn, make_learner, stale
 from marl.distributed.actor import Actor, Order, Programs, Rollout, counted
-from marl.distributed.hosts import Maker, maker
+from marl.distributed.actor_pools import begin
+from marl.distributed.dispatcher import Broken, _again
 from marl.distributed.inference import Central
-from marl.distributed.pools import begin
 from marl.distributed.runtime import _Learning, train
-from marl.distributed.schedule import Broken, _again
+from marl.distributed.vector_env_adapters import Maker, maker
 from meta import RunDirectory
-from tests.marl.distributed.hosts import Faulty, Late
+from tests.marl.distributed.vector_envs import Faulty, Late
 
 GAME = make("CartPole-v1")
 OURS = maker("games(CartPole-v1)", 4)
@@ -219,7 +219,7 @@ def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
 @pytest.mark.parametrize("what", ["raise", "nan"])
 @pytest.mark.parametrize("where", ["here", "threads"])
 def test_an_actor_whose_environment_fails_begins_anew(tmp_path, what, where, monkeypatch):
-    monkeypatch.setattr("marl.distributed.schedule.REST", 0.05)
+    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.05)
     said = []
     learner = make_learner("impala(hidden=[8])", GAME)
     hosts = [Faulty(str(tmp_path), what, times=2), Maker("gymnasium", "CartPole-v1", 2)]
@@ -236,7 +236,7 @@ class Enough(Exception):
 
 
 def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.schedule.FIRST_PATIENCE", 20.0)
+    monkeypatch.setattr("marl.distributed.dispatcher.FIRST_PATIENCE", 20.0)
     hosts, said = [Faulty(str(tmp_path), "hang"), Maker("gymnasium", "CartPole-v1", 2)], []
 
     def look(told):
@@ -251,7 +251,7 @@ def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypat
 @pytest.mark.parametrize("where", ["here", "threads"])
 def test_without_a_lag_the_others_go_on_until_it_is_back(tmp_path, where, monkeypatch):
     """Behind a barrier, where it is seen from the steps of an update of whom it is."""
-    monkeypatch.setattr("marl.distributed.schedule.REST", 0.01)
+    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
     hosts, steps = [Maker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
 
     def look(told):
@@ -285,7 +285,7 @@ def test_what_is_learned_from_once_more_is_not_counted_twice():
 
 
 def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.schedule.REST", 0.001)
+    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.001)
     whole, (once, always) = Maker("gymnasium", "CartPole-v1", 2), (tmp_path / "once", tmp_path / "always")
     once.mkdir()
     always.mkdir()
@@ -303,7 +303,7 @@ def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
 
 
 def test_where_nobody_plays_a_first_rollout_it_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.schedule.REST", 0.01)
+    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
     folders = [tmp_path / "first", tmp_path / "second"]  # one each, for two that fail at once are two failures
     for folder in folders:
         folder.mkdir()

@@ -16,7 +16,7 @@ from games.registry import make_game
 from marl.core.evaluate import evaluate
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
-from marl.learners.exact.seat import seat
+from marl.learners.exact.learner_switch import seat
 from marl.shapers.registry import drawn
 from marl.shapers.trial import play
 from meta import scalarize

@@ -10,8 +10,8 @@ import pytest
 
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments import bound
-from marl.experiments.ascent import curve, make_starts, play_sequence, start_names, white_box_bound
 from marl.experiments.bound import KnownBound, known_bound
+from marl.experiments.trajectory_ascent import curve, make_starts, play_sequence, start_names, white_box_bound
 from marl.learners.exact import trained
 from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd

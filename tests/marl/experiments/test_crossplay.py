@@ -22,11 +22,11 @@ from marl.core.learn import learn
 from marl.crossplay import main
 from marl.experiments import crossplay
 from marl.experiments.crossplay import COLUMNS, Cell, CrossplayConfig, _cells, _labels, _statistics, line_up
-from marl.experiments.entrants import Entrant, split_agents
+from marl.experiments.participants import Entrant, split_agents
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.pairs import Lengths, play_pair
-from marl.learners.sampled import objectives
+from marl.experiments.shaping.sampled_pairs import Lengths, play_pair
+from marl.learners.sampled import objective_registry
 from marl.trained import folder
 from meta import RunDirectory
 from meta.runs import array_files
@@ -284,7 +284,9 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
     found = []
     for scale in (1, 1, 2):
         arrays, metadata = load(folder() / "drift-classic.safetensors")
-        array_files.replace(path / objectives.FILE, {key: array * scale for key, array in arrays.items()}, metadata)
+        array_files.replace(
+            path / objective_registry.FILE, {key: array * scale for key, array in arrays.items()}, metadata
+        )
         (entrant,) = line_up(config).entrants
         found.append(entrant.identity)
     assert found[0] == found[1] != found[2]

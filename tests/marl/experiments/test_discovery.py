@@ -12,7 +12,7 @@ from configs.specs import read
 from marl import make_learner
 from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
-from marl.learners.sampled.objectives import Form, load
+from marl.learners.sampled.objective_registry import Form, load
 from tests.marl.sampled_steps import CART_POLE
 
 TINY = (

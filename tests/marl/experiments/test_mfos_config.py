@@ -10,7 +10,7 @@ import pytest
 
 import configs
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.game_kind import make_lens
 from marl.learners import registry
 from meta import Evolution
 

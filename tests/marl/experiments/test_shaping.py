@@ -20,8 +20,8 @@ from PIL import Image
 from marl import load_agent
 from marl.core.learn import learn
 from marl.experiments.shaping import experiment
-from marl.experiments.shaping.lens import make_lens
-from marl.experiments.shaping.sampled_lens import SampledLens
+from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.sampled_kind import SampledLens
 from marl.mfos import main
 from marl.shapers.trial import play
 from meta.batched_trials import play_trials

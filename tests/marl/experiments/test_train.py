@@ -11,7 +11,7 @@ import yaml
 from games import make
 from marl import learn
 from marl.blocks.networks import feed_forward
-from marl.experiments import alone
+from marl.experiments import single_agent
 from marl.learners.sampled.ppo import ppo
 from marl.train import main
 from meta.runs import array_files
@@ -106,7 +106,7 @@ def test_a_run_that_is_stopped_ends_as_if_never_stopped(within, tmp_path, monkey
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(alone.Progress, "__call__", stop)
+            patch.setattr(single_agent.Progress, "__call__", stop)
             stopped = within(*arguments, cwd=tmp_path, module="marl.train")
         told = "python -m marl.train: stopped; go on with python -m marl.train --resume run\n"
         assert (stopped.returncode, stopped.stderr) == (130, told)

@@ -16,7 +16,7 @@ from marl import Learner, learn, make_learner, make_shaper, naive, register
 from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.core.learn import learning
 from marl.learners import registry
-from marl.learners.sampled import objectives
+from marl.learners.sampled import objective_registry
 from marl.learners.sampled.dqn import dqn
 from marl.learners.sampled.fixed import random
 from marl.learners.sampled.ppo import a2c, ppo
@@ -326,10 +326,10 @@ def test_a_shaper_of_ones_own_is_an_untrained_learner_too(a_name):
 @pytest.mark.parametrize("kind", ["drift", "value_loss"])
 def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     """And is what it was: another objective than PPO's own, so that something else is learned from the same steps."""
-    form = objectives.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)
+    form = objective_registry.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)
     parameters = form.network().init(jax.random.key(0))
     parameters["w2"] = jnp.full(3, 2.0)
-    objectives.save(tmp_path / objectives.FILE, form, parameters, 0.3)
+    objective_registry.save(tmp_path / objective_registry.FILE, form, parameters, 0.3)
     field, small = "objective" if kind == "drift" else "value_loss", "hidden=[4], epochs=2, minibatches=1"
 
     def learned(spec):
@@ -338,7 +338,7 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
         return jax.jit(lambda key: learn(key, CART_POLE, [learner], **settings))(jax.random.key(1)).states[0].params
 
     of_run, of_file = (
-        learned(f"ppo({small}, {field}={str(path)!r})") for path in (tmp_path, tmp_path / objectives.FILE)
+        learned(f"ppo({small}, {field}={str(path)!r})") for path in (tmp_path, tmp_path / objective_registry.FILE)
     )
     chex.assert_trees_all_equal(of_run, of_file)
     plain = learned(f"ppo({small})")
@@ -349,7 +349,7 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
 
 
 def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not_ppo():
-    drift = objectives.make_objective("classic")
+    drift = objective_registry.make_objective("classic")
     log_ratio, advantage = jnp.meshgrid(jnp.linspace(-1, 1, 21), jnp.linspace(-2, 2, 21))
     lost = jnp.exp(log_ratio) * advantage - drift(log_ratio, advantage)
     assert lost.min() > -1e-6
@@ -359,7 +359,7 @@ def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not
 
 
 def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_dislikes_values_too_high():
-    distance = objectives.make_value_loss("classic")
+    distance = objective_registry.make_value_loss("classic")
     lack = jnp.linspace(-2, 2, 41)
     lost = distance(lack, jnp.zeros(41), lack)  # in units of 1.18, the root mean square of what is lacking
     np.testing.assert_allclose(lost[20], 0, atol=1e-6)
@@ -383,8 +383,8 @@ def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
 
 
 def test_an_objective_that_knows_the_time_needs_the_number_of_updates(tmp_path):
-    form = objectives.Form("drift", "zero", hidden=2, timed=True)
-    objectives.save(tmp_path / objectives.FILE, form, form.network().init(jax.random.key(0)), 0.2)
+    form = objective_registry.Form("drift", "zero", hidden=2, timed=True)
+    objective_registry.save(tmp_path / objective_registry.FILE, form, form.network().init(jax.random.key(0)), 0.2)
     spec = f"ppo(objective={str(tmp_path)!r})"
     make_learner(spec, CART_POLE, num_updates=3)
     with pytest.raises(ValueError, match="objective: got one that knows the time; the number of updates"):

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.game_kind import make_lens
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.ppo import PPOState, Rollout, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo

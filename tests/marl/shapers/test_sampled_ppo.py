@@ -11,7 +11,7 @@ from games import make
 from marl.blocks.distributions import categorical
 from marl.core.learn import History, Trajectory
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.game_kind import make_lens
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.sampled import Extras, Policy, mfos

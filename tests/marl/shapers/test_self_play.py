@@ -9,7 +9,7 @@ import pytest
 
 from games import InfinitelyRepeated, MatrixGame, discounted_payoffs, matching_pennies, prisoners_dilemma
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.game_kind import make_lens
 from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd, mfos
 from marl.shapers.self_play import Rival, annealing, by_seat, pair_keys, rivals, seat

@@ -13,7 +13,7 @@ from games import InfinitelyRepeated, matrix_games
 from games.exact.differentiable import Differentiable, tandem
 from marl.cola import main
 from marl.core.learn import learn
-from marl.experiments.consistency import ConsistencyConfig
+from marl.experiments.cola_training import ConsistencyConfig
 from marl.learners.exact.cola import (
     cola,
     cola_opponent,

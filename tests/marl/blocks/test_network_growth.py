@@ -8,7 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 from games import make
 from marl import convolutional, feed_forward, learn, make_learner, recurrent
-from marl.blocks.surgery import widen
+from marl.blocks.network_growth import widen
 
 SMALL, LARGE = jax.random.split(jax.random.key(0))
 

@@ -6,8 +6,8 @@ import pytest
 
 from games import make
 from marl import learn, make_learner, past_selves
-from marl.distributed.hosts import maker
 from marl.distributed.runtime import train
+from marl.distributed.vector_env_adapters import maker
 from meta import RunDirectory
 from meta.keys import data_of
 

@@ -7,8 +7,8 @@ import pytest
 
 from games import make
 from marl import Learner, make_learner, past_selves, stale
+from marl.core.league import LATEST, RATE, League, draw
 from marl.core.learn import learning
-from marl.core.past_selves import LATEST, RATE, League, draw
 
 IPD = make("ipd", episode_length=2)
 UPDATES, EVERY, MOST = 60, 3, 4

@@ -16,10 +16,10 @@ from configs import shown
 from configs.specs import read
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
-from marl.distributed.episodes import play_episodes
-from marl.distributed.host import Arrays, Host, Outline, Told
-from marl.distributed.hosts import Maker, maker
+from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import train
+from marl.distributed.vector_env import Arrays, Host, Outline, Told
+from marl.distributed.vector_env_adapters import Maker, maker
 
 EPISODES = 32  # of a victim in the end, without exploration
 

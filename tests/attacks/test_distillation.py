@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import experts, messages
+from attacks import distillation, messages
 from attacks.config import AttackConfig, observations_of_play
 from games import Box, Discrete
 
@@ -24,14 +24,14 @@ CONFIG = AttackConfig(
 @pytest.fixture
 def sooner(monkeypatch):
     """Words are fitted in fewer steps to less play, which is enough for signs and loudness."""
-    monkeypatch.setattr(experts, "FITTING", 500)
-    monkeypatch.setattr(experts, "ROLLOUTS", 16)
+    monkeypatch.setattr(distillation, "FITTING", 500)
+    monkeypatch.setattr(distillation, "ROLLOUTS", 16)
 
 
 @pytest.mark.parametrize(("n", "size"), [(2, 2), (3, 2), (4, 3)])
 def test_discrete_actions_are_the_corners_of_a_simplex(n, size):
     """Each as far from the others, with the mean in the middle, where each action is as frequent and there is room."""
-    corners = experts._targets(np.arange(n), Discrete(n), size)
+    corners = distillation._targets(np.arange(n), Discrete(n), size)
     assert corners.shape == (n, size)
     np.testing.assert_allclose(corners.mean(0), 0, atol=1e-6)
     np.testing.assert_allclose((corners**2).mean(0), 1, rtol=1e-5)
@@ -41,12 +41,12 @@ def test_discrete_actions_are_the_corners_of_a_simplex(n, size):
 
 def test_torques_are_told_in_units_of_their_size_and_twice_where_a_message_has_room():
     torques = np.array([[3.0], [-3.0], [0.0], [90.0]])
-    said = experts._targets(torques, Box(-1, 1, (1,)), 2)
+    said = distillation._targets(torques, Box(-1, 1, (1,)), 2)
     unit = np.sqrt((torques**2).mean())
     np.testing.assert_allclose(said[:, 0], torques[:, 0] / unit, rtol=1e-6)
     np.testing.assert_array_equal(said[:, 0], said[:, 1])
     rare = np.concatenate([np.ones((999, 1)), [[-1000.0]]])
-    assert experts._targets(rare, Box(-1, 1, (1,)), 1).min() == -experts.LARGEST_TARGET
+    assert distillation._targets(rare, Box(-1, 1, (1,)), 1).min() == -distillation.LARGEST_TARGET
 
 
 def test_a_message_that_can_say_it_learns_to_say_it():
@@ -57,7 +57,7 @@ def test_a_message_that_can_say_it_learns_to_say_it():
     told = {}
     for make in (messages.quadratic, messages.linear):
         message = make((4,), 2)
-        _, told[make.__name__] = jax.jit(lambda m=message: experts._fitted(m, jax.random.key(1), obs, targets))()
+        _, told[make.__name__] = jax.jit(lambda m=message: distillation._fitted(m, jax.random.key(1), obs, targets))()
     assert told["quadratic"] > 0.95
     assert abs(told["linear"]) < 0.01
 
@@ -65,11 +65,11 @@ def test_a_message_that_can_say_it_learns_to_say_it():
 @pytest.mark.usefixtures("sooner")
 def test_an_expert_is_told_and_in_the_end_contradicted():
     key = jax.random.key(0)
-    words, found = experts.teach(CONFIG, key)
+    words, found = distillation.teach(CONFIG, key)
     assert found["message"].expert_return > 30  # of random play 22
     assert 0.3 < found["message"].share < 1
     turning = dataclasses.replace(CONFIG, goal="harm")
-    both, again = experts.teach(turning, key)
+    both, again = distillation.teach(turning, key)
     # The same expert, in the same words, of a network.
     assert again["message"].expert_return == found["message"].expert_return
     jax.tree.map(np.testing.assert_array_equal, both["first"], words)
@@ -85,7 +85,7 @@ def test_an_expert_is_told_and_in_the_end_contradicted():
 def test_a_victim_that_was_told_what_to_do_is_told_loudly_where_to_go():
     """Of a cart that stands still in the middle, and is to go to either side: it is told to push to that side."""
     steered = dataclasses.replace(CONFIG, goal="control", num_updates=24)  # fewer are a matter of rounding
-    both, found = experts.teach(steered, jax.random.key(0))
+    both, found = distillation.teach(steered, jax.random.key(0))
     assert set(found) == set(both) == {"shaper", "controller"}
     seen = jnp.array([[0.0, 0, 0, 0, 2.0], [0.0, 0, 0, 0, -2.0]])
     play = observations_of_play(steered.make_game())

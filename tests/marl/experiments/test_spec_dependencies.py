@@ -2,9 +2,9 @@
 
 import pytest
 
-from marl.experiments.agent_files import digests
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import _check_files
+from marl.experiments.spec_dependencies import digests
 from meta import RunDirectory
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from games import make
 from marl import make_learner
-from marl.core.steps import Play, make_steps
+from marl.core.interactive import Play, make_steps
 
 
 @pytest.mark.parametrize("settings", ["", ", normalize_observations=True"])

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, learn
-from marl.experiments.one_file import TrainingConfig, write
+from marl.experiments.file_command import TrainingConfig, write
 from marl.learners.exact.mmaml import MetaLearned, begin_from, num_seats, train_mmaml
 from marl.learners.exact.naive import naive
 from meta import RunDirectory

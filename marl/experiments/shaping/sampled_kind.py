@@ -22,9 +22,9 @@ from games.toolbox.drawing import save_gif
 from marl.core.learn import History, Learner, check_update
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.memory import check_results, check_training
-from marl.experiments.shaping.played import ALONE, IN_PLACE, Played, controls_of
-from marl.experiments.shaping.start import make_start
+from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, Played, controls_of
+from marl.experiments.shaping.initialisation import make_start
+from marl.experiments.shaping.memory_check import check_results, check_training
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled import Policy
 from marl.shapers.sampled_ppo import sampled_ppo

@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 import configs
-from marl.experiments.shaping import result, speed
+from marl.experiments.shaping import printing, runtime_estimate
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.exact_lens import ExactLens
+from marl.experiments.shaping.evaluation_result import ALONE, Played, analyse, pool
+from marl.experiments.shaping.exact_kind import ExactLens
 from marl.experiments.shaping.figures import share_of_occasions
-from marl.experiments.shaping.lens import make_lens
-from marl.experiments.shaping.played import ALONE, Played, analyse, pool
-from marl.experiments.shaping.sampled_lens import SampledLens, share_of_trials
-from marl.experiments.shaping.speed import Speed
+from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.runtime_estimate import Speed
+from marl.experiments.shaping.sampled_kind import SampledLens, share_of_trials
 from meta import Evolution, Evolved
 
 SAMPLED = ShapingConfig(environment="ipd", opponent="random")
@@ -87,7 +87,7 @@ def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_o
     config = dataclasses.replace(
         SAMPLED, episodes=70_000, episode_length=4, num_envs=12, trials=1, evolution=evolution, seeds=3
     )
-    found = speed.measure(config)
+    found = runtime_estimate.measure(config)
     (short,) = asked
     members = 5 * len(jax.local_devices())
     assert short.config.evolution.population_size == members + members % 2  # candidates come in pairs
@@ -98,10 +98,10 @@ def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_o
 
 def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(speed, "measure", lambda config: asked.append(config.opponent) or Speed(1e6, 1.0))
+    monkeypatch.setattr(runtime_estimate, "measure", lambda config: asked.append(config.opponent) or Speed(1e6, 1.0))
     opponents = ("naive", "lola", "naive + lola", "reinforce", "naive(learning_rate=0.1)", "mmaml")
     parts = {tmp_path / str(i): ShapingConfig(opponent=opponent) for i, opponent in enumerate(opponents)}
-    jobs = speed.shaping_jobs(parts, Console(quiet=True))
+    jobs = runtime_estimate.shaping_jobs(parts, Console(quiet=True))
     assert asked == ["naive", "naive + lola", "reinforce"]
     assert jobs[1].seconds > 2 * jobs[0].seconds == 2 * jobs[4].seconds  # LOLA's
 
@@ -131,23 +131,23 @@ def test_what_is_done_takes_no_more_time():
 
 def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
     # 5,000 generations of 10,000 trials of 20,000 steps and six evaluations of 256, at a million steps a second.
-    monkeypatch.setattr(result, "measure", lambda config: Speed(1e6, 10.0))
+    monkeypatch.setattr(console, "measure", lambda config: Speed(1e6, 10.0))
     console, lens = (
         Console(file=io.StringIO(), width=200),
         make_lens(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")),
     )
-    result.print_header(console, lens)
+    printing.print_header(console, lens)
     assert "takes about" not in console.file.getvalue()
-    result.say_how_long(console, lens)
+    printing.say_how_long(console, lens)
     assert "1.00 M steps/s: the whole run takes about 12 days on this machine" in console.file.getvalue()  # 1,000,111 s
 
 
 @pytest.mark.parametrize(("seeds", "long"), [(1, False), (10, True)])
 def test_long_is_what_all_trainings_of_a_run_are_together(seeds, long, monkeypatch):
-    monkeypatch.setattr(result, "measure", lambda config: Speed(1e6, 10.0))
+    monkeypatch.setattr(console, "measure", lambda config: Speed(1e6, 10.0))
     console = Console(file=io.StringIO(), width=200)
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")  # 600 M steps each
-    result.say_how_long(console, make_lens(dataclasses.replace(preset, seeds=seeds)))
+    printing.say_how_long(console, make_lens(dataclasses.replace(preset, seeds=seeds)))
     assert ("takes about" in console.file.getvalue()) is long
 
 

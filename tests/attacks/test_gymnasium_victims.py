@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from attacks.config import AttackConfig
-from attacks.on_host import TalkingHost, hearing, host_of, host_returns
+from attacks.gymnasium_victims import TalkingHost, hearing, host_of, host_returns
 from games import make
 from games.wrappers.cheap_talk import CheapTalk
 from marl import learn, make_learner
-from marl.distributed.hosts import GameHost
 from marl.distributed.runtime import train
+from marl.distributed.vector_env_adapters import GameHost
 
 GAME = make("CartPole-v1", max_steps_in_episode=6)
 

@@ -15,8 +15,8 @@ import numpy as np
 from configs.specs import first_line
 from marl.core.learn import Learner
 from marl.distributed.actor import Actor, Failure, Order, Programs, Rollout
+from marl.distributed.actor_pools import MakeHost, begin, close_quietly, words_of
 from marl.distributed.inference import Central
-from marl.distributed.pools import MakeHost, begin, close_quietly, words_of
 from meta.cluster.worker import prepare
 from meta.xla.devices import cores as cores_of_process
 

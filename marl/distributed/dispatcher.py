@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from marl.distributed.actor import Failure, Order, Rollout
-from marl.distributed.pools import Pool
+from marl.distributed.actor_pools import Pool
 from meta.interrupt import check_stop
 
 TRIES = 3  # in a row in which nobody plays a first rollout, after which the run ends: something is wrong with it

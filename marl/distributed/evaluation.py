@@ -12,7 +12,7 @@ import numpy as np
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
 from marl.distributed.actor import alike, check_finite
-from marl.distributed.host import Host, seed_of
+from marl.distributed.vector_env import Host, seed_of
 from meta.keys import EVALUATION
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari

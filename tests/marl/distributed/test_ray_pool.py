@@ -10,11 +10,11 @@ import pytest
 
 from games import make
 from marl import make_learner
-from marl.distributed.hosts import Maker, maker
-from marl.distributed.on_ray import connect, named
+from marl.distributed.ray_pool import connect, named
 from marl.distributed.runtime import train
+from marl.distributed.vector_env_adapters import Maker, maker
 from tests.faults.kills import processes
-from tests.marl.distributed.hosts import Faulty
+from tests.marl.distributed.vector_envs import Faulty
 from tests.sockets import listening
 
 ray = pytest.importorskip("ray")
@@ -35,7 +35,7 @@ def cluster():
 
 def test_nothing_of_a_cluster_that_is_begun_listens_to_other_machines():
     """In a process of its own, for Ray reads when it is imported whether it may."""
-    code = "from marl.distributed.on_ray import connect; print(connect('', 1), flush=True); input()"
+    code = "from marl.distributed.ray_pool import connect; print(connect('', 1), flush=True); input()"
     line = [sys.executable, "-c", code]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "True\n"

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 
 import configs
-from marl.experiments.agent_files import digests
 from marl.experiments.shaping.agents import (
     AGENT_FILE,
     Agent,
@@ -24,7 +23,8 @@ from marl.experiments.shaping.agents import (
 )
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import make_progress, work_of_training
-from marl.experiments.shaping.lens import make_lens
+from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
 from meta import RunDirectory
 from meta.keys import of_seeds

@@ -13,7 +13,7 @@ import jax
 
 from configs.specs import first_line
 from marl.distributed.actor import Act, Actor, Failure, Order, Programs, Rollout
-from marl.distributed.host import Host, seed_of
+from marl.distributed.vector_env import Host, seed_of
 from meta.keys import ACTOR
 
 MakeHost = Callable[[], Host]

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from marl.experiments.shaping.agents import AGENT_FILE
-from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import IN_PLACE, controls_of
-from marl.experiments.shaping.speed import measure
+from marl.experiments.shaping.evaluation_result import IN_PLACE, controls_of
+from marl.experiments.shaping.game_kind import Lens
+from marl.experiments.shaping.runtime_estimate import measure
 from meta.runs.environment import devices
 from meta.runs.formatting import amount, many
 from meta.runs.jobs import duration, say

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from marl.learners.sampled.objectives import FILE as OBJECTIVE_FILE
-from marl.learners.sampled.objectives import Kind
+from marl.learners.sampled.objective_registry import FILE as OBJECTIVE_FILE
+from marl.learners.sampled.objective_registry import Kind
 from marl.trained import folder
 
 LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; objectives have names of their own

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from marl.blocks.objectives import (
+from marl.blocks.surrogates import (
     Timed,
     clipped_l2,
     clipped_surrogate,

@@ -20,9 +20,9 @@ from marl.core.learn import Learner
 from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.memory import check_results, check_training
-from marl.experiments.shaping.played import ALONE, Played
-from marl.experiments.shaping.start import make_start
+from marl.experiments.shaping.evaluation_result import ALONE, Played
+from marl.experiments.shaping.initialisation import make_start
+from marl.experiments.shaping.memory_check import check_results, check_training
 from marl.learners.registry import FORMULA, terms
 from marl.shapers import self_play
 from marl.shapers.ppo import meta_ppo

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 import configs
-from marl.experiments.shaping.lens import Lens
-from marl.experiments.shaping.played import UNTRAINED, Played
+from marl.experiments.shaping.evaluation_result import UNTRAINED, Played
+from marl.experiments.shaping.game_kind import Lens
 from meta.runs import array_files, environment
 
 

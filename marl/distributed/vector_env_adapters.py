@@ -20,8 +20,8 @@ from configs.specs import first_line
 from games.core import spaces
 from games.core.game import Game
 from games.core.spaces import Space
-from marl.distributed.host import Arrays, Host, Outline, Told
 from marl.distributed.images import SmallImages
+from marl.distributed.vector_env import Arrays, Host, Outline, Told
 
 
 class GameHost:

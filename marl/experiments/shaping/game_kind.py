@@ -10,9 +10,9 @@ import jax
 from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.exact_lens import ExactLens
-from marl.experiments.shaping.played import Played
-from marl.experiments.shaping.sampled_lens import SampledLens
+from marl.experiments.shaping.evaluation_result import Played
+from marl.experiments.shaping.exact_kind import ExactLens
+from marl.experiments.shaping.sampled_kind import SampledLens
 from meta import Evolved
 from meta.loop import Report, Store
 

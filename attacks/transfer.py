@@ -22,7 +22,7 @@ from attacks import figures
 from attacks.config import AttackConfig, check_defence, load_adversary
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_lives
-from attacks.on_host import host_of, host_returns
+from attacks.gymnasium_victims import host_of, host_returns
 from configs.specs import change
 from games import Discrete
 from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden

@@ -11,10 +11,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from games import make
 from games.pettingzoo import parallel_env
-from marl.distributed.episodes import play_episodes
-from marl.distributed.hosts import GameHost, Maker, ParallelHost, VectorHost, acted, maker, observed
+from marl.distributed.evaluation import play_episodes
+from marl.distributed.vector_env_adapters import GameHost, Maker, ParallelHost, VectorHost, acted, maker, observed
 from marl.learners.registry import make_learner
-from tests.marl.distributed.hosts import Late
+from tests.marl.distributed.vector_envs import Late
 
 NO_KEYS = np.zeros((2, 2), np.uint32)
 
@@ -162,7 +162,7 @@ def test_processes_with_shared_memory_play_what_one_thread_does():
 
 
 def test_an_episode_of_the_evaluation_is_cut_by_its_own_length(monkeypatch):
-    monkeypatch.setattr("marl.distributed.episodes.LONGEST", 5)
+    monkeypatch.setattr("marl.distributed.evaluation.LONGEST", 5)
     for length, returns in ((3, 3.0), (7, 5.0)):  # of three steps each; and cut at five, though others would have seven
         host = maker(f"games(CartPole-v1(max_steps_in_episode={length}))", 2)()
         learner = make_learner("ppo(hidden=[4])", host.game)

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from marl.distributed.hosts import Maker, VectorHost
+from marl.distributed.vector_env_adapters import Maker, VectorHost
 
 
 class Counting(gymnasium.Env):
