@@ -18,7 +18,16 @@ from rich.console import Console
 from rich.table import Table
 
 from games.registry import make_game
-from marl.discovery.trial import Arena, Settings, discovery_trial, evolved, first_scales, known, plain, tuned
+from marl.experiments.discovery.trial import (
+    Arena,
+    Settings,
+    discovery_trial,
+    evolved,
+    first_scales,
+    known,
+    plain,
+    tuned,
+)
 from marl.learners.sampled.objective_registry import Form
 from meta.loop import compiler_options
 from meta.xla.devices import spread, use_all_cores

@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 
 from marl import shapers
-from marl.blocks import surrogates
+from marl.blocks import objectives
 from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
 from marl.blocks.sparse import sparse
 from marl.core.evaluate import evaluate

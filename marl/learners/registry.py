@@ -24,8 +24,8 @@ from games.core.game import Scalar
 from games.exact.strategies import STRATEGIES, formula_of
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
+from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.blocks.sparse import make_sparsity
-from marl.blocks.surrogates import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.core.learn import Learner
 from marl.learners.exact import model_free, white_box
 from marl.learners.exact.cola import cola_opponent

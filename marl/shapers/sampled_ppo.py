@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from marl.blocks.advantages import generalized_advantages
-from marl.blocks.surrogates import clipped_surrogate
+from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History, Metrics, Trajectory
 from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.ppo import PPOState, batch_metrics, train

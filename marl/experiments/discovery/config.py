@@ -11,7 +11,7 @@ import configs
 from configs.specs import first_line
 from games.registry import make_game, names
 from marl.core.learn import check_update
-from marl.discovery.trial import CONTROLS, Arena, known
+from marl.experiments.discovery.trial import CONTROLS, Arena, known
 from marl.learners.registry import SAMPLED, hidden_layers, make_learner, with_hidden
 from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Evolution

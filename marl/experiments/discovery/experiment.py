@@ -16,7 +16,9 @@ from rich.table import Column, Table
 
 import configs
 from configs.specs import change, read
-from marl.discovery.trial import (
+from marl.experiments.discovery import figures
+from marl.experiments.discovery.config import DiscoveryConfig
+from marl.experiments.discovery.trial import (
     CONTROLS,
     SCALES,
     Arena,
@@ -32,8 +34,6 @@ from marl.discovery.trial import (
     tuned,
     unused,
 )
-from marl.experiments.discovery import figures
-from marl.experiments.discovery.config import DiscoveryConfig
 from marl.learners.sampled.objective_registry import FILE, Kind, save
 from meta import Evolution, Evolved, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials, with_nan, without_nan

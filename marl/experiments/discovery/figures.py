@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from marl.blocks.surrogates import clipped_surrogate, distance_of, dpo
-from marl.discovery.trial import Lived
+from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
+from marl.experiments.discovery.trial import Lived
 from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import (
     BELOW,

@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
-from marl.discovery.trial import SCALES
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import discover
 from marl.experiments.discovery.figures import NAMES
+from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
 from meta.runs.jobs import Job, open_run
 from meta.runs.report import Claim, Section, table

@@ -8,7 +8,7 @@ import optax
 
 from games import Game
 from games.core.game import Scalar
-from marl.blocks.surrogates import clipped_surrogate
+from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import Learner
 from marl.learners.sampled.ppo import ONE_STEP, ppo
 

@@ -23,7 +23,7 @@ from games.core.game import Scalar
 from marl.blocks.advantages import leave_one_out, returns_to_go
 from marl.blocks.distributions import Distribution, categorical
 from marl.blocks.networks import Network
-from marl.blocks.surrogates import dice_objective
+from marl.blocks.objectives import dice_objective
 from marl.core.learn import Learner, Metrics, Trajectory
 
 

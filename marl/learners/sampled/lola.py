@@ -18,7 +18,7 @@ from games import Game
 from games.core import checks
 from games.core.game import Scalar
 from marl.blocks.advantages import leave_one_out, returns_to_go
-from marl.blocks.surrogates import dice_objective
+from marl.blocks.objectives import dice_objective
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.sampled.dice import discrete_actions, nonnegative_observations
 

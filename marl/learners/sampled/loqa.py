@@ -14,7 +14,7 @@ from games.core.game import Scalar
 from marl.blocks.advantages import generalized_advantages, returns_to_go
 from marl.blocks.distributions import categorical
 from marl.blocks.networks import Network, feed_forward, unroll, where_done
-from marl.blocks.surrogates import magic_box
+from marl.blocks.objectives import magic_box
 from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
 
 

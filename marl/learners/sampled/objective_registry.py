@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from configs import short
 from configs.specs import Registry
 from games.core.game import Scalar
-from marl.blocks import surrogates
-from marl.blocks.surrogates import Objective, Parametric, Timed, ValueLoss
+from marl.blocks import objectives
+from marl.blocks.objectives import Objective, Parametric, Timed, ValueLoss
 from marl.trained import folder
 from meta.runs import array_files
 
@@ -41,14 +41,14 @@ class Form(NamedTuple):
     def network(self, clip: Scalar = 0.2) -> Parametric:
         """Its functions; the clip is of a drift that began as PPO."""
         if self.kind == "drift":
-            return surrogates.drift_network(self.hidden, clip if self.start == "ppo" else None, timed=self.timed)
-        return surrogates.distance_network(self.hidden, "l2" if self.start == "l2" else "zero")
+            return objectives.drift_network(self.hidden, clip if self.start == "ppo" else None, timed=self.timed)
+        return objectives.distance_network(self.hidden, "l2" if self.start == "l2" else "zero")
 
     def settings(self, parameters: Any, clip: Scalar = 0.2) -> dict[str, Any]:
         """The setting of `ppo` that it is, with these parameters."""
         network = self.network(clip)
         if self.kind == "drift":
-            return {self.field: surrogates.learned(network, parameters, timed=self.timed)}
+            return {self.field: objectives.learned(network, parameters, timed=self.timed)}
         return {self.field: lambda *x: network.apply(parameters, *x)}
 
 
@@ -119,11 +119,11 @@ def _shapes(network: Parametric) -> dict[str, Any]:
     return array_files.named(jax.eval_shape(network.init, jax.random.key(0)))
 
 
-OBJECTIVES.register("clipped", surrogates.clipped_surrogate)
-OBJECTIVES.register("dpo", surrogates.dpo)
+OBJECTIVES.register("clipped", objectives.clipped_surrogate)
+OBJECTIVES.register("dpo", objectives.dpo)
 OBJECTIVES.register("classic", lambda: _shipped("drift", "classic"))  # of `python -m marl.discover drift classic`
-OBJECTIVES.register("policy_gradient", lambda: surrogates.policy_gradient)
-VALUE_LOSSES.register("l2", lambda: surrogates.l2)
-VALUE_LOSSES.register("clipped_l2", surrogates.clipped_l2)
-VALUE_LOSSES.register("huber", surrogates.huber)
+OBJECTIVES.register("policy_gradient", lambda: objectives.policy_gradient)
+VALUE_LOSSES.register("l2", lambda: objectives.l2)
+VALUE_LOSSES.register("clipped_l2", objectives.clipped_l2)
+VALUE_LOSSES.register("huber", objectives.huber)
 VALUE_LOSSES.register("classic", lambda: _shipped("value_loss", "classic"))  # of `... value_loss classic`

@@ -16,8 +16,8 @@ from marl.blocks.advantages import align, generalized_advantages, mean, standard
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, feed_forward, unroll, where_done, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
+from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
 from marl.blocks.sparse import Sparsity, descent
-from marl.blocks.surrogates import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
 from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
 
 

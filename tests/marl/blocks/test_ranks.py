@@ -10,7 +10,7 @@ from marl.blocks.advantages import generalized_advantages, leave_one_out, return
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import feed_forward, recurrent, where_done
 from marl.blocks.normalization import add, first_statistics, normalize
-from marl.blocks.surrogates import clipped_surrogate, dice_objective, policy_gradient
+from marl.blocks.objectives import clipped_surrogate, dice_objective, policy_gradient
 from marl.shapers.sampled import shaper
 
 STEPS, ENVS = 3, 2

@@ -9,7 +9,7 @@ import pytest
 
 from games import InfinitelyRepeated, make, prisoners_dilemma
 from marl.blocks.networks import recurrent
-from marl.blocks.surrogates import dice_objective
+from marl.blocks.objectives import dice_objective
 from marl.core.learn import Trajectory, learn
 from marl.learners.exact.white_box import hola, lola
 from marl.learners.sampled.dice import DiceState, Table, naive_dice, reinforce

@@ -14,7 +14,7 @@ from marl import learn
 from marl.blocks.advantages import generalized_advantages
 from marl.blocks.networks import convolutional, feed_forward, orthogonal, recurrent
 from marl.blocks.normalization import add, first_statistics, normalize
-from marl.blocks.surrogates import clipped_surrogate
+from marl.blocks.objectives import clipped_surrogate
 from marl.core.evaluate import evaluate
 from marl.core.learn import check_update, learning
 from marl.learners.sampled.ppo import ppo

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
-from marl.blocks.surrogates import clipped_l2, clipped_surrogate, dpo, huber, l2
+from marl.blocks.objectives import clipped_l2, clipped_surrogate, dpo, huber, l2
 from marl.core.learn import Learner, learn
 from marl.learners.registry import SAMPLED
 from marl.learners.sampled.objective_registry import Form, Kind

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from marl.blocks.surrogates import (
+from marl.blocks.objectives import (
     Timed,
     clipped_l2,
     clipped_surrogate,

@@ -7,7 +7,8 @@ import pytest
 
 from games.registry import make_game
 from marl import learn, make_learner, objectives
-from marl.discovery.trial import (
+from marl.experiments.discovery.config import config_of
+from marl.experiments.discovery.trial import (
     DELTA,
     LOUDNESS,
     Arena,
@@ -19,8 +20,7 @@ from marl.discovery.trial import (
     plain,
     tuned,
 )
-from marl.discovery.trial import scaled as scaled_settings
-from marl.experiments.discovery.config import config_of
+from marl.experiments.discovery.trial import scaled as scaled_settings
 from marl.learners.sampled.objective_registry import Form
 
 GAME = make_game("CartPole-v1")
