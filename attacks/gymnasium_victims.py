@@ -18,8 +18,8 @@ from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import train
-from marl.distributed.vector_env import Arrays, Host, Outline, Told
-from marl.distributed.vector_env_adapters import Maker, maker
+from marl.distributed.vector_env import Arrays, EnvStep, Outline, VectorEnv
+from marl.distributed.vector_env_adapters import EnvMaker, maker
 
 EPISODES = 32  # of a victim in the end, without exploration
 
@@ -36,7 +36,7 @@ class TalkingHost:
       memory: with which who talks begins; that of `talk` if None.
     """
 
-    def __init__(self, host: Host, talk: CheapTalk, hear: Callable[..., Any], memory: Any = None):
+    def __init__(self, host: VectorEnv, talk: CheapTalk, hear: Callable[..., Any], memory: Any = None):
         self._host, self._talk, self._hear = host, talk, hear
         self._first = talk.memory if memory is None else memory
         self.num_envs, self.has_empty_steps = host.num_envs, host.has_empty_steps
@@ -51,7 +51,7 @@ class TalkingHost:
         """As of `Host`."""
         self._host.send(actions, keys)
 
-    def receive(self) -> Told:
+    def receive(self) -> EnvStep:
         """As of `Host`."""
         told = self._host.receive()
         last = self._heard(told.last_obs, np.ones(self.num_envs, bool))
@@ -94,7 +94,7 @@ def hearing(talk: CheapTalk) -> Callable[..., Any]:
     return jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
 
 
-def host_of(config: AttackConfig) -> Maker:
+def host_of(config: AttackConfig) -> EnvMaker:
     """Makes hosts of the environment of that name that Gymnasium has, with as long episodes.
 
     Raises:
@@ -136,7 +136,7 @@ def host_returns(
             learner, hear = learner or config.make_victim(talk), hear or hearing(talk)
             lived: list[TalkingHost] = []
 
-            def make(talk: CheapTalk = talk, hear: Any = hear, lived: list[TalkingHost] = lived) -> Host:
+            def make(talk: CheapTalk = talk, hear: Any = hear, lived: list[TalkingHost] = lived) -> VectorEnv:
                 lived.append(TalkingHost(make_host(), talk, hear))
                 return lived[-1]
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.sampled_kind import SampledLens
+from marl.experiments.shaping.sampled_kind import SampledKind
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
 from meta.xla.devices import use_all_cores
@@ -61,12 +61,12 @@ class Timed(NamedTuple):
 def run(config: ShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
     """Some generations of an evolution; without a shaper all seats are the opponent's."""
     config = dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, generations=generations))
-    lens = SampledLens(config)
-    game, policy, lengths = lens.game, lens.policy, lens.lengths
+    kind = SampledKind(config)
+    game, policy, lengths = kind.game, kind.policy, kind.lengths
     steps = {name: lengths[name] for name in ("episode_length", "num_envs")}
-    trial, init = shaping_trial(game, policy, lens.learners(), meta_steps=config.episodes, **steps), policy.init
+    trial, init = shaping_trial(game, policy, kind.learners(), meta_steps=config.episodes, **steps), policy.init
     if not shaper:
-        learners = lens.learners(alone=True)
+        learners = kind.learners(alone=True)
 
         def trial(parameters: Any, key: jax.Array) -> Outcome:
             rewards = play_sampled(key, game, policy, parameters, learners, **lengths).rewards
@@ -88,7 +88,7 @@ def main() -> None:
     for name, setting in settings().items():
         size = setting.evolution.population_size * options.scale
         config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
-        steps = config.trials_per_generation * SampledLens(config).steps
+        steps = config.trials_per_generation * SampledKind(config).steps
         parts: dict[str, tuple[ShapingConfig, Any]] = {
             "whole": (config, True),
             "nobody learns": (dataclasses.replace(config, opponent="random"), True),

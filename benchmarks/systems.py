@@ -33,14 +33,14 @@ from rich.console import Console
 from rich.table import Table
 
 from marl import make_learner
-from marl.distributed.actor import Actor, Order, Programs
+from marl.distributed.actor import Actor, ActorPrograms, RolloutRequest
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import Maker
+from marl.distributed.vector_env_adapters import EnvMaker
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def measured(host: Maker, actors: int, steps: int, updates: int, spec: str = "impala", **settings: Any) -> Any:
+def measured(host: EnvMaker, actors: int, steps: int, updates: int, spec: str = "impala", **settings: Any) -> Any:
     """The statistics of a training."""
     shape = host()
     learner = make_learner(spec, shape.game, num_updates=updates)
@@ -50,7 +50,7 @@ def measured(host: Maker, actors: int, steps: int, updates: int, spec: str = "im
     return made.statistics
 
 
-def alone(host: Maker, steps: int) -> dict[str, float]:
+def alone(host: EnvMaker, steps: int) -> dict[str, float]:
     """The environments without anybody who looks at them, in random play."""
     played = host()
     no_keys = np.zeros((host.num_envs, 2), np.uint32)
@@ -64,14 +64,14 @@ def alone(host: Maker, steps: int) -> dict[str, float]:
     return timed(step, steps, host.num_envs)
 
 
-def acting(host: Maker, steps: int, rollouts: int, spec: str) -> dict[str, float]:
+def acting(host: EnvMaker, steps: int, rollouts: int, spec: str) -> dict[str, float]:
     """An actor without a learner, with the policy of the beginning."""
     played = host()
     learner = make_learner(spec, played.game)
-    actor = Actor(Programs([learner], host.num_envs, 1, steps), played, 0, jax.random.key(0))
+    actor = Actor(ActorPrograms([learner], host.num_envs, 1, steps), played, 0, jax.random.key(0))
     actor.begin(0, jax.random.key(1))
     policies = (learner.policy(jax.jit(learner.init)(jax.random.key(2))),)
-    return timed(lambda number: actor.play(Order(number, 0, policies)), rollouts, steps * host.num_envs)
+    return timed(lambda number: actor.play(RolloutRequest(number, 0, policies)), rollouts, steps * host.num_envs)
 
 
 def timed(play: Callable[[int], Any], times: int, steps: int) -> dict[str, float]:
@@ -173,13 +173,13 @@ def main() -> None:
     table = Table("what", "steps/s", "steps per CPU-second of the learner's process", "over all processes")
     if "host" in only:
         for envs in (8, 32, 64, 128):
-            found = [measured(Maker("gymnasium", "CartPole-v1", envs), 1, 20, 300) for _ in range(options.repeats)]
+            found = [measured(EnvMaker("gymnasium", "CartPole-v1", envs), 1, 20, 300) for _ in range(options.repeats)]
             add(table, f"host, here, {envs} environments", found)
     if "inference" in only:
         kinds: dict[str, list[Any]] = {"actor": [], "central": []}
         for _ in range(options.repeats):
             for kind, found in kinds.items():
-                one = Maker("gymnasium", "MountainCar-v0", 1)  # has no vector of its own
+                one = EnvMaker("gymnasium", "MountainCar-v0", 1)  # has no vector of its own
                 found.append(measured(one, 16, 100, 160, where="threads", inference=kind))
         for kind, found in kinds.items():
             add(table, f"16 threads x 1 Python environment, inference {kind}", found)
@@ -189,7 +189,7 @@ def main() -> None:
         )
         console.print(f"central against actor: {ratio:.2f} times the steps per CPU-second")
     if "pong" in only:
-        pong, spec = Maker("ale", "ALE/Pong-v5", 8), "impala(network='nature', filters=[16, 32], hidden=[256])"
+        pong, spec = EnvMaker("ale", "ALE/Pong-v5", 8), "impala(network='nature', filters=[16, 32], hidden=[256])"
         parts: dict[str, Callable[[], Any]] = {
             "the environments": lambda: alone(pong, 200),
             "who acts in them": lambda: acting(pong, 5, 40, spec),
@@ -227,7 +227,7 @@ def on_ray(envs: int) -> dict[str, float]:
             if next(updates) == settled:
                 others.begin()
 
-        found = measured(Maker("gymnasium", "CartPole-v1", envs), 2, 20, all_updates, where="ray", look=look)
+        found = measured(EnvMaker("gymnasium", "CartPole-v1", envs), 2, 20, all_updates, where="ray", look=look)
     ray.shutdown()
     steps = found["steps"] * (1 - settled / all_updates)
     own = steps / found["learner_steps_per_cpu_second"]

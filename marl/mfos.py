@@ -23,26 +23,26 @@ from meta.runs import command
 from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
-    from marl.experiments.shaping.game_kind import Lens
+    from marl.experiments.shaping.game_kind import GameKind
 
 
-def _prepare(config: ShapingConfig) -> Lens:
-    from marl.experiments.shaping.game_kind import make_lens  # here, for --help needs none of it
+def _prepare(config: ShapingConfig) -> GameKind:
+    from marl.experiments.shaping.game_kind import make_kind  # here, for --help needs none of it
 
     if config.environment or config.screening:
         claim_cores()
-    lens = make_lens(config)
-    lens.check()
-    return lens
+    kind = make_kind(config)
+    kind.check()
+    return kind
 
 
-def _train(lens: Lens, run: RunDirectory, console: Console) -> None:
+def _train(kind: GameKind, run: RunDirectory, console: Console) -> None:
     from marl.experiments.shaping import experiment, printing
 
-    printing.print_header(console, lens)
-    printing.say_how_long(console, lens)
-    summary, files = experiment.train_and_evaluate(lens, run, console, started=command.STARTED)
-    printing.print_result(console, lens, summary, run.path, files)
+    printing.print_header(console, kind)
+    printing.say_how_long(console, kind)
+    summary, files = experiment.train_and_evaluate(kind, run, console, started=command.STARTED)
+    printing.print_result(console, kind, summary, run.path, files)
 
 
 COMMAND = command.Command(

@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     metrics: dict[str, jax.Array]
 
 
-class Asked(NamedTuple):
+class GenerationRequest(NamedTuple):
     """What is to be evaluated in a generation. Leading axes `[K]` where K runs are evolved together."""
 
     vectors: jax.Array  # `[N, D]`, the candidates
@@ -45,17 +45,17 @@ class Asked(NamedTuple):
     state: Any  # of the strategy, which goes on from there
 
 
-class Work(NamedTuple):
+class EvaluationSpec(NamedTuple):
     """What an evaluator has to know of an evolution."""
 
     trial: Callable[[jax.Array, jax.Array, tuple[Any, ...]], Outcome]  # (vector `[D]`, key, context), unbatched
     over_runs: Callable[..., Callable[..., Any]]  # batches a function over K runs, if there are several
-    ask: Callable[[jax.Array, jax.Array, Any], Asked]  # (key or keys, generation, state), pure
+    ask: Callable[[jax.Array, jax.Array, Any], GenerationRequest]  # (key or keys, generation, state), pure
     evolution: Evolution
     num_trials: int
     alone: bool = False  # whether the trials of a candidate come one after the other
 
-    def chunk(self, asked: Asked, number: jax.Array | int, size: int) -> Outcome:
+    def chunk(self, asked: GenerationRequest, number: jax.Array | int, size: int) -> Outcome:
         """The mean outcomes of chunk `number`, `[size]` or `[K, size]`; past the last candidate, those of the last."""
         pairs, population = self.evolution.shared_trials == "pair", self.evolution.population_size
         rows = jnp.minimum(number * size + jnp.arange(size), population - 1)
@@ -93,13 +93,13 @@ class Cluster(Protocol):
         ...
 
 
-Evaluate = Callable[[Asked, tuple[jax.Array, jax.Array, Any]], Outcome]
+Evaluate = Callable[[GenerationRequest, tuple[jax.Array, jax.Array, Any]], Outcome]
 
 
 class Evaluator(NamedTuple):
     """Where trials run. `evolve` knows nothing else of it."""
 
-    evaluate: Callable[[Work], Evaluate]
+    evaluate: Callable[[EvaluationSpec], Evaluate]
     """-> `(asked, (key, generation, state) that asked for it) -> Outcome [N]` or `[K, N]`."""
     run: Run = run_on_devices
     """Takes several generations, as `meta.loop.iterate` does."""
@@ -114,14 +114,14 @@ def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:
     return Evaluator(lambda work: evaluate_on(work, jax.local_devices() if devices is None else devices))
 
 
-def evaluate_on(work: Work, devices: Sequence[jax.Device]) -> Evaluate:
+def evaluate_on(work: EvaluationSpec, devices: Sequence[jax.Device]) -> Evaluate:
     """`Evaluator.evaluate` on these devices, each of which gets every outcome and goes on alone, in the same order."""
     fixed, population = work.evolution.chunk_size, work.evolution.population_size
     size = fixed or -(-population // len(devices))
     chunks = -(-population // size)
     each = -(-chunks // len(devices))
 
-    def share(device: jax.Array | int, asked: Asked) -> Outcome:
+    def share(device: jax.Array | int, asked: GenerationRequest) -> Outcome:
         """Outcomes of the chunks of a device, `[chunks of each, ..., size]`."""
         first = device * each
         if not fixed:
@@ -136,11 +136,11 @@ def evaluate_on(work: Work, devices: Sequence[jax.Device]) -> Evaluate:
         nothing = jax.tree.map(lambda x: jnp.zeros((each, *x.shape), x.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, nothing)
 
-    def gathered(asked: Asked) -> Outcome:
+    def gathered(asked: GenerationRequest) -> Outcome:
         outcomes = share(jax.lax.axis_index("members"), asked)
         return jax.tree.map(lambda x: jax.lax.all_gather(x, "members", tiled=True), outcomes)
 
-    def evaluate(asked: Asked, origin: Any) -> Outcome:
+    def evaluate(asked: GenerationRequest, origin: Any) -> Outcome:
         del origin
         if len(devices) == 1:
             outcomes = share(0, asked)

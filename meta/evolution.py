@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from configs import MOST, shown
-from meta.evaluators import Asked, Evaluator, Outcome, Work, current
+from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
 from meta.strategies import Evolution, make_strategy
@@ -123,12 +123,12 @@ def evolve(
     evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
 
-    def ask(key: jax.Array, number: jax.Array, state: Any) -> Asked:
+    def ask(key: jax.Array, number: jax.Array, state: Any) -> GenerationRequest:
         vectors, keys, new = over_runs(partial(_ask, strategy, params, num_trials, pairs), in_axes=(0, None, 0))(
             key, number, state
         )
         # One tuple of further arguments to `trial`, empty where there is no context.
-        return Asked(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
+        return GenerationRequest(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
 
     def tell(key: jax.Array, number: jax.Array, state: Any, vectors: jax.Array, outcomes: Outcome) -> Any:
         return over_runs(partial(_tell, strategy, params, num_trials), in_axes=(0, None, 0, 0, 0))(
@@ -139,7 +139,9 @@ def evolve(
         return _checked(trial(unravel(vector), key, *context))
 
     over_trials = _one_by_one if one_by_one else over_runs
-    evaluate = evaluator.evaluate(Work(one, over_trials, ask, evolution, num_trials, alone=together == "trial"))
+    evaluate = evaluator.evaluate(
+        EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
+    )
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
     def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:

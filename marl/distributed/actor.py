@@ -14,10 +14,10 @@ import numpy as np
 from games import Game
 from games.core.spaces import Space
 from marl.core.learn import Episodes, Learner, Memory, Parameters, Trajectory
-from marl.distributed.vector_env import Host, Told
+from marl.distributed.vector_env import EnvStep, VectorEnv
 
 
-class Order(NamedTuple):
+class RolloutRequest(NamedTuple):
     """A rollout that is asked for."""
 
     number: int  # what is drawn depends on it and on the run's key alone
@@ -54,7 +54,7 @@ class Keys(NamedTuple):
     update: Any  # [learners, words]
 
 
-class Programs:
+class ActorPrograms:
     """What is compiled, once for all actors of a process.
 
     Args:
@@ -199,7 +199,7 @@ def gradient(learner: Learner) -> Callable[..., Any]:
     return jax.jit(lambda key, trajectory: of(jax.random.wrap_key_data(key), trajectory))
 
 
-programs_of = functools.lru_cache(maxsize=8)(Programs)  # for several trainings
+programs_of = functools.lru_cache(maxsize=8)(ActorPrograms)  # for several trainings
 
 
 def by_environment(learner: Learner, policy: Parameters, num_envs: int) -> Any:
@@ -223,7 +223,9 @@ class Actor:
       act: who evaluates policies; here, if None.
     """
 
-    def __init__(self, programs: Programs, host: Host, number: int, run_key: jax.Array, act: Act | None = None):
+    def __init__(
+        self, programs: ActorPrograms, host: VectorEnv, number: int, run_key: jax.Array, act: Act | None = None
+    ):
         self._programs, self._host, self._number, self._run_key = programs, host, number, run_key
         self._act = act or programs.act
         self._memories: tuple[Memory, ...] | None = None
@@ -236,7 +238,7 @@ class Actor:
         self._done = np.zeros(envs, bool)
         self._going = np.zeros((len(agents), envs), np.float32)
 
-    def play(self, order: Order) -> Rollout:
+    def play(self, order: RolloutRequest) -> Rollout:
         """One rollout.
 
         Raises:
@@ -282,7 +284,7 @@ class Actor:
         self._host.close()
 
 
-def check_finite(told: Told) -> None:
+def check_finite(told: EnvStep) -> None:
     """Raises ValueError for rewards or observations that are no finite numbers."""
     for name, arrays in (("reward", told.reward), ("observation", told.obs)):
         for array in arrays.values():

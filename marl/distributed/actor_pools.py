@@ -12,17 +12,17 @@ from typing import Protocol
 import jax
 
 from configs.specs import first_line
-from marl.distributed.actor import Act, Actor, Failure, Order, Programs, Rollout
-from marl.distributed.vector_env import Host, seed_of
+from marl.distributed.actor import Act, Actor, ActorPrograms, Failure, Rollout, RolloutRequest
+from marl.distributed.vector_env import VectorEnv, seed_of
 from meta.keys import ACTOR
 
-MakeHost = Callable[[], Host]
+MakeVectorEnv = Callable[[], VectorEnv]
 
 
 class Pool(Protocol):
     """Actors, by their numbers. An order is answered once, by a rollout or a failure, whatever happens to the actor."""
 
-    def start(self, actor: int, order: Order) -> None:
+    def start(self, actor: int, order: RolloutRequest) -> None:
         """Asks for a rollout; an actor does what it is asked one after the other."""
         ...
 
@@ -40,8 +40,8 @@ class Pool(Protocol):
 
 
 def begin(
-    programs: Programs,
-    make: MakeHost,
+    programs: ActorPrograms,
+    make: MakeVectorEnv,
     number: int,
     run_key: jax.Array,
     reset_key: jax.Array,
@@ -63,18 +63,23 @@ def begin(
     return actor
 
 
-class Here:
+class InProcessPool:
     """Actors that take turns in this thread."""
 
     def __init__(
-        self, programs: Programs, hosts: Sequence[MakeHost], run_key: jax.Array, reset_key: jax.Array, seed: int
+        self,
+        programs: ActorPrograms,
+        hosts: Sequence[MakeVectorEnv],
+        run_key: jax.Array,
+        reset_key: jax.Array,
+        seed: int,
     ):
         self._given, self._hosts, self._keys = programs, hosts, (run_key, reset_key, seed)
         self._actors: list[Actor | None] = [None] * len(hosts)
         self._tried = [0] * len(hosts)
-        self._asked: deque[tuple[int, Order]] = deque()
+        self._asked: deque[tuple[int, RolloutRequest]] = deque()
 
-    def start(self, actor: int, order: Order) -> None:
+    def start(self, actor: int, order: RolloutRequest) -> None:
         self._asked.append((actor, order))
 
     def next(self, seconds: float) -> tuple[int, Rollout | Failure] | None:
@@ -102,7 +107,7 @@ class Here:
             close_quietly(actor)
 
 
-class Threads:
+class ThreadPool:
     """Actors in threads. One that hangs is left alone, and another takes its place.
 
     Args:
@@ -117,8 +122,8 @@ class Threads:
 
     def __init__(
         self,
-        programs: Programs,
-        hosts: Sequence[MakeHost],
+        programs: ActorPrograms,
+        hosts: Sequence[MakeVectorEnv],
         run_key: jax.Array,
         reset_key: jax.Array,
         seed: int,
@@ -132,13 +137,13 @@ class Threads:
         self._tried = [0] * len(hosts)
         self._orders = [self._begin(number) for number in range(len(hosts))]
 
-    def _begin(self, number: int) -> queue.Queue[Order | None]:
-        orders: queue.Queue[Order | None] = queue.Queue()
+    def _begin(self, number: int) -> queue.Queue[RolloutRequest | None]:
+        orders: queue.Queue[RolloutRequest | None] = queue.Queue()
         life = self._tried[number]  # answers of one that was given up are not taken
         threading.Thread(target=self._work, args=(number, life, orders), daemon=True).start()
         return orders
 
-    def _work(self, number: int, life: int, orders: queue.Queue[Order | None]) -> None:
+    def _work(self, number: int, life: int, orders: queue.Queue[RolloutRequest | None]) -> None:
         actor = None
         while order := orders.get():
             try:
@@ -149,7 +154,7 @@ class Threads:
             self._answers.put((number, life, answer))
         close_quietly(actor)
 
-    def start(self, actor: int, order: Order) -> None:
+    def start(self, actor: int, order: RolloutRequest) -> None:
         self._orders[actor].put(order)
 
     def next(self, seconds: float) -> tuple[int, Rollout | Failure] | None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from marl.distributed.actor import Failure, Order, Rollout
+from marl.distributed.actor import Failure, Rollout, RolloutRequest
 from marl.distributed.actor_pools import Pool
 from meta.interrupt import check_stop
 
@@ -22,7 +22,7 @@ class Broken(ValueError):
     """No actor can play its environments."""
 
 
-class Schedule:
+class Dispatcher:
     """Who is asked for what, and when."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Schedule:
         self._patience, self._say, self._updates = patience, say, num_updates
         self._first = self._version = self._next = first  # of updates done; of rollouts asked for
         self._published: dict[int, Any] = {}
-        self._asked: dict[int, deque[Order]] = {actor: deque() for actor in range(num_actors)}
+        self._asked: dict[int, deque[RolloutRequest]] = {actor: deque() for actor in range(num_actors)}
         self._since = dict.fromkeys(range(num_actors), time.monotonic())  # when an actor began what it does
         self._played = dict.fromkeys(range(num_actors), 0)  # since it began anew
         self._failed = dict.fromkeys(range(num_actors), 0)  # in a row
@@ -101,10 +101,10 @@ class Schedule:
             self._start(actor, self._order(self._next, self._version))
             self._next += 1
 
-    def _order(self, number: int, version: int) -> Order:
-        return Order(number, version, self._published[version])
+    def _order(self, number: int, version: int) -> RolloutRequest:
+        return RolloutRequest(number, version, self._published[version])
 
-    def _start(self, actor: int, order: Order) -> None:
+    def _start(self, actor: int, order: RolloutRequest) -> None:
         if not self._asked[actor]:
             self._since[actor] = time.monotonic()
         self._asked[actor].append(order)

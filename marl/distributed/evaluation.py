@@ -12,14 +12,19 @@ import numpy as np
 from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
 from marl.distributed.actor import alike, check_finite
-from marl.distributed.vector_env import Host, seed_of
+from marl.distributed.vector_env import VectorEnv, seed_of
 from meta.keys import EVALUATION
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
 
 
 def play_episodes(
-    key: jax.Array, host: Host, learners: Sequence[Learner], states: Sequence[LearnerState], episodes: int, seed: int
+    key: jax.Array,
+    host: VectorEnv,
+    learners: Sequence[Learner],
+    states: Sequence[LearnerState],
+    episodes: int,
+    seed: int,
 ) -> np.ndarray:
     """Returns of fresh episodes without exploration, `[episodes, agents]`.
 

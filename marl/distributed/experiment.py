@@ -26,7 +26,7 @@ from marl.core.learn import Learner
 from marl.distributed.actor_pools import words_of
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
-from marl.distributed.vector_env_adapters import Maker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, maker
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
 from meta.keys import EVALUATION, FILM
@@ -170,7 +170,7 @@ class DistributedConfig:
         return {"where": self.where, "inference": self.inference, "path": self.data_path, "lag": self.lag}
 
     @property
-    def maker(self) -> Maker:
+    def maker(self) -> EnvMaker:
         """Makes what an actor plays."""
         return maker(self.environment, self.num_envs, seen=self.seen, processes=self.processes, images=self.images)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from games.core import spaces
 from games.core.game import Game
-from marl.distributed.vector_env import Arrays, Host, Outline, Told
+from marl.distributed.vector_env import Arrays, EnvStep, Outline, VectorEnv
 
 FRAMES = 4
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, as ITU-R BT.601 weighs them
@@ -30,7 +30,7 @@ class SmallImages:
     Source: Mnih et al., Human-level control through deep reinforcement learning (2015).
     """
 
-    def __init__(self, host: Host, side: int):
+    def __init__(self, host: VectorEnv, side: int):
         self._host, self.num_envs, self.has_empty_steps, self._side = host, host.num_envs, host.has_empty_steps, side
         agents = host.game.agents
         for agent in agents:
@@ -41,14 +41,14 @@ class SmallImages:
         self.game: Game = Outline([small] * len(agents), [host.game.action_space(agent) for agent in agents])
 
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
-        """As of `Host`, as are the others."""
+        """As of `VectorEnv`, as are the others."""
         self._seen = {agent: _first(self._small(obs)) for agent, obs in self._host.reset(seed, keys).items()}
         return self._seen
 
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
         self._host.send(actions, keys)
 
-    def receive(self) -> Told:
+    def receive(self) -> EnvStep:
         told = self._host.receive()
         last, seen = {}, {}
         for agent, before in self._seen.items():

@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from marl.distributed.actor import Programs
+from marl.distributed.actor import ActorPrograms
 
 WAIT = 0.002  # seconds for others, once somebody is waiting
 
 
-class Central:
+class CentralInference:
     """Evaluates the policies of those who ask at about the same time in one call, with the newest parameters.
 
     A batch is of as many askers as are ready, up to a power of two, and waits for others no longer than `WAIT`; what is
@@ -27,7 +27,7 @@ class Central:
       most: askers at once.
     """
 
-    def __init__(self, programs: Programs, policies: Any, most: int):
+    def __init__(self, programs: ActorPrograms, policies: Any, most: int):
         self._programs, self.policies, self._most = programs, policies, most
         self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self.batches, self.evaluated = 0, 0

@@ -14,9 +14,9 @@ import numpy as np
 
 from configs.specs import first_line
 from marl.core.learn import Learner
-from marl.distributed.actor import Actor, Failure, Order, Programs, Rollout
-from marl.distributed.actor_pools import MakeHost, begin, close_quietly, words_of
-from marl.distributed.inference import Central
+from marl.distributed.actor import Actor, ActorPrograms, Failure, Rollout, RolloutRequest
+from marl.distributed.actor_pools import MakeVectorEnv, begin, close_quietly, words_of
+from marl.distributed.inference import CentralInference
 from meta.cluster.worker import prepare
 from meta.xla.devices import cores as cores_of_process
 
@@ -28,7 +28,7 @@ class Setup(NamedTuple):
     """What a process needs to know once."""
 
     learners: tuple[Learner, ...]
-    hosts: tuple[MakeHost, ...]
+    hosts: tuple[MakeVectorEnv, ...]
     steps: int
     num_envs: int
     gradients: bool
@@ -53,7 +53,7 @@ class Group:
         self._actors: dict[int, Actor] = {}
         self._version = -1
 
-    def play(self, setup: Any, number: int, tried: int, order: Order, policies: Any) -> Rollout | Failure:
+    def play(self, setup: Any, number: int, tried: int, order: RolloutRequest, policies: Any) -> Rollout | Failure:
         """One rollout of one of the actors, which is begun where there is none."""
         try:
             with self._lock:
@@ -76,8 +76,8 @@ class Group:
         if self._setup is None:
             found: Setup = self._fetch(setup)
             number = len(found.hosts)
-            self._programs = Programs(found.learners, found.num_envs, number, found.steps, found.gradients)
-            self._central = Central(self._programs, None, number) if found.central else None
+            self._programs = ActorPrograms(found.learners, found.num_envs, number, found.steps, found.gradients)
+            self._central = CentralInference(self._programs, None, number) if found.central else None
             self._setup = found
         return self._setup
 
@@ -99,8 +99,8 @@ class RayPool:
 
     def __init__(
         self,
-        programs: Programs,
-        hosts: Sequence[MakeHost],
+        programs: ActorPrograms,
+        hosts: Sequence[MakeVectorEnv],
         run_key: jax.Array,
         reset_key: jax.Array,
         seed: int,
@@ -134,14 +134,16 @@ class RayPool:
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
         self._group_of = [i % number for i in range(len(hosts))]
         self._tried = [0] * len(hosts)
-        self._held: dict[int, list[Order]] = {i: [] for i in range(len(hosts))}  # asked for, and not called yet
+        self._held: dict[int, list[RolloutRequest]] = {
+            i: [] for i in range(len(hosts))
+        }  # asked for, and not called yet
         self._called: dict[Any, tuple[int, int]] = {}  # what it will be -> (actor, life)
         self._probes: dict[Any, int] = {group.ready.remote(): i for i, group in enumerate(self._groups)}
         self._to_probe: dict[int, float] = {}  # group -> when
         self._absent = set(range(number))
         self._policies: tuple[int, Any] = (-1, None)
 
-    def start(self, actor: int, order: Order) -> None:
+    def start(self, actor: int, order: RolloutRequest) -> None:
         self._held[actor].append(order)
         self._call(actor)
 

@@ -14,11 +14,11 @@ import numpy as np
 from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
-from marl.distributed.actor import Programs, Rollout, alike, check_joined, counted, joined, programs_of
-from marl.distributed.actor_pools import Here, Pool, Threads
-from marl.distributed.dispatcher import Broken, Schedule
-from marl.distributed.inference import Central
-from marl.distributed.vector_env import Host, seed_of
+from marl.distributed.actor import ActorPrograms, Rollout, alike, check_joined, counted, joined, programs_of
+from marl.distributed.actor_pools import InProcessPool, Pool, ThreadPool
+from marl.distributed.dispatcher import Broken, Dispatcher
+from marl.distributed.inference import CentralInference
+from marl.distributed.vector_env import VectorEnv, seed_of
 from meta.interrupt import check_stop, uninterrupted
 from meta.keys import RESUMED
 from meta.loop import Report, Store
@@ -41,7 +41,7 @@ class Trained(NamedTuple):
 
 def train(
     learners: Sequence[Learner],
-    hosts: Sequence[Callable[[], Host]],
+    hosts: Sequence[Callable[[], VectorEnv]],
     *,
     key: jax.Array,
     num_updates: int,
@@ -132,7 +132,7 @@ def train(
     policies = learning.policies(states)
     pool, central = make_pool(policies)
     barrier, turns = path == "barrier", where == "here" and path != "barrier"
-    run = Schedule(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
+    run = Dispatcher(pool, len(hosts), lag, barrier, turns, patience, say, first, num_updates)
     started, shown, saved, wait = time.perf_counter(), 0.0, time.perf_counter(), checkpoint_seconds
     done = first, states  # how many updates, and what came of them
     compiled = started, time.process_time()  # by when all programs have run once
@@ -293,24 +293,24 @@ def _mean_returns(episodes: Episodes) -> tuple[jax.Array, jax.Array]:
 def _pools(
     where: Where,
     inference: Inference,
-    programs: Programs,
-    hosts: Sequence[Callable[[], Host]],
+    programs: ActorPrograms,
+    hosts: Sequence[Callable[[], VectorEnv]],
     run_key: jax.Array,
     reset_key: jax.Array,
     seed: int,
     address: str,
-) -> Callable[[Any], tuple[Pool, Central | None]]:
+) -> Callable[[Any], tuple[Pool, CentralInference | None]]:
     """What makes a pool of first policies, and who evaluates for all here."""
 
-    def make(policies: Any) -> tuple[Pool, Central | None]:
+    def make(policies: Any) -> tuple[Pool, CentralInference | None]:
         if where == "here":
-            return Here(programs, hosts, run_key, reset_key, seed), None
+            return InProcessPool(programs, hosts, run_key, reset_key, seed), None
         if where == "threads" and inference == "central":
-            central = Central(programs, policies, len(hosts))
-            pool = Threads(programs, hosts, run_key, reset_key, seed, acts=central.act, leave=central.close)
+            central = CentralInference(programs, policies, len(hosts))
+            pool = ThreadPool(programs, hosts, run_key, reset_key, seed, acts=central.act, leave=central.close)
             return pool, central
         if where == "threads":
-            return Threads(programs, hosts, run_key, reset_key, seed), None
+            return ThreadPool(programs, hosts, run_key, reset_key, seed), None
         from marl.distributed.ray_pool import RayPool
 
         return RayPool(programs, hosts, run_key, reset_key, seed, inference == "central", address), None
@@ -320,7 +320,7 @@ def _pools(
 
 def check(
     learners: Sequence[Learner],
-    host: Host,
+    host: VectorEnv,
     steps: int,
     num_actors: int = 1,
     *,
@@ -356,7 +356,7 @@ def check(
     if path == "gradients" and not any(learner.gradients for learner in learners):
         raise ValueError("path: got gradients, which no learner here takes where it acts; a3c does")
     joined = num_actors if path == "barrier" else 1
-    game, programs = host.game, Programs(learners, host.num_envs * joined, 1, steps)
+    game, programs = host.game, ActorPrograms(learners, host.num_envs * joined, 1, steps)
     if len(learners) != game.num_agents:
         raise ValueError(f"learners: got {len(learners)}; {game.num_agents} are needed, one for each agent")
     for learner in learners:
@@ -371,7 +371,7 @@ def check(
             check_joined(learner, jax.eval_shape(learner.policy, state), host.num_envs)
 
 
-def reads_valid(learner: Learner, programs: Programs, state: LearnerState, game: Game) -> bool:
+def reads_valid(learner: Learner, programs: ActorPrograms, state: LearnerState, game: Game) -> bool:
     """Whether a learner's update looks at `Trajectory.valid`, which is known without running it."""
     trajectory = programs.shapes(learner, state, game)
 

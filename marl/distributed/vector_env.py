@@ -26,7 +26,7 @@ def seed_of(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0]) % 2**31
 
 
-class Told(NamedTuple):
+class EnvStep(NamedTuple):
     """What a step brings, `[N, ...]`; all agents of an environment end at once."""
 
     obs: Arrays  # what is seen next: of a new episode where one ended
@@ -38,11 +38,11 @@ class Told(NamedTuple):
     infos: dict[str, np.ndarray] | None = None  # what our games count, `[N, agents]` each
 
 
-class Host(Protocol):
+class VectorEnv(Protocol):
     """Environments that are played in one thread."""
 
     num_envs: int
-    has_empty_steps: bool  # whether `Told.valid` is ever given
+    has_empty_steps: bool  # whether `EnvStep.valid` is ever given
 
     @property
     def game(self) -> Game:
@@ -60,7 +60,7 @@ class Host(Protocol):
         """Begins a step; the keys `[N, words]` are of the step and of a reset after it."""
         ...
 
-    def receive(self) -> Told:
+    def receive(self) -> EnvStep:
         """Ends it."""
         ...
 

@@ -21,10 +21,10 @@ from games.core import spaces
 from games.core.game import Game
 from games.core.spaces import Space
 from marl.distributed.images import SmallImages
-from marl.distributed.vector_env import Arrays, Host, Outline, Told
+from marl.distributed.vector_env import Arrays, EnvStep, Outline, VectorEnv
 
 
-class GameHost:
+class GameVectorEnv:
     """One of our own games, stepped by compiled programs; the keys are those of `learn`, and so are the numbers."""
 
     has_empty_steps = False
@@ -42,12 +42,12 @@ class GameHost:
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
         self._answer = self._step(self._state, actions, *keys)
 
-    def receive(self) -> Told:
+    def receive(self) -> EnvStep:
         observations, last, self._state, rewards, done, infos = self._answer
         infos = _to_numpy(infos)
         truncated = infos.pop("truncated")[:, 0]
         observations, last, rewards, done = _to_numpy((observations, last, rewards, done))
-        return Told(observations, last, rewards, done, truncated, None, infos)
+        return EnvStep(observations, last, rewards, done, truncated, None, infos)
 
     def picture(self) -> np.ndarray | None:
         try:
@@ -72,7 +72,7 @@ def _programs_of(game: Game) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return jax.jit(reset), jax.jit(step)
 
 
-class VectorHost:
+class BatchedVectorEnv:
     """An environment of Gymnasium's vector interface: its own, `AtariVectorEnv`, or EnvPool's.
 
     With those that reset in the step in which an episode ends, the last observation is in `infos["final_obs"]`. With
@@ -107,7 +107,7 @@ class VectorHost:
         else:
             self._chosen = chosen
 
-    def receive(self) -> Told:
+    def receive(self) -> EnvStep:
         if hasattr(self._env, "step_async"):
             obs, reward, terminated, truncated, infos = self._env.step_wait()
         elif self._sends:
@@ -128,7 +128,7 @@ class VectorHost:
             final = infos["final_obs"]
             for i in np.flatnonzero(done):
                 last[i] = self._look(np.asarray(final[i])[None])[0]
-        return Told({"agent_0": obs}, {"agent_0": last}, {"agent_0": reward}, done, truncated, valid)
+        return EnvStep({"agent_0": obs}, {"agent_0": last}, {"agent_0": reward}, done, truncated, valid)
 
     def picture(self) -> np.ndarray | None:
         frames = self._env.render() if getattr(self._env, "render_mode", None) else None
@@ -143,7 +143,7 @@ class VectorHost:
         self._env.close()
 
 
-class ParallelHost:
+class ParallelVectorEnv:
     """Copies of a PettingZoo parallel environment, one after the other; an episode ends when it has for everybody.
 
     An agent that is out before the others is told nothing more: its observation stays, and it is paid 0.
@@ -174,7 +174,7 @@ class ParallelHost:
         del keys
         self._chosen = [act(actions[agent]) for agent, act in zip(self._agents, self._acts, strict=True)]
 
-    def receive(self) -> Told:
+    def receive(self) -> EnvStep:
         last, after = [], []
         rewards = np.zeros((self.num_envs, len(self._names)), np.float32)
         done, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
@@ -193,7 +193,7 @@ class ParallelHost:
             after.append(self._begin(i) if done[i] else seen)
         self._seen = after
         by_agent = {agent: rewards[:, j] for j, agent in enumerate(self._agents)}
-        return Told(self._stacked(after), self._stacked(last), by_agent, done, truncated)
+        return EnvStep(self._stacked(after), self._stacked(last), by_agent, done, truncated)
 
     def _stacked(self, seen: list[list[np.ndarray]]) -> Arrays:
         return {agent: np.stack([one[j] for one in seen]) for j, agent in enumerate(self._agents)}
@@ -267,7 +267,7 @@ LARGEST, SIDE = 100, 84  # images with a longer side become squares of 84 pixels
 KINDS = ("gymnasium", "ale", "envpool", "pettingzoo", "games")
 
 
-class Maker(NamedTuple):
+class EnvMaker(NamedTuple):
     """Makes hosts of one kind, here or elsewhere: it travels by its numbers."""
 
     kind: str  # one of KINDS
@@ -278,7 +278,7 @@ class Maker(NamedTuple):
     processes: bool = False  # whether each environment of Gymnasium is a process of its own, with shared memory
     images: int | None = None  # side of those that large ones become; 0 leaves them; None: SIDE, of larger ones
 
-    def __call__(self, render: bool = False) -> Host:
+    def __call__(self, render: bool = False) -> VectorEnv:
         """A host.
 
         Args:
@@ -301,22 +301,22 @@ class Maker(NamedTuple):
                 words = 'MuJoCo is not installed; pip install "marl-shaping[control]"'
             raise ValueError(f"environment: {shown(self.name)}: {words}") from None
 
-    def _with_small_images(self, host: Host) -> Host:
+    def _with_small_images(self, host: VectorEnv) -> VectorEnv:
         side = self.images
         if side is None:
             seen: list[Any] = [host.game.observation_space(agent) for agent in host.game.agents]
             side = SIDE * all(getattr(space, "image", False) and max(space.shape[:2]) > LARGEST for space in seen)
         return SmallImages(host, side) if side else host
 
-    def _games(self, render_mode: str | None) -> Host:
+    def _games(self, render_mode: str | None) -> VectorEnv:
         del render_mode
         from games.registry import make_game
 
         if self.seen:
             raise ValueError(f"seen: got {list(self.seen)}; our own games have none")
-        return GameHost(make_game(self.name), self.num_envs)
+        return GameVectorEnv(make_game(self.name), self.num_envs)
 
-    def _gymnasium(self, render_mode: str | None) -> Host:
+    def _gymnasium(self, render_mode: str | None) -> VectorEnv:
         import gymnasium
         from gymnasium.vector import AutoresetMode
 
@@ -336,9 +336,9 @@ class Maker(NamedTuple):
                 render_mode=render_mode,
                 **limit,
             )
-        return VectorHost(env, self.seen)
+        return BatchedVectorEnv(env, self.seen)
 
-    def _ale(self, render_mode: str | None) -> Host:
+    def _ale(self, render_mode: str | None) -> VectorEnv:
         del render_mode
         from gymnasium.vector import AutoresetMode
 
@@ -352,9 +352,9 @@ class Maker(NamedTuple):
         if words not in roms:
             raise ValueError(one_of(self.name, [f"ALE/{rom.title().replace('_', '')}-v5" for rom in roms]))
         env = ale_py.AtariVectorEnv(words, self.num_envs, num_threads=1, autoreset_mode=AutoresetMode.SAME_STEP)
-        return VectorHost(env, self.seen)
+        return BatchedVectorEnv(env, self.seen)
 
-    def _envpool(self, render_mode: str | None) -> Host:
+    def _envpool(self, render_mode: str | None) -> VectorEnv:
         del render_mode
         try:
             import envpool
@@ -363,13 +363,13 @@ class Maker(NamedTuple):
         # It makes spaces of single precision with limits of double precision, which nobody here can help.
         warnings.filterwarnings("ignore", r".*Box (low|high)'s precision lowered", UserWarning)
         make = functools.partial(envpool.make_gymnasium, self.name, num_envs=self.num_envs)
-        return VectorHost(_Pooled(make, self.num_envs), self.seen)
+        return BatchedVectorEnv(_Pooled(make, self.num_envs), self.seen)
 
-    def _pettingzoo(self, render_mode: str | None) -> Host:
+    def _pettingzoo(self, render_mode: str | None) -> VectorEnv:
         module = _pettingzoo_module(self.name)
         if self.seen:
             raise ValueError(f"seen: got {list(self.seen)}; those of PettingZoo have none")
-        return ParallelHost(lambda: module.parallel_env(render_mode=render_mode), self.num_envs)
+        return ParallelVectorEnv(lambda: module.parallel_env(render_mode=render_mode), self.num_envs)
 
 
 class _Pooled:
@@ -400,7 +400,7 @@ def maker(
     seen: Sequence[int] = (),
     processes: bool = False,
     images: int | None = None,
-) -> Maker:
+) -> EnvMaker:
     """Finds who has an environment: `CartPole-v1`, `ALE/Pong-v5`, `pistonball_v6`, `coin_game`.
 
     Gymnasium's come first, then PettingZoo's, then our own games, which may have parameters in brackets. Somebody's in
@@ -421,20 +421,20 @@ def maker(
     given = (num_envs, tuple(seen), None, processes, images)
     if bracket and kind in KINDS and inside.endswith(")"):
         name = inside[:-1].strip().strip("'\"")
-        return Maker("ale" if kind == "gymnasium" and name.startswith("ALE/") else kind, name, *given)
+        return EnvMaker("ale" if kind == "gymnasium" and name.startswith("ALE/") else kind, name, *given)
     if name.startswith("ALE/"):
-        return Maker("ale", name, *given)
+        return EnvMaker("ale", name, *given)
     import gymnasium
 
     if name in gymnasium.registry:
-        return Maker("gymnasium", name, *given)
+        return EnvMaker("gymnasium", name, *given)
     from games.registry import names
 
     if kind.strip() in names():
-        return Maker("games", name, *given)
+        return EnvMaker("games", name, *given)
     zoo = _pettingzoo_names()
     if name in zoo:
-        return Maker("pettingzoo", name, *given)
+        return EnvMaker("pettingzoo", name, *given)
     everybody = sorted({*gymnasium.registry, *zoo, *names()})
     raise ValueError(f"environment: got {shown(name)}; {one_of(name, everybody)}")
 

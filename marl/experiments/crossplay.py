@@ -29,7 +29,7 @@ from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.participants import (
     ALL,
     ALL_SAMPLED,
-    Entrant,
+    Participant,
     digest_of,
     enter,
     ready,
@@ -40,7 +40,7 @@ from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.exact_kind import SAMPLING
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from marl.experiments.shaping.initialisation import read_screening
 from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
@@ -158,7 +158,7 @@ class Lineup(NamedTuple):
 
     config: CrossplayConfig
     game: Any
-    entrants: list[Entrant]
+    participants: list[Participant]
     left_out: list[str]  # of `all`, with the reasons
 
 
@@ -180,7 +180,7 @@ def line_up(config: CrossplayConfig) -> Lineup:
     def sampled(spec: str, seat: int) -> Agent | ShapingConfig:
         environment = seen_from(config.environment, game, seat)
         if how := sampled_shaping_config(spec, environment, config.lengths, **training):
-            make_lens(how).check()
+            make_kind(how).check()
             check_spaces(spec, how, game, seat)
             return how
         agent = make_agent(spec, game, seat, num_updates=config.episodes)
@@ -189,7 +189,7 @@ def line_up(config: CrossplayConfig) -> Lineup:
     def exact(spec: str, seat: int) -> Agent | ShapingConfig:
         more = {name: getattr(config, name) for name in ("meta_steps", "hidden_units")}
         if how := shaping_config(spec, game, seat, **training, **more):
-            make_lens(how).check()
+            make_kind(how).check()
             return how
         return make_agent(spec, game, seat)
 
@@ -211,16 +211,16 @@ def _checked(agent: Agent, game: Any, lengths: Lengths) -> Agent:
 
 def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict[str, Any]]:
     """Trains and plays what is not in the directory yet, writes the table there and shows it; its cells, row by row."""
-    config, game, entrants, left_out = lineup
+    config, game, participants, left_out = lineup
     for reason in left_out:
         say(console, f"left out: {reason}")
     pairs = math.prod(config.lengths) * config.num_sampled_pairs if config.environment else config.num_pairs
-    pairs *= len(entrants) ** 2 * (1 if config.environment else config.meta_steps)
-    stages = Stages(console, work_of_trainings(entrants, run) | {"all pairs": pairs})
-    seats = [[ready(entrant, player, run, stages) for entrant in entrants] for player in (0, 1)]
+    pairs *= len(participants) ** 2 * (1 if config.environment else config.meta_steps)
+    stages = Stages(console, work_of_trainings(participants, run) | {"all pairs": pairs})
+    seats = [[ready(participant, player, run, stages) for participant in participants] for player in (0, 1)]
     stages.begin("all pairs")
-    cells = _play_all(config, game, entrants, seats, run, console)
-    names = [entrant.name for entrant in entrants]
+    cells = _play_all(config, game, participants, seats, run, console)
+    names = [participant.name for participant in participants]
     title = config.environment or game.payoffs.name
     title += f", the last {many(config.last_episodes, 'episode')}" if config.last_episodes else ""
     _write(config, title, names, cells, run)
@@ -231,13 +231,13 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
 def _play_all(
     config: CrossplayConfig,
     game: Any,
-    entrants: Sequence[Entrant],
+    participants: Sequence[Participant],
     seats: Sequence[Sequence[Agent]],
     run: RunDirectory,
     console: Console,
 ) -> list[dict[str, Any]]:
     """All cells of the table, row by row; those in the directory are not played again."""
-    cells = _cells(config, entrants, seats)
+    cells = _cells(config, participants, seats)
     known = _read_known(run, console)
     to_play = sorted((cell for cell in cells if cell.known_by not in known), key=lambda cell: cell.cost)
     if to_play:
@@ -256,9 +256,9 @@ def _play_all(
             known[cell.known_by] = _statistics(play_cell(cell, key), cell)
             with (run.path / PAIRS).open("a", encoding="utf-8", newline="\n") as out:
                 out.write(_line(cell.known_by, known[cell.known_by]))
-            clock.done(cell, f"{entrants[cell.row].name} against {entrants[cell.column].name}")
+            clock.done(cell, f"{participants[cell.row].name} against {participants[cell.column].name}")
     return [
-        {"row": entrants[cell.row].name, "column": entrants[cell.column].name}
+        {"row": participants[cell.row].name, "column": participants[cell.column].name}
         | known[cell.known_by]
         | {name: getattr(cell, name) for name in ("num_pairs", "error_over", "num_trainings")}
         for cell in cells
@@ -300,11 +300,13 @@ def _play_sampled(
     return play_cell
 
 
-def _cells(config: CrossplayConfig, entrants: Sequence[Entrant], seats: Sequence[Sequence[Agent]]) -> list[Cell]:
+def _cells(
+    config: CrossplayConfig, participants: Sequence[Participant], seats: Sequence[Sequence[Agent]]
+) -> list[Cell]:
     """Every ordered pair, row by row."""
     settings = [configs.plain(config)[name] for name in ("row_payoffs", "column_payoffs", "discount", "seed")]
     cells = []
-    for (i, row), (j, column) in itertools.product(enumerate(entrants), repeat=2):
+    for (i, row), (j, column) in itertools.product(enumerate(participants), repeat=2):
         both = seats[0][i], seats[1][j]
         # A shaper that was trained against one of them is called after it, and draws nothing itself.
         alone = [one.name for one, agent in zip((row, column), both, strict=True) if agent.config is None]

@@ -23,7 +23,7 @@ from marl.experiments.shaping.agents import (
 )
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import make_progress, work_of_training
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
 from meta import RunDirectory
@@ -38,7 +38,7 @@ ALL_SAMPLED = """random reinforce naive_dice lola_dice pola_dice tabular_ppo ppo
     proximal_advantage_alignment loqa reciprocator always_cooperate always_defect""".split()  # noqa: SIM905
 
 
-class Entrant(NamedTuple):
+class Participant(NamedTuple):
     """An agent by its name: what it does in each seat, or how it has to be trained for it."""
 
     name: str
@@ -69,7 +69,7 @@ def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
 
 def enter(
     agents: str, everybody: Sequence[str], sit: Callable[[str, int], Agent | ShapingConfig]
-) -> tuple[list[Entrant], list[str]]:
+) -> tuple[list[Participant], list[str]]:
     """Everybody who plays, and of `all` those who cannot, with the reason.
 
     Args:
@@ -80,7 +80,7 @@ def enter(
     Raises:
       ValueError: for an agent that there is not, or that cannot play this game.
     """
-    entrants, left_out = [], []
+    participants, left_out = [], []
     from_all = "all" in [spec.strip() for spec in agents.split(",")]
     for spec in split_agents(agents, everybody):
         try:
@@ -90,8 +90,8 @@ def enter(
                 raise ValueError(f"agents: {str(error).removeprefix('agent: ')}") from None
             left_out.append(f"{spec} ({error})")
             continue
-        entrants.append(Entrant(spec, (first, second), *_identity(spec, (first, second))))
-    return entrants, left_out
+        participants.append(Participant(spec, (first, second), *_identity(spec, (first, second))))
+    return participants, left_out
 
 
 def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> tuple[str, str]:
@@ -108,39 +108,39 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12]
 
 
-def work_of_trainings(entrants: Sequence[Entrant], run: RunDirectory) -> dict[str, float]:
+def work_of_trainings(participants: Sequence[Participant], run: RunDirectory) -> dict[str, float]:
     """What is to be trained for both seats, by the names of the stages: steps of each, in the unit of the game."""
     found = {}
-    for player, entrant in itertools.product((0, 1), entrants):
-        config = entrant.seats[player]
-        if isinstance(config, ShapingConfig) and not _file(entrant, config, run).is_file():
-            found[_stage(entrant, config, player)] = sum(work_of_training(make_lens(config)).values())
+    for player, participant in itertools.product((0, 1), participants):
+        config = participant.seats[player]
+        if isinstance(config, ShapingConfig) and not _file(participant, config, run).is_file():
+            found[_stage(participant, config, player)] = sum(work_of_training(make_kind(config)).values())
     return found
 
 
-def _stage(entrant: Entrant, config: ShapingConfig, player: int) -> str:
-    return f"training of {entrant.name}, {('row', 'column')[player]}, against {config.opponent}"
+def _stage(participant: Participant, config: ShapingConfig, player: int) -> str:
+    return f"training of {participant.name}, {('row', 'column')[player]}, against {config.opponent}"
 
 
-def _file(entrant: Entrant, config: ShapingConfig, run: RunDirectory) -> Path:
+def _file(participant: Participant, config: ShapingConfig, run: RunDirectory) -> Path:
     """The file of a trained agent, named after all that its training depends on."""
-    name, depends = re.sub(r"[^\w.=-]+", "-", entrant.name).strip("-")[:100], configs.plain(config)
-    digest = digest_of([depends, entrant.files] if entrant.files else depends)
+    name, depends = re.sub(r"[^\w.=-]+", "-", participant.name).strip("-")[:100], configs.plain(config)
+    digest = digest_of([depends, participant.files] if participant.files else depends)
     return run.path / "agents" / f"{name}-{digest}.safetensors"
 
 
-def ready(entrant: Entrant, player: int, run: RunDirectory, stages: Stages) -> Agent:
+def ready(participant: Participant, player: int, run: RunDirectory, stages: Stages) -> Agent:
     """The agent of a seat: as it is, or trained, or found in the directory by what its training depends on.
 
     A training has a run directory of its own in `trainings`, from which it goes on, until its agent is kept.
     """
-    config = entrant.seats[player]
+    config = participant.seats[player]
     if isinstance(config, Agent):
         return config
     (run.path / "agents").mkdir(exist_ok=True)
-    console, path = stages.console, _file(entrant, config, run)
+    console, path = stages.console, _file(participant, config, run)
     folder = run.path / "trainings" / path.stem
-    words = f"{entrant.name}, {('row', 'column')[player]}"
+    words = f"{participant.name}, {('row', 'column')[player]}"
     if path.is_file():
         try:
             agent = load_shaper(path)
@@ -151,11 +151,11 @@ def ready(entrant: Entrant, player: int, run: RunDirectory, stages: Stages) -> A
             return agent
         except ValueError as error:
             say(console, f"{words}: {error}; made anew")
-    stages.begin(_stage(entrant, config, player))
-    lens, store = make_lens(config), open_run(folder, config, console)
-    with make_progress(lens, console, stages) as progress:
+    stages.begin(_stage(participant, config, player))
+    kind, store = make_kind(config), open_run(folder, config, console)
+    with make_progress(kind, console, stages) as progress:
         screening = progress.before("random shapers")
-        trained = lens.train(of_seeds(config.seed, config.seeds), store=store, report=progress, screening=screening)
+        trained = kind.train(of_seeds(config.seed, config.seeds), store=store, report=progress, screening=screening)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
     shutil.rmtree(folder, ignore_errors=True)
     return load_shaper(path)

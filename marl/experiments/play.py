@@ -72,7 +72,7 @@ def load_match(first: str) -> PlayConfig:
     return PlayConfig(trained.game, trained.row_payoffs, trained.column_payoffs, trained.discount, agent=first)
 
 
-class Mind(NamedTuple):
+class AgentState(NamedTuple):
     """The agent between two rounds."""
 
     state: Any  # its learner's
@@ -80,7 +80,9 @@ class Mind(NamedTuple):
     policy: jax.Array  # `[logits]`, probabilities of its first action, which it plays next
 
 
-def make_mind(game: InfinitelyRepeated, learner: Learner) -> tuple[Callable[[jax.Array], Mind], Callable[..., Mind]]:
+def make_agent_step(
+    game: InfinitelyRepeated, learner: Learner
+) -> tuple[Callable[[jax.Array], AgentState], Callable[..., AgentState]]:
     """An agent in the row's seat that takes a step after every round.
 
     Args:
@@ -92,7 +94,7 @@ def make_mind(game: InfinitelyRepeated, learner: Learner) -> tuple[Callable[[jax
       that the other is thought to play, in its own view; both compiled.
     """
 
-    def begin(key: jax.Array) -> Mind:
+    def begin(key: jax.Array) -> AgentState:
         init_key, act_key, step_key = jax.random.split(key, 3)
         half = jnp.full(game.num_logits, 0.5)
         # The first step of a trial, which a shaper plays at random.
@@ -100,9 +102,9 @@ def make_mind(game: InfinitelyRepeated, learner: Learner) -> tuple[Callable[[jax
         parameters = learner.policy(state)
         memory = learner.begin(parameters, None)
         logits, memory, _ = learner.act(act_key, parameters, memory, jnp.concatenate([half, half]))
-        return step(step_key, Mind(state, memory, jax.nn.sigmoid(logits)), half)
+        return step(step_key, AgentState(state, memory, jax.nn.sigmoid(logits)), half)
 
-    def step(key: jax.Array, mind: Mind, estimate: jax.Array) -> Mind:
+    def step(key: jax.Array, mind: AgentState, estimate: jax.Array) -> AgentState:
         update_key, act_key = jax.random.split(key)
         seen, nothing = jnp.concatenate([mind.policy, estimate]), jnp.zeros(1)
         played, others = (jnp.log(p) - jnp.log1p(-p) for p in (jnp.clip(mind.policy, 1e-7, 1 - 1e-7), estimate))
@@ -120,7 +122,7 @@ def make_mind(game: InfinitelyRepeated, learner: Learner) -> tuple[Callable[[jax
         )
         state, _ = learner.update(update_key, mind.state, trajectory)
         logits, memory, _ = learner.act(act_key, learner.policy(state), mind.memory, seen)
-        return Mind(state, memory, jax.nn.sigmoid(logits))
+        return AgentState(state, memory, jax.nn.sigmoid(logits))
 
     return jax.jit(begin), jax.jit(step)
 
@@ -200,7 +202,7 @@ def play_match(match: Match, target: None, console: Console) -> None:
         title = f"{config.environment}, {many(config.rounds, 'step')} against {config.agent}"
         play_sampled.play_steps(game, learner, console, title=title, **steps)
         return
-    begin, step = make_mind(game, learner)
+    begin, step = make_agent_step(game, learner)
     key, draws = jax.random.key(config.seed), np.random.default_rng(config.seed)
     mind, person = begin(jax.random.fold_in(key, 0)), Person(game.num_logits)
     _introduce(console, config, game)
@@ -243,7 +245,7 @@ def _introduce(console: Console, config: PlayConfig, game: InfinitelyRepeated) -
     )
 
 
-def _show_policy(console: Console, mind: Mind, state: int) -> None:
+def _show_policy(console: Console, mind: AgentState, state: int) -> None:
     text = Text("agent's probability of C:")
     for i, probability in enumerate(np.asarray(mind.policy)):
         words = f"{STATES[i]} {probability:.3f}"

@@ -105,12 +105,12 @@ class TrainConfig:
         """Fields of the evaluation."""
         return ("evaluation_episodes",)
 
-    def make_program(self) -> Program:
+    def make_program(self) -> TrainingProgram:
         """What is played and how it is learned."""
         return _program(self.environment, self.learner, self.num_envs, self.steps_per_update, self.num_updates)
 
 
-class Program(NamedTuple):
+class TrainingProgram(NamedTuple):
     """A learner in its game."""
 
     game: Game
@@ -122,7 +122,7 @@ class Program(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)  # of what was traced once as a check; a run uses it
-def _program(environment: str, spec: str, num_envs: int, steps_per_update: int, num_updates: int) -> Program:
+def _program(environment: str, spec: str, num_envs: int, steps_per_update: int, num_updates: int) -> TrainingProgram:
     try:
         game = make_game(environment)
         if game.num_agents != 1:
@@ -141,7 +141,7 @@ def _program(environment: str, spec: str, num_envs: int, steps_per_update: int, 
     except ValueError as error:
         raise ValueError(f"learner: {spec}: {first_line(error)}") from None
     limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
-    return Program(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit), carry)
+    return TrainingProgram(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit), carry)
 
 
 class Trained(NamedTuple):

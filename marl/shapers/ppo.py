@@ -24,7 +24,7 @@ from meta.loop import Report, Store, iterate
 Parameters = dict[str, dict[str, jax.Array]]
 
 
-class Rollout(NamedTuple):
+class TrialBatch(NamedTuple):
     """A batch of trials without their random first steps; the batch axis is last, where the vector units work."""
 
     obs: jax.Array  # `[meta_steps, 2 logits, batch]`
@@ -226,14 +226,14 @@ def _play_batch(
     opponent: Learner,
     parameters: Parameters,
     meta_steps: int,
-) -> Rollout:
-    def one(key: jax.Array, actor: dict[str, jax.Array]) -> Rollout:
+) -> TrialBatch:
+    def one(key: jax.Array, actor: dict[str, jax.Array]) -> TrialBatch:
         learner = shaper.learner({"actor": actor})
         history = play(key, game, learner, opponent, meta_steps=meta_steps, keep_trajectories=True)
         assert history.trajectories is not None
         own = history.trajectories[0]
         log_prob, obs = own.extras
-        steps = Rollout(obs[:, 0], own.action[:, 0], log_prob[:, 0], *history.rewards)
+        steps = TrialBatch(obs[:, 0], own.action[:, 0], log_prob[:, 0], *history.rewards)
         return jax.tree.map(lambda x: x[1:], steps)
 
     return jax.vmap(scalarize(one), (0, None), -1)(keys, parameters["actor"])
@@ -254,14 +254,14 @@ def _normalise(x: jax.Array, axis: int | None) -> jax.Array:
 
 
 def _improve(
-    optimizer: optax.GradientTransformation, settings: MetaPPO, state: PPOState, rollout: Rollout
+    optimizer: optax.GradientTransformation, settings: MetaPPO, state: PPOState, rollout: TrialBatch
 ) -> tuple[PPOState, dict[str, jax.Array]]:
     """The epochs of gradient steps on one batch, and its metrics."""
     with_critic = settings.advantages == "critic"
     returns = _returns(rollout.reward, settings.discount if with_critic else 1.0)
     targets = _normalise(returns, None if with_critic else -1)
 
-    def loss(parameters: Parameters, rollout: Rollout, target: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def loss(parameters: Parameters, rollout: TrialBatch, target: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         """The mean over one meta-step, `[..., batch]`."""
         mean, raw = jnp.split(_network(parameters["actor"], rollout.obs), 2)
         variance = jax.nn.softplus(raw)

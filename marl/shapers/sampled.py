@@ -24,7 +24,7 @@ from marl.core.learn import Learner, Trajectory
 
 Parameters = dict[str, jax.Array]
 Memory = dict[str, jax.Array]  # `[N, ...]` each
-Kept = Literal["trial", "episode"]
+EvaluationCache = Literal["trial", "episode"]
 
 
 class Policy(NamedTuple):
@@ -95,7 +95,7 @@ def shaper(
     seat: int = 0,
     *,
     hidden_units: int = 16,
-    memory: Kept = "trial",
+    memory: EvaluationCache = "trial",
     averaging: bool = True,
     channels: int = 0,
 ) -> Policy:
@@ -160,7 +160,7 @@ def mfos(
     seat: int = 0,
     *,
     hidden_units: int = 16,
-    memory: Kept = "trial",
+    memory: EvaluationCache = "trial",
     averaging: bool = True,
     channels: int = 16,
 ) -> Policy:

@@ -12,7 +12,7 @@ from meta.keys import data_of, kind_of, typed
 from meta.loop import compiler_options
 
 
-class Program(NamedTuple):
+class ExportedProgram(NamedTuple):
     """What `unpack` gives. It takes leaves of arguments and returns those of the result, of keys their data."""
 
     call: Callable[[Sequence[Any]], list[jax.Array]]
@@ -37,9 +37,9 @@ def pack(function: Callable[..., Any], *examples: Any) -> bytes:
     return bytes(export.export(jax.jit(flat))(*shapes).serialize())
 
 
-def unpack(packed: bytes) -> Program:
+def unpack(packed: bytes) -> ExportedProgram:
     """Compiles what `pack` gave."""
     found = export.deserialize(bytearray(packed))
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in found.in_avals]
     compiled = jax.jit(found.call, compiler_options=compiler_options()).lower(*shapes).compile()
-    return Program(lambda leaves: compiled(*leaves), len(shapes))
+    return ExportedProgram(lambda leaves: compiled(*leaves), len(shapes))

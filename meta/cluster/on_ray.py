@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta.cluster.ray_driver import Plan
-from meta.evaluators import Asked, Evaluate, Evaluator, Outcome, Work, joined
+from meta.evaluators import Evaluate, EvaluationSpec, Evaluator, GenerationRequest, Outcome, joined
 from meta.interrupt import check_stop
 from meta.keys import data_of
 from meta.loop import Call, Lost, Step, compiler_options
@@ -116,19 +116,19 @@ class RayCluster:
         """Where trials run: there."""
         return Evaluator(self._evaluate, run_on_host, partial(jax.jit, compiler_options=compiler_options()), self)
 
-    def _evaluate(self, work: Work) -> Evaluate:
+    def _evaluate(self, work: EvaluationSpec) -> Evaluate:
         population = work.evolution.population_size
         size = work.evolution.in_chunks().chunk_size
         chunks, digest, structure = -(-population // size), "", None
 
-        def evaluate(asked: Asked, origin: tuple[jax.Array, jax.Array, Any]) -> Outcome:
+        def evaluate(asked: GenerationRequest, origin: tuple[jax.Array, jax.Array, Any]) -> Outcome:
             nonlocal digest, structure
             to_ask = jax.tree.leaves(origin)
             asked = asked._replace(state=())
             if structure is None:
                 from meta.cluster.exported_programs import pack
 
-                def chunk(asked: Asked, number: jax.Array) -> Outcome:
+                def chunk(asked: GenerationRequest, number: jax.Array) -> Outcome:
                     return work.chunk(asked, number, size)
 
                 programs = [pack(work.ask, *origin), pack(chunk, asked, jnp.int32(0))]

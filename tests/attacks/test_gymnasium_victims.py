@@ -11,7 +11,7 @@ from games import make
 from games.wrappers.cheap_talk import CheapTalk
 from marl import learn, make_learner
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import GameHost
+from marl.distributed.vector_env_adapters import GameVectorEnv
 
 GAME = make("CartPole-v1", max_steps_in_episode=6)
 
@@ -35,7 +35,7 @@ def test_a_pure_game_on_a_host_with_messages_is_the_game_with_messages(name):
     learner = make_learner("ppo(hidden=[4], minibatches=1, epochs=1)", talk)
     settings = {"num_updates": 3, "steps_per_update": 8}
     expected = jax.jit(lambda key: learn(key, talk, [learner], num_envs=2, **settings))(jax.random.key(0))
-    hosts = [lambda: TalkingHost(GameHost(GAME, 2), talk, hearing(talk))]
+    hosts = [lambda: TalkingHost(GameVectorEnv(GAME, 2), talk, hearing(talk))]
     found = train([learner], hosts, key=jax.random.key(0), **settings).history
     for x, y in zip(jax.tree.leaves(found.states), jax.tree.leaves(expected.states), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)

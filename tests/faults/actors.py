@@ -23,11 +23,11 @@ import jax
 import numpy as np
 
 from marl import make_learner
-from marl.distributed.actor import Failure, Order, Rollout
+from marl.distributed.actor import Failure, Rollout, RolloutRequest
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.ray_pool import RayPool
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import Maker
+from marl.distributed.vector_env_adapters import EnvMaker
 from tests.faults.kills import processes
 
 ACTORS, ENVS, STEPS = 2, 8, 5
@@ -47,7 +47,7 @@ class Watched(RayPool):
         self.back: list[tuple[int, float]] = []  # actors, and how long they were away
         self.in_flight: set[int] = set()
 
-    def start(self, actor: int, order: Order) -> None:
+    def start(self, actor: int, order: RolloutRequest) -> None:
         self.asked += 1
         self.in_flight.add(actor)
         super().start(actor, order)
@@ -68,7 +68,7 @@ class Watched(RayPool):
 
 def trained(seed: int, updates: int, at: list[float]) -> list[str]:
     """What was not as it should be in a training, whose figures are printed."""
-    host, draw = Maker("gymnasium", "CartPole-v1", ENVS), random.Random(seed)
+    host, draw = EnvMaker("gymnasium", "CartPole-v1", ENVS), random.Random(seed)
     game = host().game
     learner = make_learner("impala(anneal=True)", game, num_updates=updates)
     moments, done, killed, steps = sorted(int(share * updates) for share in at), 0, 0, 0

@@ -22,7 +22,7 @@ from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_shaper
 from marl.experiments.shaping.config import ShapingConfig, small
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from marl.experiments.shaping.runtime_estimate import shaping_jobs
 from meta import RunDirectory
 from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
@@ -234,7 +234,7 @@ def checked(config: Config) -> Config:
         claim_cores()
     if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
         for part in config.parts().values():
-            make_lens(part).check()
+            make_kind(part).check()
     if isinstance(config, CoinGameConfig):
         reproduce_coin_game.check(config.parts())
     if isinstance(config, ZdConfig) and config.agent:

@@ -22,7 +22,7 @@ def controls_of(found: dict[str, Any]) -> dict[str, Any]:
     return {title: found[name] for title, name in titles.items() if name in found}
 
 
-class Played(NamedTuple):
+class EvaluationResult(NamedTuple):
     """Fresh trials against one opponent, `[trials, steps]` each; a step is a learning step of the opponent."""
 
     shaper: Any  # average payoff in a round, of those who sit in the shapers' seats
@@ -30,7 +30,7 @@ class Played(NamedTuple):
     more: Any  # what this kind of game keeps beside them, `[trials, steps, ...]`
 
 
-def analyse(played: Played) -> dict[str, Any]:
+def analyse(played: EvaluationResult) -> dict[str, Any]:
     """Mean payoffs over whole trials."""
     return {side: mean_and_error(getattr(played, side).mean(1)) for side in ("shaper", "opponent")}
 

@@ -20,7 +20,7 @@ from marl.core.learn import Learner
 from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_result import ALONE, Played
+from marl.experiments.shaping.evaluation_result import ALONE, EvaluationResult
 from marl.experiments.shaping.initialisation import make_start
 from marl.experiments.shaping.memory_check import check_results, check_training
 from marl.learners.registry import FORMULA, terms
@@ -51,8 +51,8 @@ PAPER = {
 }
 
 
-class ExactLens:
-    """`Lens` of an `InfinitelyRepeated` game; its methods are described there."""
+class ExactKind:
+    """`GameKind` of an `InfinitelyRepeated` game; its methods are described there."""
 
     unit = "meta-steps"
     seconds_to_draw = 3.0
@@ -159,12 +159,12 @@ class ExactLens:
     def init(self, key: jax.Array) -> Any:
         return jax.vmap(self.shaper.init)(jax.random.split(key)) if self.pairs else self.shaper.init(key)
 
-    def groups(self) -> dict[str, Callable[[jax.Array, Any], Played]]:
-        def against(spec: str) -> Callable[[jax.Array, Any], Played]:
+    def groups(self) -> dict[str, Callable[[jax.Array, Any], EvaluationResult]]:
+        def against(spec: str) -> Callable[[jax.Array, Any], EvaluationResult]:
             pair = self.pairs and spec == self.config.opponent
             learner = None if pair else self.config.make_opponent(spec)
 
-            def trial(key: jax.Array, parameters: Any) -> Played:
+            def trial(key: jax.Array, parameters: Any) -> EvaluationResult:
                 row, column = (
                     (jax.tree.map(lambda x, i=i: x[i], parameters) for i in (0, 1))
                     if self.pairs
@@ -172,24 +172,24 @@ class ExactLens:
                 )
                 other = learner or self.shaper.learner(column)
                 found = play_trial(key, self.game, self.shaper.learner(row), other, meta_steps=self.config.meta_steps)
-                return Played(found.shaper_payoffs, found.opponent_payoffs, found.shaper_policies)
+                return EvaluationResult(found.shaper_payoffs, found.opponent_payoffs, found.shaper_policies)
 
             return trial
 
-        def alone(key: jax.Array, parameters: Any) -> Played:
+        def alone(key: jax.Array, parameters: Any) -> EvaluationResult:
             del parameters
             row, column = (self.config.make_opponent(seat=seat) for seat in (0, 1))
             found = play_trial(key, self.game, row, column, meta_steps=self.config.meta_steps)
-            return Played(found.shaper_payoffs, found.opponent_payoffs, found.shaper_policies)
+            return EvaluationResult(found.shaper_payoffs, found.opponent_payoffs, found.shaper_policies)
 
         controls = {} if self.pairs else {ALONE: alone}
         return {spec: against(spec) for spec in dict.fromkeys((self.config.opponent, *self.config.unseen))} | controls
 
-    def analyse(self, played: Played) -> dict[str, Any]:
+    def analyse(self, played: EvaluationResult) -> dict[str, Any]:
         del played
         return {}
 
-    def find(self, groups: dict[str, Played], number: int = 0) -> dict[str, Any]:
+    def find(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         policies = groups[self.config.opponent].more  # `[trials, meta_steps, logits]`
         mean, last = policies.mean(0), policies.shape[1] - 1
         moments = {"start": 0, "middle": (last + 1) // 2, "end": last}
@@ -215,7 +215,7 @@ class ExactLens:
         turned = dataclasses.replace(self.config, row_payoffs=tuple(own), column_payoffs=tuple(other))
         return {"": (self.config, row), "column_": (turned, column)}
 
-    def draw(self, folder: Path, groups: dict[str, Played], first: dict[str, Any]) -> list[Path]:
+    def draw(self, folder: Path, groups: dict[str, EvaluationResult], first: dict[str, Any]) -> list[Path]:
         played = groups[self.config.opponent]
         least = first["zd"] and first["zd"]["least_chi"]
         return [

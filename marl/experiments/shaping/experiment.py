@@ -16,9 +16,9 @@ import configs
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import AGENT_FILE, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_cache import Kept
-from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, Played, analyse, pool
-from marl.experiments.shaping.game_kind import Lens
+from marl.experiments.shaping.evaluation_cache import EvaluationCache
+from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, EvaluationResult, analyse, pool
+from marl.experiments.shaping.game_kind import GameKind
 from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
 from meta.interrupt import check_stop
@@ -31,12 +31,12 @@ SCREENING, TRAINING = "screening of random shapers", "training"
 
 
 def train_and_evaluate(
-    lens: Lens, run: RunDirectory, console: Console, *, started: float | None = None
+    kind: GameKind, run: RunDirectory, console: Console, *, started: float | None = None
 ) -> tuple[dict[str, Any], list[Path]]:
     """Trains, or goes on with a training that was stopped, and writes summary, agents and figures.
 
     Args:
-      lens: of the config, which says what to train, and how.
+      kind: of the config, which says what to train, and how.
       run: where to.
       console: shows progress, and nothing else.
       started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
@@ -49,18 +49,18 @@ def train_and_evaluate(
       ValueError: if what the opponents read is not what they read when it was begun.
     """
     started = time.perf_counter() if started is None else started
-    config = lens.config
+    config = kind.config
     _check_files(config, run)
     keys, sides = of_seeds(config.seed, config.seeds), side_names(config)
-    trials, programs = lens.groups(), dict[str, Future[Any]]()
+    trials, programs = kind.groups(), dict[str, Future[Any]]()
     fresh = {name: f"{many(config.evaluation_trials, 'fresh trial')}: {name}" for name in (*trials, UNTRAINED)}
-    stages = Stages(console, work_of_training(lens) | dict.fromkeys(fresh, work_of_evaluation(lens) / len(fresh)))
-    progress = make_progress(lens, console, stages)
+    stages = Stages(console, work_of_training(kind) | dict.fromkeys(fresh, work_of_evaluation(kind) / len(fresh)))
+    progress = make_progress(kind, console, stages)
     pool_of_one = ThreadPoolExecutor(1)
 
     def compile_for(names: Iterable[str]) -> None:
         for name in names:
-            programs[name] = programs.get(name) or pool_of_one.submit(_compile, lens, trials[name])
+            programs[name] = programs.get(name) or pool_of_one.submit(_compile, kind, trials[name])
 
     def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
         compile_for(trials)
@@ -71,38 +71,38 @@ def train_and_evaluate(
     try:
         stages.begin(SCREENING if config.screening else TRAINING)
         with progress:
-            trained = lens.train(keys, store=run, report=show, screening=progress.before("random shapers"))
+            trained = kind.train(keys, store=run, report=show, screening=progress.before("random shapers"))
         # Through the host, for what was trained on several devices lies on all of them.
         parameters = jax.tree.map(np.asarray, trained.parameters)
-        for name, (how, theirs) in lens.agents(parameters).items():
+        for name, (how, theirs) in kind.agents(parameters).items():
             kept = theirs if config.seeds > 1 else jax.tree.map(lambda x: x[0], theirs)
             save_agent(run.path / f"{name}{AGENT_FILE}", how, kept)
         each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in range(config.seeds)]
-        before, groups = Kept(run.path, lens, each), {}
+        before, groups = EvaluationCache(run.path, kind, each), {}
         compile_for(name for name in trials if name == config.opponent or not before.has(name))
         for name in trials:
             stages.begin(name, fresh[name])
-            groups[name] = _play(lens, programs.get(name), name, keys, each, before)
+            groups[name] = _play(kind, programs.get(name), name, keys, each, before)
         stages.begin(UNTRAINED, fresh[UNTRAINED])
-        random = [jax.tree.map(np.asarray, lens.init(jax.random.fold_in(key, RANDOM))) for key in keys]
-        groups[UNTRAINED] = _play(lens, programs[config.opponent], UNTRAINED, keys, random, before)
+        random = [jax.tree.map(np.asarray, kind.init(jax.random.fold_in(key, RANDOM))) for key in keys]
+        groups[UNTRAINED] = _play(kind, programs[config.opponent], UNTRAINED, keys, random, before)
     finally:
         pool_of_one.shutdown(cancel_futures=True)
-    runs = [_summarize(lens, {name: found[i] for name, found in groups.items()}, i) for i in range(config.seeds)]
+    runs = [_summarize(kind, {name: found[i] for name, found in groups.items()}, i) for i in range(config.seeds)]
     found = pool([{name: value for name, value in one.items() if name not in ("seed", "num_trials")} for one in runs])
-    found |= lens.summarize(found) | {"num_trials": config.evaluation_trials * config.seeds}
+    found |= kind.summarize(found) | {"num_trials": config.evaluation_trials * config.seeds}
     together = {name: jax.tree.map(lambda *x: np.concatenate(x), *played) for name, played in groups.items()}
     files = [
         figures.draw_training(run.figures, trained.metrics, sides),
         figures.draw_trial(run.figures, together, config.opponent, sides),
         *figures.draw_opponents(run.figures, found, "trainings" if config.seeds > 1 else "fresh trials"),
-        *lens.draw(run.figures, together, runs[0]),
-        *lens.animate(jax.tree.map(lambda x: x[0], parameters), run.figures / "episodes.gif"),
+        *kind.draw(run.figures, together, runs[0]),
+        *kind.animate(jax.tree.map(lambda x: x[0], parameters), run.figures / "episodes.gif"),
     ]
-    done, per_generation = config.generations - trained.first_generation, steps_per_generation(lens)
-    unit = "meta_steps" if lens.unit == "meta-steps" else "environment_steps"
+    done, per_generation = config.generations - trained.first_generation, steps_per_generation(kind)
+    unit = "meta_steps" if kind.unit == "meta-steps" else "environment_steps"
     summary = {
-        **lens.about(),
+        **kind.about(),
         "opponent": config.opponent,
         "shaper": config.shaper,
         "meta_learner": config.meta_learner,
@@ -113,7 +113,7 @@ def train_and_evaluate(
         "seed": config.seed,
         "seeds": config.seeds,
         "generations": config.generations,
-        f"num_{unit}": config.training_trials * lens.steps * config.seeds,
+        f"num_{unit}": config.training_trials * kind.steps * config.seeds,
         f"{unit}_per_second": per_generation * done / trained.seconds_to_run if done else None,
         "seconds_to_compile": trained.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,
@@ -134,23 +134,23 @@ def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
         run.write(path.name, reads)
 
 
-def work_of_training(lens: Lens) -> dict[str, float]:
-    """Stages of a training and the steps of each, in the lens's unit."""
-    config = lens.config
-    found: dict[str, float] = {TRAINING: config.generations * steps_per_generation(lens)}
+def work_of_training(kind: GameKind) -> dict[str, float]:
+    """Stages of a training and the steps of each, in the unit of its kind of game."""
+    config = kind.config
+    found: dict[str, float] = {TRAINING: config.generations * steps_per_generation(kind)}
     if config.screening:
-        return {SCREENING: config.screening.num_trials * lens.steps * config.seeds, **found}
+        return {SCREENING: config.screening.num_trials * kind.steps * config.seeds, **found}
     return found
 
 
-def work_of_evaluation(lens: Lens) -> float:
+def work_of_evaluation(kind: GameKind) -> float:
     """Steps of all fresh trials, in those against the opponent."""
-    return lens.config.evaluation_trials * lens.fresh * lens.steps * lens.config.seeds
+    return kind.config.evaluation_trials * kind.fresh * kind.steps * kind.config.seeds
 
 
-def make_progress(lens: Lens, console: Console, stages: Stages) -> Progress:
-    """Shows how far a training is: the `report` of `lens.train`."""
-    config, sides = lens.config, side_names(lens.config)
+def make_progress(kind: GameKind, console: Console, stages: Stages) -> Progress:
+    """Shows how far a training is: the `report` of `kind.train`."""
+    config, sides = kind.config, side_names(kind.config)
 
     def describe(metrics: dict[str, np.ndarray]) -> str:
         values = (np.mean(metrics[f"{name}_return"]) for name in ("shaper", "opponent"))
@@ -158,7 +158,7 @@ def make_progress(lens: Lens, console: Console, stages: Stages) -> Progress:
         failed = int(np.sum(metrics["non_finite"]))
         return words + (f"  {failed} not finite" if failed else "")
 
-    return Progress(console, config.generations, steps_per_generation(lens), lens.unit, describe, stages=stages)
+    return Progress(console, config.generations, steps_per_generation(kind), kind.unit, describe, stages=stages)
 
 
 def side_names(config: ShapingConfig) -> tuple[str, str]:
@@ -166,29 +166,34 @@ def side_names(config: ShapingConfig) -> tuple[str, str]:
     return ("row", "column") if config.is_self_play else ("shaper", "opponent")
 
 
-def steps_per_generation(lens: Lens) -> int:
-    """Of all trainings and candidates, in the lens's unit."""
-    return lens.config.trials_per_generation * lens.steps * lens.config.seeds
+def steps_per_generation(kind: GameKind) -> int:
+    """Of all trainings and candidates, in the unit of its kind of game."""
+    return kind.config.trials_per_generation * kind.steps * kind.config.seeds
 
 
-def _summarize(lens: Lens, groups: dict[str, Played], number: int) -> dict[str, Any]:
+def _summarize(kind: GameKind, groups: dict[str, EvaluationResult], number: int) -> dict[str, Any]:
     """What one training came to: means over its fresh trials, with their standard errors."""
-    config = lens.config
-    each = {name: analyse(played) | lens.analyse(played) for name, played in groups.items()}
+    config = kind.config
+    each = {name: analyse(played) | kind.analyse(played) for name, played in groups.items()}
     found = {"against": {name: one for name, one in each.items() if name not in (ALONE, UNTRAINED)}}
     found |= {"untrained": each[UNTRAINED]} | ({"naive": each[ALONE]} if ALONE in each else {})
-    found |= lens.find(groups, number)
-    return {"seed": config.seed + number, **lens.summarize(found), "num_trials": config.evaluation_trials, **found}
+    found |= kind.find(groups, number)
+    return {"seed": config.seed + number, **kind.summarize(found), "num_trials": config.evaluation_trials, **found}
 
 
-def _compile(lens: Lens, trial: Callable[[jax.Array, Any], Played]) -> Any:
-    shapes = jax.eval_shape(lens.init, jax.random.key(0))
-    return compile_trials(trial, shapes, lens.config.evaluation_trials, lens.at_once)
+def _compile(kind: GameKind, trial: Callable[[jax.Array, Any], EvaluationResult]) -> Any:
+    shapes = jax.eval_shape(kind.init, jax.random.key(0))
+    return compile_trials(trial, shapes, kind.config.evaluation_trials, kind.at_once)
 
 
 def _play(
-    lens: Lens, program: Future[Any] | None, name: str, keys: jax.Array, parameters: list[Any], before: Kept
-) -> list[Played]:
+    kind: GameKind,
+    program: Future[Any] | None,
+    name: str,
+    keys: jax.Array,
+    parameters: list[Any],
+    before: EvaluationCache,
+) -> list[EvaluationResult]:
     """Fresh trials of each training `[K]` against an opponent; what has been played before is not played again."""
     found = []
     for i, key in enumerate(keys):
@@ -196,7 +201,7 @@ def _play(
         if (played := before.get(name, i)) is None:
             assert program
             # A key that no generation drew from: `evolve` splits its own.
-            fresh = jax.random.split(jax.random.fold_in(key, EVALUATION), lens.config.evaluation_trials)
-            played = before.keep(name, i, play_trials(program.result(), fresh, parameters[i], lens.at_once))
+            fresh = jax.random.split(jax.random.fold_in(key, EVALUATION), kind.config.evaluation_trials)
+            played = before.keep(name, i, play_trials(program.result(), fresh, parameters[i], kind.at_once))
         found.append(played)
     return found

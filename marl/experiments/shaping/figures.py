@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, Played, controls_of
+from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, EvaluationResult, controls_of
 from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"
@@ -48,7 +48,7 @@ def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str
     return save_figure(figure, folder / "learning_curve.png")
 
 
-def draw_trial(folder: Path, groups: dict[str, Played], opponent: str, sides: tuple[str, str]) -> Path:
+def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str, sides: tuple[str, str]) -> Path:
     """Draws both players' payoffs over the opponent's learning, and those of two of the opponent's own kind.
 
     Args:
@@ -248,7 +248,7 @@ def convex_hull(points: list[list[float]]) -> list[list[float]]:
     return sides[0] + sides[1]
 
 
-def draw_counts(folder: Path, groups: dict[str, Played], opponent: str, num_shapers: int) -> list[Path]:
+def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str, num_shapers: int) -> list[Path]:
     """Draws what the game counts: own coins, cooperation, or how often each state of a repeated dilemma is visited.
 
     Args:

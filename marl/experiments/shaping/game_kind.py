@@ -10,14 +10,14 @@ import jax
 from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_result import Played
-from marl.experiments.shaping.exact_kind import ExactLens
-from marl.experiments.shaping.sampled_kind import SampledLens
+from marl.experiments.shaping.evaluation_result import EvaluationResult
+from marl.experiments.shaping.exact_kind import ExactKind
+from marl.experiments.shaping.sampled_kind import SampledKind
 from meta import Evolved
 from meta.loop import Report, Store
 
 
-class Lens(Protocol):
+class GameKind(Protocol):
     """How a config's kind of game is trained in, measured, drawn and told."""
 
     config: ShapingConfig
@@ -59,13 +59,13 @@ class Lens(Protocol):
     def init(self, key: jax.Array) -> Any:
         """Parameters as `train` has them for one key, before any training."""
 
-    def groups(self) -> dict[str, Callable[[jax.Array, Any], Played]]:
-        """One fresh trial `(key, parameters) -> Played [steps]` against the opponent, and against each further one."""
+    def groups(self) -> dict[str, Callable[[jax.Array, Any], EvaluationResult]]:
+        """One fresh trial, `(key, parameters) -> EvaluationResult [steps]`, against each opponent."""
 
-    def analyse(self, played: Played) -> dict[str, Any]:
+    def analyse(self, played: EvaluationResult) -> dict[str, Any]:
         """What is measured in a group beside the returns."""
 
-    def find(self, groups: dict[str, Played], number: int = 0) -> dict[str, Any]:
+    def find(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         """What is found in one training's fresh trials beside what is measured in each group."""
 
     def summarize(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Lens(Protocol):
     def agents(self, parameters: Any) -> dict[str, tuple[ShapingConfig, Any]]:
         """By what is before the file's name, the shapers that are kept: how trained, and the parameters `[K, ...]`."""
 
-    def draw(self, folder: Path, groups: dict[str, Played], first: dict[str, Any]) -> list[Path]:
+    def draw(self, folder: Path, groups: dict[str, EvaluationResult], first: dict[str, Any]) -> list[Path]:
         """Draws what this kind of game has beside the common figures, of all trainings' trials and the first result."""
 
     def animate(self, parameters: Any, path: Path) -> list[Path]:
@@ -93,6 +93,6 @@ class Lens(Protocol):
         """The same config in so few generations that they take seconds, to measure the speed."""
 
 
-def make_lens(config: ShapingConfig) -> Lens:
-    """The lens of a config's kind of game."""
-    return SampledLens(config) if config.environment else ExactLens(config)
+def make_kind(config: ShapingConfig) -> GameKind:
+    """The kind of game of a config."""
+    return SampledKind(config) if config.environment else ExactKind(config)

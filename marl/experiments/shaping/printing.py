@@ -13,7 +13,7 @@ from rich.table import Table
 
 from marl.experiments.shaping.agents import AGENT_FILE
 from marl.experiments.shaping.evaluation_result import IN_PLACE, controls_of
-from marl.experiments.shaping.game_kind import Lens
+from marl.experiments.shaping.game_kind import GameKind
 from marl.experiments.shaping.runtime_estimate import measure
 from meta.runs.environment import devices
 from meta.runs.formatting import amount, many
@@ -23,9 +23,9 @@ from meta.runs.statistics import with_error
 LONG = 2e9  # environment steps of a run that is measured beforehand, for its first generation may take an hour
 
 
-def print_header(console: Console, lens: Lens) -> None:
+def print_header(console: Console, kind: GameKind) -> None:
     """What is about to run, and how much of it."""
-    config = lens.config
+    config = kind.config
     shapes = jax.eval_shape(config.make_shaper().init, jax.random.key(0))
     num_parameters = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes))
     seeds = "" if config.seeds == 1 else f" x {config.seeds} seeds"
@@ -40,26 +40,26 @@ def print_header(console: Console, lens: Lens) -> None:
         if config.screening:
             trained += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
     fresh = config.evaluation_trials * (2 + len(config.unseen) + (not config.is_self_play))
-    counts = [trials * lens.steps * config.seeds for trials in (config.training_trials, fresh)]
+    counts = [trials * kind.steps * config.seeds for trials in (config.training_trials, fresh)]
     training, evaluation = map(amount, counts)
     several = f", {config.num_shapers} of them" if config.num_shapers > 1 else ""
     table = Table.grid(padding=(0, 2))
     for name, text in {
-        **lens.header(),
+        **kind.header(),
         "shaper": f"{config.shaper}, {many(num_parameters, 'parameter')}{several}",
         "opponent": config.opponent,
         "training": trained,
-        "in all": f"{training} {lens.unit}, then {evaluation} in fresh trials",
+        "in all": f"{training} {kind.unit}, then {evaluation} in fresh trials",
         "devices": ", ".join(devices()),
     }.items():
         table.add_row(f"[bold]{name}", text)
     console.print(table)
 
 
-def say_how_long(console: Console, lens: Lens) -> None:
+def say_how_long(console: Console, kind: GameKind) -> None:
     """Measures the speed of this machine where a run may take so long that its first line comes late."""
-    config = lens.config
-    steps = config.training_trials * lens.steps * config.seeds
+    config = kind.config
+    steps = config.training_trials * kind.steps * config.seeds
     if config.environment and steps > LONG and not console.quiet:
         say(console, "measuring the speed of this machine")
         speed = measure(config)
@@ -67,9 +67,9 @@ def say_how_long(console: Console, lens: Lens) -> None:
         say(console, f"{pace}: the whole run takes about {duration(speed.seconds(config))} on this machine")
 
 
-def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Path, files: list[Path]) -> None:
+def print_result(console: Console, kind: GameKind, summary: dict[str, Any], path: Path, files: list[Path]) -> None:
     """The tables that end a run."""
-    config = lens.config
+    config = kind.config
     sides = ("row shaper", "column shaper") if config.is_self_play else ("shaper", "opponent")
     span = "the trial" if config.is_self_play else "the opponent's learning"
     title = f"average payoff per round, over {span}"
@@ -91,10 +91,10 @@ def print_result(console: Console, lens: Lens, summary: dict[str, Any], path: Pa
         console,
         f"{f'mean of {config.seeds} seeds, ' if config.seeds > 1 else ''}{trials}; ± one standard error over {over}",
     )
-    lens.print_result(console, summary)
-    unit = "meta_steps" if lens.unit == "meta-steps" else "environment_steps"
+    kind.print_result(console, summary)
+    unit = "meta_steps" if kind.unit == "meta-steps" else "environment_steps"
     speed = summary[f"{unit}_per_second"]
-    pace = f"{amount(speed)} {lens.unit}/s; " if speed else ""
+    pace = f"{amount(speed)} {kind.unit}/s; " if speed else ""
     pace += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
     say(console, pace)
     say(console, f"written to {path}: summary.json, {AGENT_FILE}, metrics.jsonl, config.yaml, checkpoints")

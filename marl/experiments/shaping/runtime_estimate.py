@@ -11,7 +11,7 @@ from rich.console import Console
 
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from meta.keys import of_seeds
 from meta.runs.formatting import amount
 from meta.runs.jobs import Job, duration, finished, open_run, say
@@ -32,23 +32,23 @@ class Speed(NamedTuple):
           config: in the game that was measured, or in another formula if that was one.
           done: generations that are there already.
         """
-        lens, groups = make_lens(config), 1 + len(config.unseen) + (not config.is_self_play)
-        cost, compiling = lens.costs
+        kind, groups = make_kind(config), 1 + len(config.unseen) + (not config.is_self_play)
+        cost, compiling = kind.costs
         trials = (
-            max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * lens.fresh
+            max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * kind.fresh
         )
         trials += config.screening.num_trials if config.screening and not done else 0
-        running = trials * lens.steps * config.seeds * cost / self.steps_per_second
+        running = trials * kind.steps * config.seeds * cost / self.steps_per_second
         # The training and each group of the evaluation is a program, all of about the same size.
-        return running + (1 + groups) * compiling * self.seconds_to_compile + lens.seconds_to_draw
+        return running + (1 + groups) * compiling * self.seconds_to_compile + kind.seconds_to_draw
 
 
 def measure(config: ShapingConfig) -> Speed:
     """The speed of this machine, from the first generations of a training; some seconds, most of them to compile."""
-    lens = make_lens(config)
-    short = make_lens(lens.shortened(min(MEASURED_GENERATIONS[lens.unit], config.generations)))
+    kind = make_kind(config)
+    short = make_kind(kind.shortened(min(MEASURED_GENERATIONS[kind.unit], config.generations)))
     trained = short.train(of_seeds(config.seed, short.config.seeds))
-    cost, compiling = lens.costs
+    cost, compiling = kind.costs
     steps = short.config.generations * steps_per_generation(short)
     return Speed(steps * cost / trained.seconds_to_run, trained.seconds_to_compile / compiling)
 
@@ -62,7 +62,7 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
     left = [path for path, config in configs.items() if not finished(path, config)]
     speeds: dict[str, Speed] = {}
 
-    where = {path: make_lens(config).measured for path, config in configs.items()}
+    where = {path: make_kind(config).measured for path, config in configs.items()}
     for path in left:
         if where[path] not in speeds:
             say(console, f"measuring the speed of this machine in {where[path]}")
@@ -84,4 +84,4 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
 
 
 def _run(path: Path, config: ShapingConfig, console: Console) -> None:
-    train_and_evaluate(make_lens(config), open_run(path, config, console), console)
+    train_and_evaluate(make_kind(config), open_run(path, config, console), console)

@@ -22,7 +22,7 @@ from games.toolbox.drawing import save_gif
 from marl.core.learn import History, Learner, check_update
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, Played, controls_of
+from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, EvaluationResult, controls_of
 from marl.experiments.shaping.initialisation import make_start
 from marl.experiments.shaping.memory_check import check_results, check_training
 from marl.shapers.registry import SAMPLED
@@ -42,8 +42,8 @@ SHARES = {"own_coin": "own_coin_share", "cooperation": "cooperation"}  # in a su
 MOMENTS = ("early", "middle", "late")  # episodes in the film
 
 
-class SampledLens:
-    """`Lens` of a game that is sampled; its methods are described there."""
+class SampledKind:
+    """`GameKind` of a game that is sampled; its methods are described there."""
 
     unit = "steps"
     at_once = 32
@@ -157,21 +157,21 @@ class SampledLens:
     def init(self, key: jax.Array) -> Any:
         return self.policy.init(key)
 
-    def groups(self) -> dict[str, Callable[[jax.Array, Any], Played]]:
+    def groups(self) -> dict[str, Callable[[jax.Array, Any], EvaluationResult]]:
         number = self.config.num_shapers
 
-        def against(learners: list[Learner]) -> Callable[[jax.Array, Any], Played]:
-            def trial(key: jax.Array, parameters: Any) -> Played:
+        def against(learners: list[Learner]) -> Callable[[jax.Array, Any], EvaluationResult]:
+            def trial(key: jax.Array, parameters: Any) -> EvaluationResult:
                 history = play_sampled(key, self.game, self.policy, parameters, learners, **self.lengths)
                 seats = jnp.stack(history.rewards)
-                return Played(seats[:number].mean(0), seats[number:].mean(0), history.infos)
+                return EvaluationResult(seats[:number].mean(0), seats[number:].mean(0), history.infos)
 
             return trial
 
         specs = dict.fromkeys((self.config.opponent, *self.config.unseen))
         return {spec: against(self.learners(spec)) for spec in specs} | {ALONE: against(self.learners(alone=True))}
 
-    def analyse(self, played: Played) -> dict[str, Any]:
+    def analyse(self, played: EvaluationResult) -> dict[str, Any]:
         found: dict[str, Any] = {
             "shaper_last_episode": mean_and_error(played.shaper[:, -1]),
             "opponent_last_episode": mean_and_error(played.opponent[:, -1]),
@@ -181,7 +181,7 @@ class SampledLens:
                 found[name] = [mean_and_error(share) for share in share_of_trials(counted, played.more).T]
         return found
 
-    def find(self, groups: dict[str, Played], number: int = 0) -> dict[str, Any]:
+    def find(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         del number
         # Trial k of all groups has one key, from which much of the same is drawn: the samples are paired.
         gain = groups[self.config.opponent].shaper.mean(1) - groups[ALONE].shaper.mean(1)
@@ -197,7 +197,7 @@ class SampledLens:
     def agents(self, parameters: Any) -> dict[str, tuple[ShapingConfig, Any]]:
         return {"": (self.config, parameters)}
 
-    def draw(self, folder: Path, groups: dict[str, Played], first: dict[str, Any]) -> list[Path]:
+    def draw(self, folder: Path, groups: dict[str, EvaluationResult], first: dict[str, Any]) -> list[Path]:
         del first
         return figures.draw_counts(folder, groups, self.config.opponent, self.config.num_shapers)
 

@@ -13,7 +13,7 @@ from games.registry import make_game
 from marl.distributed import evaluation, runtime
 from marl.distributed.actor import acting, alike
 from marl.distributed.experiment import DistributedConfig, checked, suited
-from marl.distributed.runtime import Programs
+from marl.distributed.runtime import ActorPrograms
 from marl.distributed.vector_env import Outline
 from marl.distributed.vector_env_adapters import maker
 from marl.learners.registry import make_learner
@@ -65,7 +65,7 @@ def test_learners_with_a_memory_learn_from_large_images(name):
     learner = make_learner(suited(f"{name}({few})", ATARI, 0), ATARI)
     state = jax.eval_shape(learner.init, jax.random.key(0))
     assert state.params["GRUCell_0"]["in"]["kernel"].shape == (512, 512)
-    steps = Programs([learner], 4, 1, 20).shapes(learner, state, ATARI)
+    steps = ActorPrograms([learner], 4, 1, 20).shapes(learner, state, ATARI)
     assert steps.obs.dtype == jnp.uint8
     assert jax.eval_shape(learner.update, jax.random.key(0), state, steps)[0] == state
 

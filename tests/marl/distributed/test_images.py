@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from games import make
 from marl.distributed.images import SmallImages
-from marl.distributed.vector_env_adapters import GameHost, Maker, VectorHost
+from marl.distributed.vector_env_adapters import BatchedVectorEnv, EnvMaker, GameVectorEnv
 
 KEYS = (np.zeros((2, 2), np.uint32),) * 2
 
@@ -37,7 +37,7 @@ class Shades(gymnasium.Env):
 
 def host(late=False, **settings):
     mode = AutoresetMode.NEXT_STEP if late else AutoresetMode.SAME_STEP
-    return VectorHost(SyncVectorEnv([lambda: Shades(**settings)] * 2, autoreset_mode=mode))
+    return BatchedVectorEnv(SyncVectorEnv([lambda: Shades(**settings)] * 2, autoreset_mode=mode))
 
 
 def shades(images):
@@ -80,7 +80,7 @@ def test_a_pixel_is_the_mean_of_those_in_its_place():
 
 
 def test_small_ones_stay_as_they_are_unless_somebody_asks():
-    asked = Maker("gymnasium", "Shades-v0", 1)
+    asked = EnvMaker("gymnasium", "Shades-v0", 1)
     gymnasium.register("Shades-v0", lambda **_: Shades())
     gymnasium.register("Dots-v0", lambda **_: Shades((100, 60, 1)))
     try:
@@ -94,4 +94,4 @@ def test_small_ones_stay_as_they_are_unless_somebody_asks():
 
 def test_what_is_no_image_is_refused():
     with pytest.raises(ValueError, match=r"images: got observations \(4,\); images in one or three colours are needed"):
-        SmallImages(GameHost(make("CartPole-v1"), 2), 84)
+        SmallImages(GameVectorEnv(make("CartPole-v1"), 2), 84)

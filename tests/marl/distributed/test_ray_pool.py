@@ -12,7 +12,7 @@ from games import make
 from marl import make_learner
 from marl.distributed.ray_pool import connect, named
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import Maker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, maker
 from tests.faults.kills import processes
 from tests.marl.distributed.vector_envs import Faulty
 from tests.sockets import listening
@@ -74,7 +74,7 @@ def test_one_process_evaluates_for_its_actors():
 
 def test_an_actor_whose_process_dies_comes_back(tmp_path):
     """Killed as by somebody else, twice: all updates are done, and nothing but what was in flight is lost."""
-    hosts = [Faulty(str(tmp_path), "die", times=2), Maker("gymnasium", "CartPole-v1", 2)]
+    hosts = [Faulty(str(tmp_path), "die", times=2), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []
     found = train([learner()], hosts, num_updates=20, lag=1, say=said.append, **SETTINGS)
     assert found.statistics["actors_restarted"] == 2
@@ -83,7 +83,7 @@ def test_an_actor_whose_process_dies_comes_back(tmp_path):
 
 
 def test_one_whose_environment_fails_begins_anew(tmp_path):
-    hosts = [Faulty(str(tmp_path), "raise"), Maker("gymnasium", "CartPole-v1", 2)]
+    hosts = [Faulty(str(tmp_path), "raise"), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []
     found = train([learner()], hosts, num_updates=12, lag=1, say=said.append, **SETTINGS)
     assert found.statistics["actors_restarted"] == 1

@@ -12,12 +12,12 @@ import pytest
 
 from games import make
 from marl import learn, make_learner, stale
-from marl.distributed.actor import Actor, Order, Programs, Rollout, counted
+from marl.distributed.actor import Actor, ActorPrograms, Rollout, RolloutRequest, counted
 from marl.distributed.actor_pools import begin
 from marl.distributed.dispatcher import Broken, _again
-from marl.distributed.inference import Central
+from marl.distributed.inference import CentralInference
 from marl.distributed.runtime import _Learning, train
-from marl.distributed.vector_env_adapters import Maker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, maker
 from meta import RunDirectory
 from tests.marl.distributed.vector_envs import Faulty, Late
 
@@ -144,8 +144,8 @@ def test_a_barrier_joins_what_all_have_played():
 
 def test_actors_with_the_same_order_explore_otherwise():
     learner = make_learner("impala(hidden=[8])", GAME)
-    programs = Programs([learner], 4, 2, 40)
-    order = Order(0, 0, (learner.policy(learner.init(jax.random.key(0))),))
+    programs = ActorPrograms([learner], 4, 2, 40)
+    order = RolloutRequest(0, 0, (learner.policy(learner.init(jax.random.key(0))),))
     keys = jax.random.key(1), jax.random.key(2)
     actors = [begin(programs, OURS, number, *keys, 0) for number in (0, 1)]
     actions, firsts = zip(
@@ -158,7 +158,7 @@ def test_actors_with_the_same_order_explore_otherwise():
 
 
 def test_trainings_with_neighbouring_seeds_have_no_environment_in_common():
-    programs = Programs([make_learner("impala(hidden=[8])", GAME)], 4, 8, 40)
+    programs = ActorPrograms([make_learner("impala(hidden=[8])", GAME)], 4, 8, 40)
     keys = jax.random.key(1), jax.random.key(2)
     given = maker("CartPole-v1", 8)
     firsts = [begin(programs, given, number, *keys, seed)._seen["agent_0"] for seed in (0, 1, 2) for number in (0, 1)]
@@ -167,7 +167,7 @@ def test_trainings_with_neighbouring_seeds_have_no_environment_in_common():
 
 def test_a_ladder_of_exploration_goes_over_all_actors():
     learner = make_learner("ape_x(hidden=[8])", GAME)
-    programs = Programs([learner], 4, 3, 5)
+    programs = ActorPrograms([learner], 4, 3, 5)
     policy = learner.policy(learner.init(jax.random.key(0)))
     ladder = np.concatenate([programs.memories([policy], actor)[0].epsilon for actor in range(3)])
     np.testing.assert_allclose(ladder, 0.4 ** (1 + 7 * np.arange(12) / 11), rtol=1e-5)
@@ -187,9 +187,9 @@ def test_without_a_lag_nobody_waits(inference):
 def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
     monkeypatch.setattr("marl.distributed.inference.WAIT", 0.5)
     learner = make_learner("impala(network='recurrent', hidden=[4], memory=4)", GAME)
-    programs = Programs([learner], 4, 3, 5)
+    programs = ActorPrograms([learner], 4, 3, 5)
     policies = (learner.policy(learner.init(jax.random.key(0))),)
-    central = Central(programs, policies, 3)
+    central = CentralInference(programs, policies, 3)
     rng = np.random.default_rng(0)
     questions = []
     for i in range(3):
@@ -222,7 +222,7 @@ def test_an_actor_whose_environment_fails_begins_anew(tmp_path, what, where, mon
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.05)
     said = []
     learner = make_learner("impala(hidden=[8])", GAME)
-    hosts = [Faulty(str(tmp_path), what, times=2), Maker("gymnasium", "CartPole-v1", 2)]
+    hosts = [Faulty(str(tmp_path), what, times=2), EnvMaker("gymnasium", "CartPole-v1", 2)]
     found = train([learner], hosts, **settings(num_updates=16, where=where, lag=1), say=said.append)
     assert found.statistics["actors_restarted"] == 2
     assert found.statistics["steps"] == 16 * 10  # nothing but what was in flight is missing
@@ -237,7 +237,7 @@ class Enough(Exception):
 
 def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.FIRST_PATIENCE", 20.0)
-    hosts, said = [Faulty(str(tmp_path), "hang"), Maker("gymnasium", "CartPole-v1", 2)], []
+    hosts, said = [Faulty(str(tmp_path), "hang"), EnvMaker("gymnasium", "CartPole-v1", 2)], []
 
     def look(told):
         if said:
@@ -252,7 +252,7 @@ def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypat
 def test_without_a_lag_the_others_go_on_until_it_is_back(tmp_path, where, monkeypatch):
     """Behind a barrier, where it is seen from the steps of an update of whom it is."""
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
-    hosts, steps = [Maker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
+    hosts, steps = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
 
     def look(told):
         steps.append(int(told["steps"]))
@@ -267,7 +267,7 @@ def test_without_a_lag_the_others_go_on_until_it_is_back(tmp_path, where, monkey
 
 
 def test_those_that_take_turns_leave_out_one_that_fails(tmp_path):
-    hosts = [Maker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=99)]
+    hosts = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=99)]
     said = []
     found = train([IMPALA], hosts, **settings(num_updates=8), say=said.append)
     assert found.statistics["steps"] == 8 * 10
@@ -286,7 +286,7 @@ def test_what_is_learned_from_once_more_is_not_counted_twice():
 
 def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.001)
-    whole, (once, always) = Maker("gymnasium", "CartPole-v1", 2), (tmp_path / "once", tmp_path / "always")
+    whole, (once, always) = EnvMaker("gymnasium", "CartPole-v1", 2), (tmp_path / "once", tmp_path / "always")
     once.mkdir()
     always.mkdir()
     hosts = [whole, Faulty(str(once), "raise", at=3, times=9)]
@@ -399,12 +399,12 @@ REPLAYED = "hidden=[8], batch_size=4, gradient_steps=1"
     ],
 )
 def test_steps_that_are_none_are_not_learned_from(spec):
-    programs = Programs([make_learner(spec, Late()().game)], 2, 1, 10)
+    programs = ActorPrograms([make_learner(spec, Late()().game)], 2, 1, 10)
     learner = programs.learners[0]
     actor = Actor(programs, Late()(), 0, jax.random.key(1))
     actor.begin(0, jax.random.key(2))
     policies = (learner.policy(learner.init(jax.random.key(0))),)
-    found = actor.play(Order(0, 0, policies)).experience[0]
+    found = actor.play(RolloutRequest(0, 0, policies)).experience[0]
     np.testing.assert_array_equal(found.valid[:, 0], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
     # What is seen after a step is what the next one sees, but for where an episode ended.
     goes_on = found.valid & ~found.done

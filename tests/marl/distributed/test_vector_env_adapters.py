@@ -12,7 +12,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from games import make
 from games.pettingzoo import parallel_env
 from marl.distributed.evaluation import play_episodes
-from marl.distributed.vector_env_adapters import GameHost, Maker, ParallelHost, VectorHost, acted, maker, observed
+from marl.distributed.vector_env_adapters import (
+    BatchedVectorEnv,
+    EnvMaker,
+    GameVectorEnv,
+    ParallelVectorEnv,
+    acted,
+    maker,
+    observed,
+)
 from marl.learners.registry import make_learner
 from tests.marl.distributed.vector_envs import Late
 
@@ -52,7 +60,7 @@ def test_the_step_of_one_that_resets_late_is_told_as_none():
 def test_a_game_is_the_same_through_pettingzoo():
     """Rewards and ends of fixed actions, in a game without chance."""
     game = make("ipd", episode_length=3)
-    ours, theirs = GameHost(game, 2), ParallelHost(lambda: parallel_env(game), 2)
+    ours, theirs = GameVectorEnv(game, 2), ParallelVectorEnv(lambda: parallel_env(game), 2)
     first, *told = play(ours, 7, 1)
     other, *also = play(theirs, 7, 1)
     for one, two in zip([first, *(t.obs for t in told)], [other, *(t.obs for t in also)], strict=True):
@@ -149,7 +157,7 @@ def test_ataris_own_preprocessing():
 def test_processes_with_shared_memory_play_what_one_thread_does():
     one = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     told = []
-    for host in (Maker("gymnasium", "CartPole-v1", 2, processes=True)(), VectorHost(one)):
+    for host in (EnvMaker("gymnasium", "CartPole-v1", 2, processes=True)(), BatchedVectorEnv(one)):
         seen = [host.reset(7, NO_KEYS)["agent_0"]]
         for step in range(60):
             host.send({"agent_0": np.full(2, step % 3 > 0)}, (NO_KEYS, NO_KEYS))

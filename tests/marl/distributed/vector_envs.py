@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from marl.distributed.vector_env_adapters import Maker, VectorHost
+from marl.distributed.vector_env_adapters import BatchedVectorEnv, EnvMaker
 
 
 class Counting(gymnasium.Env):
@@ -42,7 +42,7 @@ class Late(NamedTuple):
 
     def __call__(self, render=False):
         makers = [partial(Counting, 4 + i) for i in range(self.num_envs)]
-        return VectorHost(SyncVectorEnv(makers, autoreset_mode=self.mode))
+        return BatchedVectorEnv(SyncVectorEnv(makers, autoreset_mode=self.mode))
 
 
 class Faulty(NamedTuple):
@@ -55,7 +55,7 @@ class Faulty(NamedTuple):
     num_envs: int = 2
 
     def __call__(self, render=False):
-        host = Maker("gymnasium", "CartPole-v1", self.num_envs)()
+        host = EnvMaker("gymnasium", "CartPole-v1", self.num_envs)()
         receive, steps = host.receive, 0
 
         def faulty():

@@ -22,7 +22,7 @@ from marl.core.learn import learn
 from marl.crossplay import main
 from marl.experiments import crossplay
 from marl.experiments.crossplay import COLUMNS, Cell, CrossplayConfig, _cells, _labels, _statistics, line_up
-from marl.experiments.participants import Entrant, split_agents
+from marl.experiments.participants import Participant, split_agents
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.sampled_pairs import Lengths, play_pair
@@ -192,12 +192,12 @@ def assert_same(found, expected):
 
 def test_pairs_are_known_by_the_agents_parameters(finished):
     config = configs.from_file(CrossplayConfig, finished[0] / "config.yaml")
-    entrants = line_up(config).entrants
+    participants = line_up(config).participants
     (file,) = (finished[0] / "agents").iterdir()
-    agent, naive = load_agent(file), entrants[0].seats[0]
+    agent, naive = load_agent(file), participants[0].seats[0]
     other = agent._replace(parameters=jax.tree.map(lambda x: x + 1, agent.parameters))
     (first, again, changed) = (
-        [cell.known_by for cell in _cells(config, entrants, [[naive, naive, row], [naive, naive, agent]])]
+        [cell.known_by for cell in _cells(config, participants, [[naive, naive, row], [naive, naive, agent]])]
         for row in (agent, agent, other)
     )
     assert first == again
@@ -270,8 +270,8 @@ def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
         changed = {key: array + (name == "changed") for key, array in arrays.items()}
         if len(found) != 1:  # the second time it is the same file
             array_files.replace(tmp_path / "file", changed, metadata)
-        (entrant,) = line_up(config).entrants
-        found.append((entrant.files, entrant.identity))
+        (participant,) = line_up(config).participants
+        found.append((participant.files, participant.identity))
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
     assert found[0][1] != found[2][1]
@@ -287,8 +287,8 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
         array_files.replace(
             path / objective_registry.FILE, {key: array * scale for key, array in arrays.items()}, metadata
         )
-        (entrant,) = line_up(config).entrants
-        found.append(entrant.identity)
+        (participant,) = line_up(config).participants
+        found.append(participant.identity)
     assert found[0] == found[1] != found[2]
 
 
@@ -297,8 +297,8 @@ def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
 
     def seats(environment):
         config = CrossplayConfig(environment=environment, agents="shaper:reinforce", trials=1)
-        (entrant,) = line_up(config).entrants
-        return entrant.seats
+        (participant,) = line_up(config).participants
+        return participant.seats
 
     row, column = seats("imp(episode_length=4)")
     np.testing.assert_array_equal(column.make_game().payoffs, -np.asarray(row.make_game().payoffs))
@@ -330,8 +330,8 @@ def test_only_who_samples_itself_has_fewer_pairs():
     evolved = Agent("mfos:reinforce", lambda parameters: None, config=ShapingConfig())
     fixed, samples = (Agent(name, lambda parameters: None) for name in ("all_d", "reinforce"))
     agents = [evolved, fixed, samples]
-    entrants = [Entrant(agent.name, (agent, agent), agent.name, "") for agent in agents]
-    cells = _cells(config, entrants, (agents, agents))
+    participants = [Participant(agent.name, (agent, agent), agent.name, "") for agent in agents]
+    cells = _cells(config, participants, (agents, agents))
     assert [cell.num_pairs for cell in cells] == [4096, 4096, 64, 4096, 4096, 64, 64, 64, 64]
 
 

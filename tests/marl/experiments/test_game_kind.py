@@ -11,19 +11,19 @@ from rich.console import Console
 import configs
 from marl.experiments.shaping import printing, runtime_estimate
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_result import ALONE, Played, analyse, pool
-from marl.experiments.shaping.exact_kind import ExactLens
+from marl.experiments.shaping.evaluation_result import ALONE, EvaluationResult, analyse, pool
+from marl.experiments.shaping.exact_kind import ExactKind
 from marl.experiments.shaping.figures import share_of_occasions
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from marl.experiments.shaping.runtime_estimate import Speed
-from marl.experiments.shaping.sampled_kind import SampledLens, share_of_trials
+from marl.experiments.shaping.sampled_kind import SampledKind, share_of_trials
 from meta import Evolution, Evolved
 
 SAMPLED = ShapingConfig(environment="ipd", opponent="random")
 
 
 def played(shaper, opponent, **counts):
-    return Played(np.array(shaper), np.array(opponent), {name: np.array(x) for name, x in counts.items()})
+    return EvaluationResult(np.array(shaper), np.array(opponent), {name: np.array(x) for name, x in counts.items()})
 
 
 def test_returns_are_means_over_fresh_trials_with_their_errors():
@@ -33,14 +33,14 @@ def test_returns_are_means_over_fresh_trials_with_their_errors():
     assert analyse(shaped)["shaper"] == pytest.approx({"mean": -1 / 6, "standard_error": 1 / 3})
     assert analyse(naive)["shaper"] == pytest.approx({"mean": -5 / 3, "standard_error": 1 / 6})
     assert analyse(shaped)["opponent"] == {"mean": -2.0, "standard_error": 0.0}
-    lens = make_lens(SAMPLED)
-    assert lens.analyse(shaped)["shaper_last_episode"]["mean"] == pytest.approx(1 / 6)
-    assert lens.find({"random": shaped, ALONE: naive})["gain_over_naive"]["mean"] == pytest.approx(1.5)
+    kind = make_kind(SAMPLED)
+    assert kind.analyse(shaped)["shaper_last_episode"]["mean"] == pytest.approx(1 / 6)
+    assert kind.find({"random": shaped, ALONE: naive})["gain_over_naive"]["mean"] == pytest.approx(1.5)
 
 
 def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
-    gain = make_lens(SAMPLED).find({"random": same, ALONE: same})["gain_over_naive"]
+    gain = make_kind(SAMPLED).find({"random": same, ALONE: same})["gain_over_naive"]
     assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
 
 
@@ -57,10 +57,10 @@ def test_trainings_are_pooled_with_the_error_between_them():
 
 
 def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
-    shaped = {"naive": Played(None, None, np.full((64, 6, 5), 0.5))}
-    lens = ExactLens(ShapingConfig(seed=3))
-    chances = [lens.find(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
-    again = ExactLens(ShapingConfig(seed=4)).find(shaped)["zd"]["chance"]["kept"]["mean"]
+    shaped = {"naive": EvaluationResult(None, None, np.full((64, 6, 5), 0.5))}
+    kind = ExactKind(ShapingConfig(seed=3))
+    chances = [kind.find(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
+    again = ExactKind(ShapingConfig(seed=4)).find(shaped)["zd"]["chance"]["kept"]["mean"]
     assert len(set(chances)) > 1
     assert again == chances[1]
 
@@ -68,7 +68,7 @@ def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
 def test_the_name_of_a_learner_that_there_is_not_is_refused_whatever_it_begins_with():
     for spec in ("reinforce-2", "tabular_ppo-x(rounds=3)"):
         with pytest.raises(ValueError, match="opponent: got '" + spec.partition("(")[0]):
-            make_lens(ShapingConfig(opponent=spec)).check()
+            make_kind(ShapingConfig(opponent=spec)).check()
 
 
 def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
@@ -76,13 +76,13 @@ def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
         environment="ipd(episode_length=100)", meta_learner="ppo", shaper="shaper", opponent="random"
     )
     assert config.meta_ppo.batch_size == 512
-    assert make_lens(config).shortened(2).episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
+    assert make_kind(config).shortened(2).episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
 
 
 def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_once(monkeypatch):
     asked = []
     trained = Evolved(*[None] * len(Evolved._fields))._replace(seconds_to_run=2.0, seconds_to_compile=7.0)
-    monkeypatch.setattr(SampledLens, "train", lambda lens, keys: asked.append(lens) or trained)
+    monkeypatch.setattr(SampledKind, "train", lambda kind, keys: asked.append(kind) or trained)
     evolution = Evolution(population_size=100, generations=9, chunk_size=5)
     config = dataclasses.replace(
         SAMPLED, episodes=70_000, episode_length=4, num_envs=12, trials=1, evolution=evolution, seeds=3
@@ -109,7 +109,7 @@ def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monk
 def test_what_is_done_takes_no_more_time():
     config = ShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
     pace = Speed(1000.0, 7.0)
-    rest = 3 * 4096 * 100 / 1000 + 3 * 7 + ExactLens.seconds_to_draw  # the evaluation, two controls, three programs
+    rest = 3 * 4096 * 100 / 1000 + 3 * 7 + ExactKind.seconds_to_draw  # the evaluation, two controls, three programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
     assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
     # Fresh trials against REINFORCE, with an eighth of its rounds, take 60 / 8 of those against a naive learner.
@@ -131,23 +131,23 @@ def test_what_is_done_takes_no_more_time():
 
 def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
     # 5,000 generations of 10,000 trials of 20,000 steps and six evaluations of 256, at a million steps a second.
-    monkeypatch.setattr(console, "measure", lambda config: Speed(1e6, 10.0))
-    console, lens = (
+    monkeypatch.setattr(printing, "measure", lambda config: Speed(1e6, 10.0))
+    console, kind = (
         Console(file=io.StringIO(), width=200),
-        make_lens(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")),
+        make_kind(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")),
     )
-    printing.print_header(console, lens)
+    printing.print_header(console, kind)
     assert "takes about" not in console.file.getvalue()
-    printing.say_how_long(console, lens)
+    printing.say_how_long(console, kind)
     assert "1.00 M steps/s: the whole run takes about 12 days on this machine" in console.file.getvalue()  # 1,000,111 s
 
 
 @pytest.mark.parametrize(("seeds", "long"), [(1, False), (10, True)])
 def test_long_is_what_all_trainings_of_a_run_are_together(seeds, long, monkeypatch):
-    monkeypatch.setattr(console, "measure", lambda config: Speed(1e6, 10.0))
+    monkeypatch.setattr(printing, "measure", lambda config: Speed(1e6, 10.0))
     console = Console(file=io.StringIO(), width=200)
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")  # 600 M steps each
-    printing.say_how_long(console, make_lens(dataclasses.replace(preset, seeds=seeds)))
+    printing.say_how_long(console, make_kind(dataclasses.replace(preset, seeds=seeds)))
     assert ("takes about" in console.file.getvalue()) is long
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, matrix_games
-from marl.experiments.play import Person, make_mind
+from marl.experiments.play import Person, make_agent_step
 from marl.experiments.shaping.agents import AGENT_FILE, make_agent, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 
@@ -86,7 +86,7 @@ def test_a_person_is_estimated_by_the_rule_of_succession():
 
 
 def test_a_learner_learns_from_the_estimate():
-    begin, step = make_mind(GAME, make_agent("best_response", GAME, 0).learner(()))
+    begin, step = make_agent_step(GAME, make_agent("best_response", GAME, 0).learner(()))
     mind = begin(jax.random.key(0))
     assert np.asarray(mind.policy)[1:].max() < 1e-6  # against a coin it pays to defect
     tit_for_tat = np.array([0.999, 0.999, 0.001, 0.999, 0.001], np.float32)

@@ -13,10 +13,10 @@ from scipy.stats import multivariate_normal
 
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import MetaPPO
-from marl.shapers.ppo import PPOState, Rollout, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
+from marl.shapers.ppo import PPOState, TrialBatch, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
 from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
 
@@ -66,8 +66,8 @@ def test_a_gradient_step_is_that_of_the_papers_loss(advantages):
     settings = MetaPPO(epochs=1, advantages=advantages, clip=0.1, discount=0.9, entropy_coefficient=0.05)
     rng = np.random.default_rng(0)
     parameters = gaussian_mfos(2, hidden_units=3).init(jax.random.key(0))
-    shapes = Rollout((3, 4, 6), (3, 2, 6), (3, 6), (3, 6), (3, 6))
-    rollout = Rollout(*(rng.normal(size=shape) for shape in shapes))
+    shapes = TrialBatch((3, 4, 6), (3, 2, 6), (3, 6), (3, 6), (3, 6))
+    rollout = TrialBatch(*(rng.normal(size=shape) for shape in shapes))
     out = np.stack([in_numpy(parameters["actor"], x) for x in rollout.obs])
     mean, variance = out[:, :2], np.log1p(np.exp(out[:, 2:]))
     exact = -0.5 * ((rollout.action - mean) ** 2 / variance + np.log(2 * np.pi * variance)).sum(1)
@@ -197,7 +197,7 @@ def test_what_is_compared_within_a_batch_needs_two_trials(sampled, advantages):
 
 def test_ppo_trains_the_meta_policy_of_mfos_alone():
     with pytest.raises(ValueError, match="shaper: got 'shaper'; meta_learner ppo trains mfos"):
-        make_lens(ShapingConfig(shaper="shaper", meta_learner="ppo")).check()
+        make_kind(ShapingConfig(shaper="shaper", meta_learner="ppo")).check()
 
 
 def test_the_command_trains_by_ppo(within, tmp_path):
@@ -222,7 +222,7 @@ def test_what_plays_in_the_end_changes_no_training():
     for evaluation in ("sample", "mean"):
         settings = MetaPPO(iterations=2, batch_size=4, hidden_units=4, evaluation=evaluation)
         config = ShapingConfig(opponent="self_play", meta_learner="ppo", meta_ppo=settings, meta_steps=3)
-        found.append(make_lens(config).train(jax.random.key(0)[None]).parameters)
+        found.append(make_kind(config).train(jax.random.key(0)[None]).parameters)
     chex.assert_trees_all_equal(*found)
 
 
@@ -230,6 +230,6 @@ def test_what_plays_in_the_end_changes_no_training():
 @pytest.mark.parametrize("advantages", ["critic", "coala"])
 def test_a_naive_learner_is_extorted(advantages):
     settings = MetaPPO(iterations=300, batch_size=256, advantages=advantages)
-    found = make_lens(ShapingConfig(meta_learner="ppo", meta_ppo=settings)).train(jax.random.key(0)[None])
+    found = make_kind(ShapingConfig(meta_learner="ppo", meta_ppo=settings)).train(jax.random.key(0)[None])
     assert found.metrics["shaper_return"][-1] > -0.65
     assert found.metrics["opponent_return"][-1] < -1.85

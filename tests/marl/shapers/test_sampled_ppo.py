@@ -11,7 +11,7 @@ from games import make
 from marl.blocks.distributions import categorical
 from marl.core.learn import History, Trajectory
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.game_kind import make_lens
+from marl.experiments.shaping.game_kind import make_kind
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.sampled import Extras, Policy, mfos
@@ -325,4 +325,4 @@ def test_parameters_that_ran_away_end_the_training():
         meta_ppo=MetaPPO(iterations=3, batch_size=2, epochs=1, learning_rate=1e30),
     )
     with pytest.raises(NonFiniteFitness):
-        make_lens(config).train(jax.random.key(0)[None])
+        make_kind(config).train(jax.random.key(0)[None])

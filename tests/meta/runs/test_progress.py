@@ -68,7 +68,7 @@ def test_a_notebook_has_one_line_that_moves(monkeypatch, clock, capsys):
 
 
 def test_the_time_left_is_that_of_all_stages(console, clock):
-    """Work of 100, 300 and 50 at 2 s for 10, and 4 s to compile each: by hand."""
+    """EvaluationSpec of 100, 300 and 50 at 2 s for 10, and 4 s to compile each: by hand."""
     stages = Stages(console, {"tuning": 100.0, "search": 300.0, "evaluation": 50.0})
     stages.begin("tuning")
     run(console, clock, 10, 2.0, stages)
