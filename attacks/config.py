@@ -19,7 +19,7 @@ from attacks import messages
 from attacks.control import Puppet
 from attacks.defences import DEFENCES, SHARES, share_of
 from attacks.messages import Message
-from attacks.trials import Schedule
+from attacks.trials import TrainingSchedule
 from configs import one_of, short
 from configs.specs import change, first_line
 from games import Game, rollout
@@ -152,14 +152,14 @@ class AttackConfig:
         return ("num_victims",)
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> TrainingSchedule:
         """How long a victim lives, and how it is judged."""
         envs, steps = self.pieces
         updates = self.num_updates
         if (envs, steps) != (self.num_envs, self.steps_per_update):
-            updates = max(self.steps_of_a_life // (envs * steps), 1)
+            updates = max(self.steps_of_a_training // (envs * steps), 1)
         episodes = -(-self.evaluation_episodes // envs) * envs  # a learner with a memory has one for each environment
-        return Schedule(updates, steps, envs, episodes, self.evaluation_steps)
+        return TrainingSchedule(updates, steps, envs, episodes, self.evaluation_steps)
 
     @property
     def pieces(self) -> tuple[int, int]:
@@ -197,7 +197,7 @@ class AttackConfig:
         return alone + (self.lives_shared if self.goal == "control" else 0)
 
     @property
-    def steps_of_a_life(self) -> int:
+    def steps_of_a_training(self) -> int:
         """Environment steps that a victim learns from."""
         return self.num_updates * self.steps_per_update * self.num_envs
 
@@ -239,7 +239,7 @@ class AttackConfig:
         """The bare game."""
         return make_game(self.environment)
 
-    def with_life(self, **changes: Any) -> AttackConfig:
+    def with_training(self, **changes: Any) -> AttackConfig:
         """The same of another victim, or of shorter lives: what turns at some time of a life turns at that share."""
         other = dataclasses.replace(self, **changes)
         if self.message == "auto" or not self.message.strip().startswith("turn"):
@@ -295,10 +295,10 @@ class AttackConfig:
 def check_defence(config: AttackConfig, defence: str) -> None:
     """Raises ValueError where victims of this kind cannot defend themselves so."""
     game, size = config.make_game(), config.message_size
-    talk = CheapTalk(game, None, lambda words, obs: jnp.zeros(size), size)
-    live, schedule = DEFENCES[defence], config.schedule
+    talk = CheapTalk(game, None, lambda parameters, obs: jnp.zeros(size), size)
+    defend, schedule = DEFENCES[defence], config.schedule
     try:
-        jax.eval_shape(lambda key: live(key, talk, config.make_victim, schedule, size), jax.random.key(0))
+        jax.eval_shape(lambda key: defend(key, talk, config.make_victim, schedule, size), jax.random.key(0))
     except (AssertionError, AttributeError):
         got = f"defence: got {defence!r} for {config.victim}"
         raise ValueError(f"{got}; a victim with networks, that can play its best, is needed") from None
@@ -319,7 +319,7 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
     game, size = config.make_game(), config.message_size
     check_bytes("message_size", size, 4.0 * config.num_envs * size)
     # Whatever is said: a message may need the units of play, which take seconds to find.
-    talk = CheapTalk(game, None, lambda words, obs: jnp.zeros(size), size)
+    talk = CheapTalk(game, None, lambda parameters, obs: jnp.zeros(size), size)
     victim = config.make_victim(talk)
     try:
         envs, steps = config.pieces
@@ -347,8 +347,8 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
             raise ValueError(f"{given}; {config.message_spec}{without} of {size} is needed")
     if config.defence != "none":
         check_defence(config, config.defence)
-    words = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
-    check_bytes("message", config.message, words * max(one.population_size for one, _ in config.stages))
+    size = bytes_of(jax.eval_shape(config.make_message().init, jax.random.key(0)))
+    check_bytes("message", config.message, size * max(one.population_size for one, _ in config.stages))
     for evolution, _ in config.stages:
         at_once = (evolution.chunk_size or evolution.population_size) * config.victims_each
         check_bytes("victim", config.victim, at_once * bytes_of(carry.states))
@@ -356,9 +356,9 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         judged = 16 * config.evaluation_steps * config.evaluation_episodes  # the keys of all steps
         check_bytes("evaluation_episodes", config.evaluation_episodes, at_once * judged)
     if config.goal == "control":  # all candidates of a generation at once, for each of the shapers
-        lives = config.shapers * config.victims_each
-        check_bytes("shapers", config.shapers, lives * bytes_of(carry))
-        judged = 16 * config.judged_steps * lives * config.warm_up.population_size
+        trainings = config.shapers * config.victims_each
+        check_bytes("shapers", config.shapers, trainings * bytes_of(carry))
+        judged = 16 * config.judged_steps * trainings * config.warm_up.population_size
         check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
     check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (config.schedule.num_updates + 5))
     limit = game.time_limit

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attacks.messages import Message
-from attacks.trials import Life, MakeVictim, Schedule, live
+from attacks.trials import MakeVictim, TrainingSchedule, VictimTraining, train_victim
 from games import Game, Rollout
 from games.core.game import Actions, Scalar, Step, static
 from games.core.modes import in_any_mode
@@ -63,7 +63,7 @@ class Puppet(GoalConditioned):
 
     def step_env(self, key: jax.Array, state: GoalState, actions: Actions) -> Step[GoalState]:
         message = jnp.clip(jnp.asarray(actions["agent_0"], jnp.float32), -self.scale, self.scale)
-        talk = CheapTalk(self.game, message, lambda words, obs: words, self.message_size)
+        talk = CheapTalk(self.game, message, lambda parameters, obs: parameters, self.message_size)
         heard = talk.get_obs(state.bare)["agent_0"][None]  # learners act in a batch of environments
         memory = self.victim.begin(self.victim_policy, 1)  # statistics at most
         action, _ = act_best(self.victim, jax.random.fold_in(key, 0), self.victim_policy, memory, heard)
@@ -121,10 +121,10 @@ def train_puppet(
     shaper: Message,
     parameters: Any,
     make_victim: MakeVictim,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     *,
     size: int = 2,
-) -> tuple[Puppet, Life]:
+) -> tuple[Puppet, VictimTraining]:
     """A victim's life under a shaper, as `live`, and the game in which it is steered after it.
 
     Args:
@@ -141,8 +141,8 @@ def train_puppet(
     """
     victim = make_victim(shaper.talk(game, parameters, size))
     Puppet(game, None, victim)  # refuses what cannot be steered before it lives
-    life = live(key, game, shaper, parameters, make_victim, schedule, size=size)
-    return Puppet(game, victim.policy(life.state), victim, size), life
+    training = train_victim(key, game, shaper, parameters, make_victim, schedule, size=size)
+    return Puppet(game, victim.policy(training.state), victim, size), training
 
 
 def goal_reward(
@@ -193,7 +193,7 @@ def control_trial(
     shaper: Message,
     controller: Message,
     make_victim: MakeVictim,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     *,
     size: int = 2,
 ) -> Callable[[Any, jax.Array], Outcome]:
@@ -216,8 +216,10 @@ def control_trial(
     speak = speaker(controller)
 
     def trial(parameters: Any, key: jax.Array) -> Outcome:
-        life_key, control_key = jax.random.split(key)
-        puppet, life = train_puppet(life_key, game, shaper, parameters["shaper"], make_victim, schedule, size=size)
+        training_key, control_key = jax.random.split(key)
+        puppet, training = train_puppet(
+            training_key, game, shaper, parameters["shaper"], make_victim, schedule, size=size
+        )
         reward = goal_reward(
             control_key,
             puppet,
@@ -226,7 +228,7 @@ def control_trial(
             num_episodes=schedule.num_episodes,
             num_steps=schedule.num_steps,
         )
-        return Outcome(reward, {"victim_return": life.final_return})
+        return Outcome(reward, {"victim_return": training.final_return})
 
     return in_any_mode(trial)
 
@@ -258,7 +260,7 @@ def compare(
     controller: Message,
     parameters: Any,
     make_victim: MakeVictim,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     *,
     num_updates: int = 64,
     steps_per_update: int | None = None,
@@ -294,8 +296,8 @@ def compare(
     victim = make_victim(shaper.talk(game, parameters["evolved"]["shaper"], size))
     Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
 
-    random_key, life_key, oracle_key, control_key = jax.random.split(key, 4)
-    words_key, choice_key = jax.random.split(jax.random.fold_in(key, 4))
+    random_key, training_key, oracle_key, control_key = jax.random.split(key, 4)
+    constants_key, choice_key = jax.random.split(jax.random.fold_in(key, 4))
     drawn = first_parameters(shaper, controller)(random_key)
     drawer = jax.random.fold_in(key, 5)
     found = [parameters["evolved"], *(_one_of(drawer, parameters[name]) for name in FIXED)]
@@ -304,15 +306,15 @@ def compare(
     speakers = found[0], drawn, drawn, *found[1:], found[0], found[0]
     controllers = _stacked(*(one["controller"] for one in speakers))
 
-    def lived(words: Any) -> Life:
-        return live(life_key, game, shaper, words, make_victim, schedule, size=size)
+    def train_one(parameters: Any) -> VictimTraining:
+        return train_victim(training_key, game, shaper, parameters, make_victim, schedule, size=size)
 
     def judged(puppet: Puppet, player: Learner, state: Any, key: jax.Array = control_key) -> jax.Array:
         episodes, steps = schedule.num_episodes, schedule.num_steps
         return goal_reward(key, puppet, player, state, num_episodes=episodes, num_steps=steps)
 
-    def told(victim_policy: Any, words: Any) -> jax.Array:
-        return judged(Puppet(game, victim_policy, victim, size), speaker(controller), words)
+    def told(victim_policy: Any, parameters: Any) -> jax.Array:
+        return judged(Puppet(game, victim_policy, victim, size), speaker(controller), parameters)
 
     def learned(victim_policy: Any) -> jax.Array:
         puppet = Puppet(game, victim_policy, victim, size)
@@ -322,19 +324,19 @@ def compare(
 
     def unchanging(victim_policy: Any) -> jax.Array:
         puppet = Puppet(game, victim_policy, victim, size)
-        said = speaker(Message(lambda key: jnp.zeros(size), lambda words, obs: words))
-        words = jax.random.uniform(words_key, (NUM_CONSTANTS, size), minval=-puppet.scale, maxval=puppet.scale)
-        rewards = jax.lax.map(lambda constant: judged(puppet, said, constant, choice_key), words)
-        return judged(puppet, said, words[jnp.argmax(rewards)])
+        said = speaker(Message(lambda key: jnp.zeros(size), lambda parameters, obs: parameters))
+        constants = jax.random.uniform(constants_key, (NUM_CONSTANTS, size), minval=-puppet.scale, maxval=puppet.scale)
+        rewards = jax.lax.map(lambda constant: judged(puppet, said, constant, choice_key), constants)
+        return judged(puppet, said, constants[jnp.argmax(rewards)])
 
-    lives = jax.vmap(lived)(shapers)
-    policies = jax.vmap(victim.policy)(lives.state)
+    trainings = jax.vmap(train_one)(shapers)
+    policies = jax.vmap(victim.policy)(trainings.state)
     spoken = jax.vmap(told)(jax.tree.map(lambda x: x[lived_under], policies), controllers)
     trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
     constant = unchanging(jax.tree.map(lambda x: x[0], policies))
     still = still_reward(control_key, GoalConditioned(game), num_episodes=schedule.num_episodes)
     rewards = spoken[0], *trained, *spoken[3:], constant, still, spoken[1], spoken[2]
-    returns = lives.final_return[: len(SHAPERS)]
+    returns = trainings.final_return[: len(SHAPERS)]
     return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, returns, strict=True)))
 
 

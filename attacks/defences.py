@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attacks.trials import Defence, Life, MakeVictim, Schedule, final_return, life_of, spoken_and_muted, undefended
+from attacks.trials import (
+    Defence,
+    MakeVictim,
+    TrainingSchedule,
+    VictimTraining,
+    final_return,
+    spoken_and_muted,
+    train_in,
+    undefended,
+)
 from games import Discrete, Game, rollout
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import Learner, Metrics, Trajectory
@@ -22,12 +31,14 @@ Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N
 def message_dropout(rate: float = 0.5) -> Defence:
     """While it learns, the victim hears every message with probability 1 - rate and zeros otherwise."""
 
-    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(
+        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+    ) -> VictimTraining:
         def drop(key: jax.Array, obs: jax.Array) -> jax.Array:
             heard = jax.random.bernoulli(key, 1 - rate, (len(obs), 1))
             return jnp.concatenate([obs[:, :-size], jnp.where(heard, obs[:, -size:], 0.0)], 1)
 
-        return life_of(key, talk, disturbed(make_victim(talk), drop), schedule)
+        return train_in(key, talk, disturbed(make_victim(talk), drop), schedule)
 
     return defend
 
@@ -35,7 +46,9 @@ def message_dropout(rate: float = 0.5) -> Defence:
 def input_noise(scale: float = 0.3) -> Defence:
     """While it learns, the victim sees everything with normal noise, in standard deviations of random play."""
 
-    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(
+        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+    ) -> VictimTraining:
         del size
         key, play_key = jax.random.split(key)
         played = jax.vmap(lambda key: rollout(key, talk, 64))(jax.random.split(play_key, 16))
@@ -44,7 +57,7 @@ def input_noise(scale: float = 0.3) -> Defence:
         def blur(key: jax.Array, obs: jax.Array) -> jax.Array:
             return obs + deviation * jax.random.normal(key, obs.shape)
 
-        return life_of(key, talk, disturbed(make_victim(talk), blur), schedule)
+        return train_in(key, talk, disturbed(make_victim(talk), blur), schedule)
 
     return defend
 
@@ -55,7 +68,9 @@ def input_decay(rate: float = 0.05) -> Defence:
     Of a learner with critics, theirs too.
     """
 
-    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(
+        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+    ) -> VictimTraining:
         victim = make_victim(talk)
         # What reads the input is what has other shapes where there is more to read; nobody plays that game.
         wider = dataclasses.replace(talk, message_size=size + 1)
@@ -66,7 +81,7 @@ def input_decay(rate: float = 0.05) -> Defence:
             state, metrics = victim.update(key, state, trajectory)
             return with_weights(state, jax.tree.map(jnp.multiply, keep, weights_of(state))), metrics
 
-        return life_of(key, talk, victim._replace(update=update), schedule)
+        return train_in(key, talk, victim._replace(update=update), schedule)
 
     return defend
 
@@ -97,14 +112,16 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
         each in as many updates as its share of a life has. A learning rate that falls over a life does not fall faster.
     """
 
-    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(
+        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+    ) -> VictimTraining:
         del size
         victim, space = make_victim(talk), talk.action_space("agent_0")
         assert victim.exploit is not None
         best = victim.exploit
-        life_key, evaluation_key = jax.random.split(key)
+        training_key, evaluation_key = jax.random.split(key)
         short = schedule._replace(num_updates=share_of(schedule.num_updates, experience / members))
-        grown = jax.vmap(lambda key: life_of(key, talk, victim, short))(jax.random.split(life_key, members))
+        grown = jax.vmap(lambda key: train_in(key, talk, victim, short))(jax.random.split(training_key, members))
 
         def begin(policies: Any, num_envs: int | None) -> Any:
             return jax.vmap(lambda policy: victim.begin(policy, num_envs))(policies)
@@ -120,7 +137,7 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
         goes_on = jax.tree.map(lambda x: x[0], grown.talk)  # as with the first of them
         final, muted = spoken_and_muted(evaluation_key, goes_on, together, grown.state, schedule)
         explored, last_update = grown.explored_return.mean(), grown.last_update.mean()  # nobody explores together
-        return Life(final, explored, muted, last_update, jnp.nanmean(grown.curve, 0), grown.state, goes_on)
+        return VictimTraining(final, explored, muted, last_update, jnp.nanmean(grown.curve, 0), grown.state, goes_on)
 
     return defend
 
@@ -136,21 +153,23 @@ def masking(threshold: float = 0.05) -> Defence:
     Source: the permutation importance of Breiman, Random Forests (2001), section 10.
     """
 
-    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+    def defend(
+        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+    ) -> VictimTraining:
         del size
         if schedule.num_envs < 2:
             raise ValueError("num_envs: got 1; masking exchanges inputs between environments, and needs 2 at least")
         victim = make_victim(talk)
         first_key, importance_key, second_key = jax.random.split(key, 3)
-        first = life_of(first_key, talk, victim, schedule)
+        first = train_in(first_key, talk, victim, schedule)
         kept = important_inputs(importance_key, first.talk, victim, first, schedule, threshold)
-        return life_of(second_key, talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
+        return train_in(second_key, talk, seeing(victim, lambda obs: jnp.where(kept, obs, 0.0)), schedule)
 
     return defend
 
 
 def important_inputs(
-    key: jax.Array, talk: Game, victim: Learner, life: Life, schedule: Schedule, threshold: float
+    key: jax.Array, talk: Game, victim: Learner, training: VictimTraining, schedule: TrainingSchedule, threshold: float
 ) -> jax.Array:
     """Which inputs cost more than the fraction `threshold` of the return where they are exchanged, `[entries]`."""
     entries = talk.observation_space("agent_0").shape[0]
@@ -159,7 +178,7 @@ def important_inputs(
         def exchange(obs: jax.Array) -> jax.Array:
             return jnp.where(jnp.arange(entries) == entry, jnp.roll(obs, 1, 0), obs)
 
-        return final_return(key, talk, seeing(victim, exchange), life.state, schedule)
+        return final_return(key, talk, seeing(victim, exchange), training.state, schedule)
 
     found = jax.lax.map(exchanged, jnp.arange(-1, entries))  # first of none, in the same episodes
     return found[0] - found[1:] > threshold * jnp.abs(found[0])  # returns may be negative

@@ -14,7 +14,7 @@ import optax
 
 from attacks.config import AttackConfig, observations_of_play
 from attacks.messages import MESSAGES, Message, make_message
-from attacks.trials import live
+from attacks.trials import train_victim
 from games import Game, rollout
 from games.core.spaces import Discrete, Space
 from games.wrappers.cheap_talk import observation_shape
@@ -24,7 +24,7 @@ from meta.loop import compiler_options
 from meta.xla.devices import in_chunks
 from meta.xla.fixed_order import in_fixed_order
 
-LIVES = 12  # of a victim, that an expert has learned for
+EXPERT_TRAININGS = 12  # of a victim, that an expert has learned for
 EXPERTS = 8  # of which the best is listened to
 WIDTH = 1  # experts that a core trains together
 ROLLOUTS, STEPS = 64, 256  # of its play, from which its words are learned
@@ -33,7 +33,7 @@ LOUD = 4.0  # what a controller says to a victim that has learned from a shaper
 FITTING = 2000  # gradient steps
 
 
-class Told(NamedTuple):
+class Distilled(NamedTuple):
     """What a message says of an expert."""
 
     parameters: Any  # of the message
@@ -41,7 +41,7 @@ class Told(NamedTuple):
     share: float  # of the variance of what it does that the message tells
 
 
-def teach(config: AttackConfig, key: jax.Array) -> tuple[Any, dict[str, Told]]:
+def distil(config: AttackConfig, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
     """The parameters by which a message says what an expert would do.
 
     The expert is the best of eight learners of the victim's kind that have learned in silence for twelve of its lives.
@@ -91,13 +91,13 @@ def _until_a_turn(config: AttackConfig) -> tuple[Message, bool]:
     return make_message(what, shape, config.message_size), True
 
 
-def retell(config: AttackConfig, key: jax.Array, other: Message, parameters: Any) -> tuple[Any, float]:
+def refit(config: AttackConfig, key: jax.Array, other: Message, parameters: Any) -> tuple[Any, float]:
     """(The parameters by which a config's message says what another one says in random play, what share it tells)."""
     game, message = config.make_game(), config.make_message()
     observations = jnp.asarray(observations_of_play(game)).reshape(-1, *observation_shape(game))
     targets = jax.vmap(other.speak, (None, 0))(parameters, observations)
-    words, share = _compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
-    return jax.tree.map(np.asarray, words), float(share)
+    parameters, share = _compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
+    return jax.tree.map(np.asarray, parameters), float(share)
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,26 +105,26 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(in_fixed_order(function), compiler_options=compiler_options())
 
 
-def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Told:
+def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
     """What a message says of an expert, times a factor."""
     fit = _compiled(lambda targets: _fitted(message, expert.key, expert.observations, targets))
-    words, share = fit(factor * expert.targets)
-    return Told(jax.tree.map(np.asarray, words), expert.final_return, float(share))
+    parameters, share = fit(factor * expert.targets)
+    return Distilled(jax.tree.map(np.asarray, parameters), expert.final_return, float(share))
 
 
 def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
     """The best of some learners, and what it does in its own play, in random play, and in between."""
-    life_key, play_key, fit_key = jax.random.split(key, 3)
+    training_key, play_key, fit_key = jax.random.split(key, 3)
     size = config.message_size
     silence = Message(lambda key: (), lambda parameters, obs: jnp.zeros(size))
-    longer = dataclasses.replace(config, num_updates=LIVES * config.num_updates)
+    longer = dataclasses.replace(config, num_updates=EXPERT_TRAININGS * config.num_updates)
 
-    def lived(key: jax.Array) -> tuple[jax.Array, Any]:
-        life = live(key, game, silence, (), longer.make_victim, longer.schedule, size=size)
-        return life.final_return, life.state
+    def train_one(key: jax.Array) -> tuple[jax.Array, Any]:
+        training = train_victim(key, game, silence, (), longer.make_victim, longer.schedule, size=size)
+        return training.final_return, training.state
 
-    learned = jax.jit(in_chunks(lived, EXPERTS, WIDTH), compiler_options=compiler_options())
-    returns, states = learned(jax.random.split(life_key, EXPERTS))
+    learned = jax.jit(in_chunks(train_one, EXPERTS, WIDTH), compiler_options=compiler_options())
+    returns, states = learned(jax.random.split(training_key, EXPERTS))
     best = int(np.argmax(np.nan_to_num(returns, nan=-np.inf)))
     talk = silence.talk(game, (), size)
     expert = longer.make_victim(talk)

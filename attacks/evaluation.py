@@ -11,7 +11,7 @@ import numpy as np
 
 from attacks.config import observations_of_play
 from attacks.messages import Message, as_loud, loudness
-from attacks.trials import Defence, MakeVictim, Schedule, undefended
+from attacks.trials import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
 from games.wrappers.cheap_talk import observation_shape
 from meta.batched_trials import with_nan, without_nan
@@ -21,7 +21,7 @@ from meta.runs.statistics import mean_and_error
 from meta.xla.devices import spread
 
 
-class Lives(NamedTuple):
+class VictimTrainings(NamedTuple):
     """What became of a group of victims, in the order of their seeds."""
 
     final_returns: np.ndarray  # [victims], without exploration
@@ -31,17 +31,17 @@ class Lives(NamedTuple):
     curves: np.ndarray  # [victims, num_updates], NaN where no episode ended
 
 
-def make_lives(
+def make_trainings(
     game: Game,
     message: Message,
     make_victim: MakeVictim,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     *,
     size: int,
     num_victims: int,
     at_once: int = 16,
     defence: Defence = undefended,
-) -> Callable[[jax.Array, Any], Lives]:
+) -> Callable[[jax.Array, Any], VictimTrainings]:
     """Victims that learn from scratch while somebody talks, as one program for every speaker.
 
     Args:
@@ -55,30 +55,30 @@ def make_lives(
       defence: what the victims do against talk.
 
     Returns:
-      `(key, parameters) -> Lives`. The same key gives the same victims, whoever talks. The parameters of the message
-      are the same for all victims, or None for those of `message.init` with a key of each victim's own.
+      `(key, parameters) -> VictimTrainings`. The same key gives the same victims, whoever talks. The parameters of the
+      message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
     devices = len(jax.local_devices())
     chunk = devices * min(at_once, -(-num_victims // devices))
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
-        life = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
-        last, curve = without_nan((life.last_update, life.curve))
-        return life.final_return, life.explored_return, life.muted_return, last, curve
+        training = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
+        last, curve = without_nan((training.last_update, training.curve))
+        return training.final_return, training.explored_return, training.muted_return, last, curve
 
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
 
-    def run(key: jax.Array, parameters: Any) -> Lives:
+    def run(key: jax.Array, parameters: Any) -> VictimTrainings:
         keys = jax.random.split(key, num_victims)
         keys = keys[np.arange(-(-num_victims // chunk) * chunk) % num_victims]  # some of the last chunk live twice
         if parameters is None:
-            words = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
+            each = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
         else:
-            words = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
-        groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, words))
+            each = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
+        groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, each))
         parts = [program(*jax.tree.map(lambda x, i=i: x[i], groups)) for i in range(len(keys) // chunk)]
         *returns, last, curve = (np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True))
-        return Lives(*returns, *with_nan((last, curve)))
+        return VictimTrainings(*returns, *with_nan((last, curve)))
 
     return run
 
@@ -103,7 +103,7 @@ def silence(parameters: Any) -> Any:
     return jax.tree.map(np.zeros_like, parameters)
 
 
-def compare(groups: dict[str, Lives]) -> dict[str, Any]:
+def compare(groups: dict[str, VictimTrainings]) -> dict[str, Any]:
     """Of groups of the same victims: each, with its difference from the silent one, victim by victim.
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
@@ -111,9 +111,9 @@ def compare(groups: dict[str, Lives]) -> dict[str, Any]:
     mean over the whole training. `last_update` is of the `num_victims` of whom episodes ended in it under every
     message, and not finite where these are fewer than half: those of whom none ended do best.
     """
-    result = _compare({name: lives.final_returns for name, lives in groups.items()})
+    result = _compare({name: trainings.final_returns for name, trainings in groups.items()})
     for title, measure in MEASURES.items():
-        returns = {name: measure(lives) for name, lives in groups.items()}
+        returns = {name: measure(trainings) for name, trainings in groups.items()}
         if title == "last_update":
             ended = np.logical_and.reduce([np.isfinite(values) for values in returns.values()])
             few = ended.sum() < max(2, len(ended) / 2)
@@ -124,17 +124,17 @@ def compare(groups: dict[str, Lives]) -> dict[str, Any]:
     return result
 
 
-def over_training(lives: Lives) -> np.ndarray:
+def over_training(trainings: VictimTrainings) -> np.ndarray:
     """The mean return of the updates in which episodes ended, `[victims]`; NaN where none did."""
-    known = np.isfinite(lives.curves)
+    known = np.isfinite(trainings.curves)
     number = known.sum(1)
-    return np.where(number, np.where(known, lives.curves, 0.0).sum(1) / np.maximum(number, 1), np.nan)
+    return np.where(number, np.where(known, trainings.curves, 0.0).sum(1) / np.maximum(number, 1), np.nan)
 
 
-MEASURES: dict[str, Callable[[Lives], np.ndarray]] = {
-    "explored_return": lambda lives: lives.explored_returns,
-    "muted_return": lambda lives: lives.muted_returns,
-    "last_update": lambda lives: lives.last_updates,
+MEASURES: dict[str, Callable[[VictimTrainings], np.ndarray]] = {
+    "explored_return": lambda trainings: trainings.explored_returns,
+    "muted_return": lambda trainings: trainings.muted_returns,
+    "last_update": lambda trainings: trainings.last_updates,
     "training_return": over_training,
 }
 

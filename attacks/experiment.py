@@ -17,7 +17,7 @@ import configs
 from attacks import control, figures
 from attacks.config import ADVERSARY_FILE, AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
-from attacks.evaluation import MEASURES, Lives, compare, controlled, make_lives
+from attacks.evaluation import MEASURES, VictimTrainings, compare, controlled, make_trainings
 from attacks.search import search, stages_of_search
 from games import Game, animate
 from games.wrappers.cheap_talk import observation_shape
@@ -69,7 +69,7 @@ def attack(
     fresh = (
         {"all": 6} if steered else dict.fromkeys(filter(None, ["evolved", "silent", "random", config.start_name]), 1)
     )
-    steps = config.num_victims * config.steps_of_a_life
+    steps = config.num_victims * config.steps_of_a_training
     work = stages_of_search(config) | {f"fresh {name}": number * steps for name, number in fresh.items()}
     stages = Stages(console, work)
     found = search(config, key, run, stages)
@@ -87,8 +87,8 @@ def attack(
         result, files = _evaluate_talk(config, evaluation_key, found.parameters, found.start, run.figures, stages)
     evolved = found.stages[-1]
     done = config.evolution.generations - evolved.first_generation
-    of_a_life = config.steps_of_a_life + config.judged_steps
-    steps = config.evolution.population_size * config.victims_each * of_a_life * done
+    of_a_training = config.steps_of_a_training + config.judged_steps
+    steps = config.evolution.population_size * config.victims_each * of_a_training * done
     summary = {
         "environment": config.environment,
         "goal": config.goal,
@@ -124,7 +124,7 @@ def _evaluate_talk(
     if start is not None and start is not parameters:
         speakers[config.start_name] = start, np.float32(1)
     defence = DEFENCES[config.defence]
-    run_lives = make_lives(
+    run_trainings = make_trainings(
         game,
         spoken,
         config.make_victim,
@@ -134,10 +134,10 @@ def _evaluate_talk(
         at_once=config.at_once,
         defence=defence,
     )
-    groups: dict[str, Lives] = {}
-    for name, words in speakers.items():
+    groups: dict[str, VictimTrainings] = {}
+    for name, own in speakers.items():
         stages.begin(f"fresh {name}", f"{many(config.num_victims, 'fresh victim')} under {name} messages")
-        groups[name] = run_lives(key, words)
+        groups[name] = run_trainings(key, own)
     if start is parameters and start is not None:  # the search has found nothing better
         groups[config.start_name] = groups["evolved"]
     arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
@@ -162,13 +162,13 @@ def fresh_victims(config: AttackConfig, key: jax.Array, parameters: Any, stages:
     game, shaper, controller = config.make_game(), config.make_message(), config.make_controller()
     keys = jax.random.split(key, config.num_victims)
 
-    def compared(key: jax.Array, words: Any) -> control.Comparison:
+    def compared(key: jax.Array, parameters: Any) -> control.Comparison:
         return control.compare(
             key,
             game,
             shaper,
             controller,
-            words,
+            parameters,
             config.make_victim,
             config.schedule,
             num_updates=config.oracle_updates,
@@ -205,19 +205,19 @@ def _evaluate_control(
     result["goal_reward"] |= {"ratio": ratio, "best_baseline": best}
 
     @jax.jit
-    def steered(key: jax.Array, words: Any) -> Any:
-        life_key, goal_key, play_key = jax.random.split(key, 3)
+    def steered(key: jax.Array, parameters: Any) -> Any:
+        training_key, goal_key, play_key = jax.random.split(key, 3)
         puppet, _ = control.train_puppet(
-            life_key,
+            training_key,
             game,
             shaper,
-            words["shaper"],
+            parameters["shaper"],
             config.make_victim,
             config.schedule,
             size=config.message_size,
         )
         goals = jax.vmap(puppet.reset)(jax.random.split(goal_key, NUM_GOALS))[1].goal
-        return control.steer(play_key, puppet, control.speaker(controller), words["controller"], goals)
+        return control.steer(play_key, puppet, control.speaker(controller), parameters["controller"], goals)
 
     played = steered(key, parameters["evolved"])
     gif = save_whole(folder / "steered.gif", partial(animate, played, frames_per_second=20.0))
@@ -247,7 +247,7 @@ def print_header(console: Console, config: AttackConfig) -> None:
         steps = num_updates * config.steps_per_update * config.num_envs
         generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
         say(console, f"{generations}, {many(steps, 'step')} each")
-    total = amount(config.trained * config.steps_of_a_life)
+    total = amount(config.trained * config.steps_of_a_training)
     say(console, f"{total} environment steps, then {many(config.num_victims, 'fresh victim')} of each kind")
 
 

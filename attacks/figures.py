@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attacks.evaluation import Lives
+from attacks.evaluation import VictimTrainings
 from attacks.messages import Message, hear
 from meta.runs.plotting import (
     BELOW,
@@ -40,7 +40,7 @@ STYLES = {"silent": "--", "random": ":"}
 MAP_ENTRIES = 6  # observations of more have no map
 
 
-def draw_curves(folder: Path, groups: dict[str, Lives], steps_per_update: int) -> Path:
+def draw_curves(folder: Path, groups: dict[str, VictimTrainings], steps_per_update: int) -> Path:
     """Draws the victims' training returns under each message; the band is two standard errors.
 
     Args:
@@ -58,7 +58,9 @@ def draw_curves(folder: Path, groups: dict[str, Lives], steps_per_update: int) -
     return save_figure(figure, folder / "training_curves.png")
 
 
-def draw_all_curves(folder: Path, environments: dict[str, dict[str, Lives]], steps_per_update: dict[str, int]) -> Path:
+def draw_all_curves(
+    folder: Path, environments: dict[str, dict[str, VictimTrainings]], steps_per_update: dict[str, int]
+) -> Path:
     """Draws the training returns of several environments, a panel for each.
 
     Args:
@@ -83,7 +85,7 @@ def draw_all_curves(folder: Path, environments: dict[str, dict[str, Lives]], ste
     return save_figure(figure, folder / "training_curves.png")
 
 
-def _draw_curves(axes: Any, groups: dict[str, Lives], steps_per_update: int) -> int:
+def _draw_curves(axes: Any, groups: dict[str, VictimTrainings], steps_per_update: int) -> int:
     """The curves of each group, and how many victims one has."""
     for name, group in groups.items():
         curves = np.asarray(group.curves, float)
@@ -97,7 +99,7 @@ def _draw_curves(axes: Any, groups: dict[str, Lives], steps_per_update: int) -> 
     return len(curves)
 
 
-def draw_final_returns(folder: Path, groups: dict[str, Lives]) -> Path:
+def draw_final_returns(folder: Path, groups: dict[str, VictimTrainings]) -> Path:
     """Draws how many victims reach which return in the end, as cumulative distributions.
 
     Args:
@@ -227,9 +229,9 @@ def draw_message(
         axes.locator_params(nbins=3)
     for line, (moment, row) in enumerate(rows):
         entries = ", ".join(str(entry + 1) for entry in row)
-        words = f"{'entries' if len(row) > 1 else 'entry'} {entries}\n{moment or 'of the message'}"
+        text = f"{'entries' if len(row) > 1 else 'entry'} {entries}\n{moment or 'of the message'}"
         panels[line][0].annotate(
-            words, (0, 0.5), (-48, 0), xycoords="axes fraction", textcoords="offset points", rotation=90, ha="center",
+            text, (0, 0.5), (-48, 0), xycoords="axes fraction", textcoords="offset points", rotation=90, ha="center",
             va="center", fontsize=9,
         )  # fmt: skip
     draw_scale(figure, image, panels.ravel().tolist(), "what is said")

@@ -114,7 +114,7 @@ def host_of(config: AttackConfig) -> EnvMaker:
 
 
 def host_returns(
-    config: AttackConfig, parameters: Any, num_victims: int, seed: int, say: Callable[[str], Any] = lambda words: None
+    config: AttackConfig, parameters: Any, num_victims: int, seed: int, say: Callable[[str], Any] = lambda text: None
 ) -> dict[str, np.ndarray]:
     """Final returns of victims that learn on a host, `[victims]`, under evolved, no and random messages.
 
@@ -129,26 +129,28 @@ def host_returns(
     learner: Any = None
     hear: Any = None
     for victim in range(num_victims):
-        words_key, life_key, evaluation_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), victim), 3)
-        for kind, words in speakers.items():
-            said = spoken.init(words_key) if words is None else words
+        message_key, training_key, evaluation_key = jax.random.split(
+            jax.random.fold_in(jax.random.key(seed), victim), 3
+        )
+        for kind, own in speakers.items():
+            said = spoken.init(message_key) if own is None else own
             talk = spoken.talk(game, said, config.message_size)
             learner, hear = learner or config.make_victim(talk), hear or hearing(talk)
-            lived: list[TalkingHost] = []
+            made: list[TalkingHost] = []
 
-            def make(talk: CheapTalk = talk, hear: Any = hear, lived: list[TalkingHost] = lived) -> VectorEnv:
-                lived.append(TalkingHost(make_host(), talk, hear))
-                return lived[-1]
+            def make(talk: CheapTalk = talk, hear: Any = hear, made: list[TalkingHost] = made) -> VectorEnv:
+                made.append(TalkingHost(make_host(), talk, hear))
+                return made[-1]
 
             trained = train(
                 [learner],
                 [make],
-                key=life_key,
+                key=training_key,
                 num_updates=schedule.num_updates,
                 steps_per_update=schedule.steps_per_update,
                 seed=seed + 1000 * victim,
             )
-            host = TalkingHost(make_host(), talk, hear, lived[-1].memory() if talk.remember else None)
+            host = TalkingHost(make_host(), talk, hear, made[-1].memory() if talk.remember else None)
             try:
                 returns = play_episodes(
                     evaluation_key, host, [learner], trained.history.states, EPISODES, seed + 1000 * victim

@@ -226,7 +226,7 @@ def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math
     """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
     del obs_shape
     checks.number("scale", scale, 0, brackets="()")
-    return Message(lambda key: jax.random.normal(key, (size,)), lambda words, obs: scale * jnp.tanh(words))
+    return Message(lambda key: jax.random.normal(key, (size,)), lambda parameters, obs: scale * jnp.tanh(parameters))
 
 
 def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: int = 32) -> Message:
@@ -297,8 +297,8 @@ def turn(
 
     def speak(parameters: dict[str, Any], obs: jax.Array, heard: jax.Array) -> jax.Array:
         early = heard <= steps * jax.nn.sigmoid(parameters["turn"])
-        words = jax.tree.map(lambda x, y: jnp.where(early, x, y), parameters["first"], parameters["then"])
-        return jnp.clip(own.speak(words, obs), -scale, scale)
+        parameters = jax.tree.map(lambda x, y: jnp.where(early, x, y), parameters["first"], parameters["then"])
+        return jnp.clip(own.speak(parameters, obs), -scale, scale)
 
     return Message(init, speak, lambda parameters, heard, obs: heard + 1, jnp.zeros(()))
 
@@ -336,10 +336,10 @@ def table(
         raise ValueError(f"got {cells:,} cells; a million at most, by fewer bins or another message")
     strides = bins ** np.arange(len(lows))
 
-    def speak(words: jax.Array, obs: jax.Array) -> jax.Array:
+    def speak(parameters: jax.Array, obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
         cell = jnp.floor((obs.reshape(-1) - lows) / (highs - lows) * bins)
-        return scale * jnp.tanh(words[(jnp.clip(cell, 0, bins - 1).astype(jnp.int32) * strides).sum()])
+        return scale * jnp.tanh(parameters[(jnp.clip(cell, 0, bins - 1).astype(jnp.int32) * strides).sum()])
 
     return Message(lambda key: jax.random.normal(key, (cells, size)), speak)
 
@@ -380,9 +380,9 @@ def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Mes
     """
 
     def init(key: jax.Array) -> tuple[Any, jax.Array]:
-        words = message.init(key)
-        own = loudness(message, words, observations)
-        return words, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
+        parameters = message.init(key)
+        own = loudness(message, parameters, observations)
+        return parameters, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
 
     def speak(parameters: Any, obs: jax.Array, *memory: Any) -> jax.Array:
         return parameters[1] * message.speak(parameters[0], obs, *memory)

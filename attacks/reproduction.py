@@ -17,8 +17,8 @@ from rich.console import Console
 import configs
 from attacks import control, figures
 from attacks.config import AttackConfig, Goal
-from attacks.distillation import EXPERTS, LIVES
-from attacks.evaluation import Lives
+from attacks.distillation import EXPERT_TRAININGS, EXPERTS
+from attacks.evaluation import VictimTrainings
 from attacks.experiment import ROWS, TITLES, VICTIMS_FILE, attack
 from attacks.search import NUM_JUDGES, make_init, make_trial
 from attacks.transfer import COLUMNS, ExaminationConfig, examine
@@ -82,17 +82,19 @@ class Part(NamedTuple):
     def steps(self) -> int:
         """Environment steps in all, evaluations included."""
         config, judged, steered = self.config, self.config.judged_steps, self.config.goal == "control"
-        life = config.steps_of_a_life + judged
+        training = config.steps_of_a_training + judged
         shared = config.lives_shared if steered else 0
-        trained = (config.trained - shared) * life
-        trained += shared * (life + (config.warm_up.population_size - 1) * judged)
+        trained = (config.trained - shared) * training
+        trained += shared * (training + (config.warm_up.population_size - 1) * judged)
         expert = config.begin == "expert"
         tried = 1 + expert + (not expert if steered else bool(config.warm_up_updates))
         judges = min(NUM_JUDGES, config.num_victims) * tried * (tried > 1)
         kinds = 4 if steered else 3 + expert
-        lives = (config.num_victims * kinds + judges + (steered + 1) * expert * EXPERTS * LIVES) * life
+        trainings = (
+            config.num_victims * kinds + judges + (steered + 1) * expert * EXPERTS * EXPERT_TRAININGS
+        ) * training
         oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
-        return trained + lives + (oracles if steered else 0)
+        return trained + trainings + (oracles if steered else 0)
 
 
 def checked(config: ReproduceConfig) -> ReproduceConfig:
@@ -127,7 +129,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     attacks = {kind: list(own) for kind, own in itertools.groupby(parts, lambda x: (x.environment, x.config.goal))}
     sections = [_section(searches, summaries, examinations) for searches in attacks.values()]
     sections += _beside(run.figures, attacks, summaries)
-    curves = {name: lives for name in config.environments if (lives := _lives_of(parts, name))}
+    curves = {name: trainings for name in config.environments if (trainings := _trainings_of(parts, name))}
     schedules = {part.environment: part.config.schedule for part in parts}
     batches = {name: one.steps_per_update * one.num_envs for name, one in schedules.items()}
     if curves:
@@ -205,12 +207,12 @@ def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
             key = jax.random.key(0)
             found = evolve(make_trial(config), make_init(config), key, evolution, num_trials=1)
             judged = config.evaluation_episodes * config.evaluation_steps
-            speeds[part.environment] = 32 * (config.steps_of_a_life + judged) / found.seconds_to_run
+            speeds[part.environment] = 32 * (config.steps_of_a_training + judged) / found.seconds_to_run
     seconds = {part.path.name: SECONDS_TO_COMPILE + part.steps / speeds[part.environment] for part in parts}
     say(console, f"this will take about {duration(sum(seconds.values()))} on this machine")
     for part in parts:
-        words = f"{part.path.name}: {duration(seconds[part.path.name])}, {amount(part.steps)} environment steps"
-        say(console, f"  {words} at {amount(speeds[part.environment])}/s")
+        text = f"{part.path.name}: {duration(seconds[part.path.name])}, {amount(part.steps)} environment steps"
+        say(console, f"  {text} at {amount(speeds[part.environment])}/s")
     return seconds
 
 
@@ -239,11 +241,11 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     for row in spoken:
         value = between(summary[row] for summary in found)
         claims.append(Claim(f"final return, {row}", value["mean"], value["standard_error"]))
-    for measure, words in {"final": "final return", **TITLES}.items():
+    for measure, text in {"final": "final return", **TITLES}.items():
         for row in (row for row in spoken if row != "silent"):
             groups = found if measure == "final" else [summary[measure] for summary in found]
             value = between(one[row]["difference_from_silent"] for one in groups)
-            claims.append(Claim(f"{words}: {row} less silent", value["mean"], value["standard_error"]))
+            claims.append(Claim(f"{text}: {row} less silent", value["mean"], value["standard_error"]))
     tables = []
     for kind, rows in examinations.get(name, {}).items():
         if kind in ("transfer", "defences"):
@@ -291,19 +293,19 @@ def _pictures(path: Path) -> list[Path]:
     return [path / "figures" / name for name in wanted if (path / "figures" / name).is_file()]
 
 
-def _lives_of(parts: Sequence[Part], environment: str) -> dict[str, Lives]:
+def _trainings_of(parts: Sequence[Part], environment: str) -> dict[str, VictimTrainings]:
     """The victims of the first searches in an environment: under messages evolved to harm, to help, silent, random."""
     groups = {}
     first = {part.config.goal: part for part in reversed(parts) if part.environment == environment}
     for goal, part in first.items():
         if goal == "control":
             continue
-        for name, lives in _read_lives(part.path / VICTIMS_FILE).items():
-            groups[f"evolved to {goal}" if name == "evolved" else name] = lives  # random ones of the first goal
+        for name, trainings in _read_trainings(part.path / VICTIMS_FILE).items():
+            groups[f"evolved to {goal}" if name == "evolved" else name] = trainings  # random ones of the first goal
     return groups
 
 
-def _read_lives(file: Path) -> dict[str, Lives]:
+def _read_trainings(file: Path) -> dict[str, VictimTrainings]:
     """What `attack` kept of its victims.
 
     Raises:
@@ -312,7 +314,10 @@ def _read_lives(file: Path) -> dict[str, Lives]:
     try:
         with np.load(file) as arrays:
             names = ("evolved", "silent", "random")
-            return {name: Lives(*(arrays[f"{name}_{field}"] for field in Lives._fields)) for name in names}
+            return {
+                name: VictimTrainings(*(arrays[f"{name}_{field}"] for field in VictimTrainings._fields))
+                for name in names
+            }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"{file}: cannot be read ({reason}); its part is made anew where it is removed") from None

@@ -16,7 +16,7 @@ import numpy as np
 from attacks import control
 from attacks.config import AttackConfig, load_adversary
 from attacks.defences import DEFENCES
-from attacks.distillation import EXPERTS, LIVES, retell, teach
+from attacks.distillation import EXPERT_TRAININGS, EXPERTS, distil, refit
 from attacks.trials import train_time_trial
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials
@@ -31,7 +31,7 @@ START_FILE = "start.safetensors"
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search has found."""
 
     parameters: Any  # of the message; for control of shaper and controller
@@ -49,12 +49,12 @@ EXPERT_STAGE, WARM_UP, EVOLUTION, CHOOSING = "expert", "warm-up", "evolution", "
 def stages_of_search(config: AttackConfig) -> dict[str, float]:
     """Stages of a search by their names, and the environment steps of each."""
     found: dict[str, float] = {}
-    steered, whole = config.goal == "control", config.steps_of_a_life
+    steered, whole = config.goal == "control", config.steps_of_a_training
     for name in control.FIXED if steered else ():
         shared = config.warm_up.generations * config.victims_each * (config.shapers if name == "random_shaper" else 1)
         found[name] = shared * (whole + config.judged_steps * config.warm_up.population_size)
     if config.begin == "expert":
-        found[EXPERT_STAGE] = EXPERTS * LIVES * whole
+        found[EXPERT_STAGE] = EXPERTS * EXPERT_TRAININGS * whole
     for evolution, updates in config.stages:
         victims = evolution.generations * evolution.population_size * config.victims_each
         name = WARM_UP if evolution is config.warm_up else EVOLUTION
@@ -64,7 +64,7 @@ def stages_of_search(config: AttackConfig) -> dict[str, float]:
     return found
 
 
-def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stages) -> Found:
+def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stages) -> SearchResult:
     """Evolves an adversary, or goes on where that was stopped.
 
     Args:
@@ -88,7 +88,7 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stag
     found |= {name: jax.tree.map(np.asarray, one.parameters) for name, one in zip(names, all_evolved, strict=True)}
     chosen, judged = _best(config, jax.random.fold_in(key, CHOICE), found, stages)
     others = {name: one.parameters for name, one in drawn.items()}
-    return Found(found[chosen], chosen, judged, start, told, others, all_evolved)
+    return SearchResult(found[chosen], chosen, judged, start, told, others, all_evolved)
 
 
 def _start(
@@ -103,13 +103,13 @@ def _start(
         other, said, start = load_adversary(Path(config.begin), "begin")
         told: dict[str, dict[str, Any]] | None = None
         if other.message_spec != config.message_spec:
-            start, share = retell(config, jax.random.fold_in(key, EXPERT), said, start)
+            start, share = refit(config, jax.random.fold_in(key, EXPERT), said, start)
             say(console, f"{config.message_spec} tells {share:.0%} of what was said by {other.message_spec}")
             told = {"message": {"share_told": share}}
         array_files.replace(file, start, {"told": told})
         return start, told
-    stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {LIVES} times as long as a victim")
-    start, found = teach(config, jax.random.fold_in(key, EXPERT))
+    stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {EXPERT_TRAININGS} times as long as a victim")
+    start, found = distil(config, jax.random.fold_in(key, EXPERT))
     for name, one in found.items():
         say(
             console,
@@ -133,7 +133,7 @@ def _evolve(
     before = [first] if first else []
     if short:
         stages.begin(WARM_UP, f"{WARM_UP}, {config.goal} victims that learn for {many(short, 'update')}")
-        store = run.part("warm_up", lambda words: say(stages.console, words))
+        store = run.part("warm_up", lambda text: say(stages.console, text))
         before = [_stage(config, config.warm_up, short, init, key, store, stages)]
     stages.begin(EVOLUTION, f"{EVOLUTION}, victims that learn for {many(config.num_updates, 'update')}")
     if before:
@@ -156,18 +156,20 @@ def _evolve_controllers(config: AttackConfig, name: str, key: jax.Array, run: Ru
     keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, BESIDE), control.FIXED.index(name)), number)
 
     def drawn(keys: jax.Array) -> Any:
-        words = jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER)))(keys)
-        return jax.tree.map(jnp.zeros_like, words) if name == "silent_shaper" else words
+        parameters = jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER)))(keys)
+        return jax.tree.map(jnp.zeros_like, parameters) if name == "silent_shaper" else parameters
 
     both, controller = make_trial(config), config.make_controller()
-    store = run.part(name, lambda words: say(stages.console, words))
+    store = run.part(name, lambda text: say(stages.console, text))
     steps = (
-        number * config.victims_each * (config.steps_of_a_life + config.judged_steps * config.warm_up.population_size)
+        number
+        * config.victims_each
+        * (config.steps_of_a_training + config.judged_steps * config.warm_up.population_size)
     )
     describe = partial(_describe, config)
     with Progress(stages.console, config.warm_up.generations, steps, "steps", describe, stages=stages) as progress:
         evolved = evolve(
-            lambda words, key, shaper: both({"shaper": shaper, "controller": words}, key),
+            lambda controller, key, shaper: both({"shaper": shaper, "controller": controller}, key),
             controller.init,
             keys,
             # Chunks would each live the same lives, and pairs others.
@@ -207,10 +209,10 @@ def _stage(
 
 def _describe(config: AttackConfig, metrics: dict[str, Any]) -> str:
     """The last generation in a few words; of several runs their mean, and the best goal reward."""
-    words = f"victim's return {np.mean(metrics['victim_return']):.1f}"
-    words += f"  goal reward {np.max(metrics['fitness']):.3f}" if config.goal == "control" else ""
+    text = f"victim's return {np.mean(metrics['victim_return']):.1f}"
+    text += f"  goal reward {np.max(metrics['fitness']):.3f}" if config.goal == "control" else ""
     failed = int(np.sum(metrics["non_finite"]))
-    return words + (f"  {failed} not finite" if failed else "")
+    return text + (f"  {failed} not finite" if failed else "")
 
 
 def _best(
@@ -228,7 +230,9 @@ def _best(
         return last, {}
     stages.begin(CHOOSING, f"{CHOOSING} between {' and '.join(found).replace('_', ' ')}")
     trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
-    program = compile_trials(lambda key, words: trial(words, key).fitness, found[last], len(keys), config.at_once)
+    program = compile_trials(
+        lambda key, parameters: trial(parameters, key).fitness, found[last], len(keys), config.at_once
+    )
     values = {name: play_trials(program, keys, parameters, config.at_once) for name, parameters in found.items()}
     for name in before:
         added = with_error(mean_and_error(values[last] - values[name]))
@@ -254,7 +258,7 @@ def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
 def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable[[Any, jax.Array], Outcome]:
     """The trial of `evolve`; of shorter lives, if the argument says so."""
     if num_updates:
-        config = config.with_life(num_updates=num_updates)
+        config = config.with_training(num_updates=num_updates)
     game, message, schedule = config.make_game(), config.make_message(), config.schedule
     if config.goal == "control":
         return control.control_trial(

@@ -21,7 +21,7 @@ import configs
 from attacks import figures
 from attacks.config import AttackConfig, check_defence, load_adversary
 from attacks.defences import DEFENCES
-from attacks.evaluation import controlled, make_lives
+from attacks.evaluation import controlled, make_trainings
 from attacks.gymnasium_victims import host_of, host_returns
 from configs.specs import change
 from games import Discrete
@@ -141,7 +141,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     """
     path = Path(options.directory)
     config, _, parameters = load_adversary(path)
-    run = RunDirectory(path, lambda words: say(console, words))
+    run = RunDirectory(path, lambda text: say(console, text))
     game, key = config.make_game(), jax.random.key(options.seed)
     victims = other_victims(config)
     depends = [configs.plain(config), array_files.digest(parameters), options.num_victims, options.seed, *COLUMNS]
@@ -183,12 +183,12 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             run.write(FILE, json.dumps(found, indent=2) + "\n")
             continue
         victim = victims[name if part == "transfer" else "as evolved on"]
-        other = config.with_life(victim=victim)
+        other = config.with_training(victim=victim)
         schedule = other.schedule
         steps = schedule.num_updates * schedule.steps_per_update
         spoken, speakers = controlled(game, other.make_message(), parameters, steps)
 
-        run_lives = make_lives(
+        run_trainings = make_trainings(
             game,
             spoken,
             other.make_victim,
@@ -198,7 +198,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             at_once=config.at_once,
             defence=DEFENCES[name if part == "defences" else config.defence],
         )
-        returns = {kind: run_lives(key, words).final_returns for kind, words in speakers.items()}
+        returns = {kind: run_trainings(key, parameters).final_returns for kind, parameters in speakers.items()}
         keep(part, name, returns)
     for part in PARTS:
         if found[part]:
@@ -239,8 +239,8 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
         say(console, f"{file}: damaged, and made anew")
         return found
     if others:
-        words = f"{others} result(s) of another attack or of other victims are left out"
-        say(console, f"{file}: {words}; what is asked for is made anew")
+        text = f"{others} result(s) of another attack or of other victims are left out"
+        say(console, f"{file}: {text}; what is asked for is made anew")
     return found
 
 
@@ -261,5 +261,5 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
             table.add_row(name.replace("_", " "), *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
     on_host = f", {found['host_victims']} on a host" if found["host"] else ""
-    words = f"{many(found['num_victims'], 'fresh victim')} of each kind{on_host}"
-    say(console, f"{words}; ± one standard error; random: as loud")
+    text = f"{many(found['num_victims'], 'fresh victim')} of each kind{on_host}"
+    say(console, f"{text}; ± one standard error; random: as loud")

@@ -20,7 +20,7 @@ from meta import Outcome
 MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
 
 
-class Schedule(NamedTuple):
+class TrainingSchedule(NamedTuple):
     """Length of a victim's life, and of its evaluation.
 
     Attributes:
@@ -38,7 +38,7 @@ class Schedule(NamedTuple):
     num_steps: int
 
 
-class Life(NamedTuple):
+class VictimTraining(NamedTuple):
     """One victim, or more in leading axes.
 
     Attributes:
@@ -61,26 +61,28 @@ class Life(NamedTuple):
 
 
 # (key, game with talk, make_victim, schedule, message size) -> life
-Defence = Callable[[jax.Array, CheapTalk, MakeVictim, Schedule, int], Life]
+Defence = Callable[[jax.Array, CheapTalk, MakeVictim, TrainingSchedule, int], VictimTraining]
 
 
-def undefended(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: Schedule, size: int) -> Life:
+def undefended(
+    key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+) -> VictimTraining:
     """The victim as it is."""
     del size
-    return life_of(key, talk, make_victim(talk), schedule)
+    return train_in(key, talk, make_victim(talk), schedule)
 
 
-def live(
+def train_victim(
     key: jax.Array,
     game: Game,
     message: Message,
     parameters: Any,
     make_victim: MakeVictim,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     *,
     size: int = 2,
     defence: Defence = undefended,
-) -> Life:
+) -> VictimTraining:
     """A victim's life in a game with cheap talk.
 
     Args:
@@ -96,14 +98,14 @@ def live(
     return defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
 
 
-def life_of(key: jax.Array, game: Game, victim: Learner, schedule: Schedule) -> Life:
+def train_in(key: jax.Array, game: Game, victim: Learner, schedule: TrainingSchedule) -> VictimTraining:
     """The life of a learner in a game of one player, whoever talks in it, and how it plays in the end.
 
     Who talks and has a memory goes on with that of the first environment.
     """
-    life_key, evaluation_key = jax.random.split(key)
+    training_key, evaluation_key = jax.random.split(key)
     history = learn(
-        life_key,
+        training_key,
         game,
         [victim],
         num_updates=schedule.num_updates,
@@ -118,11 +120,11 @@ def life_of(key: jax.Array, game: Game, victim: Learner, schedule: Schedule) -> 
     steps = schedule.steps_per_update * schedule.num_envs
     ended = history.ended[0][-1]
     last_update = jnp.where(ended > 0, steps * history.rewards[0][-1] / ended, jnp.nan)
-    return Life(final, explored, muted, last_update, history.returns[0], state, game)
+    return VictimTraining(final, explored, muted, last_update, history.returns[0], state, game)
 
 
 def spoken_and_muted(
-    key: jax.Array, game: Game, learner: Learner, state: Any, schedule: Schedule
+    key: jax.Array, game: Game, learner: Learner, state: Any, schedule: TrainingSchedule
 ) -> tuple[jax.Array, jax.Array]:
     """The `final_return` as who talks goes on, and where zeros are said; in a bare game the same twice."""
     if not isinstance(game, CheapTalk):
@@ -133,7 +135,7 @@ def spoken_and_muted(
     return final, muted
 
 
-def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, schedule: Schedule) -> jax.Array:
+def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, schedule: TrainingSchedule) -> jax.Array:
     """Mean return of fresh episodes without exploration, `[]`."""
     episodes, steps, envs = schedule.num_episodes, schedule.num_steps, schedule.num_envs
     return evaluate(key, game, learner, state, num_episodes=episodes, num_steps=steps, num_envs=envs).mean()
@@ -142,11 +144,11 @@ def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, sched
 # How a victim's life is judged, `(life) -> []`: by the final policy on fresh episodes without exploration, by the mean
 # of the updates in which episodes ended, of all or of the second half, or as the paper's code does when told to, by the
 # last update alone.
-FITNESS: dict[str, Callable[[Life], jax.Array]] = {
-    "end": lambda life: life.final_return,
-    "training": lambda life: jnp.nanmean(life.curve),
-    "second_half": lambda life: jnp.nanmean(life.curve[life.curve.size // 2 :]),
-    "last_update": lambda life: life.last_update,
+FITNESS: dict[str, Callable[[VictimTraining], jax.Array]] = {
+    "end": lambda training: training.final_return,
+    "training": lambda training: jnp.nanmean(training.curve),
+    "second_half": lambda training: jnp.nanmean(training.curve[training.curve.size // 2 :]),
+    "last_update": lambda training: training.last_update,
 }
 
 
@@ -154,7 +156,7 @@ def train_time_trial(
     game: Game,
     message: Message,
     make_victim: MakeVictim,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     *,
     help: bool = False,
     size: int = 2,
@@ -178,8 +180,8 @@ def train_time_trial(
     measure = FITNESS[fitness]
 
     def trial(parameters: Any, key: jax.Array) -> Outcome:
-        life = live(key, game, message, parameters, make_victim, schedule, size=size, defence=defence)
-        victim_return = measure(life)
+        training = train_victim(key, game, message, parameters, make_victim, schedule, size=size, defence=defence)
+        victim_return = measure(training)
         return Outcome(victim_return if help else -victim_return, {"victim_return": victim_return})
 
     return in_any_mode(trial)

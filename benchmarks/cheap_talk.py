@@ -90,9 +90,9 @@ def main() -> None:
     config = dataclasses.replace(
         configs.load(AttackConfig, "act", "cartpole"), num_updates=options.updates, fitness="training"
     )
-    steps = options.population * config.steps_of_a_life
+    steps = options.population * config.steps_of_a_training
     print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}")
-    print(f"{options.population} victims of {config.steps_of_a_life:,} steps each")
+    print(f"{options.population} victims of {config.steps_of_a_training:,} steps each")
     programs = {}
     for name, make in (("whole lives", lives), ("their epochs", epochs), ("products of 32 x 32", products)):
         function, arguments = make(config, options.population)

@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 import configs
 from attacks.config import AttackConfig, observations_of_play
-from attacks.evaluation import compare, controlled, make_lives
+from attacks.evaluation import compare, controlled, make_trainings
 from attacks.messages import Message
 from meta.runs.statistics import with_error
 from meta.xla.devices import use_all_cores
@@ -50,7 +50,9 @@ def main() -> None:
     game, message, key = config.make_game(), config.make_message(), jax.random.key(options.seed)
 
     def lives_of(talk: Message, number: int) -> Any:
-        return make_lives(game, talk, config.make_victim, config.schedule, size=config.message_size, num_victims=number)
+        return make_trainings(
+            game, talk, config.make_victim, config.schedule, size=config.message_size, num_victims=number
+        )
 
     some = lives_of(message, options.victims)
     bounds = {f"w{i}": (0.0, 1.0) for i in range(4)} | {"loudness": tuple(np.log(LOUDNESS))}

@@ -51,7 +51,7 @@ def linear_reinforce(
 def main(generations: int = 40, population_size: int = 32, num_victims: int = 256) -> dict[str, float]:
     """Mean final returns of fresh victims under the evolved message, random ones and silence."""
     game = games.make("CartPole-v1", max_steps_in_episode=200)
-    schedule = attacks.Schedule(num_updates=30, steps_per_update=64, num_envs=8, num_episodes=16, num_steps=200)
+    schedule = attacks.TrainingSchedule(num_updates=30, steps_per_update=64, num_envs=8, num_episodes=16, num_steps=200)
     message = attacks.make_message("mlp(hidden=[16])", game.observation_space("agent_0").shape, 2)
     trial = attacks.train_time_trial(game, message, linear_reinforce, schedule)
     search = Evolution(population_size=population_size, generations=generations, learning_rate=0.1)

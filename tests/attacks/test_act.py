@@ -169,14 +169,14 @@ def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
     assert dataclasses.replace(a2c, steps_per_update=4).schedule == (32, 4, 4, 12, 200)  # what is small enough stays
     # What turns at some time of a life of 8192 steps turns at the same share of 4096.
     fixed = dataclasses.replace(config, message="turn(steps=8000)")
-    assert turning(fixed.with_life(victim="dqn")) == 4000
-    assert fixed.with_life(victim="dqn").schedule.num_updates == 512
-    assert turning(fixed.with_life(num_updates=8)) == 2000
+    assert turning(fixed.with_training(victim="dqn")) == 4000
+    assert fixed.with_training(victim="dqn").schedule.num_updates == 512
+    assert turning(fixed.with_training(num_updates=8)) == 2000
     assert turning(dataclasses.replace(config, message="turn(what='mlp')")) == 8192
-    assert dataclasses.replace(config, message="mlp").with_life(victim="dqn").message == "mlp"
+    assert dataclasses.replace(config, message="mlp").with_training(victim="dqn").message == "mlp"
     # A fifth of 32 updates, in which a member of the ensemble learns, and of 8.
     assert turning(dataclasses.replace(config, defence="ensemble")) == 6 * 256
-    assert turning(dataclasses.replace(config, defence="ensemble").with_life(num_updates=8)) == 2 * 256
+    assert turning(dataclasses.replace(config, defence="ensemble").with_training(num_updates=8)) == 2 * 256
     assert turning(dataclasses.replace(config, defence="ensemble_of_lives")) == 8192
 
 
@@ -245,10 +245,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
     one = dataclasses.replace(config, message="mlp(hidden=[12])", **tiny)
     words, key = one.make_message().init(jax.random.key(1)), jax.random.key(2)
     talk = one.make_message().talk(one.make_game(), words, 2)
-    life = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
+    training = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
     outcome = jax.jit(search.make_trial(one))(words, key)
-    np.testing.assert_allclose(outcome.fitness, -life.last_update, rtol=1e-5)
-    assert life.last_update == 4  # every episode of four steps that ended
+    np.testing.assert_allclose(outcome.fitness, -training.last_update, rtol=1e-5)
+    assert training.last_update == 4  # every episode of four steps that ended
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from attacks.control import (
     still_reward,
     train_puppet,
 )
-from attacks.trials import Schedule
+from attacks.trials import TrainingSchedule
 from games.core.game import Game
 from games.core.spaces import Box
 from games.wrappers.goals import _GOALS, GoalConditioned, Goals, GoalState
@@ -38,7 +38,7 @@ KEY = jax.random.key(0)
 GAME = games.make("CartPole-v1", max_steps_in_episode=8)
 SHAPER = messages.linear((4,))
 CONTROLLER = messages.linear((5,), scale=math.pi)
-SCHEDULE = Schedule(num_updates=2, steps_per_update=8, num_envs=2, num_episodes=4, num_steps=8)
+SCHEDULE = TrainingSchedule(num_updates=2, steps_per_update=8, num_envs=2, num_episodes=4, num_steps=8)
 PARAMETERS = first_parameters(SHAPER, CONTROLLER)(jax.random.key(1))
 
 
@@ -114,7 +114,7 @@ def test_messages_are_clipped_to_the_scale():
 
 
 def test_the_victim_does_not_change_while_a_controller_learns(trained):
-    puppet, life = trained
+    puppet, training = trained
 
     @jax.jit
     def taught(puppet):
@@ -122,7 +122,7 @@ def test_the_victim_does_not_change_while_a_controller_learns(trained):
         return puppet, history.states[0].params, make_controller(puppet).init(KEY).params
 
     after, learned, _ = taught(puppet)
-    jax.tree.map(np.testing.assert_array_equal, after.victim_policy, puppet.victim.policy(life.state))
+    jax.tree.map(np.testing.assert_array_equal, after.victim_policy, puppet.victim.policy(training.state))
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(learned))
 
 

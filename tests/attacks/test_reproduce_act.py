@@ -13,8 +13,8 @@ import configs
 from attacks import transfer
 from attacks.config import ADVERSARY_FILE, AttackConfig
 from attacks.defences import undefended
-from attacks.evaluation import Lives, make_lives
-from attacks.reproduction import Part, ReproduceConfig, _beside, _read_lives, between, checked, make_parts
+from attacks.evaluation import VictimTrainings, make_trainings
+from attacks.reproduction import Part, ReproduceConfig, _beside, _read_trainings, between, checked, make_parts
 from attacks.transfer import FILE, _fits, _read_known
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
@@ -101,7 +101,7 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
 def test_every_preset_is_a_config():
     for name in configs.presets("act"):
         config = configs.load(AttackConfig, "act", name)
-        assert config.steps_of_a_life == config.num_updates * config.steps_per_update * config.num_envs
+        assert config.steps_of_a_training == config.num_updates * config.steps_per_update * config.num_envs
     paper = configs.load(AttackConfig, "act", "cartpole_paper")
     assert paper.trials * paper.evolution.population_size * paper.evolution.generations == 8_388_608
 
@@ -157,9 +157,9 @@ def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_
 
     def make(*arguments, **settings):
         examined.append(settings["defence"])
-        return make_lives(*arguments, **settings)
+        return make_trainings(*arguments, **settings)
 
-    monkeypatch.setattr(transfer, "make_lives", make)
+    monkeypatch.setattr(transfer, "make_trainings", make)
 
     def examine(*arguments):
         examined.clear()
@@ -200,18 +200,18 @@ def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_pat
 def test_victims_that_are_damaged_are_one_line(tmp_path):
     file, arrays = tmp_path / "victims.npz", {}
     for name in ("evolved", "silent", "random"):
-        arrays |= {f"{name}_{field}": np.zeros((3, 2)) for field in Lives._fields}
+        arrays |= {f"{name}_{field}": np.zeros((3, 2)) for field in VictimTrainings._fields}
         arrays |= {f"{name}_final_returns": np.arange(3.0)}
     with pytest.raises(ValueError, match=r"victims.npz: cannot be read \(.*\); its part is made anew"):
-        _read_lives(file)
+        _read_trainings(file)
     np.savez(file, **arrays)
-    assert _read_lives(file)["silent"].final_returns.tolist() == [0, 1, 2]
+    assert _read_trainings(file)["silent"].final_returns.tolist() == [0, 1, 2]
     whole = file.read_bytes()
     at = whole.index(np.arange(3.0).tobytes())
     for damaged in (b"", whole[:100], whole[:at] + b"\xff" + whole[at + 1 :], b"x" * 300):
         file.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"^\S+victims.npz: cannot be read \([^\n]+$"):
-            _read_lives(file)
+            _read_trainings(file)
 
 
 @pytest.mark.slow

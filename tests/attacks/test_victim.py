@@ -75,7 +75,7 @@ def gradient(w, x, action, old_log_prob, old_value, advantage, activation, entro
 
 
 @pytest.fixture(scope="module", params=SHORT)
-def lived(request):
+def train_one(request):
     """The preset's config, the victim's first parameters, the steps from which it learns, the parameters after that."""
     config = configs.load(AttackConfig, "act", request.param)
     game = dataclasses.replace(config, environment=SHORT[request.param]).make_game()
@@ -92,9 +92,9 @@ def lived(request):
     return config, *jax.tree.map(lambda x: np.asarray(x, np.float64), jax.jit(run)(jax.random.key(5)))
 
 
-def test_the_papers_victim_learns_as_numpy_says(lived):
+def test_the_papers_victim_learns_as_numpy_says(train_one):
     """Weights, running statistics, ends at the limit, all steps but the last, both clips, Adam and the norm's clip."""
-    config, before, t, after = lived
+    config, before, t, after = train_one
     s = {"activation": "tanh", "discount": 0.99, "entropy_coefficient": 0.01} | read("victim", config.victim, "ppo")[1]
     how = s["activation"], s["entropy_coefficient"]
     seen = np.zeros_like(t.obs)
@@ -130,9 +130,9 @@ def test_the_papers_victim_learns_as_numpy_says(lived):
     assert moved[moved.any(1)].mean() > 0.125 * way  # of the entries that somebody has seen change
 
 
-def test_the_papers_weights_are_normal_with_variance_one_over_inputs(lived):
+def test_the_papers_weights_are_normal_with_variance_one_over_inputs(train_one):
     """The policy's too, which is not uniform at first."""
-    before = lived[1]
+    before = train_one[1]
     for layer in (before["Dense_0"], before["Dense_1"], before["_Heads_0"]["Dense_0"]):
         kernel = layer["kernel"]
         inputs = len(kernel)

@@ -26,10 +26,10 @@ from attacks.defences import (
     weights_of,
     with_weights,
 )
-from attacks.evaluation import Lives, compare, controlled, make_lives, over_training, silence
+from attacks.evaluation import VictimTrainings, compare, controlled, make_trainings, over_training, silence
 from attacks.messages import loudness, make_message
 from attacks.transfer import other_victims
-from attacks.trials import Schedule, life_of, live, train_time_trial
+from attacks.trials import TrainingSchedule, train_in, train_time_trial, train_victim
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
@@ -41,7 +41,7 @@ from marl.learners.sampled.dice import reinforce
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
 KEY = jax.random.key(0)
-SCHEDULE = Schedule(num_updates=2, steps_per_update=16, num_envs=2, num_episodes=2, num_steps=20)
+SCHEDULE = TrainingSchedule(num_updates=2, steps_per_update=16, num_envs=2, num_episodes=2, num_steps=20)
 
 
 def make_victim(game, hidden=(4,), shared=True, learning_rate=0.1):
@@ -57,7 +57,7 @@ def words():
 
 @pytest.fixture(scope="module")
 def run():
-    return make_lives(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_victims=3)
+    return make_trainings(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_victims=3)
 
 
 def test_the_same_victims_live_under_every_message(run, words):
@@ -71,19 +71,19 @@ def test_the_same_victims_live_under_every_message(run, words):
 
 @pytest.fixture(scope="module")
 def alone(words):
-    return jax.jit(lambda key: live(key, GAME, MESSAGE, words, make_victim, SCHEDULE))
+    return jax.jit(lambda key: train_victim(key, GAME, MESSAGE, words, make_victim, SCHEDULE))
 
 
 def test_a_group_is_what_single_lives_are(run, words, alone):
     found = run(jax.random.key(0), words)
     keys = jax.random.split(jax.random.key(0), 4 if len(jax.local_devices()) > 1 else 3)
-    life = alone(keys[0])
-    np.testing.assert_allclose(found.final_returns[0], life.final_return, rtol=1e-5)
-    np.testing.assert_allclose(found.curves[0], life.curve, rtol=1e-5)
-    np.testing.assert_allclose(found.explored_returns[0], life.explored_return, rtol=1e-5)
-    np.testing.assert_allclose(found.last_updates[0], life.last_update, rtol=1e-5)
+    training = alone(keys[0])
+    np.testing.assert_allclose(found.final_returns[0], training.final_return, rtol=1e-5)
+    np.testing.assert_allclose(found.curves[0], training.curve, rtol=1e-5)
+    np.testing.assert_allclose(found.explored_returns[0], training.explored_return, rtol=1e-5)
+    np.testing.assert_allclose(found.last_updates[0], training.last_update, rtol=1e-5)
     # Every step pays 1: the rewards of an update are its 16 steps in two environments, over a whole number of ends.
-    ended = 32 / float(life.last_update)
+    ended = 32 / float(training.last_update)
     assert ended == pytest.approx(round(ended))
     assert 1 <= round(ended) <= 4  # no pole falls within 8 steps
 
@@ -101,18 +101,18 @@ def test_what_was_evolved_is_compared_with_silence_and_with_random_words_as_loud
 
 def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
     key = jax.random.key(3)
-    life = alone(key)
+    training = alone(key)
 
     def trial(**settings):
         return train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
 
-    assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(life.final_return), rel=1e-5)
+    assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(training.final_return), rel=1e-5)
     # What the settings make of this life; it is the same program, and compiled once.
     monkeypatch.setattr(trials, "live", lambda key, *arguments, **settings: alone(key))
     assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
-    np.testing.assert_allclose(trial(fitness="training")(words, key).fitness, -np.nanmean(life.curve), rtol=1e-5)
-    np.testing.assert_allclose(trial(fitness="second_half")(words, key).fitness, -life.curve[1], rtol=1e-5)
-    np.testing.assert_allclose(trial(fitness="last_update")(words, key).fitness, -life.last_update, rtol=1e-5)
+    np.testing.assert_allclose(trial(fitness="training")(words, key).fitness, -np.nanmean(training.curve), rtol=1e-5)
+    np.testing.assert_allclose(trial(fitness="second_half")(words, key).fitness, -training.curve[1], rtol=1e-5)
+    np.testing.assert_allclose(trial(fitness="last_update")(words, key).fitness, -training.last_update, rtol=1e-5)
 
 
 def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
@@ -121,16 +121,16 @@ def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
     words = turning.init(jax.random.key(2))
     calm = partial(make_victim, learning_rate=0.01)  # one that still looks at what it hears
     keys = jax.random.split(KEY, 8)
-    run = jax.jit(jax.vmap(lambda key, words: live(key, GAME, turning, words, calm, SCHEDULE), (0, None)))
+    run = jax.jit(jax.vmap(lambda key, words: train_victim(key, GAME, turning, words, calm, SCHEDULE), (0, None)))
 
-    def lived(turn, then):
+    def train_one(turn, then):
         return run(keys, {"first": words["first"], "then": words[then], "turn": jnp.float32(turn)})
 
     @jax.jit
     def plain(words):
-        return jax.vmap(lambda key: live(key, GAME, linear, words, calm, SCHEDULE))(keys)
+        return jax.vmap(lambda key: train_victim(key, GAME, linear, words, calm, SCHEDULE))(keys)
 
-    never, always, at_once = lived(100.0, "first"), lived(100.0, "then"), lived(-100.0, "then")
+    never, always, at_once = train_one(100.0, "first"), train_one(100.0, "then"), train_one(-100.0, "then")
     first, then = plain(words["first"]), plain(words["then"])
     for field in ("curve", "final_return", "muted_return", "explored_return", "last_update"):
         np.testing.assert_allclose(getattr(never, field), getattr(first, field), rtol=1e-5)
@@ -178,16 +178,16 @@ def test_critics_are_weights_too():
 
 def test_of_a_life_in_which_no_episode_ended_there_is_no_mean():
     curves = np.array([[np.nan, np.nan], [1.0, 3.0]])
-    found = over_training(Lives(*np.zeros((4, 2)), curves))
+    found = over_training(VictimTrainings(*np.zeros((4, 2)), curves))
     np.testing.assert_array_equal(found, [np.nan, 2.0])
 
 
 def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
     key = jax.random.key(5)
-    life = alone(key)
+    training = alone(key)
     silent = CheapTalk(GAME, silence(words), MESSAGE.speak, 2)
-    expected = trials.final_return(jax.random.split(key)[1], silent, make_victim(silent), life.state, SCHEDULE)
-    np.testing.assert_allclose(life.muted_return, expected, rtol=1e-5)
+    expected = trials.final_return(jax.random.split(key)[1], silent, make_victim(silent), training.state, SCHEDULE)
+    np.testing.assert_allclose(training.muted_return, expected, rtol=1e-5)
 
 
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 3), min_size=2, max_size=9))
@@ -197,7 +197,7 @@ def test_differences_are_paired(triples):
     unended = (len(triples) - 1) // 2  # so that of half at least an episode ended in the last update
     last = np.append(np.full(unended, np.inf), np.tile([1.0, 3.0], len(triples))[: len(triples) - unended])
     groups = {
-        name: Lives(x, 2 * x, 3 * x, last if name == "silent" else last + 1, curves)
+        name: VictimTrainings(x, 2 * x, 3 * x, last if name == "silent" else last + 1, curves)
         for name, x in zip(("evolved", "silent", "random"), returns, strict=True)
     }
     found = compare(groups)
@@ -221,25 +221,25 @@ def test_differences_are_paired(triples):
     assert few["silent"] == {"mean": None, "standard_error": None}
 
 
-def lived(name, words):
+def train_one(name, words):
     """(final return, curve, parameters) of a victim that defends itself."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
 
-    def life(key):
+    def training(key):
         found = DEFENCES[name](key, talk, make_victim, SCHEDULE, 2)
         return found.final_return, found.curve, getattr(found.state, "own", found.state).params
 
-    return jax.jit(life)(KEY)
+    return jax.jit(training)(KEY)
 
 
 @pytest.fixture(scope="module")
 def undefended(words):
-    return lived("none", words)
+    return train_one("none", words)
 
 
 @pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
 def test_every_defence_is_a_life_of_its_own(name, words, undefended):
-    returned, curve, params = lived(name, words)
+    returned, curve, params = train_one(name, words)
     assert 8 <= returned <= 20  # no pole falls sooner
     assert not np.allclose(params["Dense_0"]["kernel"], undefended[2]["Dense_0"]["kernel"], atol=1e-6)
     assert curve.shape == (1 if name == "ensemble" else 2,)
@@ -250,13 +250,15 @@ def test_an_ensemble_learns_from_as_many_steps_as_one_victim_unless_it_is_said(w
     talk, schedule = CheapTalk(GAME, words, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
     for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
         defend = ensemble(5, experience)
-        life = jax.eval_shape(lambda key, defend=defend: defend(key, talk, make_victim, schedule, 2), jax.random.key(0))
-        assert life.curve.shape == (updates,)
-        assert {x.shape[0] for x in jax.tree.leaves(life.state)} == {5}
+        training = jax.eval_shape(
+            lambda key, defend=defend: defend(key, talk, make_victim, schedule, 2), jax.random.key(0)
+        )
+        assert training.curve.shape == (updates,)
+        assert {x.shape[0] for x in jax.tree.leaves(training.state)} == {5}
 
 
 def test_dropout_takes_messages_and_nothing_else(words):
-    schedule = Schedule(num_updates=1, steps_per_update=64, num_envs=32, num_episodes=32, num_steps=20)
+    schedule = TrainingSchedule(num_updates=1, steps_per_update=64, num_envs=32, num_episodes=32, num_steps=20)
     shape = (schedule.steps_per_update, schedule.num_envs, 6)
 
     def recorder(game):
@@ -267,8 +269,8 @@ def test_dropout_takes_messages_and_nothing_else(words):
         return Learner(lambda key: jnp.zeros(shape), act, lambda key, state, t: (t.obs, {}), exploit=exploit)
 
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    life = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
-    seen = np.asarray(life.state.own)
+    training = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
+    seen = np.asarray(training.state.own)
     said = jax.vmap(jax.vmap(lambda obs: MESSAGE.speak(words, obs)))(seen[..., :4])
     heard = (seen[..., 4:] != 0).all(-1)
     assert (seen[..., :4] != 0).all()
@@ -339,8 +341,8 @@ def test_input_decay_shrinks_what_reads_the_input_and_nothing_else(words, shared
 
     @jax.jit
     def both(key):
-        life = input_decay(0.1)(key, talk, make, SCHEDULE, 2)
-        return make(talk).init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, life.state.params
+        training = input_decay(0.1)(key, talk, make, SCHEDULE, 2)
+        return make(talk).init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, training.state.params
 
     before, after = both(KEY)
     shrunk = {"Dense_0"} if shared else {"Dense_0", "Dense_2"}
@@ -357,9 +359,9 @@ def test_input_decay_shrinks_what_critics_read_too():
 
     @jax.jit
     def both(key):
-        life = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
+        training = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
         before = make_learner(spec, talk).init(jax.random.split(jax.random.split(key)[0], 3)[2])
-        return weights_of(before), weights_of(life.state)
+        return weights_of(before), weights_of(training.state)
 
     before, after = jax.tree.map(np.asarray, both(KEY))
     factors = jax.tree.map(lambda x, y: np.unique((y / np.where(x == 0, np.nan, x)).round(4)), before, after)
@@ -402,9 +404,9 @@ def test_other_victims_are_what_their_names_say(preset):
     assert ("DQN" in victims) == (preset in ("cartpole", "breakout"))
     # All live as long, to within an update of theirs.
     for victim in victims.values():
-        schedule = config.with_life(victim=victim).schedule
+        schedule = config.with_training(victim=victim).schedule
         piece = schedule.num_envs * schedule.steps_per_update
-        assert 0 <= config.steps_of_a_life - schedule.num_updates * piece < piece
+        assert 0 <= config.steps_of_a_training - schedule.num_updates * piece < piece
         assert schedule.num_episodes % schedule.num_envs == 0
 
 
@@ -431,14 +433,14 @@ def test_other_victims_of_a_network_that_is_named_and_of_none():
 def test_what_a_victim_reads_is_important_and_an_empty_message_is_not():
     """Whether right answers are paid or wrong ones cost."""
     spec = "ppo(hidden=[8], epochs=8, minibatches=1, shared=True, learning_rate=0.02, entropy_coefficient=0.0)"
-    schedule = Schedule(num_updates=40, steps_per_update=8, num_envs=8, num_episodes=8, num_steps=8)
+    schedule = TrainingSchedule(num_updates=40, steps_per_update=8, num_envs=8, num_episodes=8, num_steps=8)
 
     @jax.jit
     def found(key, sign):
         talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda words, obs: words, 1)
         victim = make_learner(spec, talk, num_updates=40)
-        life = life_of(key, talk, victim, schedule)
-        return life.final_return, important_inputs(key, talk, victim, life, schedule, 0.05)
+        training = train_in(key, talk, victim, schedule)
+        return training.final_return, important_inputs(key, talk, victim, training, schedule, 0.05)
 
     for sign, least in ((1.0, 7.0), (-1.0, -1.0)):  # of 8 answers
         final, important = found(jax.random.key(0), sign)
