@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from attacks import figures as of_attacks
-from attacks.evaluation import Lives
+from attacks.evaluation import VictimTrainings
 from attacks.messages import Message
 from games import InfinitelyRepeated, prisoners_dilemma
 from games.exact.zd import exact_payoffs, random_policies, zd_policy
@@ -76,7 +76,7 @@ def test_a_map_of_messages_has_a_named_row_for_each_entry_that_differs(drawn, tm
 
 def test_the_curves_of_several_environments_have_a_panel_each_and_one_legend(drawn, tmp_path):
     curves = np.array([[1.0, 3.0], [2.0, np.nan]])
-    lives = Lives(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), curves)
+    lives = VictimTrainings(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), curves)
     groups = {"evolved to harm": lives, "silent": lives}
     of_attacks.draw_all_curves(tmp_path, dict.fromkeys("abc", groups), {"a": 10, "b": 20, "c": 30})
     panels = drawn[0].axes
