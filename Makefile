@@ -4,22 +4,24 @@ PYTHON ?= python3
 CONSTRAINTS ?= -c constraints.txt
 BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
-PYTEST := $(BIN)/python -m pytest -q -n 2 --dist worksteal
+PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 
-.PHONY: ipd test tests test-fast lint hooks slow benchmark clean
+.PHONY: ipd test test-all unit tests lint hooks slow benchmark clean
 
 ipd: .venv/installed
 	$(BIN)/python -m marl.mfos ipd
 
-test: lint tests
+# Lint, types and the unit tests.
+test: lint unit
+
+# These and the system tests: processes, whole commands, clusters, documents.
+test-all: lint tests
+
+unit: .venv/tested
+	$(PYTEST) -m "not slow and not system"
 
 tests: .venv/tested
 	$(PYTEST)
-
-# Two minutes for whoever changes something, the start included: as many tests as there is time for, by what they took
-# when they last ran.
-test-fast: .venv/tested
-	$(PYTEST) --fast 95
 
 lint: .venv/tested
 	$(BIN)/ruff check .

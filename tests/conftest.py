@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import jax
@@ -23,18 +22,8 @@ settings.register_profile("fixed", derandomize=True)  # the same examples in eve
 settings.load_profile("fixed")
 
 
-TIMES = "tests/seconds"  # what each test took when it last ran here, kept in pytest's cache
-BEGIN = time.monotonic()
-_seconds: dict[str, float] = {}
-
-
-def pytest_addoption(parser):
-    text = "as many tests as there is time for, the shortest first, by what they took when they last ran"
-    parser.addoption("--fast", type=float, metavar="SECONDS", help=text)
-
-
 def pytest_configure(config):
-    """Compilation dominates the fast tests; what makes programs faster takes half of it, and changes rounding only."""
+    """Compilation dominates the tests; what makes programs faster takes half of it, and changes rounding only."""
     if "not slow" in config.option.markexpr:
         flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
         if jax.__version_info__ < (0, 11):  # later ones do not know the first
@@ -43,43 +32,19 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
-@pytest.hookimpl(trylast=True)  # after those that a mark deselects
-def pytest_collection_modifyitems(config, items):
-    """Leaves the longest tests out. One that never ran counts as an average one."""
-    limit = config.getoption("fast")
-    if not limit:
-        return
-    took = config.cache.get(TIMES, {})
-    average = sum(took.values()) / max(len(took), 1)
-    left = 0.8 * limit * int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))  # the rest is for imports and collection
-    kept = set()
-    for item in sorted(items, key=lambda item: took.get(item.nodeid, average)):
-        left -= took.get(item.nodeid, average)
-        if left < 0:
-            break
-        kept.add(item)
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    """Where nothing has been measured yet, the clock decides."""
-    limit = item.config.getoption("fast")
-    if limit and time.monotonic() - BEGIN > limit:
-        pytest.skip(f"{limit:.0f} seconds are over")
-
-
-def pytest_runtest_logreport(report):
-    if report.when != "teardown" and report.outcome == "passed":
-        _seconds[report.nodeid] = report.duration + (_seconds.get(report.nodeid, 0) if report.when == "call" else 0)
+def pytest_xdist_auto_num_workers(config):
+    """As many as there are cores, and as have 3 GB of memory each."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return cores
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(cores, memory // (3 * 2**30)))
 
 
 def pytest_sessionfinish(session):
     kept = getattr(session.config, "cache", None)
-    if not _seconds or not kept or hasattr(session.config, "workerinput"):  # who starts the others hears of all tests
+    if not kept or hasattr(session.config, "workerinput"):  # of the process that starts the others
         return
-    kept.set(TIMES, kept.get(TIMES, {}) | _seconds)
     compiled = kept.mkdir("compiled")
     if sum(file.stat().st_size for file in compiled.iterdir()) > 2**31:  # of many sessions' changes
         shutil.rmtree(compiled)
@@ -108,9 +73,10 @@ def _cached(cache):
 
 @pytest.fixture(scope="module", autouse=True)
 def _games():
-    """What a file's tests register is gone after them, for others go through all games."""
+    """Drops what a file's tests registered and compiled, because other files go through all games, and for memory."""
     kept = dict(registry._ENTRIES)
     yield
+    jax.clear_caches()
     registry._ENTRIES.clear()
     registry._ENTRIES.update(kept)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORT = {
     "attack_your_learner": {"generations": 6, "population_size": 8, "num_victims": 16},

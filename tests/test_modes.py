@@ -21,6 +21,8 @@ from marl.experiments.single_agent import TrainConfig, train
 from marl.learners.registry import FORMULA, SAMPLED
 from meta import Evolution, Outcome, evolve
 
+pytestmark = pytest.mark.system
+
 KEY = jax.random.key(0)
 MODES = {
     "default": contextlib.nullcontext,

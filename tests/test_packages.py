@@ -10,6 +10,8 @@ import pytest
 
 import marl_shaping
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(marl_shaping.__file__).parent
 TINY = ["--evolution.generations=2", "--evolution.population-size=2", "--trials=1", "--evaluation-trials=2"]
 LINE = ["-m", "marl.mfos", "ipd", *TINY, "--meta-steps=2", "--hidden-units=2", "--opponent=cola", "--out=run"]

@@ -14,6 +14,8 @@ from games import registry
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.registry import FORMULA
 
+pytestmark = pytest.mark.system
+
 README = (Path(__file__).parent.parent / "README.md").read_text()
 LEARNERS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "docs/learners.md").read_text(), re.S)
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)

@@ -22,6 +22,8 @@ from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.progress import Stages
 
+pytestmark = pytest.mark.system
+
 QUIET = Stages(Console(quiet=True), {})
 
 TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled

@@ -11,6 +11,8 @@ from attacks import distillation, messages
 from attacks.config import AttackConfig, observations_of_play
 from games import Box, Discrete
 
+pytestmark = pytest.mark.system
+
 # The best PPO of eight after twelve short lives, which beats random play at the pole and leans to where it falls.
 CONFIG = AttackConfig(
     goal="help",

@@ -13,6 +13,8 @@ from marl import learn, make_learner
 from marl.distributed.runtime import train
 from marl.distributed.vector_env_adapters import GameVectorEnv
 
+pytestmark = pytest.mark.system
+
 GAME = make("CartPole-v1", max_steps_in_episode=6)
 
 

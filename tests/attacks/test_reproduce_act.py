@@ -19,6 +19,8 @@ from attacks.transfer import FILE, _fits, _read_known
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
 
+pytestmark = pytest.mark.system
+
 
 def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(tmp_path):
     parts = make_parts(ReproduceConfig(searches=2, seed=3), tmp_path)

@@ -9,6 +9,8 @@ import pytest
 
 from meta import interrupt
 
+pytestmark = pytest.mark.system
+
 
 def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing(monkeypatch, capsys):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

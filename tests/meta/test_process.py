@@ -16,6 +16,8 @@ import pytest
 from meta.runs.command import Command
 from tests.conftest import process_state
 
+pytestmark = pytest.mark.system
+
 STOPS = {  # when each command is stopped: as soon as this has been imported, by that
     "marl.mfos": ("numpy", signal.SIGINT),
     "marl.train": ("jax._src.core", signal.SIGINT),

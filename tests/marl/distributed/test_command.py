@@ -16,6 +16,8 @@ from marl.distributed.experiment import DistributedConfig, checked
 from marl.learners.registry import make_learner
 from meta.runs import array_files
 
+pytestmark = pytest.mark.system
+
 FEW = ["--num-envs=2", "--steps-per-update=5", "--evaluation-episodes=4", "--checkpoint-seconds=0.5"]
 SMALL = [*FEW, "--learner=impala(hidden=[8])"]
 MODULE = "marl.distributed.__main__"

@@ -18,6 +18,8 @@ from marl.distributed.vector_env import Outline
 from marl.distributed.vector_env_adapters import maker
 from marl.learners.registry import make_learner
 
+pytestmark = pytest.mark.system
+
 ATARI = Outline([Box(0, 255, (84, 84, 4), jnp.uint8, True)], [Discrete(6)])
 MINATAR = Outline([Box(0, 1, (10, 10, 4), jnp.float32, True)], [Discrete(6)])
 

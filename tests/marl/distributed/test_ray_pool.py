@@ -17,6 +17,8 @@ from tests.faults.kills import processes
 from tests.marl.distributed.vector_envs import Faulty
 from tests.sockets import listening
 
+pytestmark = pytest.mark.system
+
 ray = pytest.importorskip("ray")
 GAME = make("CartPole-v1")
 SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5, "where": "ray"}

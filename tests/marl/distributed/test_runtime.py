@@ -21,6 +21,8 @@ from marl.distributed.vector_env_adapters import EnvMaker, maker
 from meta import RunDirectory
 from tests.marl.distributed.vector_envs import Faulty, Late
 
+pytestmark = pytest.mark.system
+
 GAME = make("CartPole-v1")
 OURS = maker("games(CartPole-v1)", 4)
 THEIRS = maker("CartPole-v1", 4)

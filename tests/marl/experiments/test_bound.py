@@ -19,6 +19,8 @@ from marl.shapers.trial import play
 from meta import RunDirectory
 from meta.runs import array_files
 
+pytestmark = pytest.mark.system
+
 GAME = InfinitelyRepeated(prisoners_dilemma)
 STEPS = 6
 

@@ -33,6 +33,8 @@ from meta.runs import array_files
 from meta.runs.array_files import load
 from meta.runs.statistics import with_error
 
+pytestmark = pytest.mark.system
+
 # Row's payoff with its standard error over 4096 pairs, by the public code of Lu et al. (2022).
 PUBLISHED = {("naive", "naive"): -1.983, ("naive", "lola"): -1.516, ("lola", "naive"): -1.309, ("lola", "lola"): -1.09}
 PUBLISHED_ERROR = 0.005

@@ -15,6 +15,8 @@ from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.learners.sampled.objective_registry import Form, load
 from tests.marl.sampled_steps import CART_POLE
 
+pytestmark = pytest.mark.system
+
 TINY = (
     "--learner=ppo(hidden=[4], minibatches=1, epochs=2, shared=True)",  # of few operations, which are compiled often
     "--total-steps=64", "--num-envs=2", "--steps-per-update=8", "--hidden=3", "--num-seeds=3",

@@ -16,6 +16,8 @@ from marl.export import main
 from marl.learners.registry import make_learner
 from meta.runs import array_files
 
+pytestmark = pytest.mark.system
+
 SPARSE = "sparsity='static(density=0.2)'"
 SPECS = {
     f"td3(hidden=[24, 24], buffer_size=8, {SPARSE})": "Pendulum-v1",

@@ -9,6 +9,8 @@ import pytest
 from meta import RunDirectory
 from meta.runs.array_files import load
 
+pytestmark = pytest.mark.system
+
 SMALL = {
     "marl.cola": ["--iterations=300", "--hidden", "4", "--evaluation-trials=8"],
     "marl.mmaml": ["--initialisations=2", "--steps=3", "--evaluation-trials=8"],

@@ -15,6 +15,8 @@ import time
 import jax
 import pytest
 
+pytestmark = pytest.mark.system
+
 SMALL = [
     "--evolution.population-size=8",
     "--evolution.generations=40",

@@ -337,5 +337,5 @@ def test_a_start_in_a_sampled_game_tries_fewer_and_leaves_the_evolution_as_it_is
     few = dataclasses.replace(preset, start="screened(candidates=8, trials=4, final_trials=20)")
     assert few.screening == (8, 4, 8, 20)  # no more finalists than candidates
     cores = len(jax.local_devices())
-    assert few.screening.at_once == max(8 * 4, min(8, cores) * 20)  # of the finalists one on each
+    assert few.screening.at_once == min(8, cores) * 20  # of the candidates, and of the finalists, one on each
     assert preset.screening.at_once == min(512, 64 * cores)

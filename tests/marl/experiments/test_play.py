@@ -12,6 +12,8 @@ from marl.experiments.play import Person, make_agent_step
 from marl.experiments.shaping.agents import AGENT_FILE, make_agent, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 
+pytestmark = pytest.mark.system
+
 GAME = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 
 

@@ -23,6 +23,8 @@ from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig
 from meta.runs.report import Claim, claims_table, difference, number, passes, summary
 
+pytestmark = pytest.mark.system
+
 DISCOUNT = 0.96
 ALL_C, ALL_D, TFT = ([1.0] * 5, [0.0] * 5, [1.0, 1.0, 0.0, 1.0, 0.0])
 

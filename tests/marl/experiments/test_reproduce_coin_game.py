@@ -15,6 +15,8 @@ from meta import RunDirectory
 from meta.runs.report import passes
 from meta.runs.statistics import mean_and_error
 
+pytestmark = pytest.mark.system
+
 GAME = CoinGame(episode_length=16)
 
 

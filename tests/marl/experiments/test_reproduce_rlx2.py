@@ -12,6 +12,8 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.report import passes
 
+pytestmark = pytest.mark.system
+
 PARTS = rlx2.make_configs(seeds=8, seed=0, fast=False)
 
 

@@ -19,6 +19,8 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.report import passes
 
+pytestmark = pytest.mark.system
+
 
 def test_every_shaper_is_reproduced_in_every_game():
     parts = papers.ShaperConfig(seed=7).parts()

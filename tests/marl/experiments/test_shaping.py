@@ -27,6 +27,8 @@ from marl.shapers.trial import play
 from meta.batched_trials import play_trials
 from meta.runs import array_files
 
+pytestmark = pytest.mark.system
+
 KINDS = {
     "formula": {
         "game": "prisoners_dilemma",
@@ -205,7 +207,7 @@ def test_the_result_is_of_fresh_trials_of_the_shaper_that_is_kept(kind, finished
     path, _ = finished[kind]
     agent = load_agent(path)
     config = agent.config
-    kind, game = make_kind(config), config.make_game()
+    measured, game = make_kind(config), config.make_game()
     for spec in OPPONENTS[kind]:
         shaper, opponent = agent.learner(agent.parameters), config.make_opponent(spec)
         if kind == "formula":
@@ -215,7 +217,7 @@ def test_the_result_is_of_fresh_trials_of_the_shaper_that_is_kept(kind, finished
             one = jax.jit(lambda key: learn(key, game, [shaper, opponent], **settings).rewards)  # noqa: B023
         keys = jax.random.split(jax.random.fold_in(jax.random.key(3), 2**32 - 1), config.evaluation_trials)
         returns = np.array([one(key) for key in keys], np.float64)[
-            ..., -kind.steps // (1 if kind == "formula" else 48) :
+            ..., -measured.steps // (1 if kind == "formula" else 48) :
         ]
         found = summary(path)["against"][spec]
         for seat, name in enumerate(("shaper", "opponent")):

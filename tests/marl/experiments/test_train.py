@@ -16,6 +16,8 @@ from marl.learners.sampled.ppo import ppo
 from marl.train import main
 from meta.runs import array_files
 
+pytestmark = pytest.mark.system
+
 GAME = "CartPole-v1(max_steps_in_episode=20)"
 SMALL = [
     "--learner=ppo(hidden=[4], epochs=1, minibatches=2)",

@@ -17,6 +17,8 @@ from meta.cluster import peers
 from meta.cluster.hosts import connect
 from tests.sockets import free_port
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture(autouse=True)
 def _no_job(monkeypatch):

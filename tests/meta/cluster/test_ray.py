@@ -21,6 +21,8 @@ from meta.evaluators import current, evaluating
 from tests.faults.kills import digest, processes
 from tests.sockets import listening
 
+pytestmark = pytest.mark.system
+
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from meta.runs.cluster import OnCluster, said_of
 
+pytestmark = pytest.mark.system
+
 SMALL = shlex.split(
     "--meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
     " --evolution.generations 40 --evolution.checkpoint-seconds 0 --quiet"

@@ -9,6 +9,8 @@ from rich.console import Console
 from meta import RunDirectory
 from meta.runs.jobs import Job, finished, open_run, run_jobs
 
+pytestmark = pytest.mark.system
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

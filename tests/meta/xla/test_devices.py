@@ -14,6 +14,8 @@ from marl.experiments.single_agent import TrainConfig, train
 from meta import RunDirectory
 from meta.xla.devices import in_chunks, spread, use_all_cores
 
+pytestmark = pytest.mark.system
+
 SETTINGS = {
     "environment": "CartPole-v1(max_steps_in_episode=20)",
     "learner": "ppo(hidden=[4], epochs=1, minibatches=1)",

@@ -12,6 +12,8 @@ import pytest
 
 from meta.xla.fixed_order import _has_large, in_fixed_order
 
+pytestmark = pytest.mark.system
+
 
 def drawn(*shape):
     return jnp.asarray(np.random.RandomState(0).randn(*shape), jnp.float32)
