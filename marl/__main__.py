@@ -1,0 +1,5 @@
+"""`python -m marl`: the list of this package's commands."""
+
+from marl.commands import overview
+
+print(overview("marl"))

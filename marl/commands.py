@@ -1,0 +1,70 @@
+"""The console script `marl-shaping COMMAND ...`, and the list of commands that `python -m marl` prints."""
+
+from __future__ import annotations
+
+import difflib
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """A command: the module that `python -m` runs, and its purpose in one line."""
+
+    module: str
+    purpose: str
+
+
+COMMANDS = {
+    "mfos": Entry("marl.mfos", "train a shaper against a learner: marl-shaping mfos ipd"),
+    "crossplay": Entry("marl.crossplay", "play every pair of agents in both seats: marl-shaping crossplay ipd"),
+    "play": Entry("marl.play", "play against an agent: marl-shaping play ipd tft"),
+    "bound": Entry("marl.bound", "bound what a shaper can get of a learner, by gradient ascent"),
+    "train": Entry("marl.train", "train a single learner: marl-shaping train CartPole-v1"),
+    "distributed": Entry("marl.distributed", "train learners by actors in Gymnasium, PettingZoo or EnvPool"),
+    "discover": Entry("marl.discover", "evolve the objective of a learner: marl-shaping discover drift cartpole"),
+    "cola": Entry("marl.cola", "train COLA's consistent update functions"),
+    "mmaml": Entry("marl.mmaml", "meta-learn the initial parameters of M-MAML"),
+    "export": Entry("marl.export", "write a trained policy as a file of C"),
+    "reproduce": Entry("marl.reproduce", "compare with papers on shaping, discovery and sparse training"),
+    "act": Entry("attacks.act", "evolve messages that harm, help or control a learner: marl-shaping act cartpole"),
+    "examine": Entry("attacks.examine", "test an attack on other learners and against defences"),
+    "reproduce-act": Entry("attacks.reproduce", "compare with Adversarial Cheap Talk"),
+    "games": Entry("games", "list the games, or play one with random agents"),
+}
+
+
+def overview(package: str = "") -> str:
+    """The list of commands, of one package or all."""
+    chosen = {name: one for name, one in COMMANDS.items() if f"{one.module}.".startswith(f"{package}.") or not package}
+    width = max(map(len, chosen))
+    lines = [f"  {name:<{width}}  {one.purpose}" for name, one in chosen.items()]
+    usage = "usage: marl-shaping COMMAND ...; marl-shaping COMMAND --help lists the options of a command"
+    return "\n".join(
+        [usage, "", *lines, "", f"Each is a module too, such as python -m {next(iter(chosen.values())).module}."]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command by its name; prints the list without one.
+
+    Returns:
+      The exit status: 2 for an unknown command. A command itself ends the process with its own status.
+    """
+    name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help"):
+        print(overview())
+        return 0
+    if name == "--version":
+        print(f"marl-shaping {metadata.version('marl-shaping')}")
+        return 0
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        needed = f"did you mean {near[0]}?" if near else f"one of {', '.join(COMMANDS)} is needed"
+        print(f"marl-shaping: COMMAND: got {name!r}; {needed}", file=sys.stderr)
+        return 2
+    sys.argv = [name, *rest]
+    runpy.run_module(COMMANDS[name].module, run_name="__main__", alter_sys=True)
+    return 0
