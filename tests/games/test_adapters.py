@@ -118,6 +118,7 @@ def step_once(pipe):
         pipe.send(str(error))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_says_that_spawn_is_needed(method):

@@ -187,6 +187,7 @@ for size, chunk in {sizes}:
 """
 
 
+@pytest.mark.system
 def test_one_device_and_four_evolve_the_same_population():
     sizes, found = [(32, 0), (30, 3)], []
     for devices in (1, 4):

@@ -175,6 +175,7 @@ for number in (1, 2, 4, 8):
 """
 
 
+@pytest.mark.system
 def test_as_many_are_computed_together_on_any_number_of_cores():
     """XLA rounds otherwise where a batch has another width."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"

@@ -11,6 +11,8 @@ from marl.distributed.vector_env_adapters import maker
 from meta import RunDirectory
 from meta.keys import data_of
 
+pytestmark = pytest.mark.system
+
 UPDATES = 12
 HOST = maker("ipd(episode_length=4)", 2)
 SETTINGS = {"key": jax.random.key(0), "num_updates": UPDATES, "steps_per_update": 4}

@@ -23,6 +23,8 @@ from marl.experiments.discovery.trial import (
 from marl.experiments.discovery.trial import scaled as scaled_settings
 from marl.learners.sampled.objective_registry import Form
 
+pytestmark = pytest.mark.system
+
 GAME = make_game("CartPole-v1")
 ARENA = Arena("CartPole", GAME, num_updates=4, steps_per_update=64, num_envs=2)
 SPEC = "ppo(hidden=[4], learning_rate=0.03, minibatches=2)"

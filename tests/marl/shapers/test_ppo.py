@@ -200,6 +200,7 @@ def test_ppo_trains_the_meta_policy_of_mfos_alone():
         make_kind(ShapingConfig(shaper="shaper", meta_learner="ppo")).check()
 
 
+@pytest.mark.system
 def test_the_command_trains_by_ppo(within, tmp_path):
     options = ["--meta-ppo.iterations=3", "--meta-ppo.batch-size=8", "--meta-ppo.hidden-units=4", "--meta-steps=4"]
     result = within(

@@ -281,6 +281,7 @@ def test_few_weights_are_few_everywhere_and_always():
     assert len(kernels(after.critics)) == 6
 
 
+@pytest.mark.system
 def test_sac_learns_to_swing_a_pendulum_up():
     """Random play gets -1,200; 6,000 steps get it above -250, where -150 is about the best there is."""
     learner = make_learner("sac(hidden=[32, 32], learning_rate=2e-3, buffer_size=8192, batch_size=128)", PENDULUM)
