@@ -1,8 +1,8 @@
-"""Wrong calls of the public API; `python -m tests.faults.calls --seed N` draws others."""
+"""Wrong calls of the public API; `python -m tests.fault_injection.calls --seed N` draws others."""
 
 import random
 
-from tests.faults import calls
+from tests.fault_injection import calls
 
 
 def test_wrong_calls_are_answered_in_one_line_of_ours():

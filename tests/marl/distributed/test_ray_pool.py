@@ -13,7 +13,7 @@ from marl import make_learner
 from marl.distributed.ray_pool import connect, named
 from marl.distributed.runtime import train
 from marl.distributed.vector_env_adapters import EnvMaker, maker
-from tests.faults.kills import processes
+from tests.fault_injection.kills import processes
 from tests.marl.distributed.vector_envs import Faulty
 from tests.sockets import listening
 

@@ -18,7 +18,7 @@ from meta.cluster import exported_programs
 from meta.cluster.on_ray import Refused, ray_cluster
 from meta.cluster.ray_driver import Plan
 from meta.evaluators import current, evaluating
-from tests.faults.kills import digest, processes
+from tests.fault_injection.kills import digest, processes
 from tests.sockets import listening
 
 pytestmark = pytest.mark.system

@@ -17,8 +17,8 @@ from meta import RunDirectory
 from meta.loop import iterate
 from meta.runs import array_files, command, environment
 from meta.runs.atomic_files import write_whole
-from tests.faults import damages
-from tests.faults.damages import go, results, verdict
+from tests.fault_injection import damages
+from tests.fault_injection.damages import go, results, verdict
 
 GENERATIONS, LONGER = 12, 20
 

@@ -1,6 +1,6 @@
 """Runs that are stopped again and again, at random moments, end as if they never were.
 
-    python -m tests.faults.stops [--stops 100] [--seed 0] [--only "mfos, exact"]
+    python -m tests.fault_injection.stops [--stops 100] [--seed 0] [--only "mfos, exact"]
 
 Every command that keeps a run is run once to its end, and then again with stops: by Ctrl-C, by a polite kill or by one
 that nobody can catch, while it imports, compiles, trains or evaluates, several times in a row, and each time gone on
@@ -80,7 +80,7 @@ TIMES = ("wall_seconds", "seconds_to_compile", "seconds_to_run", "seconds", "dig
 
 def main() -> int:
     """Runs the script; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.stops", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fault_injection.stops", description=__doc__)
     parser.add_argument("--stops", type=int, default=100, help="how many, over all commands")
     parser.add_argument("--seed", type=int, default=0, help="of the moments and the signals")
     parser.add_argument(

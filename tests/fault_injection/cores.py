@@ -1,4 +1,4 @@
-"""Whether the bits of a run depend on the cores: `python -m tests.faults.cores [NAME ...]`.
+"""Whether the bits of a run depend on the cores: `python -m tests.fault_injection.cores [NAME ...]`.
 
 Runs small experiments of every command that takes a chunk size in real processes: on one core, with the threads of two,
 four and eight, on Ray and in the two processes of a job, and compares their metrics byte by byte. Prints a line for

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.files [COMMAND ...] [--workers N]`: every file of a run directory, damaged in every way.
+"""Every file of a run directory, damaged in every way: `python -m tests.fault_injection.files [COMMAND ...]`.
 
 A small run of each command that keeps one, to its end and stopped in the midst. Then each of its files, and the one
 that it makes beside its directory, is removed, emptied, cut, flipped in one bit, replaced by noise and by a folder, one
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from meta.runs.command import RUN, ToFile
-from tests.faults.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
+from tests.fault_injection.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
 
 EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0")
 SAMPLED = (
@@ -146,7 +146,8 @@ def main() -> int:
     given = parser.parse_args()
     if len(given.commands) > 1:  # each in a process of its own, so that what one does to JAX is not the others'
         lines = [
-            [sys.executable, "-m", "tests.faults.files", name, f"--every={given.every}"] for name in given.commands
+            [sys.executable, "-m", "tests.fault_injection.files", name, f"--every={given.every}"]
+            for name in given.commands
         ]
         with ThreadPoolExecutor(given.workers) as pool:
             return max(pool.map(subprocess.call, lines))

@@ -1,4 +1,4 @@
-"""Wrong calls of the public API, drawn at random: `python -m tests.faults.calls [--calls N] [--seed N]`.
+"""Wrong calls of the public API, drawn at random: `python -m tests.fault_injection.calls [--calls N] [--seed N]`.
 
 Each has one or two arguments of a wrong type, shape, rank, dtype, seat or kind of game. It has to end in a ValueError
 or TypeError of this library in one line, or to be a call that is right after all. Prints those that do not.

@@ -8,7 +8,7 @@ from typing import Any
 
 from configs.specs import REQUIRED, Registry
 from meta.runs.command import ToDirectory, ToFile
-from tests.faults.lines import BAD_YAML, FIRST, JUNK, TOO_MANY, Line, Make, command, fields
+from tests.fault_injection.lines import BAD_YAML, FIRST, JUNK, TOO_MANY, Line, Make, command, fields
 
 
 def _first(random: Random, module: str) -> Line | None:

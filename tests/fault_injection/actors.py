@@ -1,6 +1,6 @@
 """A training on Ray whose actors are killed again and again does all its updates, learns, and gets its actors back.
 
-    python -m tests.faults.actors [--seeds 3] [--total-steps 400000] [--at 0.3 0.5 0.7]
+    python -m tests.fault_injection.actors [--seeds 3] [--total-steps 400000] [--at 0.3 0.5 0.7]
 
 `impala(anneal=True)` learns CartPole-v1 by two actors of eight environments, five steps a rollout. One of their
 processes, drawn at random, is killed by `kill -9` after each of these shares of the updates, once both are at work.
@@ -28,7 +28,7 @@ from marl.distributed.evaluation import play_episodes
 from marl.distributed.ray_pool import RayPool
 from marl.distributed.runtime import train
 from marl.distributed.vector_env_adapters import EnvMaker
-from tests.faults.kills import processes
+from tests.fault_injection.kills import processes
 
 ACTORS, ENVS, STEPS = 2, 8, 5
 SOLVED = 475.0
@@ -113,7 +113,7 @@ def trained(seed: int, updates: int, at: list[float]) -> list[str]:
 
 def main() -> int:
     """Runs it; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.actors", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fault_injection.actors", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--total-steps", type=int, default=400_000)
     parser.add_argument("--at", type=float, nargs="+", default=[0.3, 0.5, 0.7], help="shares of the updates")

@@ -1,6 +1,6 @@
 """An evolution on Ray whose workers are killed again and again ends as one that nobody touched.
 
-    python -m tests.faults.kills [--kills 50] [--workers 2] [--seed 0]
+    python -m tests.fault_injection.kills [--kills 50] [--workers 2] [--seed 0]
 
 A worker is killed by `kill -9` at random moments, now and then all of them at once, the node's own process, or the one
 that speaks with Ray. Prints what was killed and survived; status 1 if a bit differs.

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.commands [--lines 500] [--seed 0]`: bad command lines, and whether each is refused.
+"""`python -m tests.fault_injection.commands [--lines 500] [--seed 0]`: bad command lines, and whether each is refused.
 
 Each line is drawn as a bad one, for all commands and all fields of their configs. It has to end with status 2, within
 half a minute, after one line on stderr alone, which names the field, shows its value in 200 characters at most and says
@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import configs
-from tests.faults import lines, texts
-from tests.faults.lines import FIRST, Line
+from tests.fault_injection import lines, texts
+from tests.fault_injection.lines import FIRST, Line
 
 SECONDS = 30.0  # of a processor, for others may use it too
 PATIENCE = 60.0, 240.0  # after which a fork and a process are stopped

@@ -1,4 +1,4 @@
-"""Command lines that are bad by construction, drawn from a seeded generator: for `tests.faults.commands`.
+"""Command lines that are bad by construction, drawn from a seeded generator: for `tests.fault_injection.commands`.
 
 Who draws one knows what is wrong with it: which word its message has to name, and which value it has to shorten. Here
 are those that are wrong in a flag; those with a wrong text are in `texts`.

@@ -1,4 +1,4 @@
-"""A sample of what `python -m tests.faults.commands` draws, in this process; and bad lines that were met before."""
+"""A sample of what `python -m tests.fault_injection.commands` draws, and bad lines that were met before."""
 
 import io
 import os
@@ -13,8 +13,8 @@ from marl.experiments import crossplay
 from marl.experiments.shaping.config import ShapingConfig
 from meta import RunDirectory, evolve
 from meta.xla.memory import TooLarge, check_bytes
-from tests.faults.commands import Ended, draw, faults, prepare, written
-from tests.faults.lines import Line
+from tests.fault_injection.commands import Ended, draw, faults, prepare, written
+from tests.fault_injection.lines import Line
 
 LINES = 60
 
