@@ -1,5 +1,8 @@
-"""`python -m attacks`: the list of this package's commands."""
+"""`python -m attacks` lists this package's commands; `python -m attacks COMMAND ...` runs one."""
 
-from marl.commands import overview
+import sys
 
-print(overview("attacks"))
+from marl.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main(package="attacks"))

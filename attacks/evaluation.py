@@ -55,8 +55,8 @@ def make_trainings(
       defence: what the victims do against talk.
 
     Returns:
-      `(key, parameters) -> VictimTrainings`. The same key gives the same victims, whoever talks. The parameters of the
-      message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
+      `(key, parameters) -> VictimTrainings`. The same key gives the same victims under every message. The parameters of
+      the message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
     devices = len(jax.local_devices())
     chunk = devices * min(at_once, -(-num_victims // devices))

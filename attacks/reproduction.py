@@ -320,4 +320,4 @@ def _read_trainings(file: Path) -> dict[str, VictimTrainings]:
             }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split())[:120]
-        raise ValueError(f"{file}: cannot be read ({reason}); its part is made anew where it is removed") from None
+        raise ValueError(f"{file}: cannot be read ({reason}); its part is computed again where it is removed") from None

@@ -236,11 +236,11 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
                     found[part][name], found["digests"][part][name] = result, known_by
                 others += not known
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        say(console, f"{file}: damaged, and made anew")
+        say(console, f"{file}: damaged, and computed again")
         return found
     if others:
         text = f"{others} result(s) of another attack or of other victims are left out"
-        say(console, f"{file}: {text}; what is asked for is made anew")
+        say(console, f"{file}: {text}; the requested results are computed again")
     return found
 
 

@@ -1,5 +1,8 @@
-"""`python -m marl`: the list of this package's commands."""
+"""`python -m marl` lists this package's commands; `python -m marl COMMAND ...` runs one."""
 
-from marl.commands import overview
+import sys
 
-print(overview("marl"))
+from marl.commands import main
+
+if __name__ == "__main__":
+    sys.exit(main(package="marl"))

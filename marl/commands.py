@@ -47,15 +47,15 @@ def overview(package: str = "") -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command by its name; prints the list without one.
+def main(arguments: Sequence[str] | None = None, package: str = "") -> int:
+    """Runs a command by its name; prints the list, of one package or all, without a name.
 
     Returns:
       The exit status: 2 for an unknown command. A command itself ends the process with its own status.
     """
     name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
-        print(overview())
+        print(overview(package))
         return 0
     if name == "--version":
         print(f"marl-shaping {metadata.version('marl-shaping')}")

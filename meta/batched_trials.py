@@ -66,7 +66,8 @@ def play_trials(
 def without_nan(values: Any) -> Any:
     """Infinite for NaN, in a pytree of floats whose NaN stands for a missing number, such as the return of no episode.
 
-    For results of a program, because `jax_debug_nans` stops one that returns NaN. `with_nan` is the inverse.
+    For results of a program, because `jax_debug_nans` stops one that returns NaN. `with_nan` is the inverse where
+    nothing was infinite.
     """
     return jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), values)
 

@@ -158,7 +158,7 @@ def evolve(
         store=store,
         report=report,
         checkpoint_seconds=evolution.checkpoint_seconds,
-        on_host=partial(_check_finite, evolution),
+        process_metrics=partial(_check_finite, evolution),
         run=evaluator.run,
         advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
     )

@@ -106,7 +106,7 @@ def iterate(
     store: Store | None = None,
     report: Report | None = None,
     checkpoint_seconds: float = 15.0,
-    on_host: Callable[[dict[str, np.ndarray], int], dict[str, np.ndarray]] | None = None,
+    process_metrics: Callable[[dict[str, np.ndarray], int], dict[str, np.ndarray]] | None = None,
     name: str = "generation",
     advice: str = "",
     run: Run = run_on_devices,
@@ -126,8 +126,8 @@ def iterate(
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, their last metrics, seconds of running)` by the host.
       checkpoint_seconds: save when the last checkpoint is this old; 0 saves after every call to the device.
-      on_host: called as `on_host(metrics of some iterations, the first of these)` before anything of them is kept;
-        returns those to keep, or raises.
+      process_metrics: called as `process_metrics(metrics of some iterations, the first of these)` before anything of
+        them is kept; returns those to keep, or raises.
       name: what an iteration is called where metrics are kept.
       advice: what to do where memory does not suffice, for the message.
       run: makes of the step what takes several of them; on the devices of this process unless told otherwise.
@@ -165,8 +165,8 @@ def iterate(
             new_state, found_there = call(state, key, iteration, count)
             buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in found_there.items()}
             elapsed = time.perf_counter() - started
-            if on_host:
-                buffers = on_host(buffers, iteration)
+            if process_metrics:
+                buffers = process_metrics(buffers, iteration)
             if parts and parts[0].keys() != buffers.keys():
                 raise ValueError(f"the checkpoint has the metrics {', '.join(parts[0])}, and not {', '.join(buffers)}")
             if store:

@@ -20,6 +20,7 @@ from marl import learn, make_learner, make_shaper, shaping_trial
 from marl.experiments.single_agent import TrainConfig, train
 from marl.learners.registry import FORMULA, SAMPLED
 from meta import Evolution, Outcome, evolve
+from meta.batched_trials import with_nan, without_nan
 
 pytestmark = pytest.mark.system
 
@@ -184,6 +185,13 @@ def test_training_makes_no_nan_but_the_return_of_no_episode():
         found = train(config)
     assert np.isnan(found.returns).all()
     assert np.isfinite(found.loop.metrics["reward"]).all()
+
+
+def test_missing_numbers_leave_a_program_and_are_nan_on_the_host():
+    missing = {"curve": jnp.array([1.0, jnp.nan, -2.0]), "last": jnp.float32(3)}
+    with jax.debug_nans(True):
+        found = with_nan(jax.jit(lambda: without_nan(missing))())
+    jax.tree.map(np.testing.assert_array_equal, found, missing)
 
 
 def test_evolution_makes_no_nan():

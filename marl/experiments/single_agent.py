@@ -186,7 +186,7 @@ def train(config: TrainConfig, *, store: Store | None = None, report: Report | N
         report=report,
         checkpoint_seconds=config.checkpoint_seconds,
         name="update",
-        on_host=_with_missing,
+        process_metrics=_with_missing,
     )
     returns = found.metrics["training_return"].reshape(-1, seeds)
     return Trained(found.state.states[0], returns, found)

@@ -142,7 +142,7 @@ def train(
         store=store,
         report=report,
         checkpoint_seconds=settings.checkpoint_seconds,
-        on_host=_check_finite,
+        process_metrics=_check_finite,
         advice=advice,
     )
     return Evolved.of(found.state.parameters, found, seconds)

@@ -95,11 +95,11 @@ def in_chunks(function: Callable[..., Any], size: int, width: int) -> Callable[.
       size: number of members.
       width: number of members that a core computes together; a device that is no core computes all of its share.
     """
-    devices = jax.local_devices()
     if jax.default_backend() != "cpu":
         return spread(function, size)
     chunks = -(-size // width)
-    each = -(-chunks // len(devices))
+    each = -(-chunks // len(jax.local_devices()))
+    devices = jax.local_devices()[: -(-chunks // each)]  # those that have a chunk
     chunk = in_fixed_order(jax.vmap(function))
 
     def share(*arguments: Any) -> Any:

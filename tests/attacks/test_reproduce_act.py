@@ -173,12 +173,15 @@ def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_
     file = attacked(0)
     number, first, shown = examine()
     assert number == 1
-    assert "made anew" not in shown
+    assert "computed again" not in shown
     assert examine()[:2] == (0, first)
     attacked(1)
     number, other, shown = examine()
     assert number == 1
-    assert "1 result(s) of another attack or of other victims are left out; what is asked for is made anew" in shown
+    assert (
+        "1 result(s) of another attack or of other victims are left out; the requested results are computed again"
+        in shown
+    )
     assert other["defences"]["none"] != first["defences"]["none"]
     mean = other["defences"]["none"]["evolved"]["mean"]
     file.write_text(file.read_text().replace(f'"mean": {mean}', f'"mean": {mean + 1}', 1))
@@ -186,7 +189,7 @@ def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_
     file.write_text(file.read_text()[:-20])
     console = Console(record=True, file=io.StringIO())
     assert _read_known(file, lambda *result: "", console)["defences"] == {}
-    assert "examination.json: damaged, and made anew" in console.export_text()
+    assert "examination.json: damaged, and computed again" in console.export_text()
 
 
 def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_path):
@@ -204,7 +207,7 @@ def test_victims_that_are_damaged_are_one_line(tmp_path):
     for name in ("evolved", "silent", "random"):
         arrays |= {f"{name}_{field}": np.zeros((3, 2)) for field in VictimTrainings._fields}
         arrays |= {f"{name}_final_returns": np.arange(3.0)}
-    with pytest.raises(ValueError, match=r"victims.npz: cannot be read \(.*\); its part is made anew"):
+    with pytest.raises(ValueError, match=r"victims.npz: cannot be read \(.*\); its part is computed again"):
         _read_trainings(file)
     np.savez(file, **arrays)
     assert _read_trainings(file)["silent"].final_returns.tolist() == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""Whether the bits of a run depend on the cores: `python -m tests.fault_injection.cores [NAME ...]`.
+"""Comparison of a run's bits on different numbers of cores: `python -m tests.fault_injection.cores [NAME ...]`.
 
 Runs small experiments of every command that takes a chunk size in real processes: on one core, with the threads of two,
 four and eight, on Ray and in the two processes of a job, and compares their metrics byte by byte. Prints a line for
@@ -22,8 +22,8 @@ FORMULA = ["marl.mfos", "ipd", "--seed=5", *TWO, "--evaluation-trials=8"]
 ATTACK = [*SMALL, "--warm-up.generations=2", "--warm-up.population-size=16", "--num-victims=4"]
 RUNS = {
     **{f"formula, chunks of {size}": [*FORMULA, f"--evolution.chunk-size={size}"] for size in (4, 64, 128, 256)},
-    "sampled game": ["marl.mfos", "ipd_sampled", *SMALL, "--evolution.chunk-size=4", "--start=random",
-                     "--evaluation-trials=2"],
+    "sampled game": ["marl.mfos", "ipd_sampled", *SMALL, "--evolution.chunk-size=4", "--evaluation-trials=2",
+                     "--start=screened(candidates=24, trials=2, finalists=9, final_trials=3)"],
     "cheap talk": ["attacks.act", "cartpole", *ATTACK, "--num-updates=10", "--warm-up-updates=4"],
     "images": ["attacks.act", "breakout", *ATTACK, "--evolution.chunk-size=4",
                "--warm-up.chunk-size=4", "--num-updates=2", "--warm-up-updates=1"],

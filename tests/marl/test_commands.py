@@ -33,12 +33,17 @@ def test_an_unknown_command_gets_one_line_and_status_2(capsys):
 
 
 @pytest.mark.system
-def test_a_command_runs_from_a_directory_with_files_of_the_same_names(tmp_path):
-    (tmp_path / "games.py").touch()
-    script = "import sys; sys.path.pop(0); from marl.commands import main; sys.exit(main())"
-    line = [sys.executable, "-P", "-c", script, "games"]
-    found = subprocess.run(
-        line, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT)}, timeout=60
-    )
-    assert found.returncode == 0, found.stderr
-    assert "iterated prisoner's dilemma" in found.stdout
+@pytest.mark.parametrize("program", ["marl-shaping", "python -m marl"])
+def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_path):
+    """The console script is installed beside Python, and is not affected by a file of the current directory."""
+    folder = Path(sys.executable).parent
+    line = [str(folder / program)] if program == "marl-shaping" else [sys.executable, "-m", "marl"]
+    if program == "marl-shaping":
+        (tmp_path / "games.py").touch()
+    for arguments, status in ((["games"], 0), (["games", "nothing"], 2)):
+        found = subprocess.run(
+            [*line, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert found.returncode == status, found.stderr
+        assert ("iterated prisoner's dilemma" in found.stdout) == (status == 0)
+        assert len(found.stderr.splitlines()) == (status == 2)

@@ -167,7 +167,7 @@ def side_names(config: ShapingConfig) -> tuple[str, str]:
 
 
 def steps_per_generation(kind: GameKind) -> int:
-    """Of all trainings and candidates, in the unit of its kind of game."""
+    """Number of steps of all trainings and candidates, in the unit of their kind of game."""
     return kind.config.trials_per_generation * kind.steps * kind.config.seeds
 
 

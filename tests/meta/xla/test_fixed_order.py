@@ -52,6 +52,15 @@ def test_products_inside_of_loops_and_branches_are_found():
     assert not _has_large(inside)
 
 
+def test_a_large_product_that_cannot_be_taken_apart_is_reported():
+    product = jax.custom_batching.custom_vmap(lambda a, b: a @ b)
+    product.def_vmap(lambda size, batched, a, b: (a @ b, True))
+    a, b = drawn(64, 128), drawn(128, 64)
+    with pytest.warns(UserWarning, match="custom_vmap_call: large products inside have no fixed order"):
+        found = in_fixed_order(product)(a, b)
+    np.testing.assert_array_equal(found, product(a, b))
+
+
 def test_a_program_without_large_products_is_as_it_was():
     def small(a, b):
         return jax.lax.scan(lambda c, _: (c @ b, None), a, None, 3)[0]

@@ -92,7 +92,7 @@ def test_what_is_computed_once_is_what_it_was_behind_a_branch_that_stays_one_in_
         def step(x, i):
             drawn = jax.random.normal(jax.random.fold_in(jax.random.key(3), i), x.shape)
             moved, sign = once((x + drawn, jnp.sign(drawn).astype(int)), i)
-            return jnp.tanh(moved), sign
+            return jnp.tanh(moved / 4), sign  # a slope near 0 would be all rounding
 
         return jax.lax.scan(step, x, jnp.arange(4))
 
@@ -105,7 +105,7 @@ def test_what_is_computed_once_is_what_it_was_behind_a_branch_that_stays_one_in_
         np.testing.assert_allclose(a, b, rtol=1e-6)
     slopes = [jax.jit(jax.grad(lambda x, f=f: f(x)[0].sum()))(x) for f in (plain, behind)]
     assert np.abs(slopes[0]).min() > 0
-    np.testing.assert_allclose(*slopes, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(*slopes, rtol=1e-6)
 
 
 def fenced(values, i):
