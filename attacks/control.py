@@ -125,7 +125,7 @@ def train_puppet(
     *,
     size: int = 2,
 ) -> tuple[Puppet, VictimTraining]:
-    """A victim's life under a shaper, as `live`, and the game in which it is steered after it.
+    """A victim's life under a shaper, as `train_victim`, and the game in which it is steered after it.
 
     Args:
       key: of the life.

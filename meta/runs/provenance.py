@@ -24,7 +24,7 @@ class Record:
     config: dict[str, Any]
     """Every field, as JSON holds it."""
     place: str
-    """The devices of the process that runs it, as of `machine.place`."""
+    """The devices of the process that runs it, as of `environment.place`."""
     begun: str
     """The digest that the run began with."""
     changes: tuple[dict[str, Any], ...] = ()

@@ -25,9 +25,9 @@ class GameKind(Protocol):
     steps: int  # of them in a trial, by one shaper or pair
     at_once: int  # fresh trials that are played together on a device
     seconds_to_draw: float
-    measured: str  # in what `speed.measure` measures; lenses with the same share it
+    measured: str  # unit of the speed that `runtime_estimate.measure` finds; configs with the same unit share it
     fresh: float  # what the evaluation takes, in that against the opponent alone
-    costs: tuple[float, float]  # of a step and of compiling, in those of what `speed.measure` measured
+    costs: tuple[float, float]  # of a step and of compiling, relative to those that `runtime_estimate.measure` found
 
     def check(self) -> None:
         """Makes and traces everything, so that what does not fit is said now; raises ValueError in one line."""
