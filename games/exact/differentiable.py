@@ -82,9 +82,9 @@ class Differentiable(Game):
         """Length of each player's vector, under the name that learners know."""
         return self.num_parameters
 
-    def values(self, player: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(own, other's) payoffs in the view of `player` (0 or 1): what white-box learners differentiate."""
-        return self.payoffs(own, other) if player == 0 else self.payoffs(other, own)[::-1]
+    def values(self, seat: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(own, other's) payoffs in the view of `seat` (0 or 1): what white-box learners differentiate."""
+        return self.payoffs(own, other) if seat == 0 else self.payoffs(other, own)[::-1]
 
     def reset(self, key: jax.Array) -> tuple[Observations, jax.Array]:
         state = self.init_scale * jax.random.normal(key, (2, self.num_parameters))

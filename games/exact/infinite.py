@@ -58,16 +58,16 @@ class InfinitelyRepeated(Game):
         """Length of a policy: 5, or 1 where the discount is 0."""
         return 5 if self.discount else 1
 
-    def value(self, player: int, own: jax.Array, other: jax.Array) -> jax.Array:
-        """Discounted return of `player` (0 or 1) for its own logits and the other's; the function that it ascends.
+    def value(self, seat: int, own: jax.Array, other: jax.Array) -> jax.Array:
+        """Discounted return of `seat` (0 or 1) for its own logits and the other's; the function that it ascends.
 
         Not multiplied by `1 - discount`.
         """
-        return self.values(player, own, other)[0]
+        return self.values(seat, own, other)[0]
 
-    def values(self, player: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(own, other's) discounted returns in the view of `player`: what white-box learners differentiate."""
-        if player == 0:
+    def values(self, seat: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(own, other's) discounted returns in the view of `seat`: what white-box learners differentiate."""
+        if seat == 0:
             return discounted_payoffs(self.payoffs, own, other, self.discount)
         theirs, mine = discounted_payoffs(self.payoffs, other, own, self.discount)
         return mine, theirs

@@ -55,9 +55,9 @@ class MatrixGame:
         """The column player's payoffs after the same joint actions, the *row* player's action first."""
         return [self.column[0][0], self.column[0][1], self.column[1][0], self.column[1][1]]
 
-    def seen_by(self, player: int) -> tuple[list[Scalar], list[Scalar]]:
-        """(own, other's) payoffs after CC, CD, DC, DD with the action of `player` (0 row, 1 column) first."""
-        if player == 0:
+    def seen_by(self, seat: int) -> tuple[list[Scalar], list[Scalar]]:
+        """(own, other's) payoffs after CC, CD, DC, DD with the action of `seat` (0 row, 1 column) first."""
+        if seat == 0:
             return self.row_payoffs, self.column_payoffs
         swap = [0, 2, 1, 3]
         return [self.column_payoffs[s] for s in swap], [self.row_payoffs[s] for s in swap]

@@ -107,7 +107,7 @@ def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = Non
 def _zd(game: InfinitelyRepeated, seat: int, *, chi: float = 3.0, phi: float | None = None) -> Probabilities:
     if not game.discount:
         raise ValueError("it needs a repeated game: a discount above 0")
-    return tuple(zd_policy(game.payoffs, chi, phi, discount=game.discount, player=seat).tolist())
+    return tuple(zd_policy(game.payoffs, chi, phi, discount=game.discount, seat=seat).tolist())
 
 
 def _memory_one(game: InfinitelyRepeated, seat: int, *, probabilities: Sequence[float]) -> Probabilities:

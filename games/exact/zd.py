@@ -47,12 +47,10 @@ class Fit(NamedTuple):
 
 def is_dilemma(game: MatrixGame) -> bool:
     """Whether both players face a prisoner's dilemma: T > R > P > S."""
-    return all(t > r > p > s for r, s, t, p in (game.seen_by(player)[0] for player in (0, 1)))
+    return all(t > r > p > s for r, s, t, p in (game.seen_by(seat)[0] for seat in (0, 1)))
 
 
-def zd_policy(
-    game: MatrixGame, chi: float, phi: float | None = None, *, discount: float, player: int = 0
-) -> np.ndarray:
+def zd_policy(game: MatrixGame, chi: float, phi: float | None = None, *, discount: float, seat: int = 0) -> np.ndarray:
     """Probabilities `[5]` (start, CC, CD, DC, DD) that enforce s_X - P = chi (s_Y - P) on any co-player.
 
     Args:
@@ -60,12 +58,12 @@ def zd_policy(
       chi: extortion factor, above 1; how near to 1 it can come depends on the discount, and `least_chi` tells.
       phi: scale; None takes the middle of what is feasible.
       discount: in (0, 1).
-      player: 0 for the row player, 1 for the column player.
+      seat: 0 for the row player, 1 for the column player.
 
     Raises:
       ValueError: if no such policy exists, naming the feasible range of phi.
     """
-    direction = _directions(game, player)
+    direction = _directions(game, seat)
     line = direction[0] - chi * direction[1]
     # p = (REPEAT + phi line) / discount with p0 = 0 must lie in [0, 1].
     low, high = 0.0, np.inf
@@ -87,7 +85,7 @@ def zd_policy(
     return np.concatenate([[0.0], np.clip((REPEAT + phi * line) / discount, 0, 1)])
 
 
-def least_chi(game: MatrixGame, *, discount: float, player: int = 0) -> float:
+def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
     """The least extortion factor, of at least 1, that any strategy enforces through (P, P); infinite if there is none.
 
     A strategy exists if for some phi > 0 all of its probabilities lie in [0, 1]. Divided by phi, with t = 1 / phi and
@@ -98,9 +96,9 @@ def least_chi(game: MatrixGame, *, discount: float, player: int = 0) -> float:
     Args:
       game: the game that is repeated.
       discount: in (0, 1).
-      player: 0 for the row player, 1 for the column player.
+      seat: 0 for the row player, 1 for the column player.
     """
-    own, other = _directions(game, player)
+    own, other = _directions(game, seat)
     return _least_chi(tuple(own.tolist()), tuple(other.tolist()), float(discount))
 
 
@@ -114,26 +112,26 @@ def _least_chi(own: tuple[float, ...], other: tuple[float, ...], discount: float
     return float(found.fun) if found.success else np.inf
 
 
-def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, player: int = 0) -> Fit:
+def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: int = 0) -> Fit:
     """The zero-determinant strategies through (P, P) that are nearest to policies, by least squares.
 
     Args:
       game: the game that is repeated.
       probabilities: `[..., 5]`, start first, own action first.
       discount: in (0, 1).
-      player: 0 for the row player, 1 for the column player.
+      seat: 0 for the row player, 1 for the column player.
     """
     probabilities = np.asarray(probabilities, float)
     left = discount * probabilities[..., 1:] + (1 - discount) * probabilities[..., :1] - REPEAT
-    columns = np.stack(_directions(game, player), axis=1)
+    columns = np.stack(_directions(game, seat), axis=1)
     solved = left @ np.linalg.pinv(columns).T
     phi, minus_phi_chi = solved[..., 0], solved[..., 1]
     chi = np.divide(-minus_phi_chi, phi, out=np.full_like(phi, np.nan), where=phi != 0)
     residual = np.sqrt(np.mean((left - solved @ columns.T) ** 2, -1))
-    return Fit(chi, phi, residual, least_chi(game, discount=discount, player=player))
+    return Fit(chi, phi, residual, least_chi(game, discount=discount, seat=seat))
 
 
-def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float, player: int = 0) -> np.ndarray:
+def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float, seat: int = 0) -> np.ndarray:
     """For how many meta-steps in a row the policies of trials are extortion, at the longest: `[...]`.
 
     A trial is called zero-determinant extortion from `IN_A_ROW` on: a policy shapes by being held while others learn.
@@ -142,9 +140,9 @@ def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float
       game: the game that is repeated.
       policies: `[..., meta_steps, 5]`, of each trial by itself: the mean of several trials' policies is nobody's.
       discount: in (0, 1).
-      player: 0 for the row player, 1 for the column player.
+      seat: 0 for the row player, 1 for the column player.
     """
-    extortionate = fit(game, policies, discount=discount, player=player).extortionate
+    extortionate = fit(game, policies, discount=discount, seat=seat).extortionate
     longest = current = np.zeros(extortionate.shape[:-1], int)
     for now in np.moveaxis(extortionate, -1, 0):
         current = (current + 1) * now
@@ -183,6 +181,6 @@ def exact_payoffs(
     return own_payoffs, other_payoffs
 
 
-def _directions(game: MatrixGame, player: int) -> tuple[np.ndarray, np.ndarray]:
-    own, other = (np.asarray(payoffs, float) for payoffs in game.seen_by(player))
+def _directions(game: MatrixGame, seat: int) -> tuple[np.ndarray, np.ndarray]:
+    own, other = (np.asarray(payoffs, float) for payoffs in game.seen_by(seat))
     return own - own[3], other - other[3]

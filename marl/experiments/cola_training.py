@@ -98,7 +98,7 @@ def make_consistent(config: ConsistencyConfig, run: RunDirectory, console: Conso
             functions = white_box_updates(partial(make, learning_rate=rate, num_logits=num_logits), payoffs)
         measure = jax.jit(partial(consistency_loss, functions, payoffs, lookahead_rate=rate))
         losses[name] = float(measure(points[0], points[1]))
-    players = [cola(consistent, player) for player in range(2)]
+    players = [cola(consistent, seat) for seat in range(2)]
     play = jax.jit(jax.vmap(lambda key: learn(key, game, players, num_updates=101).rewards))
     row, column = (float(r[:, 1:].mean()) for r in play(jax.random.split(play_key, config.evaluation_trials)))
     table = Table("update functions", "consistency loss", title=f"{config.game}, on fresh points")

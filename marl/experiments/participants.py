@@ -111,15 +111,15 @@ def digest_of(value: Any) -> str:
 def work_of_trainings(participants: Sequence[Participant], run: RunDirectory) -> dict[str, float]:
     """What is to be trained for both seats, by the names of the stages: steps of each, in the unit of the game."""
     found = {}
-    for player, participant in itertools.product((0, 1), participants):
-        config = participant.seats[player]
+    for seat, participant in itertools.product((0, 1), participants):
+        config = participant.seats[seat]
         if isinstance(config, ShapingConfig) and not _file(participant, config, run).is_file():
-            found[_stage(participant, config, player)] = sum(work_of_training(make_kind(config)).values())
+            found[_stage(participant, config, seat)] = sum(work_of_training(make_kind(config)).values())
     return found
 
 
-def _stage(participant: Participant, config: ShapingConfig, player: int) -> str:
-    return f"training of {participant.name}, {('row', 'column')[player]}, against {config.opponent}"
+def _stage(participant: Participant, config: ShapingConfig, seat: int) -> str:
+    return f"training of {participant.name}, {('row', 'column')[seat]}, against {config.opponent}"
 
 
 def _file(participant: Participant, config: ShapingConfig, run: RunDirectory) -> Path:
@@ -129,18 +129,18 @@ def _file(participant: Participant, config: ShapingConfig, run: RunDirectory) ->
     return run.path / "agents" / f"{name}-{digest}.safetensors"
 
 
-def ready(participant: Participant, player: int, run: RunDirectory, stages: Stages) -> Agent:
+def ready(participant: Participant, seat: int, run: RunDirectory, stages: Stages) -> Agent:
     """The agent of a seat: as it is, or trained, or found in the directory by what its training depends on.
 
     A training has a run directory of its own in `trainings`, from which it goes on, until its agent is kept.
     """
-    config = participant.seats[player]
+    config = participant.seats[seat]
     if isinstance(config, Agent):
         return config
     (run.path / "agents").mkdir(exist_ok=True)
     console, path = stages.console, _file(participant, config, run)
     folder = run.path / "trainings" / path.stem
-    words = f"{participant.name}, {('row', 'column')[player]}"
+    words = f"{participant.name}, {('row', 'column')[seat]}"
     if path.is_file():
         try:
             agent = load_shaper(path)
@@ -151,7 +151,7 @@ def ready(participant: Participant, player: int, run: RunDirectory, stages: Stag
             return agent
         except ValueError as error:
             say(console, f"{words}: {error}; made anew")
-    stages.begin(_stage(participant, config, player))
+    stages.begin(_stage(participant, config, seat))
     kind, store = make_kind(config), open_run(folder, config, console)
     with make_progress(kind, console, stages) as progress:
         screening = progress.before("random shapers")

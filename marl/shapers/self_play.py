@@ -75,7 +75,7 @@ def rivals(
 
     Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, meta-self-play, and its public code.
     """
-    payoffs = jnp.asarray([game.payoffs.seen_by(player) for player in (0, 1)], jnp.float32)
+    payoffs = jnp.asarray([game.payoffs.seen_by(seat) for seat in (0, 1)], jnp.float32)
 
     def swap(x: jax.Array) -> jax.Array:
         return jnp.flip(x.reshape(-1, 2, *x.shape[1:]), 1).reshape(x.shape)
@@ -109,7 +109,7 @@ def by_seat(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def seat(game: InfinitelyRepeated, shaper: Shaper, rival: Rival) -> tuple[InfinitelyRepeated, Learner]:
+def seat_rival(game: InfinitelyRepeated, shaper: Shaper, rival: Rival) -> tuple[InfinitelyRepeated, Learner]:
     """The game as one shaper of a pair sees it, itself the row player, and whom it meets there.
 
     Both see the policies that were played last; of a naive learner, the one that it has learned since, as always.

@@ -21,7 +21,7 @@ from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learn import Learner, keep_state, whole_state
 from marl.experiments.shaping.config import ShapingConfig
-from marl.learners.exact.learner_switch import seat
+from marl.learners.exact.learner_switch import switch
 from marl.learners.exact.trained import describe
 from marl.learners.registry import FORMULA, SAMPLED, make_learner
 from marl.shapers.registry import FORMULA as SHAPERS
@@ -75,13 +75,13 @@ def _size(parameters: Any) -> str:
     return many(sum(int(np.size(x)) for x in jax.tree.leaves(parameters)), "parameter")
 
 
-def make_agent(spec: str, game: InfinitelyRepeated | Game, player: int, *, num_updates: int | None = None) -> Agent:
+def make_agent(spec: str, game: InfinitelyRepeated | Game, seat: int, *, num_updates: int | None = None) -> Agent:
     """An agent from the spec of an opponent, as in `make_learner`, or from the file or run of a trained shaper.
 
     Args:
       spec: a name, a name with settings, a population, five probabilities, or a path.
       game: what is played.
-      player: the seat, its number among the game's agents.
+      seat: its number among the game's agents.
       num_updates: as of `make_learner`.
 
     Raises:
@@ -92,17 +92,17 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, player: int, *, num_u
 
         def make(parameters: Any = ()) -> Learner:
             del parameters
-            return make_learner(spec, game, player, num_updates=num_updates, field="agent")
+            return make_learner(spec, game, seat, num_updates=num_updates, field="agent")
 
         make()  # so that what does not fit is said now
         return Agent(spec, make)
     agent = load_shaper(spec)
     assert agent.config is not None
     if not isinstance(game, InfinitelyRepeated):
-        check_spaces(spec, agent.config, game, player)
-    elif agent.config.environment or describe(agent.config.make_game()) != describe(as_row(game, player)):
-        seat = "" if game == as_row(game, 1) else f" in the {('row', 'column')[player]}'s seat"
-        raise ValueError(f"agent: got {spec!r}, trained in another game than {_describe(game)}{seat}")
+        check_spaces(spec, agent.config, game, seat)
+    elif agent.config.environment or describe(agent.config.make_game()) != describe(as_row(game, seat)):
+        where = "" if game == as_row(game, 1) else f" in the {('row', 'column')[seat]}'s seat"
+        raise ValueError(f"agent: got {spec!r}, trained in another game than {_describe(game)}{where}")
     return agent
 
 
@@ -145,9 +145,9 @@ def is_path(spec: str) -> bool:
     return os.sep in unquoted or spec.endswith(".safetensors") or os.path.exists(spec)
 
 
-def as_row(game: InfinitelyRepeated, player: int) -> InfinitelyRepeated:
+def as_row(game: InfinitelyRepeated, seat: int) -> InfinitelyRepeated:
     """The game as it looks to a player who takes itself for the row: shapers are trained in that seat."""
-    return InfinitelyRepeated(MatrixGame.of(game.payoffs.name, *game.payoffs.seen_by(player)), game.discount)
+    return InfinitelyRepeated(MatrixGame.of(game.payoffs.name, *game.payoffs.seen_by(seat)), game.discount)
 
 
 def _describe(game: InfinitelyRepeated) -> str:
@@ -259,13 +259,13 @@ def of_training(agent: Agent, number: int) -> Agent:
     return Agent(agent.name, config.make_shaper().learner, parameters, config)
 
 
-def shaping_config(spec: str, game: InfinitelyRepeated, player: int, **settings: Any) -> ShapingConfig | None:
+def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: Any) -> ShapingConfig | None:
     """How a shaper is trained that is meant by its name: `mfos` against a naive learner, `mfos:lola` against lola.
 
     Args:
       spec: of an agent.
       game: what is played.
-      player: the seat; the training is of the row, in the game as it looks from there.
+      seat: the seat; the training is of the row, in the game as it looks from there.
       **settings: further fields of `ShapingConfig`.
 
     Returns:
@@ -279,7 +279,7 @@ def shaping_config(spec: str, game: InfinitelyRepeated, player: int, **settings:
         return None
     if annealing(opponent) is not None:
         raise ValueError(f"{spec}: self_play trains two at once; python -m marl.mfos does, and writes a file of each")
-    seen = as_row(game, player).payoffs
+    seen = as_row(game, seat).payoffs
     payoffs = {
         "row_payoffs": tuple(map(float, seen.row_payoffs)),
         "column_payoffs": tuple(map(float, seen.column_payoffs)),
@@ -303,7 +303,7 @@ def pair_program(game: InfinitelyRepeated, seats: Sequence[Sequence[Agent]], *, 
 
     def trial(parameters: Any, key: jax.Array, row: jax.Array, column: jax.Array) -> tuple[jax.Array, jax.Array]:
         players = [
-            seat([agent.learner(p) for agent, p in zip(agents, theirs, strict=True)], which, game)
+            switch([agent.learner(p) for agent, p in zip(agents, theirs, strict=True)], which, game)
             for agents, theirs, which in zip(seats, parameters, (row, column), strict=True)
         ]
         rewards = play(key, game, players[0], players[1], meta_steps=meta_steps).rewards

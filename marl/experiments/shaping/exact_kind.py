@@ -127,7 +127,7 @@ class ExactKind:
                 report(generation, metrics | self_play.by_seat(metrics), seconds)
 
         def meet(*context: self_play.Rival) -> tuple[InfinitelyRepeated, Learner]:
-            return (game, opponent) if opponent else self_play.seat(game, shaper, *context)
+            return (game, opponent) if opponent else self_play.seat_rival(game, shaper, *context)
 
         def trial(parameters: Any, key: jax.Array, *context: self_play.Rival) -> Outcome:
             seen, other = meet(*context)

@@ -110,10 +110,10 @@ def updates(consistent: ConsistentUpdates) -> tuple[Update, Update]:
     networks, _, region, name = consistent
     activation, layers = ACTIVATIONS[name], len(networks) // 2
 
-    def update(player: int, x: jax.Array, y: jax.Array) -> jax.Array:
+    def update(seat: int, x: jax.Array, y: jax.Array) -> jax.Array:
         values = jnp.clip(jnp.concatenate([x, y]) / region, -1.0, 1.0)
         for i in range(layers):
-            values = values @ networks[f"kernel_{i}"][player] + networks[f"bias_{i}"][player]
+            values = values @ networks[f"kernel_{i}"][seat] + networks[f"bias_{i}"][seat]
             values = activation(values) if i < layers - 1 else values
         return values
 
@@ -164,7 +164,7 @@ def white_box_updates(make: Callable[[Payoffs], Learner], payoffs: Payoffs) -> t
 
 
 def cola(
-    consistent: ConsistentUpdates, player: int = 0, *, learning_rate: float = 1.0, init_scale: float = 1.0
+    consistent: ConsistentUpdates, seat: int = 0, *, learning_rate: float = 1.0, init_scale: float = 1.0
 ) -> Learner:
     """A player that takes the consistent steps.
 
@@ -172,30 +172,30 @@ def cola(
 
     Args:
       consistent: what `train_cola` returned.
-      player: 0 for x, 1 for y.
+      seat: 0 for x, 1 for y.
       learning_rate: by which the steps, whose own size is the lookahead rate of the training, are multiplied.
       init_scale: standard deviation of the normal initial parameters.
 
     Source: Willi et al. (2022), arXiv:2203.04098.
     """
-    function = updates(consistent)[player]
+    function = updates(consistent)[seat]
 
     def direction(own: jax.Array, other: jax.Array) -> jax.Array:
-        return function(own, other) if player == 0 else function(other, own)
+        return function(own, other) if seat == 0 else function(other, own)
 
     num_parameters = consistent.networks["kernel_0"].shape[1] // 2
     return follow(direction, normal_logits(init_scale, num_parameters), learning_rate=learning_rate)
 
 
 def cola_opponent(
-    game: InfinitelyRepeated, player: int = 1, *, learning_rate: float = 1.0, init_scale: float = 1.0, file: str = ""
+    game: InfinitelyRepeated, seat: int = 1, *, learning_rate: float = 1.0, init_scale: float = 1.0, file: str = ""
 ) -> Learner:
     """`cola` of an exact game, with networks from a file.
 
     Args:
       game: the exact game; a file comes with the library for the prisoner's dilemma and for matching pennies
         (discount 0.96) and for chicken played once.
-      player: 0 row, 1 column.
+      seat: 0 row, 1 column.
       learning_rate: by which the steps, of lookahead rate 1 in the files that come with the library, are multiplied.
       init_scale: standard deviation of the normal initial logits.
       file: what `python -m marl.cola` wrote; empty for the one that comes with the library.
@@ -203,7 +203,7 @@ def cola_opponent(
     Raises:
       ValueError: if there is no file for this game, or if it is damaged or belongs to another.
     """
-    return cola(load_cola(game, file), player, learning_rate=learning_rate, init_scale=init_scale)
+    return cola(load_cola(game, file), seat, learning_rate=learning_rate, init_scale=init_scale)
 
 
 def load_cola(game: InfinitelyRepeated, file: str = "") -> ConsistentUpdates:

@@ -19,12 +19,12 @@ class SeatState(NamedTuple):
 
     logits: jax.Array  # `[logits]`, what others may see: the policy after learning; of a shaper the last one played
     state: tuple[jax.Array, ...]  # the numbers of the state of the one who plays, and zeros
-    key: jax.Array  # its own, for a reason given in `seat`
+    key: jax.Array  # its own, for a reason given in `switch`
     step: jax.Array  # `[]`, how often it has updated
     late: jax.Array  # `[]`, whether it sees what the other played, and not what it has learned since
 
 
-def seat(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated) -> Learner:
+def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeated) -> Learner:
     """A learner that is the one of `learners` with the number `which`, a traced integer: one program for all of them.
 
     Only what is chosen runs, also in a batch of trials, as long as the batch shares the number. Given the same key,

@@ -87,7 +87,7 @@ def train_mmaml(
     Source: Kim et al., A Policy Gradient Algorithm for Learning to Learn in Multiagent RL (2021), arXiv:2011.00382;
     the exact form is that of Lu et al. (2022), arXiv:2205.01447, and of its public code.
     """
-    seats = jnp.array([game.payoffs.seen_by(player) for player in range(num_seats(game))])  # `[seats, 2, 4]`
+    seats = jnp.array([game.payoffs.seen_by(seat) for seat in range(num_seats(game))])  # `[seats, 2, 4]`
 
     def total(parameters: MetaLearned, first: jax.Array, payoffs: jax.Array) -> jax.Array:
         values = partial(discounted_payoffs, MatrixGame.of(game.payoffs.name, *payoffs), discount=game.discount)
@@ -174,7 +174,7 @@ def num_seats(game: InfinitelyRepeated) -> int:
 
 def mmaml(
     game: InfinitelyRepeated,
-    player: int = 1,
+    seat: int = 1,
     *,
     learning_rate: float = 1.0,
     learned_rate: bool = False,
@@ -185,7 +185,7 @@ def mmaml(
     Args:
       game: the exact game; a file comes with the library for the prisoner's dilemma and for matching pennies
         (discount 0.96) and for chicken played once.
-      player: 0 row, 1 column.
+      seat: 0 row, 1 column.
       learning_rate: of its naive steps, from beginnings that were trained for 1. M-MAML plays with 1 in the tables of
         Lu et al. (2022), whose public code leaves the learned step size unused.
       learned_rate: play with the step size that was learned, and from the beginnings that were learned with it.
@@ -199,16 +199,16 @@ def mmaml(
     shape = (2, num_seats(game), *arrays.get("learning_rate", np.zeros(1)).shape[-1:])
     same_shapes(arrays, {"logits": (*shape, game.num_logits), "learning_rate": shape}, file)
     learned = MetaLearned(jnp.asarray(arrays["logits"]), jnp.asarray(arrays["learning_rate"]))
-    return begin_from(learned, game, player, learning_rate=None if learned_rate else learning_rate)
+    return begin_from(learned, game, seat, learning_rate=None if learned_rate else learning_rate)
 
 
 def begin_from(
-    learned: MetaLearned, game: InfinitelyRepeated, player: int, *, learning_rate: float | None = 1.0
+    learned: MetaLearned, game: InfinitelyRepeated, seat: int, *, learning_rate: float | None = 1.0
 ) -> Learner:
     """The learner of `mmaml` from what `train_mmaml` returned; a `learning_rate` of None is the learned one."""
-    seat = player % num_seats(game)
-    beginnings = jax.tree.map(lambda x: x[1 if learning_rate is None else 0, seat], learned)
-    payoff = partial(game.value, player)
+    trained = seat % num_seats(game)
+    beginnings = jax.tree.map(lambda x: x[1 if learning_rate is None else 0, trained], learned)
+    payoff = partial(game.value, seat)
 
     def init(key: jax.Array) -> MetaLearnedState:
         which = jax.random.randint(key, (), 0, len(beginnings.logits))

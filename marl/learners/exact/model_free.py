@@ -33,7 +33,7 @@ MOST_EPISODES = 1_000_000  # and most rounds of one
 
 def reinforce(
     game: InfinitelyRepeated,
-    player: int,
+    seat: int,
     *,
     learning_rate: Scalar = 1.0,
     episodes: int = 32,
@@ -50,7 +50,7 @@ def reinforce(
 
     Args:
       game: what is played.
-      player: 0 row, 1 column.
+      seat: 0 row, 1 column.
       learning_rate: step size; 1.0 as the naive learner's.
       episodes: N, 2 or more.
       rounds: in an episode.
@@ -65,7 +65,7 @@ def reinforce(
     checks.number("learning_rate", learning_rate, 0)
     checks.size("episodes", episodes, 2, MOST_EPISODES)
     parts = [lambda advantages: advantages]
-    sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds), parts=parts)
+    sample = partial(_advantages, game, seat, episodes=episodes, rounds=_rounds(game, rounds), parts=parts)
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
         (advantages,) = sample(key, state.logits, _others(trajectory))
@@ -77,7 +77,7 @@ def reinforce(
 
 def tabular_ppo(
     game: InfinitelyRepeated,
-    player: int,
+    seat: int,
     *,
     learning_rate: Scalar = 0.25,
     clip: Scalar = 0.2,
@@ -97,7 +97,7 @@ def tabular_ppo(
 
     Args:
       game: what is played.
-      player: 0 row, 1 column.
+      seat: 0 row, 1 column.
       learning_rate: of an epoch; with the default four, 0.25 is the naive learner's step where nothing is clipped.
       clip: how far rho counts, in (0, 1); 0.2 in the paper.
       epochs: steps on the same episodes.
@@ -116,7 +116,7 @@ def tabular_ppo(
     checks.number("learning_rate", learning_rate, 0)
     checks.size("episodes", episodes, 2, MOST_EPISODES)
     parts = [lambda advantages: jnp.maximum(advantages, 0.0), lambda advantages: jnp.minimum(advantages, 0.0)]
-    sample = partial(_advantages, game, player, episodes=episodes, rounds=_rounds(game, rounds), parts=parts)
+    sample = partial(_advantages, game, seat, episodes=episodes, rounds=_rounds(game, rounds), parts=parts)
 
     def update(key: jax.Array, state: PolicyState, trajectory: Trajectory) -> tuple[PolicyState, Metrics]:
         gains, losses = sample(key, state.logits, _others(trajectory))
@@ -145,7 +145,7 @@ class QState(NamedTuple):
 
 def q_learning(
     game: InfinitelyRepeated,
-    player: int,
+    seat: int,
     *,
     learning_rate: Scalar = 0.1,
     temperature: Scalar = 0.25,
@@ -167,7 +167,7 @@ def q_learning(
 
     Args:
       game: what is played.
-      player: 0 row, 1 column.
+      seat: 0 row, 1 column.
       learning_rate: alpha, from 0 to 1.
       temperature: of the Boltzmann policy, in payoffs of one round.
       episodes: played side by side.
@@ -183,13 +183,13 @@ def q_learning(
     checks.number("learning_rate", learning_rate, 0, 1)
     checks.number("temperature", temperature, 0, brackets="()")
     checks.size("episodes", episodes, 1, MOST_EPISODES)
-    sample = partial(_episodes, game, player, episodes=episodes, rounds=_rounds(game, rounds))
+    sample = partial(_episodes, game, seat, episodes=episodes, rounds=_rounds(game, rounds))
 
     draw = normal_logits(init_scale, game.num_logits)
 
     def init(key: jax.Array) -> QState:
         logits = draw(key)
-        level = sum(game.payoffs.seen_by(player)[0]) / 4 / (1 - game.discount)
+        level = sum(game.payoffs.seen_by(seat)[0]) / 4 / (1 - game.discount)
         half = temperature * logits / 2
         return QState(logits, jnp.stack([level + half, level - half], 1))
 
@@ -201,7 +201,7 @@ def q_learning(
 
         def learn_round(q: jax.Array, round_: Episodes) -> tuple[jax.Array, None]:
             best = jnp.maximum(q[:, 0], q[:, 1])
-            targets = round_.rewards(game, player) + game.discount * _pick(best, round_.next_states)
+            targets = round_.rewards(game, seat) + game.discount * _pick(best, round_.next_states)
             return q + learning_rate * _mean_error(q, targets, round_), None
 
         q, _ = jax.lax.scan(learn_round, state.q, played)
@@ -210,7 +210,7 @@ def q_learning(
     return one_policy(init, update)
 
 
-def best_response(game: InfinitelyRepeated, player: int, *, init_scale: Scalar = 1.0) -> Learner:
+def best_response(game: InfinitelyRepeated, seat: int, *, init_scale: Scalar = 1.0) -> Learner:
     """An oracle: at every step the exact best reply to the policy that the co-player played last.
 
     Against a memory-one policy the repeated game is a Markov decision process of four states and two actions, where
@@ -222,7 +222,7 @@ def best_response(game: InfinitelyRepeated, player: int, *, init_scale: Scalar =
 
     Args:
       game: what is played.
-      player: 0 row, 1 column.
+      seat: 0 row, 1 column.
       init_scale: standard deviation of the normal initial logits, played before anything is known.
 
     Source: Puterman, Markov Decision Processes (1994), theorem 6.2.7.
@@ -234,7 +234,7 @@ def best_response(game: InfinitelyRepeated, player: int, *, init_scale: Scalar =
         return jnp.where((choice[..., None] >> np.arange(digits)) & 1, -MAX_LOGIT, MAX_LOGIT)
 
     def best(policies: jax.Array, others: jax.Array) -> jax.Array:
-        values = jax.vmap(lambda own: jax.vmap(partial(game.value, player, own))(others).mean())(policies)
+        values = jax.vmap(lambda own: jax.vmap(partial(game.value, seat, own))(others).mean())(policies)
         return jnp.argmax(values)
 
     def reply(others: jax.Array) -> jax.Array:
@@ -266,14 +266,14 @@ class Episodes(NamedTuple):
         """Twice the state and the action, 0 or 1, `[T, N]`."""
         return 2 * self.states + (self.next_states > 2)
 
-    def rewards(self, game: InfinitelyRepeated, player: int) -> jax.Array:
+    def rewards(self, game: InfinitelyRepeated, seat: int) -> jax.Array:
         """`[T, N]`."""
-        payoffs = jnp.stack([jnp.asarray(x, jnp.float32) for x in game.payoffs.seen_by(player)[0]])
+        payoffs = jnp.stack([jnp.asarray(x, jnp.float32) for x in game.payoffs.seen_by(seat)[0]])
         return _pick(payoffs, self.next_states - 1)
 
 
 def _episodes(
-    game: InfinitelyRepeated, player: int, key: jax.Array, own: jax.Array, other: jax.Array, episodes: int, rounds: int
+    game: InfinitelyRepeated, seat: int, key: jax.Array, own: jax.Array, other: jax.Array, episodes: int, rounds: int
 ) -> Episodes:
     """Plays both policies, `[logits]` each, against each other."""
     thresholds = [jnp.round(65536 * jax.nn.sigmoid(logits)).astype(jnp.uint32) for logits in (own, other)]
@@ -294,7 +294,7 @@ def _episodes(
 
 def _advantages(
     game: InfinitelyRepeated,
-    player: int,
+    seat: int,
     key: jax.Array,
     own: jax.Array,
     others: jax.Array,
@@ -314,11 +314,11 @@ def _advantages(
         return [[jnp.where(pairs == pair, part(advantages), 0.0) for pair in range(first, last)] for part in parts]
 
     def against(key: jax.Array, other: jax.Array) -> list[jax.Array]:
-        played = _episodes(game, player, key, own, other, episodes=episodes, rounds=rounds)
+        played = _episodes(game, seat, key, own, other, episodes=episodes, rounds=rounds)
 
         def back(carry: Any, weighted: tuple[jax.Array, Episodes]) -> tuple[Any, None]:
             (to_go, before), (weight, round_) = carry, weighted
-            to_go = to_go + weight * round_.rewards(game, player)
+            to_go = to_go + weight * round_.rewards(game, seat)
             # Computed once, and not in each of the many sums that read them.
             advantages, pairs = jax.lax.optimization_barrier((centred(to_go), round_.pairs))
             return (to_go, jax.tree.map(jnp.add, before, sums(advantages, pairs, 2, 2 * len(own)))), None

@@ -15,7 +15,7 @@ from marl.learners.sampled.ppo import ONE_STEP, ppo
 
 def advantage_alignment(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     alignment: Scalar = 3.0,
     learning_rate: Scalar | optax.Schedule = 1e-3,
@@ -45,7 +45,7 @@ def advantage_alignment(
 
     Args:
       game: of two players or more.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       alignment: how sharply co-players are taken to answer, the paper's beta; 0 is `a2c` but for the second critic,
         with which it shares `value_coefficient` (the loss is the mean over both) and `max_gradient_norm`. A further
         factor of `discount` in front of the sum, as some write it, is part of it.
@@ -63,12 +63,12 @@ def advantage_alignment(
     0.95, and the weight is 0.05 to 1, the latter with a mean in place of the discounted sum.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
-    return ppo(game, player, **ONE_STEP, alignment=alignment, discount=discount, **own, **settings)
+    return ppo(game, seat, **ONE_STEP, alignment=alignment, discount=discount, **own, **settings)
 
 
 def proximal_advantage_alignment(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     alignment: Scalar = 3.0,
     clip: Scalar = 0.1,
@@ -88,7 +88,7 @@ def proximal_advantage_alignment(
 
     Args:
       game: of two players or more.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       alignment: as of `advantage_alignment`.
       clip: how far the ratio counts.
       learning_rate: a number, or a schedule of optax over the steps of the optimiser.
@@ -105,4 +105,4 @@ def proximal_advantage_alignment(
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
     own |= {"epochs": epochs, "discount": discount, "alignment": alignment}
-    return ppo(game, player, objective=clipped_surrogate(clip=clip), **own, **settings)
+    return ppo(game, seat, objective=clipped_surrogate(clip=clip), **own, **settings)

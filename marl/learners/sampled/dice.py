@@ -42,7 +42,7 @@ class DiceState(NamedTuple):
 
 def naive_dice(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar = 0.1,
@@ -60,7 +60,7 @@ def naive_dice(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: without memory; a `Table` by default.
       learning_rate: of the policy. L is a sum over the episode: what suits a long one is small.
       value_learning_rate: of the value. A table bears up to 2 where the observation is one-hot, and 2 over its squared
@@ -75,12 +75,12 @@ def naive_dice(
     Source: Foerster et al., DiCE (2018), arXiv:1802.05098; the naive learner of LOLA, arXiv:1709.04326.
     """
     checks.number("value_learning_rate", value_learning_rate, 0)
-    return _gradient_learner(game, player, network, learning_rate, value_learning_rate, discount, init_scale)
+    return _gradient_learner(game, seat, network, learning_rate, value_learning_rate, discount, init_scale)
 
 
 def reinforce(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar = 0.1,
@@ -97,7 +97,7 @@ def reinforce(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: without memory; a `Table` by default, whose values are not used.
       learning_rate: step size.
       discount: of rewards.
@@ -109,12 +109,12 @@ def reinforce(
     Source: Williams, Simple Statistical Gradient-Following Algorithms (1992); the baseline: Kool, van Hoof and Welling,
     Buy 4 REINFORCE Samples, Get a Baseline for Free! (2019).
     """
-    return _gradient_learner(game, player, network, learning_rate, None, discount, init_scale)
+    return _gradient_learner(game, seat, network, learning_rate, None, discount, init_scale)
 
 
 def _gradient_learner(
     game: Game,
-    player: int,
+    seat: int,
     network: Network | None,
     learning_rate: Scalar,
     value_learning_rate: Scalar | None,
@@ -125,7 +125,7 @@ def _gradient_learner(
     checks.number("learning_rate", learning_rate, 0)
     checks.number("discount", discount, 0, 1)
     checks.number("init_scale", init_scale, 0)
-    obs_shape, actions = observation_shape(game, player), discrete_actions(game, player)
+    obs_shape, actions = observation_shape(game, seat), discrete_actions(game, seat)
     network = network or _table(obs_shape, actions.num_outputs, init_scale)
     if jax.tree.leaves(network.initial(1)):
         raise ValueError("network: got one with memory; a feed-forward one is needed")
@@ -157,7 +157,7 @@ def _gradient_learner(
         step, metrics = jax.grad(gain, has_aux=True)(state.params)
         return DiceState(jax.tree.map(jnp.add, state.params, step)), metrics
 
-    return Learner(init, act, update, lambda state: state.params, exploit=exploit, seat=player)
+    return Learner(init, act, update, lambda state: state.params, exploit=exploit, seat=seat)
 
 
 def _table(obs_shape: tuple[int, ...], num_actions: int, init_scale: Scalar) -> Network:
@@ -173,26 +173,26 @@ def _table(obs_shape: tuple[int, ...], num_actions: int, init_scale: Scalar) -> 
     return Network(init, apply, lambda num_envs: ())
 
 
-def discrete_actions(game: Game, player: int) -> Distribution:
+def discrete_actions(game: Game, seat: int) -> Distribution:
     """Of a player; raises ValueError where they are not `Discrete`."""
-    space = game.action_space(game.agents[player])
+    space = game.action_space(game.agents[seat])
     if not isinstance(space, Discrete):
         raise ValueError(f"action space: got {space}; Discrete is needed")
     return categorical(space.n)
 
 
-def observation_shape(game: Game, player: int) -> tuple[int, ...]:
+def observation_shape(game: Game, seat: int) -> tuple[int, ...]:
     """Of a player; raises ValueError where it sees no array."""
-    space = game.observation_space(game.agents[player])
+    space = game.observation_space(game.agents[seat])
     if not isinstance(space, Box):
         raise ValueError(f"observation space: got {space}; a Box is needed")
     return tuple(space.shape)
 
 
-def nonnegative_observations(game: Game, player: int) -> tuple[int, ...]:
+def nonnegative_observations(game: Game, seat: int) -> tuple[int, ...]:
     """The shape of a player's; raises ValueError where it sees no array, or one whose entries can be below 0."""
-    shape = observation_shape(game, player)
-    low = getattr(game.observation_space(game.agents[player]), "low", 0.0)
+    shape = observation_shape(game, seat)
+    low = getattr(game.observation_space(game.agents[seat]), "low", 0.0)
     if checks.known(low) and np.min(low) < 0:
         raise ValueError(f"observations: got a space that begins at {np.min(low)}; entries of at least 0 are needed")
     return shape

@@ -58,7 +58,7 @@ class DQNExtras(NamedTuple):
 
 def dqn(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 1e-3,
@@ -96,7 +96,7 @@ def dqn(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: `feed_forward` of the game's observations by default, with layers that both heads share.
       learning_rate: a number, or a schedule of optax over the gradient steps.
       discount: of rewards.
@@ -145,7 +145,7 @@ def dqn(
     checks.whole("epsilon_steps", epsilon_steps, 1)
     checks.number("learning_rate", learning_rate, 0)
     checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
-    agent = game.agents[player]
+    agent = game.agents[seat]
     seen, actions = game.observation_space(agent), game.action_space(agent)
     if not isinstance(actions, Discrete):
         raise ValueError(f"action space: got {actions}; Discrete is needed")
@@ -272,12 +272,12 @@ def dqn(
             priority=priority,
         )
 
-    return Learner(init, act, update, policy, begin, None, exploit, player)
+    return Learner(init, act, update, policy, begin, None, exploit, seat)
 
 
 def ape_x(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     multi_step: int = 3,
     priority_exponent: Scalar | None = 0.6,
@@ -291,7 +291,7 @@ def ape_x(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       multi_step: rewards that come before a value.
       priority_exponent: of the errors, for the probability that a transition is drawn.
       epsilon_ladder: whether every environment has its own share of random actions.
@@ -307,4 +307,4 @@ def ape_x(
         "priority_exponent": priority_exponent,
         "epsilon_ladder": epsilon_ladder,
     }
-    return dqn(game, player, **own, **settings)
+    return dqn(game, seat, **own, **settings)

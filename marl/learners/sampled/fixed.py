@@ -14,9 +14,9 @@ from marl.core.learn import Learner, keep_state
 from marl.learners.exact.fixed import checked_probabilities
 
 
-def random(game: Game, player: int = 0) -> Learner:
+def random(game: Game, seat: int = 0) -> Learner:
     """Draws evenly from its actions, and learns nothing; where their bounds are infinite, as `Box.sample` does."""
-    agent = game.agents[player]
+    agent = game.agents[seat]
     actions, seen = game.action_space(agent), game.observation_space(agent).shape
 
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
@@ -27,7 +27,7 @@ def random(game: Game, player: int = 0) -> Learner:
     return Learner(lambda key: (), act, keep_state)
 
 
-def always_cooperate(game: Game, player: int = 0) -> Learner:
+def always_cooperate(game: Game, seat: int = 0) -> Learner:
     """Cooperates in every step: action 0 of a repeated game; in the coin game it takes its own coins alone.
 
     There it walks the shortest way to its own coin that leads over none of the other's, and avoids those where its own
@@ -36,30 +36,30 @@ def always_cooperate(game: Game, player: int = 0) -> Learner:
     Raises:
       ValueError: for a game that is neither rounds of two actions nor the coin game.
     """
-    return _collector(game, player, spares=True) if isinstance(game, CoinGame) else _constant(game, player, 0)
+    return _collector(game, seat, spares=True) if isinstance(game, CoinGame) else _constant(game, seat, 0)
 
 
-def always_defect(game: Game, player: int = 0) -> Learner:
+def always_defect(game: Game, seat: int = 0) -> Learner:
     """Defects in every step: action 1 of a repeated game; in the coin game it walks the shortest way to any coin.
 
     Raises:
       ValueError: as `always_cooperate`.
     """
-    return _collector(game, player, spares=False) if isinstance(game, CoinGame) else _constant(game, player, 1)
+    return _collector(game, seat, spares=False) if isinstance(game, CoinGame) else _constant(game, seat, 1)
 
 
-def _constant(game: Game, player: int, action: int) -> Learner:
-    if not isinstance(game, Rounds) or game.num_actions[player] != 2:
+def _constant(game: Game, seat: int, action: int) -> Learner:
+    if not isinstance(game, Rounds) or game.num_actions[seat] != 2:
         raise ValueError(f"got {game.name}; rounds of a game with two actions, or the coin game, are needed")
 
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
         return jnp.full(obs.shape[:-1], action, jnp.int32), memory, ()
 
-    return Learner(lambda key: (), act, keep_state, seat=player)
+    return Learner(lambda key: (), act, keep_state, seat=seat)
 
 
-def _collector(game: CoinGame, player: int, *, spares: bool) -> Learner:
-    own, size = 0 if game.egocentric else player, game.grid_size
+def _collector(game: CoinGame, seat: int, *, spares: bool) -> Learner:
+    own, size = 0 if game.egocentric else seat, game.grid_size
     moves = [(0, 1), (0, -1), (1, 0), (-1, 0), (0, 0)][: 5 if game.stay else 4]  # rows and columns, by action
 
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
@@ -78,7 +78,7 @@ def _collector(game: CoinGame, player: int, *, spares: bool) -> Learner:
         found = jnp.stack(ahead)
         return jnp.argmin(found + jax.random.uniform(key, found.shape) / 2, 0), memory, ()
 
-    return Learner(lambda key: (), act, keep_state, seat=player)
+    return Learner(lambda key: (), act, keep_state, seat=seat)
 
 
 def play_memory_one(probabilities: Sequence[float]) -> Learner:

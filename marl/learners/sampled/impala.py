@@ -45,7 +45,7 @@ class ActorCriticExtras(NamedTuple):
 
 def impala(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 1e-3,
@@ -76,7 +76,7 @@ def impala(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: `feed_forward` of the game's observations by default.
       learning_rate: a number, or a schedule of optax over the updates.
       discount: of rewards.
@@ -102,7 +102,7 @@ def impala(
 
 def a3c(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 1e-3,
@@ -127,7 +127,7 @@ def a3c(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: `feed_forward` of the game's observations by default.
       learning_rate: a number, or a schedule of optax over the updates.
       discount: of rewards.
@@ -150,7 +150,7 @@ def a3c(
 
 def _actor_critic(
     game: Game,
-    player: int,
+    seat: int,
     *,
     network: Network | None,
     learning_rate: Scalar | optax.Schedule,
@@ -178,7 +178,7 @@ def _actor_critic(
     positive |= {"optimizer_epsilon": optimizer_epsilon, "reward_clip": 1.0 if reward_clip is None else reward_clip}
     for name, x in positive.items():
         checks.number(name, x, 0, brackets="()")
-    agent = game.agents[player]
+    agent = game.agents[seat]
     actions = distribution(game.action_space(agent))
     network = network or feed_forward(
         game.observation_space(agent).shape, actions.num_outputs, num_scales=actions.num_scales
@@ -257,4 +257,4 @@ def _actor_critic(
         return apply(state, found), metrics
 
     gradients = Gradients(gradient, apply) if at_actor else None
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, player, gradients)
+    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, seat, gradients)

@@ -32,7 +32,7 @@ class LolaState(NamedTuple):
 
 def lola_dice(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     learning_rate: Scalar = 0.3,
     lookahead_rate: Scalar = 0.5,
@@ -63,7 +63,7 @@ def lola_dice(
 
     Args:
       game: what is played and imagined.
-      player: 0 or 1.
+      seat: 0 or 1.
       learning_rate: of the policy. What is noise in the gradient depends on the number of imagined episodes.
       lookahead_rate: of the co-player's imagined steps; 0.5 is the step of `lola` in the exact games, see above.
       lookaheads: how many steps; each costs a further batch of episodes, and more derivatives.
@@ -99,12 +99,12 @@ def lola_dice(
 
         return logits + learning_rate * jax.grad(gain)(logits)
 
-    return _imagining("lola_dice", step, game, player, episodes, model_memory, model_smoothing, discount, init_scale)
+    return _imagining("lola_dice", step, game, seat, episodes, model_memory, model_smoothing, discount, init_scale)
 
 
 def pola_dice(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     learning_rate: Scalar = 0.02,
     lookahead_rate: Scalar = 0.1,
@@ -136,7 +136,7 @@ def pola_dice(
 
     Args:
       game: what is played and imagined.
-      player: 0 or 1.
+      seat: 0 or 1.
       learning_rate: of the outer steps; 0.003 in the paper's prisoner's dilemma, for a recurrent network.
       lookahead_rate: of the inner steps; 0.005 there.
       outer_beta: weight of one's own divergence; 100 there.
@@ -182,7 +182,7 @@ def pola_dice(
 
         return jax.lax.scan(climb, logits, jax.random.split(key, outer_steps))[0]
 
-    return _imagining("pola_dice", step, game, player, episodes, model_memory, model_smoothing, discount, init_scale)
+    return _imagining("pola_dice", step, game, seat, episodes, model_memory, model_smoothing, discount, init_scale)
 
 
 class _Imagined(NamedTuple):
@@ -207,7 +207,7 @@ def _imagining(
     name: str,
     step: Callable[[jax.Array, jax.Array, jax.Array, _Imagination], jax.Array],
     game: Game,
-    player: int,
+    seat: int,
     episodes: int,
     model_memory: Scalar,
     model_smoothing: Scalar,
@@ -222,8 +222,8 @@ def _imagining(
     checks.size("episodes", episodes, 2, 1_000_000)
     checks.number("model_memory", model_memory, 0, brackets="(]")
     checks.number("model_smoothing", model_smoothing, 0, 1, brackets="()")
-    obs_shape = nonnegative_observations(game, player)
-    mine, theirs = discrete_actions(game, player), discrete_actions(game, 1 - player)
+    obs_shape = nonnegative_observations(game, seat)
+    mine, theirs = discrete_actions(game, seat), discrete_actions(game, 1 - seat)
 
     def flat(obs: jax.Array) -> jax.Array:
         return obs.reshape(*obs.shape[: obs.ndim - len(obs_shape)], -1).astype(jnp.float32)
@@ -251,11 +251,11 @@ def _imagining(
 
         def step(carry: Any, keys: tuple[jax.Array, ...]) -> Any:
             observations, state = carry
-            obs = flat(observations[game.agents[player]])
+            obs = flat(observations[game.agents[seat]])
             played = mine.sample(keys[0], obs @ own), theirs.sample(keys[1], obs @ other)
-            actions = {game.agents[player]: played[0], game.agents[1 - player]: played[1]}
+            actions = {game.agents[seat]: played[0], game.agents[1 - seat]: played[1]}
             after, state, rewards, dones, _ = jax.vmap(game.step_env)(keys[2], state, actions)
-            paid = rewards[game.agents[player]], rewards[game.agents[1 - player]]
+            paid = rewards[game.agents[seat]], rewards[game.agents[1 - seat]]
             return jax.vmap(game.auto_reset)(keys[3], after, state, dones), _Imagined(
                 obs, *played, *paid, dones["__all__"]
             )
@@ -285,4 +285,4 @@ def _imagining(
         metrics = {"model_log_likelihood": likelihood, "entropy": mine.entropy(obs @ state.logits).mean()}
         return LolaState(step(key, state.logits, model, imagination), model), metrics
 
-    return Learner(init, act, update, lambda state: state.logits, exploit=exploit, seat=player)
+    return Learner(init, act, update, lambda state: state.logits, exploit=exploit, seat=seat)

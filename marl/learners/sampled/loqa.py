@@ -36,7 +36,7 @@ class LOQAState(NamedTuple):
 
 def loqa(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 1e-3,
@@ -75,7 +75,7 @@ def loqa(
 
     Args:
       game: of two players with equally many actions.
-      player: 0 or 1.
+      seat: 0 or 1.
       network: of all three, `feed_forward` of the game's observations by default. One with memory begins anew with each
         batch where it values.
       learning_rate: of the actor, by Adam: a number, or a schedule of optax over the updates.
@@ -109,11 +109,11 @@ def loqa(
     checks.number("temperature", temperature, 0, brackets="()")
     checks.number("tau", tau, 0, 1, brackets="(]")
     checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
-    mine, theirs = (game.action_space(game.agents[seat]) for seat in (player, 1 - player))
+    mine, theirs = (game.action_space(game.agents[i]) for i in (seat, 1 - seat))
     if not isinstance(mine, Discrete) or mine != theirs:
         raise ValueError(f"action space: got {mine} and {theirs}; Discrete, and the same for both, is needed")
     actions = categorical(mine.n)
-    network = network or feed_forward(game.observation_space(game.agents[player]).shape, mine.n)
+    network = network or feed_forward(game.observation_space(game.agents[seat]).shape, mine.n)
     has_memory = bool(jax.tree.leaves(network.initial(1)))
     clipped = optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate))
     optimizers = tuple(map(optax.flatten, (clipped, optax.adam(value_learning_rate))))
@@ -194,4 +194,4 @@ def loqa(
     def policy(state: LOQAState) -> Any:
         return state.params.actor
 
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, player)
+    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, seat)

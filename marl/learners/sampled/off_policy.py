@@ -87,7 +87,7 @@ class _Style(NamedTuple):
 
 def td3(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     hidden: Sequence[int] = (256, 256),
     activation: Activation = "relu",
@@ -126,7 +126,7 @@ def td3(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       hidden: units of each layer, of the actor and of each critic.
       activation: after each.
       learning_rate: of Adam, for the actor and the critics.
@@ -184,7 +184,7 @@ def td3(
 
 def sac(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     hidden: Sequence[int] = (256, 256),
     activation: Activation = "relu",
@@ -221,7 +221,7 @@ def sac(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       hidden: units of each layer, of the actor and of each critic.
       activation: after each.
       learning_rate: of Adam, for all three.
@@ -271,7 +271,7 @@ def sac(
 
 _SHARED = (
     "game",
-    "player",
+    "seat",
     "hidden",
     "activation",
     "learning_rate",
@@ -301,7 +301,7 @@ def _off_policy(
     tempering: tuple[Scalar, Scalar | None] | None,  # its learning rate and the entropy that is wanted
     *,
     game: Game,
-    player: int,
+    seat: int,
     hidden: Sequence[int],
     activation: Activation,
     learning_rate: Scalar,
@@ -333,7 +333,7 @@ def _off_policy(
     checks.number("buffer_drift", 1 if buffer_drift is None else buffer_drift, 0)
     if buffer_relative and buffer_drift is None:
         raise ValueError("buffer_relative: got True; a buffer_drift is needed with it")
-    agent = game.agents[player]
+    agent = game.agents[seat]
     seen, actions = game.observation_space(agent), game.action_space(agent)
     bounds = (actions.low, actions.high) if isinstance(actions, Box) else (jnp.inf,)
     if not all(isinstance(bound, jax.core.Tracer) or np.isfinite(bound).all() for bound in bounds):
@@ -516,7 +516,7 @@ def _off_policy(
         buffer = put(state.buffer, state.steps, new)
         return OffPolicyState(networks._replace(oldest=oldest), t.last_memory, buffer, steps)
 
-    return Learner(init, act, update, policy, begin, None, exploit, player)
+    return Learner(init, act, update, policy, begin, None, exploit, seat)
 
 
 class _Batch(NamedTuple):

@@ -55,7 +55,7 @@ class PPOExtras(NamedTuple):
 
 def ppo(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 2.5e-4,
@@ -96,7 +96,7 @@ def ppo(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: `feed_forward` of the game's observations by default.
       learning_rate: a number, or a schedule of optax over the steps of the optimiser, `epochs * minibatches` in each
         update.
@@ -148,7 +148,7 @@ def ppo(
         checks.number("alignment", alignment, 0)
         if game.num_agents < 2:
             raise ValueError(f"alignment: got {alignment} in a game of one player; a co-player is needed")
-    agent = game.agents[player]
+    agent = game.agents[seat]
     obs_shape, actions = game.observation_space(agent).shape, distribution(game.action_space(agent))
     network = network or feed_forward(obs_shape, actions.num_outputs, num_scales=actions.num_scales)
     if alignment is not None:
@@ -283,7 +283,7 @@ def ppo(
         (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
         return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, player)
+    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, seat)
 
 
 def _steps(state: optax.OptState) -> jax.Array:
@@ -308,7 +308,7 @@ class _Batch(NamedTuple):
 
 def a2c(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     learning_rate: Scalar | optax.Schedule = 7e-4,
     gae_lambda: Scalar = 1.0,
@@ -328,7 +328,7 @@ def a2c(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       learning_rate: a number, or a schedule of optax over the updates.
       gae_lambda: 0 trusts the value, 1 the return; 1 in the paper.
       normalize_advantages: in each batch.
@@ -341,7 +341,7 @@ def a2c(
     is the synchronous form; Huang et al., A2C Is a Special Case of PPO (2022), arXiv:2205.09123.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "normalize_advantages": normalize_advantages}
-    return ppo(game, player, **ONE_STEP, **own, **settings)
+    return ppo(game, seat, **ONE_STEP, **own, **settings)
 
 
 ONE_STEP: dict[str, Any] = {"epochs": 1, "minibatches": 1, "objective": policy_gradient, "value_clip": None}

@@ -54,7 +54,7 @@ class R2D2Memory(NamedTuple):
 
 def r2d2(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 2e-3,
@@ -92,7 +92,7 @@ def r2d2(
 
     Args:
       game: what is played.
-      player: its number among the game's agents.
+      seat: its number among the game's agents.
       network: `recurrent` of the game's observations by default.
       learning_rate: a number, or a schedule of optax over the gradient steps.
       discount: of rewards.
@@ -130,7 +130,7 @@ def r2d2(
     checks.number("learning_rate", learning_rate, 0)
     for name, x in {"max_gradient_norm": max_gradient_norm, "adam_epsilon": adam_epsilon}.items():
         checks.number(name, x, 0, brackets="()")
-    agent = game.agents[player]
+    agent = game.agents[seat]
     seen, actions = game.observation_space(agent), game.action_space(agent)
     if not isinstance(actions, Discrete):
         raise ValueError(f"action space: got {actions}; Discrete is needed")
@@ -246,4 +246,4 @@ def r2d2(
             sequences=state.sequences + envs,
         )
 
-    return Learner(init, act, update, policy, begin, forget, exploit, player)
+    return Learner(init, act, update, policy, begin, forget, exploit, seat)

@@ -38,7 +38,7 @@ class ReciprocatorState(NamedTuple):
 
 def reciprocator(
     game: Game,
-    player: int = 0,
+    seat: int = 0,
     *,
     reciprocity: Scalar = 5.0,
     balance_decay: Scalar = 0.0,
@@ -75,7 +75,7 @@ def reciprocator(
 
     Args:
       game: what is played, by two.
-      player: 0 or 1.
+      seat: 0 or 1.
       reciprocity: weight of the intrinsic reward; 5 in the authors' prisoner's dilemma, 1 in their coin game.
       balance_decay: how much of the balance lasts for another step; 0 in their prisoner's dilemma, where only the last
         step is answered, and the discount in their coin game.
@@ -106,12 +106,12 @@ def reciprocator(
     checks.number("payback", payback, 0)
     checks.number("influence_discount", influence_discount, 0, 1)
     checks.number("influence_memory", influence_memory, 0, brackets="(]")
-    obs_shape = nonnegative_observations(game, player)
+    obs_shape = nonnegative_observations(game, seat)
     size = int(np.prod(obs_shape))
-    own, other = (discrete_actions(game, seat).num_outputs for seat in (player, 1 - player))
+    own, other = (discrete_actions(game, i).num_outputs for i in (seat, 1 - seat))
     learner = ppo(
         game,
-        player,
+        seat,
         learning_rate=learning_rate,
         epochs=epochs,
         minibatches=minibatches,

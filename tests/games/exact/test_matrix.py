@@ -82,9 +82,9 @@ def simulated():
 def test_payoffs_agree_with_a_float64_simulation_to_1e_5(game, simulated):
     pairs, m = simulated
     found = all_payoffs(game, pairs)
-    for player, payoffs in enumerate((game.row_payoffs, game.column_payoffs)):
+    for seat, payoffs in enumerate((game.row_payoffs, game.column_payoffs)):
         # Relative to the payoffs that are added up: wins and losses may cancel to nothing.
-        np.testing.assert_array_less(abs(found[:, player] - m @ payoffs), 1e-5 * (m @ np.abs(payoffs)) + 1e-30)
+        np.testing.assert_array_less(abs(found[:, seat] - m @ payoffs), 1e-5 * (m @ np.abs(payoffs)) + 1e-30)
 
 
 @pytest.mark.parametrize("game", GAMES, ids=lambda game: game.name)

@@ -79,12 +79,12 @@ def test_the_least_chi_of_players_with_different_payoffs_is_found_by_a_search_to
     game = MatrixGame("apart", ((3.0, -1.0), (5.0, 0.0)), ((3.0, 4.0), (-2.0, 0.5)))
     phis, chis = np.geomspace(1e-3, 1, 4000)[:, None], np.linspace(1, 2, 1001)
     found = []
-    for player in (0, 1):
-        own, other = (np.array(x) - x[3] for x in game.seen_by(player))
+    for seat in (0, 1):
+        own, other = (np.array(x) - x[3] for x in game.seen_by(seat))
         policies = (([1, 1, 0, 0] + phis * (own - chi * other)) / 0.9 for chi in chis)
         found.append(chis[np.argmax([((p >= 0) & (p <= 1)).all(1).any() for p in policies])])
     assert found == pytest.approx([1.6, 1.1], abs=5e-3)
-    assert [least_chi(game, discount=0.9, player=player) for player in (0, 1)] == pytest.approx(found, abs=5e-3)
+    assert [least_chi(game, discount=0.9, seat=seat) for seat in (0, 1)] == pytest.approx(found, abs=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_passes_by_chance():
 
 
 def test_the_column_player_constructs_the_same_strategy_in_a_symmetric_game():
-    row, column = (zd_policy(prisoners_dilemma, 2.0, discount=DISCOUNT, player=player) for player in (0, 1))
+    row, column = (zd_policy(prisoners_dilemma, 2.0, discount=DISCOUNT, seat=seat) for seat in (0, 1))
     np.testing.assert_allclose(row, column)
 
 

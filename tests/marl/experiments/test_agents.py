@@ -16,7 +16,7 @@ from games.registry import make_game
 from marl.core.evaluate import evaluate
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
-from marl.learners.exact.learner_switch import seat
+from marl.learners.exact.learner_switch import switch
 from marl.shapers.registry import drawn
 from marl.shapers.trial import play
 from meta import scalarize
@@ -99,9 +99,9 @@ def test_an_agent_of_another_game_or_seat_is_refused(tmp_path):
     config = ShapingConfig(game="matching_pennies", shaper="good_shepherd")
     save_agent(tmp_path / AGENT_FILE, config, jnp.zeros(5))
     assert make_agent(str(tmp_path), PENNIES, 0).config == config
-    for game, player in ((PENNIES, 1), (GAME, 0)):
+    for game, seat in ((PENNIES, 1), (GAME, 0)):
         with pytest.raises(ValueError, match="another game"):
-            make_agent(str(tmp_path), game, player)
+            make_agent(str(tmp_path), game, seat)
 
 
 def test_the_column_of_matching_pennies_is_the_row_of_the_game_with_both_payoffs_negated():
@@ -131,7 +131,7 @@ def table():
     ]
 
     def by_number(key, row, column):
-        players = seat(seats[0], row, GAME), seat(seats[1], column, GAME)
+        players = switch(seats[0], row, GAME), switch(seats[1], column, GAME)
         return play(key, GAME, *players, meta_steps=4).rewards
 
     return seats, jax.jit(jax.vmap(scalarize(by_number), (0, None, None)))

@@ -54,7 +54,7 @@ SMALL = [
 def head_to_head(game_name, names, trials):
     """(mean, standard error) `[row, column, player]` each."""
     game = InfinitelyRepeated(matrix_games[game_name])
-    seats = [[make_agent(name, game, player) for name in names] for player in (0, 1)]
+    seats = [[make_agent(name, game, seat) for name in names] for seat in (0, 1)]
     program = pair_program(game, seats, meta_steps=100)
     payoffs = np.empty((len(names), len(names), 2, trials))
     for i, j in np.ndindex(len(names), len(names)):

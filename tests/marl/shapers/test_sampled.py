@@ -221,22 +221,22 @@ def test_game_states_are_those_before_each_step(played):
     np.testing.assert_array_equal(np.argmax(history.trajectories[0].obs, -1).reshape(-1, ENVS), found[0] + 1)
 
 
-def alone(key, learner, trajectory, *, player, num_players):
+def alone(key, learner, trajectory, *, seat, num_players):
     """What a learner becomes of what it saw, by itself, with the keys that `learn` gives it; checks what it did."""
     _, run_key, *init_keys = jax.random.split(key, 2 + num_players)
     act, update = jax.jit(learner.act), jax.jit(learner.update)
-    state = learner.init(init_keys[player])
+    state = learner.init(init_keys[seat])
     memory = learner.begin(learner.policy(state), trajectory.reward.shape[2])
     num_updates, num_steps = trajectory.reward.shape[:2]
     for number, update_key in enumerate(jax.random.split(run_key, num_updates)):
         seen = jax.tree.map(lambda x, number=number: x[number], trajectory)
         play_key, learn_key = jax.random.split(update_key)
         for step, step_key in enumerate(jax.random.split(play_key, num_steps)):
-            act_key = jax.random.split(jax.random.split(step_key, 3)[0], num_players)[player]
+            act_key = jax.random.split(jax.random.split(step_key, 3)[0], num_players)[seat]
             action, memory, _ = act(act_key, learner.policy(state), memory, seen.obs[step])
             np.testing.assert_array_equal(action, seen.action[step])
             memory = learner.forget(memory, seen.done[step]) if learner.forget else memory
-        state, _ = update(jax.random.split(learn_key, num_players)[player], state, seen)
+        state, _ = update(jax.random.split(learn_key, num_players)[seat], state, seen)
     return state
 
 
@@ -254,7 +254,7 @@ def close(found, expected, tolerance=1e-5):
 def test_the_opponent_is_the_learner_that_it_is_alone(played):
     _, _, history = played
     learner = make_learner("tabular_ppo", GAME, 1, num_updates=EPISODES)
-    state = alone(jax.random.key(5), learner, history.trajectories[1], player=1, num_players=2)
+    state = alone(jax.random.key(5), learner, history.trajectories[1], seat=1, num_players=2)
     close(history.states[1], state)
     first = learner.init(jax.random.split(jax.random.key(5), 4)[3]).params
     assert all(np.abs(x - y).max() > 1e-3 for x, y in zip(*map(jax.tree.leaves, (first, state.params)), strict=True))
@@ -274,7 +274,7 @@ def coins():
 
 def test_an_opponent_with_a_memory_is_the_learner_that_it_is_alone(coins):
     opponent, history = coins
-    state = alone(jax.random.key(6), opponent, history.trajectories[1], player=1, num_players=2)
+    state = alone(jax.random.key(6), opponent, history.trajectories[1], seat=1, num_players=2)
     close(history.states[1], state)
     assert np.abs(np.asarray(history.trajectories[1].last_memory.carry)).max() > 0
 
@@ -287,10 +287,10 @@ def test_coins_are_counted_by_whose_they_are(coins):
         (np.asarray(cell) // 3 + rows[action]) % 3 * 3 + (np.asarray(cell) % 3 + columns[action]) % 3
         for cell, action in zip(state.players, actions, strict=True)
     ]
-    for player in range(2):
-        own, other = (cells[player] == np.asarray(state.coins[coin]) for coin in (player, 1 - player))
-        np.testing.assert_allclose(history.infos["own_coin"][:, player], own.mean((1, 2)), rtol=1e-6)
-        np.testing.assert_allclose(history.infos["other_coin"][:, player], other.mean((1, 2)), rtol=1e-6)
+    for seat in range(2):
+        own, other = (cells[seat] == np.asarray(state.coins[coin]) for coin in (seat, 1 - seat))
+        np.testing.assert_allclose(history.infos["own_coin"][:, seat], own.mean((1, 2)), rtol=1e-6)
+        np.testing.assert_allclose(history.infos["other_coin"][:, seat], other.mean((1, 2)), rtol=1e-6)
     assert np.asarray(history.infos["own_coin"]).sum() > 0
 
 

@@ -12,7 +12,7 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.game_kind import make_kind
 from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd, mfos
-from marl.shapers.self_play import Rival, annealing, by_seat, pair_keys, rivals, seat
+from marl.shapers.self_play import Rival, annealing, by_seat, pair_keys, rivals, seat_rival
 from marl.shapers.trial import play, play_trials, shaping_trial
 from meta import Evolution
 
@@ -60,7 +60,7 @@ def test_from_either_seat_two_fixed_policies_get_what_the_game_gives_them(payoff
     @jax.jit
     @jax.vmap
     def meet(policy, rival):
-        view, opponent = seat(game, shaper, rival)
+        view, opponent = seat_rival(game, shaper, rival)
         return shaping_trial(view, shaper, opponent, meta_steps=3)(policy, jax.random.key(1)).metrics
 
     found = meet(policies, seats)
@@ -74,7 +74,7 @@ def test_both_shapers_see_the_policies_that_were_played_last(observe):
     game, shaper = InfinitelyRepeated(prisoners_dilemma, 0.96), mfos(observe=observe)
     own, other = (shaper.init(jax.random.key(i)) for i in range(2))
     payoffs = jnp.array([game.payoffs.seen_by(0)])[0]
-    view, opponent = seat(game, shaper, Rival(other, jnp.array(False), payoffs))
+    view, opponent = seat_rival(game, shaper, Rival(other, jnp.array(False), payoffs))
 
     @jax.jit
     def trial(key):
@@ -102,7 +102,7 @@ def test_against_a_naive_learner_it_is_the_game_of_one_shaper():
         return trials.shaper_payoffs.mean(1)
 
     alone = jax.jit(lambda key: returns(game, make_learner("naive", game, 1), key))(jax.random.key(1))
-    in_pair = jax.jit(lambda key: returns(*seat(game, shaper, rival), key))(jax.random.key(2))
+    in_pair = jax.jit(lambda key: returns(*seat_rival(game, shaper, rival), key))(jax.random.key(2))
     error = np.hypot(alone.std(), in_pair.std()) / 2000**0.5
     assert abs(float(alone.mean() - in_pair.mean())) < 4 * error
 

@@ -116,7 +116,7 @@ def test_what_comes_with_the_library_is_more_consistent_than_lola(name):
 def test_cola_players_cooperate_in_the_prisoners_dilemma():
     """More than two naive learners, who get -1.98 each."""
     game = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
-    players = [cola_opponent(game, player) for player in range(2)]
+    players = [cola_opponent(game, seat) for seat in range(2)]
     play = jax.jit(jax.vmap(lambda key: learn(key, game, players, num_updates=101).rewards))
     rewards = play(jax.random.split(jax.random.key(2), 256))
     assert min(float(reward[:, 1:].mean()) for reward in rewards) > -1.4

@@ -92,9 +92,9 @@ def test_the_learned_step_size_is_for_the_beginnings_that_were_learned_with_it()
 def test_one_of_ten_beginnings_is_drawn_evenly_for_each_seat():
     arrays, _ = load(folder() / "mmaml-matching_pennies.safetensors")
     assert arrays["logits"].shape == (2, 2, 10, 5)
-    for player in range(2):
-        states = jax.vmap(mmaml(PENNIES, player, learning_rate=0.5).init)(jax.random.split(jax.random.key(0), 2000))
-        drawn = (np.asarray(states.logits)[:, None] == arrays["logits"][0, player]).all(-1)
+    for seat in range(2):
+        states = jax.vmap(mmaml(PENNIES, seat, learning_rate=0.5).init)(jax.random.split(jax.random.key(0), 2000))
+        drawn = (np.asarray(states.logits)[:, None] == arrays["logits"][0, seat]).all(-1)
         assert drawn.mean(0) == pytest.approx(0.1, abs=0.03)
         assert (states.learning_rate == 0.5).all()
 

@@ -37,17 +37,17 @@ def joint(own, other):
     return np.stack([p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)], -1)
 
 
-def truncated_return(player, own, other):
+def truncated_return(seat, own, other):
     """Expected discounted return of the first rounds."""
     table = joint(own, other)
     state, total = table[0], 0.0
     for t in range(ROUNDS):
-        total += 0.9**t * state @ OWN[player]
+        total += 0.9**t * state @ OWN[seat]
         state = state @ table[1:]
     return total
 
 
-def replay(player, key, own, others):
+def replay(seat, key, own, others):
     """The episodes that a key makes, `[T, environments, N]`: states, actions and rewards, and the states after.
 
     A round is one word for each episode, of which the lower half is one's own draw and the upper half the other's.
@@ -60,7 +60,7 @@ def replay(player, key, own, others):
             action = (word % 65536 / 65536 >= sigmoid(own)[state]).astype(int)
             answer = (word // 65536 / 65536 >= sigmoid(other)[swapped]).astype(int)
             after = 1 + 2 * action + answer
-            rounds.append((state, action, OWN[player][after - 1], after))
+            rounds.append((state, action, OWN[seat][after - 1], after))
             state = after
         found.append(rounds)
     return [np.stack([[r[i] for r in rounds] for rounds in found], 1) for i in range(4)]
@@ -86,26 +86,26 @@ def reinforced():
     return [step(reinforce(GAME, player, learning_rate=0.7, **SAMPLES)) for player in (0, 1)]
 
 
-@pytest.mark.parametrize("player", [0, 1])
-def test_the_expected_step_is_the_exact_gradient_of_the_truncated_return(player, reinforced):
+@pytest.mark.parametrize("seat", [0, 1])
+def test_the_expected_step_is_the_exact_gradient_of_the_truncated_return(seat, reinforced):
     own, *others = policies(3, 3)
     keys = jax.random.split(jax.random.key(0), 8192)
-    batch = jax.vmap(reinforced[player], (0, None, None))
+    batch = jax.vmap(reinforced[seat], (0, None, None))
     steps = np.asarray(batch(keys, PolicyState(jnp.float32(own)), jnp.float32(others)).logits, np.float64) - own
-    exact = [gradient(lambda x, other=other: truncated_return(player, x, other), own) for other in others]
+    exact = [gradient(lambda x, other=other: truncated_return(seat, x, other), own) for other in others]
     standard_error = steps.std(0) / len(keys) ** 0.5
     assert (abs(steps.mean(0) - 0.7 * np.mean(exact, 0)) < 4 * standard_error).all()
     assert (standard_error < 0.1 * abs(np.mean(exact, 0)).max()).all()  # so that this says something
 
 
-@pytest.mark.parametrize("player", [0, 1])
-def test_a_step_of_reinforce_is_that_of_the_replayed_episodes(player, reinforced):
+@pytest.mark.parametrize("seat", [0, 1])
+def test_a_step_of_reinforce_is_that_of_the_replayed_episodes(seat, reinforced):
     own, *others = policies(4, 3)
-    states, actions, rewards, _ = replay(player, jax.random.key(5), own, others)
+    states, actions, rewards, _ = replay(seat, jax.random.key(5), own, others)
     score = gradient(
         lambda x: (advantages(rewards) * log_probability(x, states, actions)).sum() / EPISODES / len(others), own
     )
-    found = reinforced[player](jax.random.key(5), PolicyState(jnp.float32(own)), jnp.float32(others)).logits
+    found = reinforced[seat](jax.random.key(5), PolicyState(jnp.float32(own)), jnp.float32(others)).logits
     np.testing.assert_allclose(found, own + 0.7 * score, rtol=1e-3, atol=1e-3)
 
 
@@ -173,22 +173,22 @@ def test_q_learning_finds_the_values_of_the_decision_process_that_a_fixed_co_pla
     np.testing.assert_allclose(run(state).q, optimal_values(0, other[0]), atol=0.4)
 
 
-def optimal_values(player, other):
+def optimal_values(seat, other):
     """Q* by value iteration, `[5, 2]`."""
     cooperates = sigmoid(other)[[0, 1, 3, 2, 4]]
     chances = np.stack([cooperates, 1 - cooperates], -1)  # of the other's two actions in one's own states
     q = np.zeros((5, 2))
     for _ in range(400):
-        after = OWN[player] + 0.9 * q.max(1)[1:]
+        after = OWN[seat] + 0.9 * q.max(1)[1:]
         q = chances @ after.reshape(2, 2).T
     return q
 
 
-def returns(player, policy, other, start):
+def returns(seat, policy, other, start):
     """Return of a deterministic policy (True cooperates): from the start, or evenly from the four states."""
     table = joint(np.where(policy, 1000.0, -1000.0), other)
-    values = np.linalg.solve(np.eye(4) - 0.9 * table[1:], table[1:] @ OWN[player])
-    return table[0] @ (OWN[player] + 0.9 * values) if start else values.mean()
+    values = np.linalg.solve(np.eye(4) - 0.9 * table[1:], table[1:] @ OWN[seat])
+    return table[0] @ (OWN[seat] + 0.9 * values) if start else values.mean()
 
 
 DETERMINISTIC = list(itertools.product([True, False], repeat=5))
@@ -196,23 +196,23 @@ DETERMINISTIC = list(itertools.product([True, False], repeat=5))
 
 @pytest.fixture(scope="module")
 def replies():
-    def reply(player):
-        return jax.jit(jax.vmap(lambda others: best_response(GAME, player).update(None, None, trajectory(others))[0]))
+    def reply(seat):
+        return jax.jit(jax.vmap(lambda others: best_response(GAME, seat).update(None, None, trajectory(others))[0]))
 
     return [reply(0), reply(1)]
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-@pytest.mark.parametrize("player", [0, 1])
-def test_the_best_response_is_the_best_of_all_32_and_value_iterations_policy(player, replies):
+@pytest.mark.parametrize("seat", [0, 1])
+def test_the_best_response_is_the_best_of_all_32_and_value_iterations_policy(seat, replies):
     others = 3 * policies(9, 32)
-    found = np.asarray(replies[player](jnp.float32(others)[:, None]).logits)
+    found = np.asarray(replies[seat](jnp.float32(others)[:, None]).logits)
     assert (abs(found) == 20).all()
     distinct = set()
     for policy, other in zip(found > 0, others, strict=True):
-        best = max(returns(player, candidate, other, start=True) for candidate in DETERMINISTIC)
-        assert returns(player, policy, other, start=True) == pytest.approx(best, abs=1e-4)
-        gains = np.diff(optimal_values(player, other))[:, 0]  # of defecting, in each state
+        best = max(returns(seat, candidate, other, start=True) for candidate in DETERMINISTIC)
+        assert returns(seat, policy, other, start=True) == pytest.approx(best, abs=1e-4)
+        gains = np.diff(optimal_values(seat, other))[:, 0]  # of defecting, in each state
         np.testing.assert_array_equal(policy[abs(gains) > 1e-3], gains[abs(gains) > 1e-3] < 0)
         distinct.add(tuple(policy))
     assert len(distinct) > 4

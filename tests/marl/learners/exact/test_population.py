@@ -59,9 +59,9 @@ def test_whoever_is_drawn_learns_as_it_does_alone():
     game = Differentiable(tandem)
     ranges = ({}, {"learning_rate": (0.01, 0.1)}, {"lookahead_rate": (0.1, 0.2)})
 
-    def make(which, player, settings):
+    def make(which, seat, settings):
         rates = {"learning_rate": 0.03} | settings
-        return (lola if which == 2 else cgd)(partial(game.values, player), num_logits=1, **rates)
+        return (lola if which == 2 else cgd)(partial(game.values, seat), num_logits=1, **rates)
 
     everybody = population([Member(partial(make, i, 1), ranges[i]) for i in range(3)])
     play = partial(learn, game=game, num_updates=20, keep_trajectories=True)

@@ -179,8 +179,8 @@ def test_expected_steps_are_the_exact_gradient():
     # Values that are wrong change nothing.
     tables = [DiceState(Table(jnp.float32(x), jnp.float32([-7, 3, 0, 1, -2]))) for x in logits]
     learners = [
-        make_learner(game, player, learning_rate=1.0, discount=DISCOUNT)._replace(init=lambda key, x=tables[player]: x)
-        for player, make_learner in enumerate((naive_dice, reinforce))
+        make_learner(game, seat, learning_rate=1.0, discount=DISCOUNT)._replace(init=lambda key, x=tables[seat]: x)
+        for seat, make_learner in enumerate((naive_dice, reinforce))
     ]
 
     @jax.jit
@@ -191,9 +191,9 @@ def test_expected_steps_are_the_exact_gradient():
 
     found = steps_of(jax.random.split(jax.random.key(0), batches))
     own = logits[..., 0] - logits[..., 1]
-    for player in range(2):
-        exact = derivative(lambda x, p=player: truncated_return(x, own[1 - p], steps, DISCOUNT), own[player])
-        sample = np.asarray(found[player], np.float64)
+    for seat in range(2):
+        exact = derivative(lambda x, p=seat: truncated_return(x, own[1 - p], steps, DISCOUNT), own[seat])
+        sample = np.asarray(found[seat], np.float64)
         error = sample.std(0, ddof=1) / batches**0.5
         assert (abs(sample.mean(0) - np.stack([exact, -exact], -1)) < 4.5 * error).all()
         assert (abs(exact) > 9 * error[:, 0]).any()  # there is something to be seen

@@ -31,12 +31,12 @@ def log_softmax(logits):
 
 
 def course_probabilities(own, other):
-    logs = (log_softmax(x)[STATES, COURSES[..., player]] for player, x in enumerate((own, other)))
+    logs = (log_softmax(x)[STATES, COURSES[..., seat]] for seat, x in enumerate((own, other)))
     return np.exp(sum(logs).sum(1))
 
 
-def value(player, own, other):
-    return course_probabilities(own, other) @ REWARDS[player] @ [1, DISCOUNT]
+def value(seat, own, other):
+    return course_probabilities(own, other) @ REWARDS[seat] @ [1, DISCOUNT]
 
 
 def visits(own, other):
