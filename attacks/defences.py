@@ -20,6 +20,8 @@ from attacks.trials import (
     undefended,
 )
 from games import Discrete, Game, rollout
+from games.core import checks
+from games.core.arguments import check_arguments
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import Learner, Metrics, Trajectory
 
@@ -28,8 +30,10 @@ MEMBERS = 5  # of an ensemble
 Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N, entries]) -> the same
 
 
+@check_arguments
 def message_dropout(rate: float = 0.5) -> Defence:
     """While it learns, the victim hears every message with probability 1 - rate and zeros otherwise."""
+    checks.number("rate", rate, 0, 1)
 
     def defend(
         key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
@@ -43,8 +47,10 @@ def message_dropout(rate: float = 0.5) -> Defence:
     return defend
 
 
+@check_arguments
 def input_noise(scale: float = 0.3) -> Defence:
     """While it learns, the victim sees everything with normal noise, in standard deviations of random play."""
+    checks.number("scale", scale, 0)
 
     def defend(
         key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
@@ -62,11 +68,13 @@ def input_noise(scale: float = 0.3) -> Defence:
     return defend
 
 
+@check_arguments
 def input_decay(rate: float = 0.05) -> Defence:
     """After every learning step the weights that read the input shrink by `rate`, as decoupled weight decay does.
 
     Of a learner with critics, theirs too.
     """
+    checks.number("rate", rate, 0, 1)
 
     def defend(
         key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
@@ -100,6 +108,7 @@ def with_weights(state: Any, weights: Any) -> Any:
     return state._replace(networks=state.networks._replace(actor=actor, critics=critics))
 
 
+@check_arguments
 def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
     """Several victims learn apart, and then decide together: by vote, or by the mean of their actions.
 
@@ -142,6 +151,7 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
     return defend
 
 
+@check_arguments
 def masking(threshold: float = 0.05) -> Defence:
     """The victim learns, finds out which inputs its return depends on, and learns anew without the others.
 

@@ -17,6 +17,7 @@ from configs import shown
 from configs.specs import Registry
 from games import Game
 from games.core import checks
+from games.core.arguments import factory
 from games.wrappers.cheap_talk import CheapTalk
 
 MOST_ENTRIES = 64  # of an observation, for products of two of them
@@ -45,6 +46,7 @@ class Message(NamedTuple):
         return CheapTalk(game, parameters, self.speak, size, remember=self.remember, memory=self.memory)
 
 
+@factory
 def mlp(
     obs_shape: Sequence[int],
     size: int = 2,
@@ -70,7 +72,7 @@ def mlp(
     """
     checks.sizes("hidden", hidden, 1)
     checks.number("scale", scale, 0, brackets="()")
-    widths = [math.prod(obs_shape), *hidden, size]
+    widths = [_num_inputs(obs_shape), *hidden, size]
     divisors = _divisors(units, widths[0])
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
@@ -91,6 +93,7 @@ def mlp(
     return Message(init, speak)
 
 
+@factory
 def linear(
     obs_shape: Sequence[int],
     size: int = 2,
@@ -114,10 +117,11 @@ def linear(
     Raises:
       ValueError: for units that are not above 0 and as many as the entries.
     """
-    inputs = math.prod(obs_shape)
+    inputs = _num_inputs(obs_shape)
     return _linear_in(lambda x: x, inputs, inputs**-0.5, 1.0, obs_shape, size, scale, units, volume)
 
 
+@factory
 def quadratic(
     obs_shape: Sequence[int],
     size: int = 2,
@@ -142,7 +146,7 @@ def quadratic(
     Raises:
       ValueError: for larger observations, or units that are not above 0 and as many as the entries.
     """
-    entries = math.prod(obs_shape)
+    entries = _num_inputs(obs_shape)
     if entries > MOST_ENTRIES:
         raise ValueError(f"got observations of {entries} entries; {MOST_ENTRIES} at most")
     i, j = np.triu_indices(entries)
@@ -168,7 +172,7 @@ def _linear_in(
     """`linear` of features, `[inputs]`, with weights of the deviation `drawn`, which are multiplied by `weighted`."""
     checks.number("scale", scale, 0, brackets="()")
     checks.number("volume", volume, 0, brackets="()")
-    divisors = _divisors(units, math.prod(obs_shape))
+    divisors = _divisors(units, _num_inputs(obs_shape))
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
         weights = drawn * jax.random.normal(key, (inputs, size))
@@ -183,6 +187,7 @@ def _linear_in(
     return Message(init, speak)
 
 
+@factory
 def echo(
     obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: float | Sequence[float] = 1.0
 ) -> Message:
@@ -201,7 +206,7 @@ def echo(
       ValueError: unless they are above 0, and as many as the entries.
     """
     checks.number("scale", scale, 0, brackets="()")
-    inputs = math.prod(obs_shape)
+    inputs = _num_inputs(obs_shape)
     divisors = _divisors(units, inputs)
 
     def speak(weights: jax.Array, obs: jax.Array) -> jax.Array:
@@ -210,6 +215,12 @@ def echo(
         return jnp.broadcast_to(jnp.clip(word, -scale, scale), (size,))
 
     return Message(lambda key: jax.random.normal(key, (inputs,)) / inputs**0.5, speak)
+
+
+def _num_inputs(obs_shape: Sequence[int]) -> int:
+    if not all(0 < length <= checks.MANY for length in obs_shape):
+        raise ValueError(f"obs_shape: got {shown(obs_shape)}; lengths of at least 1 are needed")
+    return math.prod(obs_shape)
 
 
 def _divisors(units: float | Sequence[float], inputs: int) -> np.ndarray:
@@ -222,6 +233,7 @@ def _divisors(units: float | Sequence[float], inputs: int) -> np.ndarray:
     return divisors
 
 
+@factory
 def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
     """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
     del obs_shape
@@ -229,6 +241,7 @@ def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math
     return Message(lambda key: jax.random.normal(key, (size,)), lambda parameters, obs: scale * jnp.tanh(parameters))
 
 
+@factory
 def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: int = 32) -> Message:
     """`scale` tanh of a linear function of an LSTM's output: an adversary that remembers a victim's whole life.
 
@@ -252,7 +265,7 @@ def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi,
     def init(key: jax.Array) -> dict[str, Any]:
         cell_key, out_key = jax.random.split(key)
         weights = jax.random.normal(out_key, (units, size)) / units**0.5
-        seen = jnp.zeros(math.prod(obs_shape))
+        seen = jnp.zeros(_num_inputs(obs_shape))
         return {"cell": cell.init(cell_key, memory, seen)["params"], "w": weights, "b": jnp.zeros(size)}
 
     def remember(parameters: dict[str, Any], memory: Any, obs: jax.Array) -> Any:
@@ -266,6 +279,7 @@ def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi,
     return Message(init, speak, remember, memory)
 
 
+@factory
 def turn(
     obs_shape: Sequence[int], size: int = 2, *, steps: float = 8192, what: str = "linear", scale: float = 2 * math.pi
 ) -> Message:
@@ -303,6 +317,7 @@ def turn(
     return Message(init, speak, lambda parameters, heard, obs: heard + 1, jnp.zeros(()))
 
 
+@factory
 def table(
     obs_shape: Sequence[int],
     size: int = 2,
@@ -328,7 +343,8 @@ def table(
     """
     checks.size("bins", bins, 1, 1_000_000)
     checks.number("scale", scale, 0, brackets="()")
-    lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (math.prod(obs_shape),)) for x in (low, high))
+    inputs = _num_inputs(obs_shape)
+    lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (inputs,)) for x in (low, high))
     if not (np.isfinite(lows).all() and np.isfinite(highs).all() and (highs > lows).all()):
         raise ValueError(f"got the bounds {lows.tolist()} and {highs.tolist()}; finite ones are needed")
     cells = bins ** len(lows)

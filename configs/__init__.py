@@ -184,11 +184,14 @@ def of_part(prefix: str, error: ValueError) -> str:
 
 
 def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, prefix: str = "") -> None:
-    """Raises ValueError for the first of these fields whose value does not fit; None stands for a later default."""
+    """Raises ValueError for the first of these fields whose value does not fit.
+
+    None fits where it is the default, because a later default takes its place.
+    """
     for name in names:
         got = getattr(config, name)
         try:
-            wrong = got is not None and not fits(got)
+            wrong = not fits(got) if got is not None else config.__dataclass_fields__[name].default is not None
         except (TypeError, ValueError):  # of another type, which cannot be compared
             wrong = True
         if wrong:

@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from configs import LARGEST, one_of, short, shown
 
@@ -264,6 +264,8 @@ def _keywords(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def _kind_of(hint: Any, *, ranges: bool = False) -> _Kind | None:
     """What a type hint allows; None for what no spec can write."""
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         kinds = [kind for one in arguments if one is not NoneType and (kind := _kind_of(one, ranges=ranges))]

@@ -2,6 +2,8 @@
 
 import random
 
+import marl
+from marl.learners.registry import FORMULA, SAMPLED
 from tests.fault_injection import calls
 
 
@@ -13,3 +15,13 @@ def test_wrong_calls_are_answered_in_one_line_of_ours():
         if found := calls.fault(name, arguments):
             answers[name] = found
     assert answers == {}
+
+
+def test_the_right_calls_are_right_and_have_every_learner():
+    for name in ("marl.ppo", "marl.lola", "marl.shapers.mfos", "marl.sparse", "attacks.linear", "meta.evolve"):
+        function, arguments = calls.RIGHT[name]
+        assert function(**arguments) is not None
+    # What `marl` registers by name and exports under the same one.
+    learners = {*FORMULA.names(), *SAMPLED.names()} & set(marl.__all__)
+    assert len(learners) > 25
+    assert {f"marl.{name}" for name in learners} <= set(calls.RIGHT)

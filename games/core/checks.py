@@ -41,7 +41,8 @@ def sizes(name: str, values: Any, least: int) -> None:
         raise ValueError(f"{name}: got {len(values)} numbers; {MOST_LAYERS} at most are needed")
     plain = [isinstance(x, int | np.integer) and not isinstance(x, bool) and least <= x <= MOST for x in values]
     if not all(plain):
-        limits = f"of at least {least}" if all(x < MOST for x in values) else f"from {least} to {MOST}"
+        above = any(isinstance(x, int | float) and x > MOST for x in values)
+        limits = f"from {least} to {MOST}" if above else f"of at least {least}"
         raise ValueError(f"{name}: got {shown(list(values))}; a list of whole numbers {limits} is needed")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,8 @@ Infos = dict[str, jax.Array]
 State = Any  # a pytree of arrays, by custom a flax.struct dataclass with the `time` since the reset
 Of = TypeVar("Of")
 Step = tuple[Observations, Of, Rewards, Dones, Infos]  # what `step_env` returns, of a state of some kind
-Scalar = Any  # a number or an array of shape []: traced where a game is an argument of a compiled function
+# A number or an array of shape []: traced where a game is an argument of a compiled function.
+Scalar: TypeAlias = Annotated[Any, "scalar"]
 
 
 class Game:

@@ -11,7 +11,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from configs import shown
 from games.core import checks
+from games.core.arguments import factory
 
 Activation = Literal["tanh", "relu"]
 Init = Literal["orthogonal", "lecun_normal"]
@@ -38,6 +40,7 @@ class Network(NamedTuple):
     unroll: Callable[..., tuple[jax.Array, jax.Array, Any]] | None = None
 
 
+@factory
 def feed_forward(
     obs_shape: Sequence[int],
     num_outputs: int,
@@ -79,6 +82,7 @@ def feed_forward(
     return _network(_Layers(*sizes, activation, shared, init_weights=init, head_weights=head_weights))
 
 
+@factory
 def convolutional(
     obs_shape: Sequence[int],
     num_outputs: int,
@@ -106,7 +110,8 @@ def convolutional(
     Source: the network of Young and Tian, MinAtar (2019), arXiv:1903.03176.
     """
     if len(obs_shape) != 3:
-        raise ValueError(f"network: got observations {tuple(obs_shape)}; images [height, width, channels] are needed")
+        got = shown(tuple(obs_shape))
+        raise ValueError(f"network: got observations {got}; images [height, width, channels] are needed")
     checks.sizes("hidden", hidden, 1)
     checks.size("channels", channels, 1)
     checks.size("memory", memory, 0)
@@ -114,6 +119,7 @@ def convolutional(
     return _network(_Layers(*sizes, activation, True, ((channels, 3, 1),), memory=memory))
 
 
+@factory
 def nature(
     obs_shape: Sequence[int],
     num_outputs: int,
@@ -145,7 +151,7 @@ def nature(
     Source: Mnih et al., Human-level control through deep reinforcement learning (2015).
     """
     if len(obs_shape) != 3 or min(obs_shape[:2]) < 36:
-        raise ValueError(f"network: got observations {tuple(obs_shape)}; images of 36 x 36 at least are needed")
+        raise ValueError(f"network: got observations {shown(tuple(obs_shape))}; images of 36 x 36 at least are needed")
     checks.sizes("hidden", hidden, 1)
     checks.sizes("filters", filters, 1)
     checks.size("memory", memory, 0)
@@ -156,6 +162,7 @@ def nature(
     return _network(_Layers(*sizes, activation, True, layers, largest=255.0, memory=memory))
 
 
+@factory
 def recurrent(
     obs_shape: Sequence[int],
     num_outputs: int,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from games.core import checks
+from games.core.arguments import check_arguments
 from games.core.game import Scalar
 
 Objective = Callable[[jax.Array, jax.Array], jax.Array]  # (log ratios, advantages) -> what is to be maximised, [...]
@@ -36,6 +37,7 @@ class Parametric(NamedTuple):
     apply: Callable[..., jax.Array]  # (parameters, *arguments) -> [...]
 
 
+@check_arguments
 def clipped_surrogate(*, clip: Scalar = 0.2) -> Objective:
     """min(rho A, clip(rho, 1 - clip, 1 + clip) A), with rho the ratio of new and old probability.
 
@@ -54,6 +56,7 @@ def clipped_surrogate(*, clip: Scalar = 0.2) -> Objective:
     return objective
 
 
+@check_arguments
 def dpo(*, alpha: Scalar = 2.0, beta: Scalar = 0.6) -> Objective:
     """rho A - drift, with rho the ratio of new and old probability, and
 
@@ -94,6 +97,7 @@ def with_drift(drift: Objective) -> Objective:
     return objective
 
 
+@check_arguments
 def drift_network(hidden: int = 128, clip: Scalar | None = None, *, timed: bool = False) -> Parametric:
     """A drift that is evolved: `apply(parameters, log rho, A)` or, timed, `apply(parameters, log rho, A, share)`.
 
@@ -146,6 +150,7 @@ def l2(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
     return optax.l2_loss(value, target)
 
 
+@check_arguments
 def clipped_l2(*, clip: Scalar = 0.2) -> ValueLoss:
     """Half the square of what is larger: what the value lacks, or what it would if moved by at most `clip`.
 
@@ -163,6 +168,7 @@ def clipped_l2(*, clip: Scalar = 0.2) -> ValueLoss:
     return loss
 
 
+@check_arguments
 def huber(*, delta: Scalar = 1.0) -> ValueLoss:
     """Half the square of what a value lacks, and beyond `delta` a straight line.
 
@@ -180,6 +186,7 @@ def huber(*, delta: Scalar = 1.0) -> ValueLoss:
     return loss
 
 
+@check_arguments
 def distance_network(hidden: int = 16, start: Literal["l2", "zero"] = "l2") -> Parametric:
     """A value's distance that is evolved: `apply(parameters, values, targets, values before the update)`, `[B]`.
 

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from configs.specs import Registry
 from games.core import checks
+from games.core.arguments import check_arguments
 from games.core.branching import lazy_cond
 from games.core.game import Scalar
 
@@ -54,6 +55,7 @@ def descent(optimizer: optax.GradientTransformation, sparsity: Sparsity | None =
     return Descent(lambda key, params: (params, optimizer.init(params)), update, lambda state, others: others)
 
 
+@check_arguments
 def sparse(
     *,
     density: float,

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
+from games.core.arguments import check_arguments
 from marl.core.contract import check_game, check_key, check_number, check_state
 from marl.core.learn import Learner, Memory, Parameters
 
 
+@check_arguments
 def evaluate(
     key: jax.Array,
     game: Game,

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.core.learn import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 
@@ -48,6 +49,7 @@ class PastMemory(NamedTuple):
     met: jax.Array  # [N], who it was that acted: an actor elsewhere has an older policy than the learner
 
 
+@factory
 def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most: int = MOST) -> Learner:
     """The opponent of a learner that plays itself: its latest policy, and in a share of the updates one of its past.
 

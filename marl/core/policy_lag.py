@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
+from games.core.arguments import factory
 from marl.core.learn import Learner, Metrics, Parameters, Trajectory
 
 
@@ -18,6 +19,7 @@ class StaleState(NamedTuple):
     policies: Parameters  # `[lag, ...]`, those before now, the oldest first
 
 
+@factory
 def stale(learner: Learner, lag: int) -> Learner:
     """The learner, acting with its policy of `lag` updates ago, and before there is one with its first.
 

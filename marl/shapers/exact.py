@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
+from games.core.arguments import factory
 from marl.core.learn import Learner, keep_state
 
 # Of a learner's policy a shaper sees what it has become after its last step, or what it played, before that step.
@@ -51,6 +52,7 @@ class ShaperMemory(NamedTuple):
     hidden: jax.Array  # `[hidden]`, of a recurrent shaper; empty for the others
 
 
+@factory
 def mfos(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "after") -> Shaper:
     """The M-FOS meta-policy: from both players' last policies to one's own next, by a tanh network of one layer.
 
@@ -98,6 +100,7 @@ def mfos(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "aft
     return Shaper(init, learner)
 
 
+@factory
 def good_shepherd(num_logits: int = 5) -> Shaper:
     """One fixed policy, best for the whole of the opponent's learning: the parameters are its logits.
 
@@ -118,6 +121,7 @@ def good_shepherd(num_logits: int = 5) -> Shaper:
     return Shaper(lambda key: jax.random.normal(key, (num_logits,)), learner)
 
 
+@factory
 def shaper(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "after") -> Shaper:
     """A recurrent meta-policy: a gated recurrent unit over both players' policies remembers the whole trial.
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from games import Game
 from games.core import checks
+from games.core.arguments import factory
 from games.core.spaces import Space
 from marl.blocks.distributions import Distribution, distribution
 from marl.blocks.networks import where_done
@@ -90,6 +91,7 @@ class Extras(NamedTuple):
     value: jax.Array
 
 
+@factory
 def shaper(
     game: Game,
     seat: int = 0,
@@ -138,6 +140,7 @@ def shaper(
     return Policy(lambda key: _first(key, layers), begin, act, forget, actions)
 
 
+@factory
 def good_shepherd(game: Game, seat: int = 0, *, hidden_units: int = 16, channels: int = 0) -> Policy:
     """`shaper` without context: its memory is of the episode alone, and no environment knows of the others.
 
@@ -155,6 +158,7 @@ def good_shepherd(game: Game, seat: int = 0, *, hidden_units: int = 16, channels
     return shaper(game, seat, hidden_units=hidden_units, memory="episode", averaging=False, channels=channels)
 
 
+@factory
 def mfos(
     game: Game,
     seat: int = 0,

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game, InfinitelyRepeated
+from games.core.arguments import check_arguments
 from games.core.modes import in_any_mode
 from marl.core.contract import check_number
 from marl.core.learn import History, Learner, learn
@@ -66,6 +67,7 @@ def play(
     return learn(key, game, [shaper, opponent], num_updates=meta_steps + 1, observe=observe, **options)
 
 
+@check_arguments
 def shaping_trial(
     game: Game,
     shaper: Shaper | Policy,
@@ -136,6 +138,7 @@ def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> Non
         raise ValueError(f"opponents: got {len(opponents)}; {needed} is needed in {players}")
 
 
+@check_arguments
 def play_trials(
     key: jax.Array,
     game: InfinitelyRepeated,

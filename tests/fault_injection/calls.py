@@ -7,6 +7,7 @@ or TypeError of this library in one line, or to be a call that is right after al
 from __future__ import annotations
 
 import argparse
+import inspect
 import random
 import sys
 import traceback
@@ -79,7 +80,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "marl.load_agent": (marl.load_agent, {"path": "nowhere", "number": 0}),
     "marl.evaluate": (
         marl.evaluate,
-        {"key": KEY, "game": CART_POLE, "learner": PPO, "state": None, "num_episodes": 2, "num_steps": 3},
+        {"key": KEY, "game": CART_POLE, "learner": PPO, "state": PPO.init(KEY), "num_episodes": 2, "num_steps": 3},
     ),
     "meta.evolve": (
         evolve, {"trial": fine, "init": init, "key": KEY, "evolution": SMALL, "num_trials": 1}
@@ -89,6 +90,37 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda **k: attacks.make_message(**k), {"spec": "linear", "obs_shape": (4,), "size": 2}
     ),
 }  # fmt: skip
+
+
+GIVEN: dict[str, Any] = {
+    "game": SAMPLED, "payoff": lambda own, other: (own * other).sum(), "obs_shape": (4,), "num_outputs": 2,
+    "payoffs": lambda own, other: ((own * other).sum(), -(own * other).sum()),
+    "density": 0.5, "until": 5, "direction": lambda own, other: own, "init": init, "learner": PPO, "lag": 1,
+    "update": lambda key, state, trajectory: (state, {}), "members": [marl.Member(lambda drawn: NAIVE)], "size": 2,
+}  # fmt: skip
+GAMES = {"best_response": FORMULA, "q_learning": FORMULA, "td3": make("reacher"), "sac": make("reacher")}
+
+
+def factories() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """The public factories of learners, networks, shapers and messages that are not above, with right arguments."""
+    found = {}
+    for module in (marl, marl.shapers, marl.objectives, attacks):
+        for name in getattr(module, "__all__", [x for x in vars(module) if not x.startswith("_")]):
+            function, called = getattr(module, name), f"{module.__name__.removeprefix('marl.blocks.')}.{name}"
+            if not inspect.isfunction(function):
+                continue
+            given = GIVEN | {"game": GAMES.get(name, SAMPLED)}
+            if name == "convolutional":
+                given["obs_shape"] = (8, 8, 3)
+            parameters = [x for x in inspect.signature(function).parameters.values() if x.kind is not x.VAR_KEYWORD]
+            needed = [x.name for x in parameters if x.default is x.empty or x.name == "until"]
+            arguments = {x.name: given.get(x.name) if x.name in needed else x.default for x in parameters}
+            if set(needed) <= set(given):
+                found[called] = (function, arguments)
+    return found
+
+
+RIGHT = factories() | RIGHT
 
 
 def draw(source: random.Random) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from games import InfinitelyRepeated
+from games.core.arguments import factory
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, follow, normal_logits
 from marl.learners.exact.trained import load_trained
@@ -187,6 +188,7 @@ def cola(
     return follow(direction, normal_logits(init_scale, num_parameters), learning_rate=learning_rate)
 
 
+@factory
 def cola_opponent(
     game: InfinitelyRepeated, seat: int = 1, *, learning_rate: float = 1.0, init_scale: float = 1.0, file: str = ""
 ) -> Learner:

@@ -13,6 +13,7 @@ import optax
 
 from games import InfinitelyRepeated, MatrixGame
 from games.core import checks
+from games.core.arguments import factory
 from games.exact.matrix import discounted_payoffs
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, naive, one_policy
@@ -172,6 +173,7 @@ def num_seats(game: InfinitelyRepeated) -> int:
     return 1 if game.payoffs.seen_by(0) == game.payoffs.seen_by(1) else 2
 
 
+@factory
 def mmaml(
     game: InfinitelyRepeated,
     seat: int = 1,
@@ -203,7 +205,7 @@ def mmaml(
 
 
 def begin_from(
-    learned: MetaLearned, game: InfinitelyRepeated, seat: int, *, learning_rate: float | None = 1.0
+    learned: MetaLearned, game: InfinitelyRepeated, seat: int = 0, *, learning_rate: float | None = 1.0
 ) -> Learner:
     """The learner of `mmaml` from what `train_mmaml` returned; a `learning_rate` of None is the learned one."""
     trained = seat % num_seats(game)

@@ -23,6 +23,7 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from games.core import checks, random_bits
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.fixed import MAX_LOGIT
@@ -31,9 +32,10 @@ from marl.learners.exact.naive import PolicyState, normal_logits, one_policy
 MOST_EPISODES = 1_000_000  # and most rounds of one
 
 
+@factory
 def reinforce(
     game: InfinitelyRepeated,
-    seat: int,
+    seat: int = 0,
     *,
     learning_rate: Scalar = 1.0,
     episodes: int = 32,
@@ -75,9 +77,10 @@ def reinforce(
     return one_policy(_policy(game, init_scale), update)
 
 
+@factory
 def tabular_ppo(
     game: InfinitelyRepeated,
-    seat: int,
+    seat: int = 0,
     *,
     learning_rate: Scalar = 0.25,
     clip: Scalar = 0.2,
@@ -143,9 +146,10 @@ class QState(NamedTuple):
     q: jax.Array  # `[logits, 2]`, expected discounted returns, not multiplied by `1 - discount`
 
 
+@factory
 def q_learning(
     game: InfinitelyRepeated,
-    seat: int,
+    seat: int = 0,
     *,
     learning_rate: Scalar = 0.1,
     temperature: Scalar = 0.25,
@@ -210,7 +214,8 @@ def q_learning(
     return one_policy(init, update)
 
 
-def best_response(game: InfinitelyRepeated, seat: int, *, init_scale: Scalar = 1.0) -> Learner:
+@factory
+def best_response(game: InfinitelyRepeated, seat: int = 0, *, init_scale: Scalar = 1.0) -> Learner:
     """An oracle: at every step the exact best reply to the policy that the co-player played last.
 
     Against a memory-one policy the repeated game is a Markov decision process of four states and two actions, where

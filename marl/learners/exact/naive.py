@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
+from games.core.arguments import check_arguments
 from marl.core.learn import Learner, Metrics, Trajectory
 
 
@@ -19,6 +20,7 @@ class PolicyState(NamedTuple):
     logits: jax.Array  # `[logits]`
 
 
+@check_arguments
 def naive(
     payoff: Callable[[jax.Array, jax.Array], jax.Array],
     *,
@@ -41,6 +43,7 @@ def naive(
     return follow(jax.grad(payoff), normal_logits(init_scale, num_logits), learning_rate=learning_rate)
 
 
+@check_arguments
 def follow(
     direction: Callable[[jax.Array, jax.Array], jax.Array],
     init: Callable[[jax.Array], jax.Array],
@@ -81,6 +84,7 @@ def _normal(key: jax.Array, *, scale: float, num_logits: int) -> jax.Array:
     return scale * jax.random.normal(key, (num_logits,))
 
 
+@check_arguments
 def one_policy(init: Callable[[jax.Array], Any], update: Callable[..., tuple[Any, Metrics]]) -> Learner:
     """A player that is one policy, the `logits` of its state, in every environment alike and whatever it sees."""
     return Learner(init, _play, update, lambda state: state.logits)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from configs import shown
+from games.core.arguments import factory
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import one_policy
 
@@ -33,6 +35,7 @@ class PopulationState(NamedTuple):
     states: tuple[Any, ...]
 
 
+@factory
 def population(members: Sequence[Member], *, alone: bool = False) -> Learner:
     """A learner that is one of several, drawn evenly when it is initialised, with settings drawn from their ranges.
 
@@ -49,8 +52,8 @@ def population(members: Sequence[Member], *, alone: bool = False) -> Learner:
     Raises:
       ValueError: if there is none.
     """
-    if not members:
-        raise ValueError("members: got none; at least one is needed")
+    if not len(members) or not all(isinstance(member, Member) for member in members):
+        raise ValueError(f"members: got {shown(members)}; a list of at least one Member is needed")
 
     def chosen(which: jax.Array, states: Sequence[Any]) -> jax.Array:
         return sum((jnp.where(which == i, state.logits, 0.0) for i, state in enumerate(states)), jnp.zeros(()))

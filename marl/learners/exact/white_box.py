@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
+from games.core.arguments import check_arguments
 from marl.core.learn import Learner
 from marl.learners.exact.naive import follow, normal_logits
 
@@ -24,6 +25,7 @@ Direction = Callable[[jax.Array, jax.Array], jax.Array]
 HIGHEST_ORDER = 3  # of HOLA: programs grow by a factor with each, and this one takes minutes to compile
 
 
+@check_arguments
 def lookahead(
     payoffs: Payoffs,
     *,
@@ -47,6 +49,7 @@ def lookahead(
     return follow(direction, normal_logits(init_scale, num_logits), learning_rate=learning_rate)
 
 
+@check_arguments
 def lola(
     payoffs: Payoffs,
     *,
@@ -74,6 +77,7 @@ def lola(
     return follow(jax.grad(anticipated), normal_logits(init_scale, num_logits), learning_rate=learning_rate)
 
 
+@check_arguments
 def hola(
     payoffs: Payoffs,
     *,
@@ -129,6 +133,7 @@ def _hola_gradients(payoffs: Payoffs, order: int, eta: float) -> tuple[Direction
     return own_gradient, other_gradient
 
 
+@check_arguments
 def sos(
     payoffs: Payoffs,
     *,
@@ -182,6 +187,7 @@ def sos(
     return follow(direction, normal_logits(init_scale, num_logits), learning_rate=learning_rate)
 
 
+@check_arguments
 def cgd(payoffs: Payoffs, *, learning_rate: float = 1.0, init_scale: float = 1.0, num_logits: int = 5) -> Learner:
     """Competitive gradient descent: the Nash equilibrium of the bilinear approximation of the game with proximal terms.
 
@@ -229,6 +235,7 @@ def _solve(matrix: list[jax.Array], right: jax.Array) -> jax.Array:
     return jnp.stack(solution)
 
 
+@check_arguments
 def sga(
     payoffs: Payoffs,
     *,
@@ -274,6 +281,7 @@ def sga(
     return follow(direction, normal_logits(init_scale, num_logits), learning_rate=learning_rate)
 
 
+@check_arguments
 def pola(
     payoffs: Payoffs,
     *,

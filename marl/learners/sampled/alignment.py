@@ -7,12 +7,14 @@ from typing import Any
 import optax
 
 from games import Game
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import Learner
 from marl.learners.sampled.ppo import ONE_STEP, ppo
 
 
+@factory
 def advantage_alignment(
     game: Game,
     seat: int = 0,
@@ -66,6 +68,7 @@ def advantage_alignment(
     return ppo(game, seat, **ONE_STEP, alignment=alignment, discount=discount, **own, **settings)
 
 
+@factory
 def proximal_advantage_alignment(
     game: Game,
     seat: int = 0,

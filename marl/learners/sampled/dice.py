@@ -19,6 +19,7 @@ import numpy as np
 
 from games import Box, Discrete, Game
 from games.core import checks
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import leave_one_out, returns_to_go
 from marl.blocks.distributions import Distribution, categorical
@@ -40,6 +41,7 @@ class DiceState(NamedTuple):
     params: Any  # of the network; a `Table` by default
 
 
+@factory
 def naive_dice(
     game: Game,
     seat: int = 0,
@@ -78,6 +80,7 @@ def naive_dice(
     return _gradient_learner(game, seat, network, learning_rate, value_learning_rate, discount, init_scale)
 
 
+@factory
 def reinforce(
     game: Game,
     seat: int = 0,

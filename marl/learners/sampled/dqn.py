@@ -12,6 +12,7 @@ import optax
 
 from games import Discrete, Game
 from games.core import checks, random_bits
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action
@@ -56,6 +57,7 @@ class DQNExtras(NamedTuple):
     best: jax.Array  # of what would have been best
 
 
+@factory
 def dqn(
     game: Game,
     seat: int = 0,
@@ -275,6 +277,7 @@ def dqn(
     return Learner(init, act, update, policy, begin, None, exploit, seat)
 
 
+@factory
 def ape_x(
     game: Game,
     seat: int = 0,

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from games import CoinGame, Game
+from games.core.arguments import factory
 from games.suite.rounds import Rounds
 from marl.core.learn import Learner, keep_state
 from marl.learners.exact.fixed import checked_probabilities
 
 
+@factory
 def random(game: Game, seat: int = 0) -> Learner:
     """Draws evenly from its actions, and learns nothing; where their bounds are infinite, as `Box.sample` does."""
     agent = game.agents[seat]
@@ -27,6 +29,7 @@ def random(game: Game, seat: int = 0) -> Learner:
     return Learner(lambda key: (), act, keep_state)
 
 
+@factory
 def always_cooperate(game: Game, seat: int = 0) -> Learner:
     """Cooperates in every step: action 0 of a repeated game; in the coin game it takes its own coins alone.
 
@@ -39,6 +42,7 @@ def always_cooperate(game: Game, seat: int = 0) -> Learner:
     return _collector(game, seat, spares=True) if isinstance(game, CoinGame) else _constant(game, seat, 0)
 
 
+@factory
 def always_defect(game: Game, seat: int = 0) -> Learner:
     """Defects in every step: action 1 of a repeated game; in the coin game it walks the shortest way to any coin.
 
@@ -81,6 +85,7 @@ def _collector(game: CoinGame, seat: int, *, spares: bool) -> Learner:
     return Learner(lambda key: (), act, keep_state, seat=seat)
 
 
+@factory
 def play_memory_one(probabilities: Sequence[float]) -> Learner:
     """The same fixed policy in the sampled games of `games.suite.rounds`: it draws an action in every round.
 

@@ -12,6 +12,7 @@ import optax
 
 from games import Game
 from games.core import checks
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import mean, v_trace
 from marl.blocks.distributions import distribution
@@ -43,6 +44,7 @@ class ActorCriticExtras(NamedTuple):
     carry: Any  # of the network, after the step, [N, ...]
 
 
+@factory
 def impala(
     game: Game,
     seat: int = 0,
@@ -100,6 +102,7 @@ def impala(
     return _actor_critic(**locals(), at_actor=False)
 
 
+@factory
 def a3c(
     game: Game,
     seat: int = 0,

@@ -16,6 +16,7 @@ import numpy as np
 
 from games import Game
 from games.core import checks
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import leave_one_out, returns_to_go
 from marl.blocks.objectives import dice_objective
@@ -30,6 +31,7 @@ class LolaState(NamedTuple):
     model: jax.Array  # [observation, the co-player's actions], its policy as a function of one's own observation
 
 
+@factory
 def lola_dice(
     game: Game,
     seat: int = 0,
@@ -102,6 +104,7 @@ def lola_dice(
     return _imagining("lola_dice", step, game, seat, episodes, model_memory, model_smoothing, discount, init_scale)
 
 
+@factory
 def pola_dice(
     game: Game,
     seat: int = 0,

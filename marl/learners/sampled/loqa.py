@@ -10,6 +10,7 @@ import optax
 
 from games import Discrete, Game
 from games.core import checks
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import generalized_advantages, returns_to_go
 from marl.blocks.distributions import categorical
@@ -34,6 +35,7 @@ class LOQAState(NamedTuple):
     optimizers: tuple[optax.OptState, optax.OptState]  # of the actor, and of both values
 
 
+@factory
 def loqa(
     game: Game,
     seat: int = 0,

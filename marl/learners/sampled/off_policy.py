@@ -14,6 +14,7 @@ import optax
 
 from games import Box, Game
 from games.core import checks, random_bits
+from games.core.arguments import factory
 from games.core.branching import lazy_cond
 from games.core.game import Scalar
 from marl.blocks.advantages import mean
@@ -85,6 +86,7 @@ class _Style(NamedTuple):
     delay: int  # updates of the critics for one of the actor and of the targets
 
 
+@factory
 def td3(
     game: Game,
     seat: int = 0,
@@ -182,6 +184,7 @@ def td3(
     return _off_policy(style, 0.0, None, **{name: given[name] for name in _SHARED})
 
 
+@factory
 def sac(
     game: Game,
     seat: int = 0,

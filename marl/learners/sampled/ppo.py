@@ -11,6 +11,7 @@ import optax
 
 from games import Game
 from games.core import checks, random_bits
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import align, generalized_advantages, mean, standardize
 from marl.blocks.distributions import distribution
@@ -53,6 +54,7 @@ class PPOExtras(NamedTuple):
     statistics: Statistics | None = None  # by which it was normalised, of all environments alike
 
 
+@factory
 def ppo(
     game: Game,
     seat: int = 0,
@@ -135,6 +137,8 @@ def ppo(
     """
     checks.size("epochs", epochs, 1)
     checks.size("minibatches", minibatches, 1)
+    if num_updates is not None:
+        checks.size("num_updates", num_updates, 1)
     checks.number("discount", discount, 0, 1)
     checks.number("gae_lambda", gae_lambda, 0, 1)
     checks.number("learning_rate", learning_rate, 0)
@@ -306,6 +310,7 @@ class _Batch(NamedTuple):
     valid: jax.Array | None  # whether there was such a step; None where all are
 
 
+@factory
 def a2c(
     game: Game,
     seat: int = 0,

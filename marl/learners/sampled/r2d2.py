@@ -12,6 +12,7 @@ import optax
 
 from games import Discrete, Game
 from games.core import checks, random_bits
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action, squash, unsquash
@@ -52,6 +53,7 @@ class R2D2Memory(NamedTuple):
     epsilon: jax.Array  # the share of random actions
 
 
+@factory
 def r2d2(
     game: Game,
     seat: int = 0,

@@ -12,6 +12,7 @@ import optax
 
 from games import Game
 from games.core import checks
+from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import returns_to_go
 from marl.blocks.objectives import clipped_surrogate
@@ -36,6 +37,7 @@ class ReciprocatorState(NamedTuple):
     influence: Influence
 
 
+@factory
 def reciprocator(
     game: Game,
     seat: int = 0,

@@ -187,5 +187,5 @@ def test_what_cannot_be_is_refused_in_one_line(spec, message):
 
 
 def test_a_population_has_members():
-    with pytest.raises(ValueError, match="members: got none; at least one is needed"):
+    with pytest.raises(ValueError, match=r"members: got \[\]; a list of at least one Member is needed"):
         population([])

@@ -1,0 +1,142 @@
+"""Checks of the arguments of public functions, by their type hints."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import shown
+from games.core.game import Game, Scalar
+from games.core.modes import in_any_mode
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def check_arguments(function: Function) -> Function:
+    """A decorator that checks the arguments of each call by the type hints, and `seat` by the `game` of the call.
+
+    Classes, functions, choices, True and False, numbers and lists are checked. Whole numbers and the ranges of numbers
+    are not, because the function says more about them. A value that JAX traces passes.
+
+    Raises:
+      TypeError: of the decorated function, for an argument of another type; one sentence.
+      ValueError: of the decorated function, for a choice or a seat that does not exist.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        signature, kinds = _signature(function)
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # Python's own error names the function
+        for name, value in given.items():
+            if (kind := kinds.get(name)) and not isinstance(value, jax.core.Tracer) and not kind.fits(value):
+                raise kind.error(f"{name}: got {shown(value)}; {kind.words} is needed")
+        game, seat = given.get("game"), given.get("seat", 0)
+        seats = range(game.num_agents) if isinstance(game, Game) and "seat" in signature.parameters else ()
+        if seats and not (_whole(seat) and seat in seats):
+            raise ValueError(f"seat: got {shown(seat)}; one of 0 to {seats[-1]} is needed")
+        return function(*args, **kwargs)
+
+    return typing.cast(Function, call)
+
+
+def factory(function: Function) -> Function:
+    """A decorator for a function that makes a tuple of functions, such as a learner or a network.
+
+    The arguments are checked as by `check_arguments`, and the functions compute the same in all modes of JAX.
+    """
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made = checked(*args, **kwargs)
+        return made._replace(**{name: in_any_mode(x) for name, x in made._asdict().items() if callable(x)})
+
+    checked = check_arguments(function)
+    return typing.cast(Function, make)
+
+
+class _Kind(NamedTuple):
+    words: str
+    fits: Callable[[Any], bool]
+    error: type[Exception] = TypeError
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, _Kind]]:
+    signature = inspect.signature(function, eval_str=True)
+    single = (x for x in signature.parameters.values() if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD))
+    return signature, {x.name: kind for x in single if (kind := _kind(x.annotation))}
+
+
+def _kind(hint: Any) -> _Kind | None:
+    """What a type hint allows; None if it allows everything, or is not checked here."""
+    if hint in (float, Scalar):
+        return _Kind("a number", _scalar)
+    origin, arguments = get_origin(hint) or hint, get_args(hint)
+    if origin in (Union, UnionType):
+        kinds = [_kind(x) for x in arguments if x is not NoneType]
+        if not all(kinds):
+            return None
+        words = [kind.words for kind in kinds if kind] + ["None"] * (NoneType in arguments)
+        error = next((kind.error for kind in kinds if kind and kind.error is ValueError), TypeError)
+        return _Kind(" or ".join(words), lambda x: x is None or any(kind.fits(x) for kind in kinds if kind), error)
+    if origin is Literal:
+        return _Kind(f"one of {', '.join(map(str, arguments))}", lambda x: _hashable(x) and x in arguments, ValueError)
+    if origin is Callable or getattr(origin, "_is_protocol", False):
+        return _Kind("a function", callable)
+    if origin in (Sequence, list, tuple):
+        one = _WHOLE if arguments[:1] == (int,) else _kind(arguments[0]) if arguments else None
+        several = {"a whole number": "a list of whole numbers", "a number": "a list of numbers"}
+        return _Kind(several.get(one.words if one else "", "a list"), functools.partial(_listed, one))
+    if origin in _PLAIN:
+        return _PLAIN[origin]
+    if isinstance(origin, type) and issubclass(origin, Game):
+        such = ", such as games.make('ipd')," if origin is Game else f" of the class {origin.__name__}"
+        return _Kind(f"a game{such}", functools.partial(_instance, origin))
+    if isinstance(origin, type) and origin not in (Any, int, float, complex, jax.Array, np.ndarray, object):
+        return _Kind(f"a {origin.__name__}", functools.partial(_instance, origin))
+    return None
+
+
+def _instance(kind: type, value: Any) -> bool:
+    return isinstance(value, kind)
+
+
+def _scalar(value: Any) -> bool:
+    if isinstance(value, np.ndarray | jax.Array):
+        return value.ndim == 0 and jnp.issubdtype(value.dtype, np.number)
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _listed(one: _Kind | None, values: Any) -> bool:
+    if isinstance(values, np.ndarray | jax.Array):
+        plain = values.ndim == 1
+    else:
+        plain = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    return plain and (one is None or all(map(one.fits, values)))
+
+
+def _hashable(value: Any) -> bool:
+    return getattr(value, "__hash__", None) is not None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+_WHOLE = _Kind("a whole number", _whole)
+_PLAIN: dict[Any, _Kind] = {
+    bool: _Kind("True or False", lambda x: isinstance(x, bool | np.bool_)),
+    str: _Kind("text", lambda x: isinstance(x, str)),
+}
