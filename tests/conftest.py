@@ -82,6 +82,13 @@ def _games():
 
 
 @pytest.fixture
+def nans():
+    """Lets a test make numbers that are none, also with `JAX_DEBUG_NANS=1`."""
+    with jax.debug_nans(False):
+        yield
+
+
+@pytest.fixture
 def headless():
     """Figures that are drawn on no screen, and gone after the test."""
     from matplotlib import pyplot

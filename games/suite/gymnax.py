@@ -203,7 +203,7 @@ def _space(space_of: Callable[[Any], Any], params: Any, name: str, dtype: Any = 
         if kind != "Box":
             raise NotImplementedError(f"{name}: has a space of the kind {kind}; Discrete and Box are supported")
         low, high = (
-            jnp.where(jnp.abs(bound) >= _INFINITE, jnp.sign(bound) * jnp.inf, bound)
+            jnp.where(jnp.abs(bound) >= _INFINITE, jnp.copysign(jnp.inf, bound), bound)
             for bound in (jnp.asarray(space.low, float), jnp.asarray(space.high, float))
         )
     # Whatever has three axes there is [height, width, channels].

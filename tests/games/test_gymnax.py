@@ -111,6 +111,7 @@ class Policy(nn.Module):
         return jax.random.categorical(key, nn.Dense(2)(obs))
 
 
+@pytest.mark.usefixtures("nans")
 def test_evosax_evolves_cooperation_with_tit_for_tat():
     """Unchanged: it makes the environment by its name, and takes the length of episodes from its params."""
     problem = GymnaxProblem(
@@ -163,9 +164,10 @@ class Counted(Wrapper):
         return jnp.reshape(obs, (-1,)), (inner, going * (1 - done), returned), reward, done, info
 
 
-def test_purejaxrl_plays_it_as_its_ppo_does():
+def test_purejaxrl_plays_it_as_its_ppo_does(monkeypatch):
     """A scan of steps over a batch, with raw keys, `params` and the batch's axes as there; by a name of gymnax's."""
-    if "purejaxrl-ipd" not in gymnax.registered_envs:
+    with monkeypatch.context() as inside:  # other tests list what is registered
+        inside.setattr(gymnax.registration, "registered_envs", [])
         gymnax.register("purejaxrl-ipd", lambda: LegacyStepAPIWrapper(env("ipd", opponents=TFT, episode_length=5)))
     environment, params = gymnax.make("purejaxrl-ipd")
     assert isinstance(environment.observation_space(params), spaces.Box)

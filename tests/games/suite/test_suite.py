@@ -123,6 +123,7 @@ def test_an_action_that_there_is_not_is_refused_where_it_is_known(action):
             assert float(step(KEYS[0], state, {"agent_0": 0, "agent_1": possible})[2]["agent_0"]) == -3
 
 
+@pytest.mark.usefixtures("nans")
 def test_exact_games_refuse_what_is_no_game_and_no_number():
     with pytest.raises(ValueError, match="payoffs: got 'ipd'; a MatrixGame is needed"):
         games.InfinitelyRepeated("ipd")

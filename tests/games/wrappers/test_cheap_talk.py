@@ -51,6 +51,7 @@ def play(game, parameters, key, speak=None):
     return observations["agent_0"], *kept
 
 
+@pytest.mark.usefixtures("nans")
 @pytest.mark.parametrize("speak", [say_linear, say_wildly])
 @pytest.mark.parametrize("game", [CARTPOLE, REACHER], ids=lambda game: game.name)
 @settings(max_examples=10, deadline=None)
@@ -72,6 +73,7 @@ def arrive(parameters, key, state):
     return after["agent_0"], talk.auto_reset(key, after, state, dones, state)[0]["agent_0"]
 
 
+@pytest.mark.usefixtures("nans")
 @settings(max_examples=10, deadline=None)
 @given(arrays(np.float32, (2, 5), elements=st.floats(width=32)), st.integers(0, 1000), st.integers(0, 400))
 def test_the_same_sight_is_told_the_same_whatever_the_time_and_the_key(parameters, seed, time):
@@ -138,6 +140,7 @@ def test_who_remembers_sees_everything_once_in_its_order_over_all_episodes():
     assert talk.render(last).shape == CARTPOLE.render(talk.bare(last)).shape
 
 
+@pytest.mark.usefixtures("nans")
 def test_of_an_image_the_message_is_the_last_channels():
     talk = CheapTalk(BREAKOUT, jnp.array([0.5, -2.0]), lambda words, obs: words, planes=True)
     step = jax.jit(lambda game, key, state: game.step(key, state, {"agent_0": 1}))
@@ -153,6 +156,7 @@ def test_of_an_image_the_message_is_the_last_channels():
         seen, bare, *_ = step(BREAKOUT, jax.random.key(i), bare)
 
 
+@pytest.mark.usefixtures("nans")
 def test_without_planes_an_image_becomes_a_vector():
     talk = CheapTalk(BREAKOUT, jnp.zeros(3), lambda words, obs: words + obs.sum(), message_size=3)
     heard, seen = (game.reset(KEY)[0]["agent_0"] for game in (talk, BREAKOUT))

@@ -112,6 +112,7 @@ def test_where_candidates_share_a_trial_only_who_was_drawn_is_computed():
     assert 3 not in branches(jax.vmap(over_candidates), keys)  # all three in each trial, and a choice
 
 
+@pytest.mark.usefixtures("nans")
 def test_a_member_that_diverges_is_not_seen_where_another_was_drawn():
     broken = make_learner("0,0,0,0,0", GAME, 1)._replace(init=lambda key: PolicyState(jnp.full(5, jnp.nan)))
     learner = population([Member(lambda settings: broken), Member(lambda settings: make_learner("tft", GAME, 1))])
