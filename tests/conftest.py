@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from games import registry
+from games.core.modes import lenient
 
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
@@ -85,6 +86,13 @@ def _games():
 def nans():
     """Lets a test make numbers that are none, also with `JAX_DEBUG_NANS=1`."""
     with jax.debug_nans(False):
+        yield
+
+
+@pytest.fixture
+def promoted():
+    """NumPy's promotion for a test whose own code needs it, in whatever mode of JAX the tests run."""
+    with lenient():
         yield
 
 

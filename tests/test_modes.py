@@ -161,6 +161,20 @@ def test_evolution_runs(mode):
     assert np.isfinite(found.metrics["fitness"]).all()
 
 
+@every_mode
+def test_a_shaper_is_evolved_to_the_same_bits(mode):
+    """With parameters, trials and a fitness of 32 bits where JAX's own first numbers have 64."""
+    shaper = make_shaper("good_shepherd", FORMULA_GAME)
+    trial = shaping_trial(FORMULA_GAME, shaper, make_learner("naive", FORMULA_GAME, 1), meta_steps=2)
+    evolution, found = Evolution(population_size=4, generations=3), {}
+    for one in ("default", mode):
+        with MODES[one]():
+            found[one] = evolve(trial, lambda key: shaper.init(key).astype(jnp.float32), jax.random.key(3), evolution)
+    assert found[mode].parameters.dtype == jnp.float32
+    if mode != "x64":  # in which JAX draws other bits
+        np.testing.assert_array_equal(found["default"].parameters, found[mode].parameters)
+
+
 @pytest.mark.parametrize("name", ["ipd", "coin_game", "harvest", "reacher", "negotiation", "cournot"])
 def test_games_make_no_nan(name):
     with jax.debug_nans(True):

@@ -59,11 +59,16 @@ def factory(function: Function) -> Function:
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
-        made = checked(*args, **kwargs)
-        return made._replace(**{name: in_any_mode(x) for name, x in made._asdict().items() if callable(x)})
+        return _in_any_mode(checked(*args, **kwargs))
 
     checked = check_arguments(function)
     return typing.cast(Function, make)
+
+
+def _in_any_mode(made: Any) -> Any:
+    if hasattr(made, "_asdict"):
+        return made._replace(**{name: _in_any_mode(x) for name, x in made._asdict().items()})
+    return in_any_mode(made) if callable(made) else made
 
 
 class _Kind(NamedTuple):

@@ -35,10 +35,12 @@ def _dtype(leaf: Any) -> Any:
 
 
 def in_any_mode(function: Function) -> Function:
-    """A function of this library whose results have the same dtypes in all modes."""
+    """A function of this library whose results have the same dtypes in all modes; 64 bits of arguments become 32."""
 
     @functools.wraps(function)
     def same(*args: Any, **kwargs: Any) -> Any:
+        if jax.config.jax_enable_x64:  # numbers of Python become 64 bits where they are arguments of a program
+            args, kwargs = single((args, kwargs))
         with lenient():
             return single(function(*args, **kwargs))
 

@@ -31,7 +31,8 @@ def cells(board: Any, num_cells: int) -> np.ndarray:
 def single(cell: jax.Array, words: int) -> jax.Array:
     """Boards `[..., words]` with one cell each, from cells `[...]`."""
     bit = jnp.uint32(1) << (cell & 31).astype(jnp.uint32)
-    return jnp.where((cell >> 5)[..., None] == jnp.arange(words), bit[..., None], jnp.uint32(0))
+    here = jnp.expand_dims(jnp.arange(words), range(cell.ndim)) == (cell >> 5)[..., None]
+    return jnp.where(here, bit[..., None], jnp.uint32(0))
 
 
 def at(board: jax.Array, cell: jax.Array) -> jax.Array:

@@ -97,6 +97,7 @@ def test_every_other_seat_has_an_opponent_of_its_own():
         assert face.step(1)[1] == 3  # one of the others cooperates: 2 * 1 + 1
 
 
+@pytest.mark.usefixtures("promoted")
 def test_a_learner_is_an_opponent():
     """Its policy plays, with what it remembers; here those that are certain, so that the rewards can be worked out."""
     tft = marl.play_memory_one([1, 1, 0, 1, 0])

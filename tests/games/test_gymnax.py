@@ -87,6 +87,7 @@ def test_what_cannot_be_made_is_refused(settings, message):
         env("ipd", **settings)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_its_own_wrappers_count_in_a_scan():
     environment = LogWrapper(FlattenObservationWrapper(env("coin_game", episode_length=4)))
     params = environment.default_params
@@ -111,7 +112,7 @@ class Policy(nn.Module):
         return jax.random.categorical(key, nn.Dense(2)(obs))
 
 
-@pytest.mark.usefixtures("nans")
+@pytest.mark.usefixtures("nans", "promoted")
 def test_evosax_evolves_cooperation_with_tit_for_tat():
     """Unchanged: it makes the environment by its name, and takes the length of episodes from its params."""
     problem = GymnaxProblem(
@@ -164,6 +165,7 @@ class Counted(Wrapper):
         return jnp.reshape(obs, (-1,)), (inner, going * (1 - done), returned), reward, done, info
 
 
+@pytest.mark.usefixtures("promoted")
 def test_purejaxrl_plays_it_as_its_ppo_does(monkeypatch):
     """A scan of steps over a batch, with raw keys, `params` and the batch's axes as there; by a name of gymnax's."""
     with monkeypatch.context() as inside:  # other tests list what is registered

@@ -82,6 +82,7 @@ def test_a_game_that_ends_goes_on_from_the_state_that_is_given(make):
     jax.tree.map(np.testing.assert_array_equal, observations, env.get_obs(other))
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize("make", [games.make, wrap])
 def test_its_log_wrapper_counts_episodes_in_a_scan(make):
     env = LogWrapper(make("ipd", episode_length=5))
@@ -203,6 +204,7 @@ def ippo(env, *, num_envs=32, num_steps=16, num_updates, epochs=4, discount=0.96
     return train(KEY)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_its_ippo_learns_to_defect():
     info = ippo(LogWrapper(wrap("ipd", episode_length=16)), num_updates=60)
     assert info["cooperation"][0] == pytest.approx(0.5, abs=0.2)

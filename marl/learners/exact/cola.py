@@ -13,6 +13,7 @@ import optax
 
 from games import InfinitelyRepeated
 from games.core.arguments import factory
+from games.core.modes import in_any_mode
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, follow, normal_logits
 from marl.learners.exact.trained import load_trained
@@ -33,6 +34,7 @@ class ConsistentUpdates(NamedTuple):
     activation: str
 
 
+@in_any_mode
 def train_cola(
     key: jax.Array,
     payoffs: Payoffs,

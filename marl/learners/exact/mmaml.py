@@ -14,6 +14,7 @@ import optax
 from games import InfinitelyRepeated, MatrixGame
 from games.core import checks
 from games.core.arguments import factory
+from games.core.modes import in_any_mode
 from games.exact.matrix import discounted_payoffs
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, naive, one_policy
@@ -41,6 +42,7 @@ class MetaLearnedState(NamedTuple):
     learning_rate: jax.Array  # `[]`
 
 
+@in_any_mode
 def train_mmaml(
     key: jax.Array,
     game: InfinitelyRepeated,

@@ -24,6 +24,7 @@ step = jax.jit(lambda game, key, state, action: game.step_env(key, state, {"agen
 auto_step = jax.jit(lambda game, key, state, action: game.step(key, state, {"agent_0": action}))
 
 
+@pytest.mark.usefixtures("promoted")
 def test_cartpole_is_gymnax_s_cartpole():
     environment, params = gymnax.make("CartPole-v1")
     obs, state = reset(CARTPOLE, KEY)

@@ -32,6 +32,7 @@ def seen(game, *rounds):
     return [np.flatnonzero(obs[agent]).tolist() for agent in game.agents]
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(
     ("actions", "states", "paid", "names"),
     [
@@ -150,6 +151,7 @@ def test_a_social_dilemma_treats_all_seats_alike(actions, order):
     assert turned == [paid[i] for i in order]
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(
     ("first", "second"),
     [([0.6, 0.9, 0.2, 0.7, 0.1], [0.3, 0.8, 0.4, 0.6, 0.3]), ([1, 1, 0, 1, 0], [0.5, 0.9, 0.1, 0.9, 0.1])],

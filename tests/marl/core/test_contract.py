@@ -20,7 +20,7 @@ CART_POLE = make("CartPole-v1")
 FORMULA = InfinitelyRepeated(prisoners_dilemma)
 SAMPLED = make("ipd")
 THREE = make("three_player_ipd")
-ONES = jnp.ones(3)
+ONES = jnp.ones(3, jnp.float32)
 
 
 def zeros(key, parameters, memory, obs):
@@ -55,7 +55,7 @@ WRONG = {
         "update returned state as float32[]; float32[3], as it got it, is needed",
     ),
     "another dtype": (
-        learner(update=lambda k, s, t: (s.astype(int), {})),
+        learner(update=lambda k, s, t: (s.astype(jnp.int32), {})),
         "update returned state as int32[3]; float32[3], as it got it, is needed",
     ),
     "another structure": (learner(update=lambda k, s, t: ((s, s), {})), "update returned a state of another structure"),

@@ -36,6 +36,7 @@ def test_an_episode_counts_once_and_as_far_as_it_goes(num_steps, expected):
     np.testing.assert_array_equal(returns(SHORT, BLIND, (), num_episodes=3, num_steps=num_steps), expected)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_it_exploits_where_it_can():
     standing = returns(LONG, BALANCED, 0.0, num_episodes=8, num_steps=60, num_envs=4)
     falling = returns(LONG, BLIND, (), num_episodes=8, num_steps=60)
@@ -45,6 +46,7 @@ def test_it_exploits_where_it_can():
     assert len(set(falling.tolist())) > 1  # the episodes begin apart
 
 
+@pytest.mark.usefixtures("promoted")
 def test_an_episode_begins_with_the_memory_that_the_policy_gives():
     settings = {"num_episodes": 4, "num_steps": 40, "num_envs": 4}
     np.testing.assert_array_equal(returns(LONG, BALANCED, 0.0, **settings), 40)

@@ -358,6 +358,7 @@ def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not
     make_learner("ppo(objective='classic')", CART_POLE)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_dislikes_values_too_high():
     distance = objective_registry.make_value_loss("classic")
     lack = jnp.linspace(-2, 2, 41)

@@ -131,6 +131,7 @@ def test_a_player_plays_in_tournaments(axelrod, ours):
     assert axelrod.Match((players[0], axelrod.Alternator()), turns=4).play() == [(C, C), (C, D), (D, C), (C, D)]
 
 
+@pytest.mark.usefixtures("promoted")
 def test_a_learner_plays_in_matches(axelrod, ours):
     """Round by round as in the game: it sees what was played, in its own seat, and learns from all of an update."""
     C, D = axelrod.Action.C, axelrod.Action.D

@@ -102,6 +102,7 @@ def shipped_loss(game, functions):
     return float(measure(*points))
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize("name", GAMES)
 def test_what_comes_with_the_library_is_more_consistent_than_lola(name):
     game = InfinitelyRepeated(matrix_games[name], GAMES[name])

@@ -120,6 +120,7 @@ def written(tmp_path_factory):
     return folder / "mmaml-chicken.safetensors", output.getvalue()
 
 
+@pytest.mark.usefixtures("promoted")
 def test_the_command_writes_a_file_that_plays(written):
     path, output = written
     assert "20/20" in output

@@ -157,6 +157,7 @@ def test_q_learning_is_watkins_rule_on_the_replayed_episodes():
         np.testing.assert_allclose(state.q, q, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_q_learning_finds_the_values_of_the_decision_process_that_a_fixed_co_player_is():
     """Expected errors in place of sampled ones would be value iteration, whose fixed point is Q*."""
     other = policies(8, 1)

@@ -204,6 +204,7 @@ def table(logits):
     return jnp.float32(np.stack([logits, -logits], -1) / 2)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_lola_follows_the_gradient_of_exact_lola():
     batches, steps, discount, rate = 24, 24, 0.8, 0.3
     game = make("ipd", episode_length=steps)

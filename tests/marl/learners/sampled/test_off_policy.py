@@ -89,6 +89,7 @@ def value(params, obs, action):
     return forward(params, np.concatenate([obs, action]))[0]
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(("done", "truncated"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
 def test_td3_is_what_the_paper_says(done, truncated):
     """Four updates of one step each, so that the minibatch is known, and noise of the target that is clipped to 0.1."""
@@ -125,6 +126,7 @@ def test_td3_is_what_the_paper_says(done, truncated):
         close(networks.target_critics, tuple(slow))
 
 
+@pytest.mark.usefixtures("promoted")
 def test_sac_is_what_the_paper_says():
     learner = sac(PENDULUM, **SMALL, batch_size=1, buffer_size=1, temperature=0.5, target_entropy=-0.3)
     state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
@@ -168,6 +170,7 @@ def test_sac_is_what_the_paper_says():
         assert float(state.networks.log_temperature) == pytest.approx(float(log_temperature), abs=1e-4)
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(("updates", "same_actor"), [(0, True), (9, True), (9, False)])
 def test_rewards_of_several_steps(updates, same_actor):
     """Two updates of 4 x 3 steps in a buffer of both: each step's own rewards and those that its environment got next,
@@ -210,6 +213,7 @@ def test_rewards_of_several_steps(updates, same_actor):
     assert len(lengths) == (6 if updates else 2)  # one to three steps, with a value after them and without
 
 
+@pytest.mark.usefixtures("promoted")
 def test_what_the_actor_would_not_do_any_more_is_forgotten():
     """The distance by hand: just above the threshold a tenth is forgotten, but not below the least, and not in between;
     below the threshold nothing."""

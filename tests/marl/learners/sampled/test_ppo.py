@@ -201,6 +201,7 @@ def test_the_objective_is_replaceable():
     np.testing.assert_array_equal(up[:, -1], 0)
 
 
+@pytest.mark.usefixtures("promoted")
 def test_running_statistics_are_those_of_two_passes():
     rng = np.random.default_rng(0)
     chunks = [rng.normal(5, 3, (n, 2, 3)) * [1, 10, 0] + [0, 100, 4] for n in (1, 7, 2, 30)]
