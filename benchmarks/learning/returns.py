@@ -1,6 +1,6 @@
 """How well learners learn: the figures of docs/systems.md and docs/learners.md, with errors between seeds.
 
-    python -m benchmarks.learning --only lag,hosts,velocities,minatar,presets [--seeds N]
+    python -m benchmarks.learning.returns --only lag,hosts,velocities,minatar,presets [--seeds N]
 
 lag: V-trace and the plain policy gradient with policies of 0 and of 8 updates ago (`learn` and `stale`, CartPole).
 hosts: learners of `learn` on Gymnasium's CartPole, one actor in this thread.
