@@ -19,9 +19,9 @@ from marl.distributed.actor_pools import InProcessPool, Pool, ThreadPool
 from marl.distributed.dispatcher import Broken, Dispatcher
 from marl.distributed.inference import CentralInference
 from marl.distributed.vector_env import VectorEnv, seed_of
-from meta.interrupt import check_stop, uninterrupted
 from meta.keys import RESUMED
 from meta.loop import Report, Store
+from meta.process import check_stop, uninterrupted
 
 Where = Literal["here", "threads", "ray"]
 Inference = Literal["actor", "central"]

@@ -19,9 +19,9 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from meta import scalarize
-from meta.interrupt import check_stop
 from meta.keys import EVALUATION
 from meta.loop import compiler_options
+from meta.process import check_stop
 from meta.runs.formatting import many
 from meta.runs.jobs import say
 from meta.runs.report import Claim, Section, table

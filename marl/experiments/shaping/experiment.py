@@ -21,8 +21,8 @@ from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, Evaluat
 from marl.experiments.shaping.game_kind import GameKind
 from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
-from meta.interrupt import check_stop
 from meta.keys import EVALUATION, RANDOM, of_seeds
+from meta.process import check_stop
 from meta.runs import environment
 from meta.runs.formatting import many
 from meta.runs.progress import Progress, Stages
