@@ -38,8 +38,8 @@ from marl.distributed.experiment import DistributedConfig, choose_devices, confi
 from marl.distributed.runtime import train
 from marl.experiments.single_agent import SEEDS_IN_CACHE, TrainConfig, train_and_evaluate
 from meta import RunDirectory
-from meta.keys import EVALUATION, of_seeds
 from meta.loop import compiler_options
+from meta.run_keys import RunBranch, of_seeds
 from meta.xla.devices import spread, use_all_cores
 
 Rows = Iterator[tuple[str, ...]]
@@ -113,7 +113,7 @@ def lag(seeds: int) -> Rows:
             )
             sizes = {"num_updates": updates, "steps_per_update": STEPS, "num_envs": ENVS}
             state = learn(key, game, [stale(learner, behind)], **sizes).states[0]
-            newest, key = state.own if behind else state, jax.random.fold_in(key, EVALUATION)
+            newest, key = state.own if behind else state, jax.random.fold_in(key, RunBranch.EVALUATION)
             return evaluate(key, game, learner, newest, num_episodes=32, num_steps=500).mean()
 
         program = jax.jit(spread(trial, len(keys), at_once=SEEDS_IN_CACHE), compiler_options=compiler_options())
@@ -152,7 +152,7 @@ def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[di
             seed=seed,
         )
         host = config.maker._replace(num_envs=16)()
-        key, states = jax.random.fold_in(key, EVALUATION), trained.history.states
+        key, states = jax.random.fold_in(key, RunBranch.EVALUATION), trained.history.states
         returns.append(play_episodes(key, host, learners, states, config.evaluation_episodes, seed).mean())
         host.close()
         statistics.append(trained.statistics)

@@ -26,8 +26,8 @@ from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.run_keys import RunBranch, of_seeds
 from meta.runs import array_files, command, environment
 from meta.runs.formatting import amount, many
 from meta.runs.plotting import draw_training
@@ -230,7 +230,7 @@ def train_and_evaluate(
         # A learner with a memory has one for each environment of its training.
         envs = config.num_envs if program.learner.forget else 1
         returns = evaluate(
-            jax.random.fold_in(key, EVALUATION),
+            jax.random.fold_in(key, RunBranch.EVALUATION),
             program.game,
             program.learner,
             state,

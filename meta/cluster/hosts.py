@@ -27,8 +27,8 @@ from meta.cluster.lockstep import Program, everywhere, export_steps, written
 from meta.cluster.peers import Peer, Place, gather, next_of
 from meta.cluster.worker import vector_units
 from meta.evaluators import Evaluator, evaluate_on, on_devices
-from meta.keys import data_of, typed
 from meta.loop import Call, Lost, Step
+from meta.prng_data import data_of, typed
 from meta.process import STOPPED
 
 TICK = 0.2  # seconds between two looks at who is lost

@@ -19,9 +19,9 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from meta import scalarize
-from meta.keys import EVALUATION
 from meta.loop import compiler_options
 from meta.process import check_stop
+from meta.run_keys import RunBranch
 from meta.runs.formatting import many
 from meta.runs.jobs import say
 from meta.runs.report import Claim, Section, table
@@ -78,7 +78,7 @@ def columns(fast: bool) -> list[str]:
 
 def controls(config: ShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
     """What those get in the shaper's seat who were never trained, in fresh trials."""
-    game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), EVALUATION)
+    game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), RunBranch.EVALUATION)
     keys = jax.random.split(key, config.evaluation_trials)
     found: Payoffs = {name: {} for name in CONTROLS}
     for learner in learners:
