@@ -40,6 +40,7 @@ from marl.experiments.single_agent import SEEDS_IN_CACHE, TrainConfig, train_and
 from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.run_keys import RunBranch, of_seeds
+from meta.runs.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 Rows = Iterator[tuple[str, ...]]
@@ -128,7 +129,7 @@ def lag(seeds: int) -> Rows:
         for kind in kinds:
             now, old = found[kind, 0][i], found[kind, LAG][i]
             share = old.mean() / now.mean()
-            of_share = share * np.hypot(_error(now) / now.mean(), _error(old) / old.mean())
+            of_share = share * np.hypot(standard_error(now) / now.mean(), standard_error(old) / old.mean())
             cells += [_words(now), _words(old), f"{share:.2f} ± {of_share:.2f}"]
         yield f"{rate:g}, {epsilon:g}", *cells
 
@@ -208,12 +209,8 @@ def presets(seeds: int) -> Rows:
         yield name, _words(returns), _each(returns), steps, of_cpu, old
 
 
-def _error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / len(values) ** 0.5)
-
-
 def _words(values: np.ndarray) -> str:
-    return f"{values.mean():.0f} ± {_error(values):.0f}"
+    return f"{values.mean():.0f} ± {standard_error(values):.0f}"
 
 
 def _each(values: np.ndarray) -> str:

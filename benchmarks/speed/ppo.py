@@ -43,6 +43,7 @@ from marl.blocks.networks import orthogonal
 from marl.experiments.single_agent import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
 from meta.loop import compiler_options
+from meta.runs.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 NUM_ENVS, STEPS, EPOCHS, MINIBATCHES, LEARNING_RATE = 4, 128, 4, 4, 2.5e-4
@@ -287,7 +288,7 @@ def measure(cores: list[int], busy: bool, seeds: int, num_updates: int, repeats:
         )
         last = -(-num_updates // 10)
         found = np.nanmean(mine[0].returns[:, -last:], 1)
-        error = f"{found.std(ddof=1) / seeds**0.5:5.1f}" if seeds > 1 else "     "
+        error = f"{standard_error(found):5.1f}" if seeds > 1 else "     "
         yield (
             f"{seeds:5} {name:>9} | {speed:8.0f} {cost:10.2f} | {faster:6.2f} {cheaper:8.2f} | {compiled[name]:7.1f} | "
             f"{found.mean():6.1f} {error} {(found >= GOAL).sum():3}/{seeds}"

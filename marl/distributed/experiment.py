@@ -36,6 +36,7 @@ from meta.runs.formatting import amount, many
 from meta.runs.jobs import say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
+from meta.runs.statistics import standard_error
 from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -387,7 +388,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
 
 
 def _over_episodes(values: np.ndarray) -> dict[str, float | None]:
-    error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+    error = float(standard_error(values)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "standard_error": error}
 
 

@@ -32,6 +32,7 @@ from meta.runs import array_files, command, environment
 from meta.runs.formatting import amount, many
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
+from meta.runs.statistics import standard_error
 from meta.xla.devices import claim_cores, spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -297,9 +298,8 @@ def _statistics(config: TrainConfig, values: np.ndarray) -> dict[str, Any]:
     None where there is no number: of one seed nobody knows the error.
     """
     means = np.array([np.mean(x[np.isfinite(x)]) if np.isfinite(x).any() else np.nan for x in values])
-    error = means.std(ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
     each = [{"seed": config.seed + i, "mean": _number(mean)} for i, mean in enumerate(means)]
-    return {"mean": _number(means.mean()), "standard_error": _number(error), "seeds": each}
+    return {"mean": _number(means.mean()), "standard_error": _number(standard_error(means)), "seeds": each}
 
 
 def _number(x: float) -> float | None:
