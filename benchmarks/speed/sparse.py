@@ -34,7 +34,7 @@ from marl.blocks.networks import perceptron
 from marl.blocks.sparse import Sparsity, allocate, sparse
 from marl.core.learn import Trajectory
 from marl.experiments.export import Layer, Policy, compiled, seconds_of_a_call, to_c
-from marl.learners.sampled.off_policy import td3
+from marl.learners.sampled.td3 import td3
 
 SEEN, DONE, STEPS, STORED = 17, 6, 200, 8192
 UNITS, GONE = (64, 256, 512, 1024), (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
