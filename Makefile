@@ -37,11 +37,11 @@ slow: .venv/tested
 	$(BIN)/python -m pytest -m slow
 
 benchmark: .venv/tested
-	$(BIN)/python -m benchmarks.exact_game
-	$(BIN)/python -m benchmarks.games
-	$(BIN)/python -m benchmarks.ppo
-	$(BIN)/python -m benchmarks.cheap_talk
-	$(BIN)/python -m benchmarks.sampled
+	$(BIN)/python -m benchmarks.speed.exact_game
+	$(BIN)/python -m benchmarks.speed.games
+	$(BIN)/python -m benchmarks.speed.ppo
+	$(BIN)/python -m benchmarks.speed.cheap_talk
+	$(BIN)/python -m benchmarks.speed.sampled
 
 # The install is in place (editable), so that what is edited is what runs.
 .venv/installed: pyproject.toml constraints.txt

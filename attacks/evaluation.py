@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks.config import observations_of_play
-from attacks.messages import Message, as_loud, loudness
+from attacks.messages import SPEAKER, Message, as_loud, loudness
 from attacks.trials import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
 from games.wrappers.cheap_talk import observation_shape
 from meta.batched_trials import with_nan, without_nan
-from meta.keys import SPEAKER
 from meta.loop import compiler_options
 from meta.runs.statistics import mean_and_error
 from meta.xla.devices import spread

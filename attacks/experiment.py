@@ -18,12 +18,11 @@ from attacks import control, figures
 from attacks.config import ADVERSARY_FILE, AttackConfig, observations_of_play
 from attacks.defences import DEFENCES
 from attacks.evaluation import MEASURES, VictimTrainings, compare, controlled, make_trainings
-from attacks.search import search, stages_of_search
+from attacks.search import AttackBranch, search, stages_of_search
 from games import Game, animate
 from games.wrappers.cheap_talk import observation_shape
 from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
-from meta.keys import EVALUATION
 from meta.runs import array_files
 from meta.runs.atomic_files import save_whole
 from meta.runs.command import STARTED
@@ -79,7 +78,7 @@ def attack(
     array_files.replace(
         run.path / ADVERSARY_FILE, found.parameters, {"method": "attack", "config": configs.plain(kept)}
     )
-    evaluation_key = jax.random.fold_in(key, EVALUATION)
+    evaluation_key = jax.random.fold_in(key, AttackBranch.EVALUATION)
     if steered:
         everybody = {"evolved": found.parameters, **found.others}
         result, files = _evaluate_control(config, evaluation_key, everybody, run.figures, stages)

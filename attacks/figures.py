@@ -26,6 +26,7 @@ from meta.runs.plotting import (
     new_panels,
     save_figure,
 )
+from meta.runs.statistics import standard_error
 
 COLORS = {
     "evolved": ORANGE,
@@ -160,7 +161,7 @@ def draw_goal_rewards(folder: Path, rewards: dict[str, np.ndarray]) -> Path:
     """
     figure, axes = new_axes("goal reward of a step", "", (5.0, 0.8 + 0.35 * len(rewards)))
     for y, (name, values) in enumerate(rewards.items()):
-        error = 2 * values.std(ddof=1) / len(values) ** 0.5
+        error = 2 * standard_error(values)
         color = ORANGE if name == "evolved" else BLUE
         axes.errorbar([values.mean()], [y], xerr=[error], fmt="o", color=color, markersize=5, capsize=3)
     axes.set_yticks(range(len(rewards)), [name.replace("_", " ") for name in rewards], fontsize=8)

@@ -20,6 +20,7 @@ from games.core import checks
 from games.core.arguments import factory
 from games.wrappers.cheap_talk import CheapTalk
 
+SPEAKER = 2**32 - 1  # branch of a victim's key: the random message that it hears
 MOST_ENTRIES = 64  # of an observation, for products of two of them
 
 

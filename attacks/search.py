@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import os
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +18,11 @@ from attacks import control
 from attacks.config import AttackConfig, load_adversary
 from attacks.defences import DEFENCES
 from attacks.distillation import EXPERT_TRAININGS, EXPERTS, distil, refit
+from attacks.messages import SPEAKER
 from attacks.trials import train_time_trial
 from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials
-from meta.keys import BESIDE, CHOICE, EXPERT, LATER, SPEAKER
+from meta.run_keys import RunBranch
 from meta.runs import array_files
 from meta.runs.formatting import many
 from meta.runs.jobs import say
@@ -29,6 +31,17 @@ from meta.runs.statistics import mean_and_error, with_error
 
 START_FILE = "start.safetensors"
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
+
+
+@enum.unique
+class AttackBranch(enum.IntEnum):
+    """Branches of an attack's key, which is a run's."""
+
+    EVALUATION = RunBranch.EVALUATION
+    LATER = 2**32 - 2  # the second evolution, after the warm-up
+    BESIDE = 2**32 - 3  # controllers that are evolved for shapers that are not
+    CHOICE = 2**32 - 4  # the victims by which parameters are chosen
+    EXPERT = 2**32 - 5  # the expert whose message is where a search begins
 
 
 class SearchResult(NamedTuple):
@@ -86,7 +99,7 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stag
     names = ("controllers" if steered else "warm_up", "evolution")[-len(all_evolved) :]
     found = {} if start is None else {config.start_name: start}
     found |= {name: jax.tree.map(np.asarray, one.parameters) for name, one in zip(names, all_evolved, strict=True)}
-    chosen, judged = _best(config, jax.random.fold_in(key, CHOICE), found, stages)
+    chosen, judged = _best(config, jax.random.fold_in(key, AttackBranch.CHOICE), found, stages)
     others = {name: one.parameters for name, one in drawn.items()}
     return SearchResult(found[chosen], chosen, judged, start, told, others, all_evolved)
 
@@ -103,13 +116,13 @@ def _start(
         other, said, start = load_adversary(Path(config.begin), "begin")
         told: dict[str, dict[str, Any]] | None = None
         if other.message_spec != config.message_spec:
-            start, share = refit(config, jax.random.fold_in(key, EXPERT), said, start)
+            start, share = refit(config, jax.random.fold_in(key, AttackBranch.EXPERT), said, start)
             say(console, f"{config.message_spec} tells {share:.0%} of what was said by {other.message_spec}")
             told = {"message": {"share_told": share}}
         array_files.replace(file, start, {"told": told})
         return start, told
     stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {EXPERT_TRAININGS} times as long as a victim")
-    start, found = distil(config, jax.random.fold_in(key, EXPERT))
+    start, found = distil(config, jax.random.fold_in(key, AttackBranch.EXPERT))
     for name, one in found.items():
         say(
             console,
@@ -137,7 +150,7 @@ def _evolve(
         before = [_stage(config, config.warm_up, short, init, key, store, stages)]
     stages.begin(EVOLUTION, f"{EVOLUTION}, victims that learn for {many(config.num_updates, 'update')}")
     if before:
-        key, init = jax.random.fold_in(key, LATER), _always(jax.tree.map(np.asarray, before[0].parameters))
+        key, init = jax.random.fold_in(key, AttackBranch.LATER), _always(jax.tree.map(np.asarray, before[0].parameters))
     return [*before, _stage(config, config.evolution, config.num_updates, init, key, run, stages)]
 
 
@@ -153,7 +166,9 @@ def _evolve_controllers(config: AttackConfig, name: str, key: jax.Array, run: Ru
     """
     number = config.shapers if name == "random_shaper" else 1
     stages.begin(name, f"controllers for the victims of {many(number, name.replace('_', ' '))}")
-    keys = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, BESIDE), control.FIXED.index(name)), number)
+    keys = jax.random.split(
+        jax.random.fold_in(jax.random.fold_in(key, AttackBranch.BESIDE), control.FIXED.index(name)), number
+    )
 
     def drawn(keys: jax.Array) -> Any:
         parameters = jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER)))(keys)

@@ -1,1 +1,1 @@
-"""Measurements of speed, as ratios in one run. Run as `python -m benchmarks.exact_game`."""
+"""Measurements: `benchmarks.speed`, as ratios in one run, and `benchmarks.learning`, with errors between seeds."""

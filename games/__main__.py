@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from meta import interrupt, process, streams
+from meta import process
 from meta.runs.environment import version_line
 from meta.runs.formatting import many
 
@@ -55,11 +55,10 @@ def whole(text: str) -> int:
         raise argparse.ArgumentTypeError(f"got {shown(text)}; a whole number is needed") from None
 
 
-@process.borrowed()
-@streams.forgiving()
+@process.running()
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
-    interrupt.stop_on_signals()
+    process.stop_on_signals()
     parser = Parser(prog=PROGRAM, description=__doc__, allow_abbrev=False)
     for kind in (None, "store"):
         parser.register("action", kind, Once)
@@ -101,8 +100,8 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
-        interrupt.ignore_signals()
-        return _fail("stopped", interrupt.STOPPED)
+        process.ignore_signals()
+        return _fail("stopped", process.STOPPED)
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}", 1)
     except RuntimeError as error:  # data that cannot be had

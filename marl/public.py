@@ -24,10 +24,11 @@ from marl.learners.sampled.fixed import always_cooperate, always_defect, play_me
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.lola import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
-from marl.learners.sampled.off_policy import sac, td3
 from marl.learners.sampled.ppo import a2c, ppo
 from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
+from marl.learners.sampled.sac import sac
+from marl.learners.sampled.td3 import td3
 from marl.shapers.exact import Shaper
 from marl.shapers.registry import make_shaper, register_shaper
 from marl.shapers.trial import Trials, play_trials, shaping_trial

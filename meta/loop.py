@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meta.interrupt import check_stop
+from meta.process import check_stop
 from meta.xla.memory import bytes_of, check_memory
 
 MAX_ITERATIONS_PER_CALL = 256

@@ -12,10 +12,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from meta.evolution import Outcome
-from meta.keys import NOISE, SCREENING
 from meta.loop import Report, compiler_options, iterate
+from meta.run_keys import RunBranch
 from meta.xla.devices import in_chunks
 
+NOISE = 2**32 - 2  # branch of a trial's key: what is added to where somebody begins
 BATCH = 512  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same on any
 # number of cores, so that no bit depends on it.
@@ -150,7 +151,7 @@ def loud(init: Callable[[jax.Array], Any], key: jax.Array, loudest: float) -> An
 
 def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
     """That of each candidate, by its number."""
-    key = jax.random.fold_in(key, SCREENING)
+    key = jax.random.fold_in(key, RunBranch.SCREENING)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers) if numbers.ndim else jax.random.fold_in(key, numbers)
 
 

@@ -1,6 +1,7 @@
 """The README's Python runs as it stands there, made shorter."""
 
 import contextlib
+import importlib.util
 import io
 import re
 from pathlib import Path
@@ -141,6 +142,14 @@ def test_the_two_commands_are_targets_of_the_makefile():
 @pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)]+)\)", README))
 def test_links_lead_somewhere(link):
     assert (Path(__file__).parent.parent / link).exists()
+
+
+def test_commands_of_the_documents_exist():
+    root = Path(__file__).parent.parent
+    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "Makefile"]
+    commands = {name for page in pages for name in re.findall(r"python -m ([a-z]\w*(?:\.\w+)*)", page.read_text())}
+    assert {"marl.mfos", "benchmarks.speed.exact_game", "benchmarks.learning.returns"} <= commands
+    assert [name for name in sorted(commands) if not importlib.util.find_spec(name)] == []
 
 
 def test_what_the_docs_call_a_default_is_one():

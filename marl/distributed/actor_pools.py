@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import queue
 import threading
 import time
@@ -14,9 +15,16 @@ import jax
 from configs.specs import first_line
 from marl.distributed.actor import Act, Actor, ActorPrograms, Failure, Rollout, RolloutRequest
 from marl.distributed.vector_env import VectorEnv, seed_of
-from meta.keys import ACTOR
 
 MakeVectorEnv = Callable[[], VectorEnv]
+
+
+@enum.unique
+class PlayBranch(enum.IntEnum):
+    """Branches of the keys of what is played."""
+
+    ACTOR = 2**32 - 1  # what one of several actors draws from
+    RESUMED = 2**32 - 2  # a run that goes on
 
 
 class Pool(Protocol):
@@ -52,7 +60,7 @@ def begin(
     """An actor in new environments; `tried` is how often it was begun before, and what they are drawn from too."""
     life = number + programs.num_actors * tried
     # The first actor draws what `learn` does; others something else, for behind a barrier all have the same orders.
-    own_key = jax.random.fold_in(jax.random.fold_in(run_key, ACTOR), number) if number else run_key
+    own_key = jax.random.fold_in(jax.random.fold_in(run_key, PlayBranch.ACTOR), number) if number else run_key
     host = make()
     try:
         actor = Actor(programs, host, number, own_key, act)

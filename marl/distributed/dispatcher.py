@@ -9,7 +9,7 @@ from typing import Any
 
 from marl.distributed.actor import Failure, Rollout, RolloutRequest
 from marl.distributed.actor_pools import Pool
-from meta.interrupt import check_stop
+from meta.process import check_stop
 
 TRIES = 3  # in a row in which nobody plays a first rollout, after which the run ends: something is wrong with it
 MOST_TRIES = 10  # later; they take four minutes and more

@@ -13,7 +13,7 @@ from marl.core.evaluate import act_best
 from marl.core.learn import Learner, LearnerState
 from marl.distributed.actor import alike, check_finite
 from marl.distributed.vector_env import VectorEnv, seed_of
-from meta.keys import EVALUATION
+from meta.run_keys import RunBranch
 
 LONGEST = 27_000  # steps of an episode, those of half an hour of a game of Atari
 
@@ -39,7 +39,9 @@ def play_episodes(
     reset_key, key = jax.random.split(key)
     memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
     each = -(-episodes // envs)
-    seen = host.reset(seed_of(seed, EVALUATION), np.asarray(jax.random.key_data(jax.random.split(reset_key, envs))))
+    seen = host.reset(
+        seed_of(seed, RunBranch.EVALUATION), np.asarray(jax.random.key_data(jax.random.split(reset_key, envs)))
+    )
     going, found = np.zeros((envs, len(agents))), [list[np.ndarray]() for _ in range(envs)]
     steps, lengths, rest = 0, np.zeros(envs, int), np.zeros(envs, bool)
     while any(len(one) < each for one in found):

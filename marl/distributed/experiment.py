@@ -29,13 +29,14 @@ from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
 from marl.distributed.vector_env_adapters import EnvMaker, maker
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
-from meta.keys import EVALUATION, FILM
+from meta.run_keys import RunBranch
 from meta.runs import array_files, command, environment
 from meta.runs.atomic_files import save_whole
 from meta.runs.formatting import amount, many
 from meta.runs.jobs import say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
+from meta.runs.statistics import standard_error
 from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -276,7 +277,7 @@ def film(config: DistributedConfig, learners: list[Learner], states: Any, path: 
             return told
 
         host.receive = watched  # type: ignore[method-assign]
-        key = jax.random.fold_in(jax.random.key(config.seed), FILM)
+        key = jax.random.fold_in(jax.random.key(config.seed), RunBranch.FILM)
         play_episodes(key, host, learners, states, 1, config.seed)
     finally:
         host.close()
@@ -345,7 +346,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     seats = game.num_agents // learn
     players, states = learners[:learn] * seats, history.states[:learn] * seats
     stages.begin(fresh)
-    key = jax.random.fold_in(jax.random.key(config.seed), EVALUATION)
+    key = jax.random.fold_in(jax.random.key(config.seed), RunBranch.EVALUATION)
     host = config.maker._replace(num_envs=min(config.evaluation_episodes, 16))()
     try:
         returns = play_episodes(key, host, players, states, config.evaluation_episodes, config.seed)
@@ -387,7 +388,7 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
 
 
 def _over_episodes(values: np.ndarray) -> dict[str, float | None]:
-    error = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+    error = float(standard_error(values)) if len(values) > 1 else None
     return {"mean": float(values.mean()), "standard_error": error}
 
 

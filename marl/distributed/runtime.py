@@ -15,13 +15,12 @@ from games import Game
 from games.core import checks
 from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
 from marl.distributed.actor import ActorPrograms, Rollout, alike, check_joined, counted, joined, programs_of
-from marl.distributed.actor_pools import InProcessPool, Pool, ThreadPool
+from marl.distributed.actor_pools import InProcessPool, PlayBranch, Pool, ThreadPool
 from marl.distributed.dispatcher import Broken, Dispatcher
 from marl.distributed.inference import CentralInference
 from marl.distributed.vector_env import VectorEnv, seed_of
-from meta.interrupt import check_stop, uninterrupted
-from meta.keys import RESUMED
 from meta.loop import Report, Store
+from meta.process import check_stop, uninterrupted
 
 Where = Literal["here", "threads", "ray"]
 Inference = Literal["actor", "central"]
@@ -125,7 +124,9 @@ def train(
         store.rewrite(_rows(0, parts))
     play_key = run_key
     if first:  # other episodes than those with which it began; without a lag orders had numbers beyond its updates, too
-        reset_key, again = (jax.random.fold_in(jax.random.fold_in(k, RESUMED), first) for k in (reset_key, run_key))
+        reset_key, again = (
+            jax.random.fold_in(jax.random.fold_in(k, PlayBranch.RESUMED), first) for k in (reset_key, run_key)
+        )
         play_key = run_key if lag is not None else again
         seed = seed_of(seed, first)
     make_pool = _pools(where, inference, programs, hosts, play_key, reset_key, seed, address)

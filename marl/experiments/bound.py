@@ -25,6 +25,7 @@ from meta.loop import compiler_options
 from meta.runs.array_files import Arrays, load
 from meta.runs.formatting import many
 from meta.runs.progress import Progress
+from meta.runs.statistics import standard_error
 
 LEVEL = 0.01  # of the way from naive play: what the second half of the starts may add where a bound has levelled off
 
@@ -69,7 +70,7 @@ def known_bound(game: InfinitelyRepeated, opponent: str, meta_steps: int) -> Kno
 
 def _known(arrays: Arrays) -> KnownBound:
     payoffs = arrays["shaper_payoffs"]
-    error = float(payoffs.std(ddof=1) / len(payoffs) ** 0.5)
+    error = float(standard_error(payoffs))
     best = curve(arrays["by_start"])
     gain = float(best[-1] - best[(len(best) - 1) // 2])
     return KnownBound(float(arrays["naive_payoffs"].mean()), float(payoffs.mean()), error, gain)

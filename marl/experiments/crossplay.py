@@ -45,7 +45,7 @@ from marl.experiments.shaping.initialisation import read_screening
 from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
-from meta.interrupt import check_stop
+from meta.process import check_stop
 from meta.runs import array_files, environment
 from meta.runs.formatting import many
 from meta.runs.jobs import duration, say

@@ -27,7 +27,7 @@ from marl.experiments.shaping.game_kind import make_kind
 from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
 from meta import RunDirectory
-from meta.keys import of_seeds
+from meta.run_keys import of_seeds
 from meta.runs.jobs import open_run, say
 from meta.runs.progress import Stages
 

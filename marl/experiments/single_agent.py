@@ -26,12 +26,13 @@ from marl.core.evaluate import evaluate
 from marl.core.learn import Learner, learning
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.run_keys import RunBranch, of_seeds
 from meta.runs import array_files, command, environment
 from meta.runs.formatting import amount, many
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
+from meta.runs.statistics import standard_error
 from meta.xla.devices import claim_cores, spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -230,7 +231,7 @@ def train_and_evaluate(
         # A learner with a memory has one for each environment of its training.
         envs = config.num_envs if program.learner.forget else 1
         returns = evaluate(
-            jax.random.fold_in(key, EVALUATION),
+            jax.random.fold_in(key, RunBranch.EVALUATION),
             program.game,
             program.learner,
             state,
@@ -297,9 +298,8 @@ def _statistics(config: TrainConfig, values: np.ndarray) -> dict[str, Any]:
     None where there is no number: of one seed nobody knows the error.
     """
     means = np.array([np.mean(x[np.isfinite(x)]) if np.isfinite(x).any() else np.nan for x in values])
-    error = means.std(ddof=1) / len(means) ** 0.5 if len(means) > 1 else np.nan
     each = [{"seed": config.seed + i, "mean": _number(mean)} for i, mean in enumerate(means)]
-    return {"mean": _number(means.mean()), "standard_error": _number(error), "seeds": each}
+    return {"mean": _number(means.mean()), "standard_error": _number(standard_error(means)), "seeds": each}
 
 
 def _number(x: float) -> float | None:

@@ -17,11 +17,11 @@ from marl.core.learn import Learner, Trajectory
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import play
 from meta import scalarize
-from meta.keys import NOISE
 from meta.loop import Report, Store, compiler_options, iterate
 from meta.screening import loud
 
 # Starts: a policy that is played throughout, as logits, and the standard deviation of what each step adds to it.
+NOISE = 2**32 - 2  # branch of the key of a bound's initial states: what is added to them
 TIT_FOR_TAT = (2.0, 2.0, -2.0, 2.0, -2.0)
 NOISY = {
     "tit for tat": (TIT_FOR_TAT, 0.1),

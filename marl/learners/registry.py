@@ -40,10 +40,11 @@ from marl.learners.sampled.fixed import always_cooperate, always_defect, play_me
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.objective_registry import make_objective, make_value_loss
-from marl.learners.sampled.off_policy import sac, td3
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
 from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
+from marl.learners.sampled.sac import sac
+from marl.learners.sampled.td3 import td3
 
 Kind = Literal["formula", "sampled"]
 Make = Callable[..., Learner]  # (game, seat, **settings) -> learner

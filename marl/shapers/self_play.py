@@ -15,8 +15,8 @@ from games import InfinitelyRepeated, MatrixGame
 from marl.core.learn import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import naive
 from marl.shapers.exact import Shaper
-from meta.keys import MEETING
 
+MEETING = 2**32 - 2  # branch of the key of a pair: whether naive learners are met
 ANNEALING = 0.65  # lambda falls from 1 by 0.0015 in each of 1024 iterations in the public code of Lu et al. (2022)
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import jax
 from jax import export
 
-from meta.keys import data_of, kind_of, typed
 from meta.loop import compiler_options
+from meta.prng_data import data_of, kind_of, typed
 
 
 class ExportedProgram(NamedTuple):

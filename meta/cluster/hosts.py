@@ -23,13 +23,13 @@ import jax
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from meta import interrupt
 from meta.cluster.lockstep import Program, everywhere, export_steps, written
 from meta.cluster.peers import Peer, Place, gather, next_of
 from meta.cluster.worker import vector_units
 from meta.evaluators import Evaluator, evaluate_on, on_devices
-from meta.keys import data_of, typed
 from meta.loop import Call, Lost, Step
+from meta.prng_data import data_of, typed
+from meta.process import STOPPED
 
 TICK = 0.2  # seconds between two looks at who is lost
 FAREWELL = 5.0  # seconds in which the others leave when they are told to
@@ -86,7 +86,7 @@ def connect(
         try:
             _apart(begin, hosts._miss)
         except BaseException as error:
-            kinds = {Lost: 1, KeyboardInterrupt: interrupt.STOPPED}
+            kinds = {Lost: 1, KeyboardInterrupt: STOPPED}
             _end_by(kinds.get(type(error), 2))
             if isinstance(error, Lost | KeyboardInterrupt | Unfit):
                 raise

@@ -13,8 +13,8 @@ from jax import export
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from meta.keys import data_of, kind_of, typed
 from meta.loop import Step, compiler_options, several
+from meta.prng_data import data_of, kind_of, typed
 from meta.xla.memory import check_memory
 
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from meta.cluster.ray_driver import Plan
 from meta.evaluators import Evaluate, EvaluationSpec, Evaluator, GenerationRequest, Outcome, joined
-from meta.interrupt import check_stop
-from meta.keys import data_of
 from meta.loop import Call, Lost, Step, compiler_options
+from meta.prng_data import data_of
+from meta.process import check_stop
 
 START = 180.0  # seconds in which Ray begins; 27 were seen on a busy machine
 ANSWER = 10.0  # seconds in which somebody listens at an address

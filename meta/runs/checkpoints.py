@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from configs import files
-from meta.keys import data_of, kind_of, typed
+from meta.prng_data import data_of, kind_of, typed
 from meta.runs.atomic_files import write_whole
 from meta.runs.provenance import Record
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import configs
 from configs import flags
-from meta import NonFiniteFitness, RunDirectory, interrupt, process, streams
+from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
 from meta.runs import environment, resume
 from meta.runs.array_files import load
@@ -158,8 +158,7 @@ class Command(NamedTuple):
         """
         return _parse(config, (*((self.output,) if self.output else ()), *self.places), arguments, named, description)
 
-    @process.borrowed()
-    @streams.forgiving()
+    @process.running()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
         status, leave_cluster = 1, list[Leave]()
@@ -190,13 +189,13 @@ class Command(NamedTuple):
             except OSError as error:
                 return say(f"out: cannot be written to: {_plain(error)}", 2)
             kept = task.kept
-            interrupt.stop_on_signals()
+            process.stop_on_signals()
             # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
-            with interrupt.recognised(), task.target or contextlib.nullcontext():
+            with process.recognised(), task.target or contextlib.nullcontext():
                 self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
-            interrupt.ignore_signals()  # who is impatient sees no traceback
-            return say(f"stopped; {kept}", interrupt.STOPPED)
+            process.ignore_signals()  # who is impatient sees no traceback
+            return say(f"stopped; {kept}", process.STOPPED)
         except (NonFiniteFitness, ValueError) as error:
             return say(str(error), 1)
         except Lost as error:
@@ -260,7 +259,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         leave_cluster.append(connect(options, say))
         config = config.in_chunks() if hasattr(config, "in_chunks") else config
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
-    interrupt.delay_signals()  # who is stopped from now on is told what there is
+    process.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
         began = " ".join(named.split())
         if command.output is ToFile:
@@ -333,7 +332,7 @@ def _resume(
     if command.output is ToFile:
         _check_file(file_of(path), now)
     prepared = (command.prepare_again or command.prepare)(now)
-    interrupt.delay_signals()
+    process.delay_signals()
     try:
         run = RunDirectory(path, say)
         run.go_on(now)

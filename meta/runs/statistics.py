@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 MOST_DIGITS = 6  # after the point; single precision has no more
 
 
+def standard_error(values: np.ndarray) -> Any:
+    """The standard error of the mean of independent values `[N]`; NaN of a single one."""
+    return values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else math.nan
+
+
 def mean_and_error(values: np.ndarray) -> dict[str, float | None]:
     """None stands for what is not finite, where a learner's numbers have run away: JSON has no other word for it."""
-    found = {"mean": float(values.mean()), "standard_error": float(values.std(ddof=1) / len(values) ** 0.5)}
+    found = {"mean": float(values.mean()), "standard_error": float(standard_error(values))}
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from meta import keys as of_keys
+from meta import prng_data
 
 
 def computed_once(values: Any, always: jax.Array) -> Any:
@@ -45,4 +45,4 @@ def drawn_apart(keys: jax.Array, member: jax.Array) -> jax.Array:
     if jax.default_backend() != "cpu":
         return keys
     nothing = (0.0 * member).astype(jnp.uint32)
-    return of_keys.typed(of_keys.data_of(keys) + nothing[..., None], of_keys.kind_of(keys))
+    return prng_data.typed(prng_data.data_of(keys) + nothing[..., None], prng_data.kind_of(keys))

@@ -4,10 +4,15 @@ Why: `vmap` puts its axis in front, so that a batch of small vectors `[5]` becom
 and writes single entries of it with a stride, branches in every concatenation, and computes again what it fuses into
 one. Taken apart first, the same batch is five contiguous arrays `[B]`, all arithmetic is elementwise, and stacking
 and indexing cost nothing. The exact repeated games run three to five times as fast (docs/benchmarks.md).
+
+It interprets jaxprs, whose primitives and parameters may change with any version of JAX. Where it meets a layout that
+it does not know, it warns and runs the function as it was: the results are the same, and slower. Its tests hold it
+against the installed version of JAX, in CI the pinned one and the newest.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -29,13 +34,16 @@ _ELEMENTWISE = frozenset(
     """.split()  # noqa: SIM905 (fifty names in quotes of their own read worse)
 )
 _INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+# What Python raises for a parameter or an attribute that is not there, or has another form.
+_UNKNOWN_LAYOUT = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 
 
 def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[..., Any]:
     """`function` with every array of 1 to `max_size` entries replaced by scalars inside, carries and branches included.
 
     To be batched with `jax.vmap` afterwards. The results are those of `function`, up to the order of sums.
-    What it does not know how to take apart (random bits, matrix products, larger arrays) runs as it was.
+    What it does not know how to take apart (random bits, matrix products, larger arrays) runs as it was, and so does
+    all of `function` where JAX has changed the layout of a primitive, with a RuntimeWarning.
 
     Args:
       function: of pytrees of arrays to a pytree of arrays. Custom derivative rules inside have been applied already
@@ -45,8 +53,13 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
 
     def scalarized(*args: Any) -> Any:
         jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*args)
-        # Outside of loops an array is used once: nothing to gain there.
-        results = _evaluate(jaxpr.jaxpr, jaxpr.consts, jax.tree.leaves(args), _Limits(0, max_size))
+        try:
+            # Outside of loops an array is used once: nothing to gain there.
+            results = _evaluate(jaxpr.jaxpr, jaxpr.consts, jax.tree.leaves(args), _Limits(0, max_size))
+        except _UNKNOWN_LAYOUT as error:
+            reason = f"{type(error).__name__}: {error}"
+            warnings.warn(f"scalarize: unknown to it in jax {jax.__version__}: {reason}", RuntimeWarning, stacklevel=2)
+            return function(*args)
         return jax.tree.unflatten(jax.tree.structure(shape), [_whole(value) for value in results])
 
     return scalarized

@@ -1,4 +1,4 @@
-"""Processes that are stopped while they start, and that nobody reads: one line, a status, and no traceback."""
+"""Processes that are stopped, at any time, and whose output has no reader: one line, a status, and no traceback."""
 
 import asyncio
 import dataclasses
@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import jax
 import pytest
 
+from meta import process
 from meta.runs.command import Command
 from tests.conftest import process_state
 
@@ -38,21 +40,21 @@ STOPS = {  # when each command is stopped: as soon as this has been imported, by
 def test_a_stop_while_it_is_imported_is_one_line(module):
     moment, how = STOPS[module]
     line = [sys.executable, "-X", "importtime", "-m", module, "--help"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for imported in process.stderr:
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        for imported in child.stderr:
             if imported.split("|")[-1].strip() == moment:
                 break
-        process.send_signal(how)
-        said = [line for line in process.stderr if not line.startswith("import time:")]
-        assert process.stdout.read() == ""
-    assert (process.returncode, said) == (130, [f"python -m {module}: stopped; nothing was written\n"])
+        child.send_signal(how)
+        said = [line for line in child.stderr if not line.startswith("import time:")]
+        assert child.stdout.read() == ""
+    assert (child.returncode, said) == (130, [f"python -m {module}: stopped; nothing was written\n"])
 
 
 INTERRUPTED = """
 import os, signal, sys
-from meta import interrupt, process
+from meta import process
 process.begin("toy")
-interrupt.stop_on_signals()
+process.stop_on_signals()
 try:
     exec("os.kill(os.getpid(), signal.SIGINT)")
 except KeyboardInterrupt:
@@ -71,22 +73,22 @@ def test_an_interrupt_that_passed_through_a_string_does_not_kill_whoever_leaves(
 
 TIMES = """
 import os, signal, sys
-from meta import interrupt, process
+from meta import process
 process.begin("toy")
-interrupt.delay_signals()
+process.delay_signals()
 os.kill(os.getpid(), signal.SIGTERM)
 print("still here")
 try:
-    interrupt.stop_on_signals()
+    process.stop_on_signals()
 except KeyboardInterrupt:
     print("raised")
 try:
-    with interrupt.recognised():
+    with process.recognised():
         raise OSError("what a library makes of an interrupt")
 except KeyboardInterrupt:
     print("recognised")
 sys.stdout.flush()
-interrupt.leave_on_signals("toy")
+process.begin("toy")
 os.kill(os.getpid(), signal.SIGTERM)
 """
 
@@ -96,6 +98,58 @@ def test_a_signal_waits_while_the_first_file_is_written():
     said = "still here\nraised\nrecognised\n"
     assert (found.returncode, found.stdout) == (130, said)
     assert found.stderr == "toy: stopped; nothing was written\n"
+
+
+def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing(monkeypatch, capsys):
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    finalizer = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # taken back in the end, as it was
+    try:
+        process.check_stop()  # nobody has asked yet
+        process.stop_on_signals()
+        del thing  # Python drops the exception here, which it would show, and goes on
+        with pytest.raises(KeyboardInterrupt):
+            process.check_stop()
+        assert capsys.readouterr().err == ""
+        other = Thing()
+        weakref.finalize(other, lambda: 1 // 0)
+        del other
+        assert "ZeroDivisionError" in capsys.readouterr().err
+    finally:
+        process._asked.clear()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert finalizer() is None
+
+
+def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
+    handlers, done = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, []
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+
+    def asked_meanwhile(word):
+        with process.uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append(word)
+
+    try:
+        process.stop_on_signals()
+        with process.uninterrupted():
+            done.append("first")
+        with pytest.raises(KeyboardInterrupt):
+            asked_meanwhile("second")
+        process._asked.clear()
+        with pytest.raises(KeyboardInterrupt):  # and outside at once
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        process._asked.clear()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert done == ["first", "second"]
 
 
 @pytest.fixture
@@ -139,6 +193,7 @@ TOY = """
 import dataclasses, sys
 from meta import process
 process.begin("toy")
+from meta import process
 from meta.runs.command import Command
 
 @dataclasses.dataclass(frozen=True)
@@ -168,8 +223,8 @@ def test_a_run_that_nobody_reads_goes_on_to_its_end(shell, tmp_path, end):
 STREAM = """
 import sys
 from rich.console import Console
-from meta import streams
-with streams.forgiving():
+from meta import process
+with process.running():
     Console(width=20).print("[bold]mean ± error")
     print("plain ±")
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ from marl.experiments.discovery.trial import (
 from marl.learners.sampled.objective_registry import FILE, Kind, save
 from meta import Evolution, Evolved, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials, with_nan, without_nan
-from meta.keys import EVALUATION, LATER, UNIT, of_seeds
+from meta.run_keys import RunBranch, of_seeds
 from meta.runs.command import STARTED
 from meta.runs.environment import devices, versions
 from meta.runs.formatting import amount, many
@@ -50,6 +51,15 @@ MEASURED_STEPS = 2_000_000  # of all of them, at most, where there is one enviro
 AT_ONCE = 16  # fresh trainings on a device
 UNITS = "units.json"
 STILL = -10.0  # of the scale of a learning rate: nobody learns
+
+
+@enum.unique
+class DiscoveryBranch(enum.IntEnum):
+    """Branches of a discovery's key, which is a run's."""
+
+    EVALUATION = RunBranch.EVALUATION
+    LATER = 2**32 - 2  # the second evolution, after the warm-up
+    UNIT = 2**32 - 3  # the trainings of which the units of its games are made
 
 
 def discover(
@@ -84,7 +94,7 @@ def discover(
         words = {"tuning": "tuning of PPO", "tuned": "tuning of PPO for as long again", "": f"search for a {kind}"}
         stages.begin(name or "search", words[name])
         store = run.part(name, lambda words: say(console, words)) if name else run
-        own = keys if name == "tuning" else jax.vmap(lambda key: jax.random.fold_in(key, LATER))(keys)
+        own = keys if name == "tuning" else jax.vmap(lambda key: jax.random.fold_in(key, DiscoveryBranch.LATER))(keys)
         steps = config.steps_of_a_generation // config.evolution.population_size * evolution.population_size
         one, alone = (lambda key: jax.tree.map(lambda x: x[0], start(key[None]))), config.searches == 1
         with Progress(console, evolution.generations, steps, "environment steps", _describe, stages=stages) as progress:
@@ -189,7 +199,7 @@ def _units(
         alone = len(arenas) == 1
         words = f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(arenas), 'game')}"
         say(console, "measuring the speed of this machine" if alone else words)
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), UNIT), PLAIN_SEEDS)
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), DiscoveryBranch.UNIT), PLAIN_SEEDS)
         start, found, seconds = first_scales(config.kind), [], 0.0
         for arena in arenas:
             most = MEASURED_STEPS // (PLAIN_SEEDS * arena.steps_per_update * arena.num_envs)
@@ -269,7 +279,7 @@ def _evaluate(
     there to say what a search has found, and not what it is worth, is tried where it was searched alone.
     """
     keys = [
-        jax.random.split(jax.random.fold_in(key, EVALUATION), config.num_seeds)
+        jax.random.split(jax.random.fold_in(key, DiscoveryBranch.EVALUATION), config.num_seeds)
         for key in of_seeds(config.seed, config.searches)
     ]
     usual = config.learner

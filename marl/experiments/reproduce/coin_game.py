@@ -20,8 +20,8 @@ from marl.experiments.shaping.figures import draw_crossplay
 from marl.experiments.shaping.sampled_kind import share_of_trials
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.keys import EVALUATION, of_seeds
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.run_keys import RunBranch, of_seeds
 from meta.runs.jobs import Job, open_run, say
 from meta.runs.progress import Progress
 from meta.runs.report import Claim, Section, number, table
@@ -192,7 +192,7 @@ def head_to_head(jobs: dict[str, Job], console: Console, *, seed: int) -> tuple[
     players |= {name: [make_learner(spec, config.game, seat) for seat in range(2)] for name, spec in FIXED.items()}
     states: dict[str, tuple[Any, ...]] = {name: one.state.states for name, one in trained.items()}
     states |= dict.fromkeys(FIXED, ((), ()))
-    names, key = list(players), jax.random.fold_in(jax.random.key(seed), EVALUATION)
+    names, key = list(players), jax.random.fold_in(jax.random.key(seed), RunBranch.EVALUATION)
     found: dict[str, dict[str, Meetings]] = {name: {} for name in names}
     for row in range(len(names)):
         say(console, f"{names[row]} against {'the others' if row else 'all'}")

@@ -19,13 +19,13 @@ from marl.experiments.shaping.config import ShapingConfig, small
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from meta import scalarize
-from meta.interrupt import check_stop
-from meta.keys import EVALUATION
 from meta.loop import compiler_options
+from meta.process import check_stop
+from meta.run_keys import RunBranch
 from meta.runs.formatting import many
 from meta.runs.jobs import say
 from meta.runs.report import Claim, Section, table
-from meta.runs.statistics import mean_and_error, or_nan, with_error
+from meta.runs.statistics import mean_and_error, or_nan, standard_error, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
 MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")
@@ -78,7 +78,7 @@ def columns(fast: bool) -> list[str]:
 
 def controls(config: ShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
     """What those get in the shaper's seat who were never trained, in fresh trials."""
-    game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), EVALUATION)
+    game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), RunBranch.EVALUATION)
     keys = jax.random.split(key, config.evaluation_trials)
     found: Payoffs = {name: {} for name in CONTROLS}
     for learner in learners:
@@ -159,8 +159,7 @@ def _over(payoffs: dict[str, np.ndarray], learners: Sequence[str]) -> np.ndarray
 
 def _apart(own: np.ndarray, other: np.ndarray) -> tuple[float, float]:
     """The difference of two means with its standard error, not paired: there may be other numbers of them."""
-    errors = (x.std(ddof=1) / len(x) ** 0.5 for x in (own, other))
-    return float(own.mean() - other.mean()), float(np.hypot(*errors))
+    return float(own.mean() - other.mean()), float(np.hypot(standard_error(own), standard_error(other)))
 
 
 def _cell(values: np.ndarray) -> str:

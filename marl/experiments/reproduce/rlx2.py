@@ -22,7 +22,7 @@ from meta import RunDirectory
 from meta.runs.jobs import Job, finished, open_run, say
 from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
 from meta.runs.report import Claim, Section, number, table
-from meta.runs.statistics import or_nan, with_error
+from meta.runs.statistics import or_nan, standard_error, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
@@ -278,7 +278,7 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
         if parts:
             curve = np.array([np.nanmean(returns[part], 0) for part in parts])
             x = np.array([part[-1] + 1 for part in parts]) * configs[row].total_steps / len(returns)
-            error = curve.std(1, ddof=1) / curve.shape[1] ** 0.5 if curve.shape[1] > 1 else np.zeros(len(curve))
+            error = np.nan_to_num([standard_error(values) for values in curve])  # of one training there is none
             draw_line(axes, x, curve.mean(1), error, COLORS[row], row)
     axes.set_title(f"{configs[DENSE].environment}; band: standard error between trainings", fontsize=8, color=GREY)
     if axes.lines:

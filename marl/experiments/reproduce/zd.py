@@ -32,7 +32,7 @@ from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers.exact import after_a_random_step
 from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
-from meta.keys import ANALYSIS
+from meta.run_keys import RunBranch
 from meta.runs.report import Claim, Section, number, table
 from meta.runs.statistics import mean_and_error, with_error
 
@@ -138,7 +138,7 @@ def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
     config = agent.config
     assert config is not None
     game, shaper, opponent, length = config.make_game(), config.make_shaper(), config.make_opponent(), config.meta_steps
-    play_key, init_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), ANALYSIS))
+    play_key, init_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), RunBranch.ANALYSIS))
     keys, generator = jax.random.split(play_key, num_trials), np.random.default_rng([seed, 1])  # not the co-players
 
     def plays(make: Callable[[Any], Learner]) -> Callable[[Any], Trials]:

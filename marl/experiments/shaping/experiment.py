@@ -21,8 +21,8 @@ from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, Evaluat
 from marl.experiments.shaping.game_kind import GameKind
 from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
-from meta.interrupt import check_stop
-from meta.keys import EVALUATION, RANDOM, of_seeds
+from meta.process import check_stop
+from meta.run_keys import RunBranch, of_seeds
 from meta.runs import environment
 from meta.runs.formatting import many
 from meta.runs.progress import Progress, Stages
@@ -84,7 +84,7 @@ def train_and_evaluate(
             stages.begin(name, fresh[name])
             groups[name] = _play(kind, programs.get(name), name, keys, each, before)
         stages.begin(UNTRAINED, fresh[UNTRAINED])
-        random = [jax.tree.map(np.asarray, kind.init(jax.random.fold_in(key, RANDOM))) for key in keys]
+        random = [jax.tree.map(np.asarray, kind.init(jax.random.fold_in(key, RunBranch.RANDOM))) for key in keys]
         groups[UNTRAINED] = _play(kind, programs[config.opponent], UNTRAINED, keys, random, before)
     finally:
         pool_of_one.shutdown(cancel_futures=True)
@@ -201,7 +201,7 @@ def _play(
         if (played := before.get(name, i)) is None:
             assert program
             # A key that no generation drew from: `evolve` splits its own.
-            fresh = jax.random.split(jax.random.fold_in(key, EVALUATION), kind.config.evaluation_trials)
+            fresh = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), kind.config.evaluation_trials)
             played = before.keep(name, i, play_trials(program.result(), fresh, parameters[i], kind.at_once))
         found.append(played)
     return found

@@ -30,8 +30,8 @@ from marl.shapers.sampled import Policy
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolved, evolve
-from meta.keys import FILM
 from meta.loop import Report, Store
+from meta.run_keys import RunBranch
 from meta.runs.atomic_files import save_whole
 from meta.runs.formatting import many
 from meta.runs.statistics import mean_and_error, with_error
@@ -214,7 +214,7 @@ class SampledKind:
             return jax.tree.map(lambda x: x[chosen, :, 0], history.game_states)
 
         # A key that neither training nor evaluation draws from.
-        played = states(jax.random.fold_in(jax.random.key(self.config.seed), FILM), parameters)
+        played = states(jax.random.fold_in(jax.random.key(self.config.seed), RunBranch.FILM), parameters)
         films = [self.game.frames(jax.tree.map(lambda x, i=i: np.asarray(x[i]), played)) for i in range(len(MOMENTS))]
         height, width = films[0][0].shape[:2]
         along = int(width < 4 * height)  # next to each other, or strips one above the other

@@ -11,7 +11,8 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.core.learn import Learner, Metrics, Trajectory, keep_state
-from meta.keys import SEAT
+
+SEAT = 2**32 - 1  # branch of a player's key: its own in every step, where one of several sits
 
 
 class SeatState(NamedTuple):

@@ -99,7 +99,25 @@ def impala(
 
     Source: Espeholt et al., IMPALA (2018), arXiv:1802.01561.
     """
-    return _actor_critic(**locals(), at_actor=False)
+    return _actor_critic(
+        game,
+        seat,
+        network=network,
+        learning_rate=learning_rate,
+        discount=discount,
+        trace_lambda=trace_lambda,
+        rho_clip=rho_clip,
+        trace_clip=trace_clip,
+        corrected=corrected,
+        reward_clip=reward_clip,
+        value_coefficient=value_coefficient,
+        entropy_coefficient=entropy_coefficient,
+        max_gradient_norm=max_gradient_norm,
+        optimizer=optimizer,
+        optimizer_epsilon=optimizer_epsilon,
+        sparsity=sparsity,
+        at_actor=False,
+    )
 
 
 @factory
@@ -148,7 +166,25 @@ def a3c(
 
     Source: Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), arXiv:1602.01783, algorithm S3.
     """
-    return _actor_critic(**locals(), rho_clip=1.0, trace_clip=1.0, corrected=False, at_actor=True)
+    return _actor_critic(
+        game,
+        seat,
+        network=network,
+        learning_rate=learning_rate,
+        discount=discount,
+        trace_lambda=trace_lambda,
+        reward_clip=reward_clip,
+        value_coefficient=value_coefficient,
+        entropy_coefficient=entropy_coefficient,
+        max_gradient_norm=max_gradient_norm,
+        optimizer=optimizer,
+        optimizer_epsilon=optimizer_epsilon,
+        sparsity=sparsity,
+        rho_clip=1.0,
+        trace_clip=1.0,
+        corrected=False,
+        at_actor=True,
+    )
 
 
 def _actor_critic(

@@ -1,4 +1,4 @@
-"""Actor-critics that learn from what they remember, for actions that are numbers: TD3 and SAC; and RLx2's settings."""
+"""What TD3 and SAC share: actor-critics that learn continuous actions from a replay buffer; and RLx2's settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import optax
 
 from games import Box, Game
 from games.core import checks, random_bits
-from games.core.arguments import factory
 from games.core.branching import lazy_cond
 from games.core.game import Scalar
 from marl.blocks.advantages import mean
@@ -25,7 +24,8 @@ from marl.blocks.replay import put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learn import Learner, Metrics, Trajectory
 
-LOG_SCALE = (-20.0, 2.0)  # of SAC's normal distribution
+MEASURED = 2_048  # oldest steps, of which the distance to the actor is taken
+FORGOTTEN = 10  # one of so many is forgotten at a time
 
 
 class Memories(NamedTuple):
@@ -75,8 +75,8 @@ class OffPolicyPolicy(NamedTuple):
     random: jax.Array  # [], whether actions are still uniform
 
 
-class _Style(NamedTuple):
-    """In what TD3 and SAC differ."""
+class Style(NamedTuple):
+    """The differences between TD3 and SAC."""
 
     num_outputs: int  # of the actor, for each number of an action
     act: Callable[..., jax.Array]  # (key, outputs) -> action, exploring
@@ -86,220 +86,8 @@ class _Style(NamedTuple):
     delay: int  # updates of the critics for one of the actor and of the targets
 
 
-@factory
-def td3(
-    game: Game,
-    seat: int = 0,
-    *,
-    hidden: Sequence[int] = (256, 256),
-    activation: Activation = "relu",
-    learning_rate: Scalar = 3e-4,
-    discount: Scalar = 0.99,
-    buffer_size: int = 2**20,
-    batch_size: int = 256,
-    gradient_steps: int | None = None,
-    learning_starts: Scalar = 1_000,
-    tau: Scalar = 0.005,
-    exploration_noise: Scalar = 0.1,
-    target_noise: Scalar = 0.2,
-    noise_clip: Scalar = 0.5,
-    policy_delay: int = 2,
-    normalize_observations: bool = False,
-    multi_step: int = 1,
-    multi_step_from: Scalar = 0,
-    buffer_drift: Scalar | None = None,
-    buffer_relative: bool = False,
-    buffer_least: int = 100_000,
-    buffer_every: int = 10_000,
-    sparsity: Sparsity | None = None,
-    critic_sparsity: Sparsity | None = None,
-) -> Learner:
-    """Learns two values of actions, and an actor that climbs one of them. Actions are arrays in bounds.
-
-    A step of the critics is Adam's on the sum of both means of (Q_i(s, a) - y)^2 over a minibatch of the buffer, with
-
-        y = r + discount min_i Q'_i(s', clip(pi'(s') + clip(target_noise z, -noise_clip, noise_clip), -1, 1)),
-
-    z normal, and y = r where the episode terminated. After every `policy_delay` of them comes a step of the actor up
-    the mean of Q_1(s, pi(s)), and Q' and pi' move the share `tau` of their way to Q and pi. Actions and noise are in
-    units of half the width of the bounds. The first `learning_starts` actions are uniform, and nothing is learned.
-
-    With `multi_step`, `multi_step_from`, `buffer_drift`, `sparsity` and `critic_sparsity` it is RLx2.
-
-    Args:
-      game: what is played.
-      seat: its number among the game's agents.
-      hidden: units of each layer, of the actor and of each critic.
-      activation: after each.
-      learning_rate: of Adam, for the actor and the critics.
-      discount: of rewards.
-      buffer_size: steps that are remembered, a multiple of those between two updates.
-      batch_size: of a gradient step.
-      gradient_steps: of the critics, in each update; None takes as many as there were steps of the environments.
-      learning_starts: steps before the first gradient step.
-      tau: 1 takes Q itself for the target.
-      exploration_noise: standard deviation of what is added to the actor's actions while it learns.
-      target_noise: of what is added to the target's.
-      noise_clip: bound of the latter.
-      policy_delay: gradient steps of the critics for one of the actor.
-      normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
-      multi_step: how many rewards come before a value, fewer at the end of what is stored.
-      multi_step_from: gradient steps of the critics from which on they are so many; one before.
-      buffer_drift: how far the actor may be from what is remembered: while it is farther, the oldest tenth is
-        forgotten. The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps.
-        None remembers whatever there is room for.
-      buffer_relative: whether that distance is in units of half the mean of both squares together, so that it is 0
-        between the same actions, 1 between such as have nothing to do with each other, and 2 between opposite ones,
-        whether actions are as large as they can be or small.
-      buffer_least: nothing is forgotten where no more steps than these are remembered.
-      buffer_every: gradient steps from one measurement of that distance to the next.
-      sparsity: of the actor, what `sparse` returns; None is dense. Counts the actor's own steps.
-      critic_sparsity: of both critics together; the same as the actor's if None.
-
-    Raises:
-      ValueError: for actions that are no `Box` with bounds, observations that are no array, or numbers that are none or
-        out of range.
-
-    Source: Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods (2018), arXiv:1802.09477,
-    with the sizes and rates of its public code; the rest: Tan et al., RLx2 (2023), arXiv:2205.15043.
-    """
-    checks.size("policy_delay", policy_delay, 1)
-    noises = {"exploration_noise": exploration_noise, "target_noise": target_noise, "noise_clip": noise_clip}
-    for name, noise in noises.items():
-        checks.number(name, noise, 0)
-
-    def noisy(key: jax.Array, outputs: jax.Array, scale: Scalar, most: Scalar) -> jax.Array:
-        noise = jnp.clip(scale * jax.random.normal(random_bits.unrolled(key), outputs.shape), -most, most)
-        return jnp.clip(jnp.tanh(outputs) + noise, -1, 1)
-
-    style = _Style(
-        1,
-        lambda key, outputs: noisy(key, outputs, exploration_noise, jnp.inf),
-        lambda key, outputs: (jnp.tanh(outputs), jnp.zeros(outputs.shape[:-1])),
-        lambda key, outputs: (noisy(key, outputs, target_noise, noise_clip), jnp.zeros(outputs.shape[:-1])),
-        delayed=True,
-        delay=policy_delay,
-    )
-    given = locals()
-    return _off_policy(style, 0.0, None, **{name: given[name] for name in _SHARED})
-
-
-@factory
-def sac(
-    game: Game,
-    seat: int = 0,
-    *,
-    hidden: Sequence[int] = (256, 256),
-    activation: Activation = "relu",
-    learning_rate: Scalar = 3e-4,
-    discount: Scalar = 0.99,
-    buffer_size: int = 2**20,
-    batch_size: int = 256,
-    gradient_steps: int | None = None,
-    learning_starts: Scalar = 1_000,
-    tau: Scalar = 0.005,
-    temperature: Scalar = 1.0,
-    target_entropy: Scalar | None = None,
-    learn_temperature: bool = True,
-    normalize_observations: bool = False,
-    multi_step: int = 1,
-    multi_step_from: Scalar = 0,
-    buffer_drift: Scalar | None = None,
-    buffer_relative: bool = False,
-    buffer_least: int = 200_000,
-    buffer_every: int = 10_000,
-    sparsity: Sparsity | None = None,
-    critic_sparsity: Sparsity | None = None,
-) -> Learner:
-    """Learns two values of actions and a stochastic actor, whose entropy counts as a reward. Actions are in bounds.
-
-    The actor's actions are u = tanh(m + e^l z), z normal and independent, m and l its outputs. With temperature T,
-
-        y = r + discount (min_i Q'_i(s', u') - T log pi(u' | s')),        u' drawn at s' by the actor itself,
-
-    is what both critics learn, as those of `td3` do, with y = r where the episode terminated; the actor climbs the mean
-    of min_i Q_i(s, u) - T log pi(u | s), and the temperature falls where the entropy is above `target_entropy`: log T
-    goes down the gradient of -T (log pi(u | s) + target_entropy). All three in every gradient step, and Q' after them.
-    Of several steps' rewards no entropy is counted.
-
-    Args:
-      game: what is played.
-      seat: its number among the game's agents.
-      hidden: units of each layer, of the actor and of each critic.
-      activation: after each.
-      learning_rate: of Adam, for all three.
-      discount: of rewards.
-      buffer_size: steps that are remembered, a multiple of those between two updates.
-      batch_size: of a gradient step.
-      gradient_steps: in each update; None takes as many as there were steps of the environments.
-      learning_starts: steps before the first gradient step, with uniform actions.
-      tau: 1 takes Q itself for the target.
-      temperature: in the beginning.
-      target_entropy: of actions in [-1, 1]; as many as an action has numbers, and negative, if None.
-      learn_temperature: whether it changes.
-      normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
-      multi_step: how many rewards come before a value, fewer at the end of what is stored.
-      multi_step_from: gradient steps from which on they are so many; one before.
-      buffer_drift: as of `td3`, with the actions that are likeliest.
-      buffer_relative: as of `td3`.
-      buffer_least: nothing is forgotten where no more steps than these are remembered.
-      buffer_every: gradient steps from one measurement of that distance to the next.
-      sparsity: of the actor, what `sparse` returns; None is dense.
-      critic_sparsity: of both critics together; the same as the actor's if None.
-
-    Raises:
-      ValueError: as `td3`.
-
-    Source: Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), arXiv:1812.05905.
-    """
-    checks.number("temperature", temperature, 0, brackets="()")
-    if target_entropy is not None:
-        checks.number("target_entropy", target_entropy)
-
-    def draw(key: jax.Array, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        centre, log_scale = jnp.split(outputs, 2, -1)
-        log_scale = jnp.clip(log_scale, *LOG_SCALE)
-        normal = jax.random.normal(random_bits.unrolled(key), centre.shape)
-        before = centre + jnp.exp(log_scale) * normal
-        # log(1 - tanh(x)^2) in a form that does not become log(0).
-        squashed = 2 * (math.log(2) - before - jax.nn.softplus(-2 * before))
-        log_prob = -0.5 * normal**2 - log_scale - 0.5 * math.log(2 * math.pi) - squashed
-        return jnp.tanh(before), log_prob.sum(-1)
-
-    style = _Style(2, lambda key, outputs: draw(key, outputs)[0], draw, draw, delayed=False, delay=1)
-    rate = learning_rate if learn_temperature else 0.0
-    given = locals()
-    return _off_policy(style, temperature, (rate, target_entropy), **{name: given[name] for name in _SHARED})
-
-
-_SHARED = (
-    "game",
-    "seat",
-    "hidden",
-    "activation",
-    "learning_rate",
-    "discount",
-    "buffer_size",
-    "batch_size",
-    "gradient_steps",
-    "learning_starts",
-    "tau",
-    "normalize_observations",
-    "multi_step",
-    "multi_step_from",
-    "buffer_drift",
-    "buffer_relative",
-    "buffer_least",
-    "buffer_every",
-    "sparsity",
-    "critic_sparsity",
-)
-MEASURED = 2_048  # oldest steps, of which the distance to the actor is taken
-FORGOTTEN = 10  # one of so many is forgotten at a time
-
-
-def _off_policy(
-    style: _Style,
+def off_policy_learner(
+    style: Style,
     temperature: Scalar,
     tempering: tuple[Scalar, Scalar | None] | None,  # its learning rate and the entropy that is wanted
     *,
@@ -324,6 +112,7 @@ def _off_policy(
     sparsity: Sparsity | None,
     critic_sparsity: Sparsity | None,
 ) -> Learner:
+    """A learner of this style, with the settings that `td3` explains."""
     sizes = {"buffer_size": buffer_size, "batch_size": batch_size, "multi_step": multi_step}
     sizes |= {"gradient_steps": 1 if gradient_steps is None else gradient_steps}
     for name, size in (sizes | {"buffer_least": buffer_least, "buffer_every": buffer_every}).items():

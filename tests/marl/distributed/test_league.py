@@ -9,7 +9,7 @@ from marl import learn, make_learner, past_selves
 from marl.distributed.runtime import train
 from marl.distributed.vector_env_adapters import maker
 from meta import RunDirectory
-from meta.keys import data_of
+from meta.prng_data import data_of
 
 pytestmark = pytest.mark.system
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meta import Evolution, Outcome, RunDirectory, evolve, interrupt
+from meta import Evolution, Outcome, RunDirectory, evolve, process
 from meta.cluster.hosts import connect
 from meta.loop import Lost
 
@@ -67,7 +67,7 @@ def stored(folder, generations, stop_at=None, evaluator=None):
 def main(where, devices, heartbeat, tasks):
     """Connects and does some of the above: (name, its arguments)."""
     jax.config.update("jax_num_cpu_devices", devices)
-    interrupt.stop_on_signals()
+    process.stop_on_signals()
     hosts, status = None, 0
     try:
         hosts = connect(**where, timeout=60.0, heartbeat=heartbeat)
@@ -84,7 +84,7 @@ def main(where, devices, heartbeat, tasks):
         status = 1
     except KeyboardInterrupt:
         print("job: stopped", file=sys.stderr)
-        status = interrupt.STOPPED
+        status = process.STOPPED
     if hosts and hosts.first:
         hosts.leave(status)
     return status

@@ -1,6 +1,7 @@
 """A scalarized function computes what it did before."""
 
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from meta import scalarize
+from meta.xla import scalar_replacement
 from meta.xla.barriers import computed_once, drawn_apart
 
 
@@ -51,10 +53,12 @@ BODIES = {
     "custom derivative": lambda x, i, m: (jax.nn.relu(x) - jax.nn.softplus(x), jax.nn.logsumexp(x)),
     "barrier": lambda x, i, m: jax.lax.optimization_barrier((x * 1.1 + i, jnp.tanh(m))),
     "unread": lambda x, i, m: (jax.lax.cond(i > 1, lambda y: (y + 1, y[::-1]), lambda y: (-y, y), x)[0], i),
+    "parts": lambda x, i, m: (jnp.concatenate(jnp.split(x, [2])[::-1]), i),
     "padding": lambda x, i, m: (jnp.pad(x, (1, 2), constant_values=2.0)[1:6], jax.lax.pad(x, 0.0, [(-1, 0, 1)])),
 }
 
 
+@pytest.mark.filterwarnings("error:scalarize")
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("max_size", [0, 5, 30])
 def test_results_are_those_of_the_function(name, max_size):
@@ -68,6 +72,49 @@ def test_results_are_those_of_the_function(name, max_size):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.filterwarnings("error:scalarize")
+def test_the_installed_jax_writes_down_each_primitive_as_expected(monkeypatch):
+    handlers, taken_apart = scalar_replacement._STRUCTURAL, set()
+
+    def noted(name):
+        def handle(*arguments):
+            result = handlers[name](*arguments)
+            if result is not None:
+                taken_apart.add(name)
+            return result
+
+        return handle
+
+    monkeypatch.setattr(scalar_replacement, "_STRUCTURAL", {name: noted(name) for name in handlers})
+    for body in BODIES.values():
+        jax.make_jaxpr(scalarize(looped(body), max_size=30))(jnp.ones(5), jnp.ones((5, 5)))
+    assert taken_apart == {name for name in handlers if hasattr(jax.lax, f"{name}_p")}
+
+
+OTHER_LAYOUTS = {  # (what JAX could change, what that is here)
+    "a parameter of a primitive": ("_STRUCTURAL", {"rev": lambda params, value: value[params["axes"]]}),
+    "a parameter of a call": ("_INLINED", {"custom_jvp_call": "body", "jit": "body"}),
+    "an attribute": ("core", SimpleNamespace()),
+    "the number of results": ("_STRUCTURAL", {"rev": lambda params, value: [value, value]}),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_LAYOUTS)
+def test_a_function_runs_as_it_was_where_a_layout_is_unknown(change, monkeypatch):
+    monkeypatch.setattr(scalar_replacement, *OTHER_LAYOUTS[change])
+    function = looped(lambda x, i, m: (jax.nn.relu(x[::-1]) + i, x.sum()))
+    x, matrix = jnp.arange(5.0) - 2, jnp.ones((5, 5))
+    with pytest.warns(RuntimeWarning, match=f"scalarize: unknown to it in jax {jax.__version__}"):
+        found = scalarize(function)(x, matrix)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(function(x, matrix)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_error_of_the_function_is_its_own():
+    with pytest.raises(KeyError, match="nothing"):
+        scalarize(looped(lambda x, i, m: {}["nothing"]))(jnp.ones(5), jnp.ones((5, 5)))
 
 
 def test_a_batch_of_small_vectors_is_taken_apart_in_the_loop():

@@ -12,7 +12,8 @@ from games import Box, make
 from games.core import random_bits
 from marl import Learner, Trajectory, evaluate, learn, make_learner
 from marl.blocks.sparse import kernels
-from marl.learners.sampled.off_policy import sac, td3
+from marl.learners.sampled.sac import sac
+from marl.learners.sampled.td3 import td3
 
 PENDULUM = make("Pendulum-v1")  # torques in [-2, 2]
 SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "learning_starts": 1, "tau": 0.25}

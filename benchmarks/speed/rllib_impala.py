@@ -1,6 +1,6 @@
-"""RLlib's IMPALA on CartPole, as `benchmarks.systems --only rllib` runs it in an environment of its own; prints JSON.
+"""RLlib's IMPALA on CartPole, as `benchmarks.speed.systems --only rllib` runs it in its own environment; prints JSON.
 
-python benchmarks/rllib_impala.py ENVS SECONDS
+python benchmarks/speed/rllib_impala.py ENVS SECONDS
 """
 
 import json

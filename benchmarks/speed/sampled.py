@@ -4,7 +4,7 @@ Two settings: the sampled prisoner's dilemma, a recurrent shaper against a table
 environments, 100 episodes of 10 steps), and the coin game, against PPO (16, 1, 16, 16 of 20). Each is timed whole, with
 an opponent that does not learn, and with random players on both sides: what learning, the shaper and the game cost.
 
-    python -m benchmarks.sampled [--repeats 3] [--scale 1]
+    python -m benchmarks.speed.sampled [--repeats 3] [--scale 1]
 
 `--scale` multiplies the populations, for devices that are wider.
 """
@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import platform
 import statistics
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from benchmarks.timing import in_turn, machine
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.sampled_kind import SampledKind
 from marl.shapers.trial import play_sampled, shaping_trial
@@ -83,7 +84,7 @@ def main() -> None:
     parser.add_argument("--scale", type=int, default=1)
     options = parser.parse_args()
     use_all_cores()
-    print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(machine())
     print("setting         | part              | M steps/s (best) | compile s")
     for name, setting in settings().items():
         size = setting.evolution.population_size * options.scale
@@ -94,11 +95,8 @@ def main() -> None:
             "nobody learns": (dataclasses.replace(config, opponent="random"), True),
             "the game alone": (dataclasses.replace(config, opponent="random"), False),
         }
-        times: dict[str, list[Timed]] = {part: [] for part in parts}
-        for _ in range(options.repeats):  # in turn, so that the ratios hold on a noisy machine
-            for part, (one, shaper) in parts.items():
-                times[part].append(run(one, 20, shaper=shaper))
-        for part, found in times.items():
+        calls = {part: partial(run, one, 20, shaper=shaper) for part, (one, shaper) in parts.items()}
+        for part, found in in_turn(calls, options.repeats).items():
             speed = steps / statistics.median(one.seconds for one in found) / 1e6
             best = steps / min(one.seconds for one in found) / 1e6
             compiled = min(one.seconds_to_compile for one in found)

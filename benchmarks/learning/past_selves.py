@@ -1,6 +1,6 @@
 """What past selves are worth: trainings with and without them meet, and a new learner looks for what beats them.
 
-    python -m benchmarks.past_selves --latest RUN RUN ... --past RUN RUN ... [--updates 500] [--seed 0]
+    python -m benchmarks.learning.past_selves --latest RUN RUN ... --past RUN RUN ... [--updates 500] [--seed 0]
 
 RUN is a directory of `python -m marl.distributed openai_five_self_play --past-selves SHARE --seed N`, with a share of 0
 behind --latest and a larger one behind --past. All final policies meet each other, themselves too, for one episode in

@@ -1,6 +1,6 @@
 """What sparsity costs while a learner learns, and what it saves when its policy is used.
 
-    python -m benchmarks.sparse [--only learning,inference] [--repeats 5]
+    python -m benchmarks.speed.sparse [--only learning,inference] [--repeats 5]
 
 learning: gradient steps of TD3 with layers of 256 and 256 units and minibatches of 256, in 17 numbers that are seen
 and 6 that are done: a plain loop without a buffer and without masks, written below; `td3`; and `td3` with a tenth of
@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ import optax
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import in_turn, seconds, seconds_in_turn
 from games import Box, Game
 from marl.blocks.networks import perceptron
 from marl.blocks.sparse import Sparsity, allocate, sparse
 from marl.core.learn import Trajectory
 from marl.experiments.export import Layer, Policy, compiled, seconds_of_a_call, to_c
-from marl.learners.sampled.off_policy import td3
+from marl.learners.sampled.td3 import td3
 
 SEEN, DONE, STEPS, STORED = 17, 6, 200, 8192
 UNITS, GONE = (64, 256, 512, 1024), (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -115,25 +116,13 @@ def ours(sparsity: Sparsity | None) -> Callable[[], Any]:
     return call
 
 
-def median_seconds(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Of each call, in turn; the first is not counted."""
-    found: dict[str, list[float]] = {name: [] for name in calls}
-    for i in range(repeats + 1):
-        for name, call in calls.items():
-            begun = time.perf_counter()
-            call()
-            if i:
-                found[name].append(time.perf_counter() - begun)
-    return {name: statistics.median(x) for name, x in found.items()}
-
-
 def learning(repeats: int, console: Console) -> None:
     rows = {"a plain loop": plain(), "td3": ours(None)}
     rows["td3, a tenth of the weights"] = ours(sparse(density=0.1, every=1_000, until=10**6))
-    found = median_seconds(rows, repeats)
+    found = {name: statistics.median(times) for name, times in seconds_in_turn(rows, repeats).items()}
     table = Table("TD3, 256-256, batches of 256", "gradient steps a second", "of the plain loop")
-    for name, seconds in found.items():
-        table.add_row(name, f"{STEPS / seconds:.0f}", f"{found['a plain loop'] / seconds:.2f}")
+    for name, taken in found.items():
+        table.add_row(name, f"{STEPS / taken:.0f}", f"{found['a plain loop'] / taken:.2f}")
     console.print(table)
 
 
@@ -154,20 +143,15 @@ def inference(repeats: int, console: Console) -> None:
         for units in UNITS:
             for gone in GONE:
                 policy, folder = policy_of(units, gone, 0), Path(name) / f"{units}-{gone}"
-                kinds = {}
+                calls: dict[Any, Callable[[], float]] = {}
                 for kind in (True, False):
                     (folder / str(kind)).mkdir(parents=True)
                     library = compiled(to_c(policy, compressed=kind), folder / str(kind))
                     if library is None:
                         raise SystemExit("there is no C compiler")
-                    kinds[kind] = library
-                took: dict[Any, list[float]] = {True: [], False: [], "numpy": [], "jax": []}
-                for _ in range(repeats):
-                    for kind, library in kinds.items():
-                        took[kind].append(seconds_of_a_call(policy, library))
-                    took["numpy"].append(_seconds(_numpy(policy)))
-                    took["jax"].append(_seconds(_jax(policy)))
-                c, dense, by_numpy, by_jax = (1e6 * statistics.median(x) for x in took.values())
+                    calls[kind] = partial(seconds_of_a_call, policy, library)
+                calls |= {make: partial(_least_seconds, make(policy)) for make in (_numpy, _jax)}
+                c, dense, by_numpy, by_jax = (1e6 * statistics.median(x) for x in in_turn(calls, repeats).values())
                 cells = [f"{x:.2f}" for x in (c, dense, by_numpy, by_jax, dense / c)]
                 table.add_row(f"{units}", f"{gone:.0%}", *cells)
     console.print(table)
@@ -199,15 +183,9 @@ def _jax(policy: Policy) -> Callable[[], Any]:
     return lambda: run(obs).block_until_ready()
 
 
-def _seconds(call: Callable[[], Any], number: int = 200) -> float:
+def _least_seconds(call: Callable[[], Any]) -> float:
     call()
-    best = float("inf")
-    for _ in range(5):
-        begun = time.perf_counter()
-        for _ in range(number):
-            call()
-        best = min(best, (time.perf_counter() - begun) / number)
-    return best
+    return min(seconds(call, 200) for _ in range(5))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ compiled first and then run in turn; the ratios are medians over the turns. CPU-
 last case a process that never rests has the second core as well. A seed's return is the mean over the last tenth's
 updates.
 
-    python -m benchmarks.ppo [--seeds 1,16] [--repeats 3] [--steps 500000]
+    python -m benchmarks.speed.ppo [--seeds 1,16] [--repeats 3] [--steps 500000]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -36,11 +37,13 @@ import optax
 from flax.training.train_state import TrainState
 
 import games
+from benchmarks.timing import in_turn, ratio
 from marl import learn
 from marl.blocks.networks import orthogonal
 from marl.experiments.single_agent import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
 from meta.loop import compiler_options
+from meta.runs.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 NUM_ENVS, STEPS, EPOCHS, MINIBATCHES, LEARNING_RATE = 4, 128, 4, 4, 2.5e-4
@@ -234,6 +237,12 @@ def serve(name: str, seeds: int, num_updates: int, pipe: Connection) -> None:
         pipe.send(Run(seconds, used, returns_of(found, seeds)))
 
 
+def ask(pipe: Connection) -> Run:
+    """A training of the process behind the pipe."""
+    pipe.send(True)
+    return pipe.recv()
+
+
 def spin() -> None:
     """The neighbour that never rests."""
     while True:
@@ -268,21 +277,18 @@ def measure(cores: list[int], busy: bool, seeds: int, num_updates: int, repeats:
             compiled[name] = pipes[name].recv()
         if busy:
             stack.enter_context(process({cores[-1]}, spin))
-        runs: dict[str, list[Run]] = {name: [] for name in NAMES}
-        for _ in range(repeats):
-            for name, pipe in pipes.items():
-                pipe.send(True)
-                runs[name].append(pipe.recv())
+        runs = in_turn({name: partial(ask, pipe) for name, pipe in pipes.items()}, repeats)
     million = seeds * num_updates * NUM_ENVS * STEPS / 1e6
     for name, mine in runs.items():
-        pairs = list(zip(runs["reference"], mine, strict=True))
         speed = 1e3 * million / statistics.median(run.seconds for run in mine)
         cost = statistics.median(run.cpu_seconds for run in mine) / million
-        faster = statistics.median(plain.seconds / run.seconds for plain, run in pairs)
-        cheaper = statistics.median(plain.cpu_seconds / run.cpu_seconds for plain, run in pairs)
+        faster, cheaper = (
+            ratio((getattr(run, what) for run in runs["reference"]), (getattr(run, what) for run in mine))
+            for what in ("seconds", "cpu_seconds")
+        )
         last = -(-num_updates // 10)
         found = np.nanmean(mine[0].returns[:, -last:], 1)
-        error = f"{found.std(ddof=1) / seeds**0.5:5.1f}" if seeds > 1 else "     "
+        error = f"{standard_error(found):5.1f}" if seeds > 1 else "     "
         yield (
             f"{seeds:5} {name:>9} | {speed:8.0f} {cost:10.2f} | {faster:6.2f} {cheaper:8.2f} | {compiled[name]:7.1f} | "
             f"{found.mean():6.1f} {error} {(found >= GOAL).sum():3}/{seeds}"

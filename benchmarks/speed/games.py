@@ -5,16 +5,15 @@ A step is one step of one game for all of its agents, auto-reset included. Whate
 them drawn in the timed program, the rewards summed up and the observations carried on, as a learner would need them.
 Compile time is apart. Where jaxmarl is installed, its coin game and its InTheGrid are timed in turn with ours.
 
-    python -m benchmarks.games [--games coin_game,ipd] [--instances 1,4096,65536] [--seconds 1]
+    python -m benchmarks.speed.games [--games coin_game,ipd] [--instances 1,4096,65536] [--seconds 1]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import platform
+import itertools
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import games
+from benchmarks.timing import compiled, machine, ratio, seconds, seconds_in_turn
 from games import MultiDiscrete, registry
 from games.core import random_bits
-from meta.evolution import compiler_options
 
 RIVALS = {"coin_game": ("coin_game", {}), "ipd_in_the_matrix": ("storm_2p", {})}  # ours: JaxMARL's
 
@@ -33,7 +32,7 @@ RIVALS = {"coin_game": ("coin_game", {}), "ipd_in_the_matrix": ("storm_2p", {})}
 class Program(NamedTuple):
     """A compiled program and how much it plays."""
 
-    call: Callable[[jax.Array], Any]
+    call: Callable[[], Any]  # with another key every time
     steps: int  # in one call, of all instances
     seconds_to_compile: float
 
@@ -83,35 +82,17 @@ def build(game: Any, instances: int, length: int) -> Program:
         """Words and keys `[instances]` of a step; carried into it, for XLA would draw them again in every kernel."""
         return random_bits.array(keys[0], instances), random_bits.split(keys[1], instances)
 
-    started = time.perf_counter()
-    compiled = jax.jit(play, compiler_options=compiler_options()).lower(jax.random.key(0)).compile()
-    return Program(compiled, length * instances, time.perf_counter() - started)
+    program, seeds = compiled(play, jax.random.key(0)), itertools.count()
+    call = lambda: program.executable(jax.random.key(next(seeds)))  # noqa: E731
+    return Program(call, length * instances, program.seconds_to_compile)
 
 
-def sized(game: Any, instances: int, seconds: float) -> Program:
+def sized(game: Any, instances: int, wanted: float) -> Program:
     """A program that runs for about so many seconds."""
     length = max(16, 16_384 // instances)
     program = build(game, instances, length)
-    taken = min(clock(program, seed) for seed in range(2))
-    return build(game, instances, max(16, int(length * seconds / taken)))
-
-
-def clock(program: Program, seed: int) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    jax.block_until_ready(program.call(jax.random.key(seed)))
-    return time.perf_counter() - started
-
-
-def speeds(programs: Sequence[Program], repeats: int = 5) -> list[list[float]]:
-    """Million steps per second of each, timed in turn."""
-    for program in programs:
-        clock(program, 0)
-    found: list[list[float]] = [[] for _ in programs]
-    for seed in range(repeats):
-        for values, program in zip(found, programs, strict=True):
-            values.append(program.steps / clock(program, seed) / 1e6)
-    return found
+    taken = min(seconds(program.call) for _ in range(2))
+    return build(game, instances, max(16, int(length * wanted / taken)))
 
 
 def main() -> None:
@@ -123,8 +104,7 @@ def main() -> None:
     options = parser.parse_args()
     instances = [int(n) for n in options.instances.split(",")]
     chosen = options.games.split(",") if options.games else registry.ours()
-    device = jax.devices()[0]
-    print(f"{len(jax.devices())} x {device.device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(machine())
     print(f"million steps/s, median of 5 (best){'':9}" + "".join(f"{n:>22}" for n in instances) + "   compile s")
     for name in chosen:
         contenders = {name: games.make(name)}
@@ -137,13 +117,13 @@ def main() -> None:
         compile_seconds = dict.fromkeys(contenders, 0.0)
         for n in instances:
             programs = {label: sized(game, n, options.seconds) for label, game in contenders.items()}
-            found = speeds(list(programs.values()))
-            for (label, program), values in zip(programs.items(), found, strict=True):
+            times = seconds_in_turn({label: program.call for label, program in programs.items()}, 5)
+            speeds = {label: [program.steps / x / 1e6 for x in times[label]] for label, program in programs.items()}
+            for label, values in speeds.items():
                 rows[label].append(f"{statistics.median(values):12.3f} ({max(values):7.3f})")
-                compile_seconds[label] = program.seconds_to_compile
-            if len(found) == 2:
-                ratio = statistics.median(a / b for a, b in zip(*found, strict=True))
-                rows[name][-1] += f" x{ratio:.1f}"
+                compile_seconds[label] = programs[label].seconds_to_compile
+            if len(speeds) == 2:
+                rows[name][-1] += f" x{ratio(*speeds.values()):.1f}"
         for label, cells in rows.items():
             print(
                 f"{label:44}" + "".join(f"{cell:>22}" for cell in cells) + f"{compile_seconds[label]:12.1f}", flush=True

@@ -1,6 +1,6 @@
 """How well learners learn: the figures of docs/systems.md and docs/learners.md, with errors between seeds.
 
-    python -m benchmarks.learning --only lag,hosts,velocities,minatar,presets [--seeds N]
+    python -m benchmarks.learning.returns --only lag,hosts,velocities,minatar,presets [--seeds N]
 
 lag: V-trace and the plain policy gradient with policies of 0 and of 8 updates ago (`learn` and `stale`, CartPole).
 hosts: learners of `learn` on Gymnasium's CartPole, one actor in this thread.
@@ -38,8 +38,9 @@ from marl.distributed.experiment import DistributedConfig, choose_devices, confi
 from marl.distributed.runtime import train
 from marl.experiments.single_agent import SEEDS_IN_CACHE, TrainConfig, train_and_evaluate
 from meta import RunDirectory
-from meta.keys import EVALUATION, of_seeds
 from meta.loop import compiler_options
+from meta.run_keys import RunBranch, of_seeds
+from meta.runs.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 Rows = Iterator[tuple[str, ...]]
@@ -113,7 +114,7 @@ def lag(seeds: int) -> Rows:
             )
             sizes = {"num_updates": updates, "steps_per_update": STEPS, "num_envs": ENVS}
             state = learn(key, game, [stale(learner, behind)], **sizes).states[0]
-            newest, key = state.own if behind else state, jax.random.fold_in(key, EVALUATION)
+            newest, key = state.own if behind else state, jax.random.fold_in(key, RunBranch.EVALUATION)
             return evaluate(key, game, learner, newest, num_episodes=32, num_steps=500).mean()
 
         program = jax.jit(spread(trial, len(keys), at_once=SEEDS_IN_CACHE), compiler_options=compiler_options())
@@ -128,7 +129,7 @@ def lag(seeds: int) -> Rows:
         for kind in kinds:
             now, old = found[kind, 0][i], found[kind, LAG][i]
             share = old.mean() / now.mean()
-            of_share = share * np.hypot(_error(now) / now.mean(), _error(old) / old.mean())
+            of_share = share * np.hypot(standard_error(now) / now.mean(), standard_error(old) / old.mean())
             cells += [_words(now), _words(old), f"{share:.2f} ± {of_share:.2f}"]
         yield f"{rate:g}, {epsilon:g}", *cells
 
@@ -152,7 +153,7 @@ def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[di
             seed=seed,
         )
         host = config.maker._replace(num_envs=16)()
-        key, states = jax.random.fold_in(key, EVALUATION), trained.history.states
+        key, states = jax.random.fold_in(key, RunBranch.EVALUATION), trained.history.states
         returns.append(play_episodes(key, host, learners, states, config.evaluation_episodes, seed).mean())
         host.close()
         statistics.append(trained.statistics)
@@ -208,12 +209,8 @@ def presets(seeds: int) -> Rows:
         yield name, _words(returns), _each(returns), steps, of_cpu, old
 
 
-def _error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / len(values) ** 0.5)
-
-
 def _words(values: np.ndarray) -> str:
-    return f"{values.mean():.0f} ± {_error(values):.0f}"
+    return f"{values.mean():.0f} ± {standard_error(values):.0f}"
 
 
 def _each(values: np.ndarray) -> str:

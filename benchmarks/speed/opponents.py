@@ -4,26 +4,24 @@ A meta-step is one policy of an M-FOS shaper, the payoffs of the exact prisoner'
 opponent. Every opponent is timed in turn with the naive learner, so that the ratio holds on a noisy machine. With
 --bound also the gradient of the white-box bound through the opponent's learning.
 
-    python -m benchmarks.opponents [--opponents naive,lola,...] [--size 256x8] [--repeats 5] [--bound]
+    python -m benchmarks.speed.opponents [--opponents naive,lola,...] [--size 256x8] [--repeats 5] [--bound]
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
-import time
 from typing import Any
 
 import jax
 
+from benchmarks.timing import Compiled, compiled, machine, ratio, seconds, seconds_in_turn
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
 from marl.experiments.trajectory_ascent import play_sequence
 from marl.learners.registry import terms
 from marl.shapers.exact import mfos
 from meta import scalarize
-from meta.loop import compiler_options
 
 META_STEPS = 100
 GAME = InfinitelyRepeated(prisoners_dilemma)
@@ -33,8 +31,8 @@ SAMPLERS = ("q_learning", "tabular_ppo", "reinforce")  # some thousand rounds of
 BOUND_SIZE = (4, 64)  # starts x states
 
 
-def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tuple[Any, ...], float]:
-    """(compiled trials of a population as `evolve` runs them, arguments, seconds to compile)."""
+def evolution_program(opponent: str, members: int, trials: int) -> Compiled:
+    """The trials of a population, as `evolve` runs them."""
     several = len(terms(opponent)) > 1  # a population, of which only the one is computed whom the trial drew
     trial = shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1, alone=several), meta_steps=META_STEPS)
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
@@ -43,29 +41,16 @@ def evolution_program(opponent: str, members: int, trials: int) -> tuple[Any, tu
         program: Any = lambda parameters, keys: jax.lax.map(lambda key: over_members(parameters, key), keys)  # noqa: E731
     else:
         program = jax.vmap(over_members, (None, 0))
-    return _compiled(program, parameters, jax.random.split(jax.random.key(1), trials))
+    return compiled(program, parameters, jax.random.split(jax.random.key(1), trials))
 
 
-def bound_program(opponent: str) -> tuple[Any, tuple[Any, ...], float]:
-    """(compiled gradients of sequences of policies, arguments, seconds to compile)."""
+def bound_program(opponent: str) -> Compiled:
+    """The gradients of sequences of policies."""
     learner = make_learner(opponent, GAME, 1)
     gradient = scalarize(jax.value_and_grad(lambda sequence, key: play_sequence(key, GAME, learner, sequence)[0]))
     sequences = jax.random.normal(jax.random.key(0), (*BOUND_SIZE, META_STEPS, GAME.num_logits))
     batched = jax.vmap(jax.vmap(gradient), (0, None))
-    return _compiled(batched, sequences, jax.random.split(jax.random.key(1), BOUND_SIZE[1]))
-
-
-def _compiled(function: Any, *arguments: Any) -> tuple[Any, tuple[Any, ...], float]:
-    started = time.perf_counter()
-    compiled = jax.jit(function, compiler_options=compiler_options()).lower(*arguments).compile()
-    return compiled, arguments, time.perf_counter() - started
-
-
-def seconds(compiled: Any, arguments: tuple[Any, ...]) -> float:
-    """Of one run."""
-    started = time.perf_counter()
-    jax.block_until_ready(compiled(*arguments))
-    return time.perf_counter() - started
+    return compiled(batched, sequences, jax.random.split(jax.random.key(1), BOUND_SIZE[1]))
 
 
 def main() -> None:
@@ -77,27 +62,25 @@ def main() -> None:
     parser.add_argument("--bound", action="store_true", help="the gradient of the white-box bound as well")
     arguments = parser.parse_args()
     members, trials = map(int, arguments.size.split("x"))
-    device = jax.devices()[0]
-    print(f"{len(jax.devices())} x {device.device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(machine())
     print("opponent       | M meta-steps/s  x naive  compile s | bound: M steps/s  compile s", flush=True)
     naive = evolution_program("naive", members, trials)
-    seconds(*naive[:2])
-    print(
-        f"{'naive':>14} | {_speed(members * trials, seconds(*naive[:2])):14.2f} {1:8.1f} {naive[2]:10.1f} |", flush=True
-    )
+    seconds(naive)  # warms up
+    speed = _speed(members * trials, seconds(naive))
+    print(f"{'naive':>14} | {speed:14.2f} {1:8.1f} {naive.seconds_to_compile:10.1f} |", flush=True)
     for name in terms(arguments.opponents, ","):
         few = (16, 4) if name in SAMPLERS else (members, trials)
         theirs = evolution_program(name, *few)
-        seconds(*theirs[:2])  # warms up
-        pairs = [(seconds(*naive[:2]), seconds(*theirs[:2])) for _ in range(arguments.repeats)]
+        of_naive, taken = seconds_in_turn({"naive": naive, "theirs": theirs}, arguments.repeats).values()
         steps = few[0] * few[1]
-        ratio = statistics.median(b / steps / (a / (members * trials)) for a, b in pairs)
-        speed = _speed(steps, statistics.median(b for _, b in pairs))
-        line = f"{name:>14} | {speed:14.3f} {ratio:8.1f} {theirs[2]:10.1f} |"
+        slower = ratio(taken, of_naive) * members * trials / steps
+        speed = _speed(steps, statistics.median(taken))
+        line = f"{name:>14} | {speed:14.3f} {slower:8.1f} {theirs.seconds_to_compile:10.1f} |"
         if arguments.bound and name not in (*SAMPLERS, "best_response"):
             program = bound_program(name)
-            seconds(*program[:2])
-            line += f" {_speed(BOUND_SIZE[0] * BOUND_SIZE[1], seconds(*program[:2])):20.2f} {program[2]:10.1f}"
+            seconds(program)  # warms up
+            speed = _speed(BOUND_SIZE[0] * BOUND_SIZE[1], seconds(program))
+            line += f" {speed:20.2f} {program.seconds_to_compile:10.1f}"
         print(line, flush=True)
 
 

@@ -5,7 +5,7 @@ echo for its inputs, is asked where the next 32 should be tried (expected improv
 most is then tried on fresh victims, beside silence and random echoes as loud.
 
     pip install bayesian-optimization
-    python -m benchmarks.surrogate [--evaluations 100] [--victims 32] [--fresh 1024] [--seed 0]
+    python -m benchmarks.learning.surrogate [--evaluations 100] [--victims 32] [--fresh 1024] [--seed 0]
 """
 
 from __future__ import annotations

@@ -3,20 +3,20 @@
 Each is 64 trainings at once, the same with other keys, on all cores; the ratio, after a
 run that is not timed, is that of environment steps per second, median over the turns.
 
-    python -m benchmarks.discovery [--repeats 3] [--environment CartPole-v1] [--steps 20480]
+    python -m benchmarks.speed.discovery [--repeats 3] [--environment CartPole-v1] [--steps 20480]
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import time
 
 import jax
 import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import compiled, ratio, seconds_in_turn
 from games.registry import make_game
 from marl.experiments.discovery.trial import (
     Arena,
@@ -29,7 +29,6 @@ from marl.experiments.discovery.trial import (
     tuned,
 )
 from marl.learners.sampled.objective_registry import Form
-from meta.loop import compiler_options
 from meta.xla.devices import spread, use_all_cores
 
 CANDIDATES, AT_ONCE = 64, 16
@@ -60,25 +59,14 @@ def main() -> None:
         trial = discovery_trial([arena], SPEC, settings, [(0.0, 1.0)])
         # Each candidate has parameters of its own, as in a search.
         several = jax.tree.map(lambda x: jnp.broadcast_to(x, (CANDIDATES, *x.shape)), parameters)
-        program = jax.jit(spread(lambda p, k, trial=trial: trial(p, k).fitness, CANDIDATES, at_once=AT_ONCE))
-        started = time.perf_counter()
-        programs[name] = (
-            program.lower(several, keys).compile(compiler_options()),
-            several,
-            time.perf_counter() - started,
-        )
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for turn in range(1 + options.repeats):
-        for name, (program, several, _) in programs.items():
-            started = time.perf_counter()
-            jax.block_until_ready(program(several, keys))
-            if turn:
-                seconds[name].append(time.perf_counter() - started)
+        spread_out = spread(lambda p, k, trial=trial: trial(p, k).fitness, CANDIDATES, at_once=AT_ONCE)
+        programs[name] = compiled(spread_out, several, keys)
+    times = seconds_in_turn(programs, options.repeats)
     steps = CANDIDATES * arena.num_updates * 512
     table = Table("objective", "M steps/s", "of PPO's", "seconds to compile", title=f"{options.environment}, {SPEC}")
-    for name, took in seconds.items():
-        ratio = statistics.median(own / other for own, other in zip(seconds["PPO"], took, strict=True))
-        table.add_row(name, f"{steps / statistics.median(took) / 1e6:.3f}", f"{ratio:.2f}", f"{programs[name][2]:.1f}")
+    for name, taken in times.items():
+        speed, share = steps / statistics.median(taken) / 1e6, ratio(times["PPO"], taken)
+        table.add_row(name, f"{speed:.3f}", f"{share:.2f}", f"{programs[name].seconds_to_compile:.1f}")
     Console().print(table)
 
 

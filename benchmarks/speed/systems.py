@@ -1,6 +1,6 @@
 """What it costs to learn beyond the device: environments on hosts, actors in threads and in processes.
 
-    python -m benchmarks.systems [--only host,inference,pong,ray,rllib] [--repeats 3] [--venv DIR]
+    python -m benchmarks.speed.systems [--only host,inference,pong,ray,rllib] [--repeats 3] [--venv DIR]
 
 host: Gymnasium's own vector of CartPole, one process, V-trace; environment steps for each second of the process.
 inference: sixteen actors with one Python environment each; each evaluates the policy, or one thread does for all.
@@ -24,6 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.timing import in_turn, ratio
 from marl import make_learner
 from marl.distributed.actor import Actor, ActorPrograms, RolloutRequest
 from marl.distributed.runtime import train
 from marl.distributed.vector_env_adapters import EnvMaker
 
+KINDS = ("actor", "central")  # of inference
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -176,18 +179,13 @@ def main() -> None:
             found = [measured(EnvMaker("gymnasium", "CartPole-v1", envs), 1, 20, 300) for _ in range(options.repeats)]
             add(table, f"host, here, {envs} environments", found)
     if "inference" in only:
-        kinds: dict[str, list[Any]] = {"actor": [], "central": []}
-        for _ in range(options.repeats):
-            for kind, found in kinds.items():
-                one = EnvMaker("gymnasium", "MountainCar-v0", 1)  # has no vector of its own
-                found.append(measured(one, 16, 100, 160, where="threads", inference=kind))
+        one = EnvMaker("gymnasium", "MountainCar-v0", 1)  # has no vector of its own
+        runs = {kind: partial(measured, one, 16, 100, 160, where="threads", inference=kind) for kind in KINDS}
+        kinds = in_turn(runs, options.repeats)
         for kind, found in kinds.items():
             add(table, f"16 threads x 1 Python environment, inference {kind}", found)
-        ratio = statistics.median(
-            b["learner_steps_per_cpu_second"] / a["learner_steps_per_cpu_second"]
-            for a, b in zip(kinds["actor"], kinds["central"], strict=True)
-        )
-        console.print(f"central against actor: {ratio:.2f} times the steps per CPU-second")
+        actor, central = ([one["learner_steps_per_cpu_second"] for one in kinds[kind]] for kind in KINDS)
+        console.print(f"central against actor: {ratio(central, actor):.2f} times the steps per CPU-second")
     if "pong" in only:
         pong, spec = EnvMaker("ale", "ALE/Pong-v5", 8), "impala(network='nature', filters=[16, 32], hidden=[256])"
         parts: dict[str, Callable[[], Any]] = {
@@ -195,21 +193,14 @@ def main() -> None:
             "who acts in them": lambda: acting(pong, 5, 40, spec),
             "who acts and learns": lambda: measured(pong, 1, 5, 40, spec),
         }
-        kinds = {name: [] for name in parts}
-        for _ in range(options.repeats):
-            for name, part in parts.items():
-                kinds[name].append(part())
-        for name, found in kinds.items():
+        for name, found in in_turn(parts, options.repeats).items():
             add(table, f"Pong, 8 environments: {name}", found)
     for envs in (32, 64) if "ray" in only or "rllib" in only else ():
-        kinds = {"Ray": [], "RLlib": []}
-        for _ in range(options.repeats):
-            kinds["Ray"].append(on_ray(envs))
-            if "rllib" in only:
-                kinds["RLlib"].append(of_rllib(options.venv, envs, 30.0))
-        for kind, found in kinds.items():
-            if found:
-                add(table, f"{kind}, 2 actors x {envs} environments", found)
+        systems = {"Ray": partial(on_ray, envs)}
+        if "rllib" in only:
+            systems["RLlib"] = partial(of_rllib, options.venv, envs, 30.0)
+        for kind, found in in_turn(systems, options.repeats).items():
+            add(table, f"{kind}, 2 actors x {envs} environments", found)
     console.print(table)
 
 

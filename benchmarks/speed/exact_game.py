@@ -4,15 +4,13 @@ A meta-step is one policy of the shaper, its payoffs, and one learning step of a
 what one would write first: `vmap` over trials of a scan whose payoffs go through `jnp.linalg.inv` and whose opponent
 differentiates through it. Both are timed in turn, so that the ratio holds on a noisy machine.
 
-    python -m benchmarks.exact_game [--sizes 256x8,256x32,128x512] [--repeats 3]
+    python -m benchmarks.speed.exact_game [--sizes 256x8,256x32,128x512] [--repeats 3]
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,11 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks.timing import Compiled, compiled, machine, ratio, seconds_in_turn
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
 from marl.shapers.exact import mfos
 from meta import Evolution, evolve
-from meta.evolution import compiler_options
 
 META_STEPS = 100
 MOST_TEXTBOOK_TRIALS = 2048  # timed at once; with more, batched LAPACK gets slower by far
@@ -60,16 +58,14 @@ def library_trial(parameters: Any, key: jax.Array) -> jax.Array:
     return trial(parameters, key).fitness
 
 
-def program(trial: Callable[..., jax.Array], members: int, trials: int, options: dict[str, Any] | None) -> Any:
-    """(compiled program, its arguments, seconds to compile)."""
+def program(trial: Callable[..., jax.Array], members: int, trials: int, *, xla_defaults: bool = False) -> Compiled:
+    """The trials of a population."""
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
     keys = jax.random.split(jax.random.key(1), trials)
     over_members, over_keys = partial(jax.vmap, in_axes=(0, None)), partial(jax.vmap, in_axes=(None, 0))
     # The wider axis last, as in `evolve`.
     batched = over_members(over_keys(trial)) if trials > members else over_keys(over_members(trial))
-    started = time.perf_counter()
-    compiled = jax.jit(batched, compiler_options=options).lower(parameters, keys).compile()
-    return compiled, (parameters, keys), time.perf_counter() - started
+    return compiled(batched, parameters, keys, xla_defaults=xla_defaults)
 
 
 def main() -> None:
@@ -78,26 +74,22 @@ def main() -> None:
     parser.add_argument("--sizes", default="256x8,256x32,512x32,128x512", help="candidates x trials, comma-separated")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each; the median is printed")
     arguments = parser.parse_args()
-    device = jax.devices()[0]
-    print(f"{len(jax.devices())} x {device.device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(machine())
     print("candidates x trials | library M/s (best)  compile s | textbook M/s (best)  compile s | ratio", flush=True)
     for size in arguments.sizes.split(","):
         members, trials = map(int, size.split("x"))
-        ours = program(library_trial, members, trials, compiler_options())
+        ours = program(library_trial, members, trials)
         few = max(1, min(trials, MOST_TEXTBOOK_TRIALS // members))
-        theirs = program(textbook_trial, members, few, None)
-        times: dict[int, list[float]] = {0: [], 1: []}  # microseconds per meta-step
-        for _ in range(arguments.repeats + 1):  # the first, not counted, warms up
-            for which, (compiled, inputs, _seconds) in enumerate((ours, theirs)):
-                started = time.perf_counter()
-                jax.block_until_ready(compiled(*inputs))
-                seconds = time.perf_counter() - started
-                times[which].append(seconds / (members * (few if which else trials) * META_STEPS) * 1e6)
-        a, b = times[0][1:], times[1][1:]
-        ratio = statistics.median(y / x for x, y in zip(a, b, strict=True))
+        theirs = program(textbook_trial, members, few, xla_defaults=True)
+        taken = seconds_in_turn({"library": ours, "textbook": theirs}, arguments.repeats).values()
+        a, b = (
+            [1e6 * x / (members * number * META_STEPS) for x in times]  # microseconds per meta-step
+            for number, times in zip((trials, few), taken, strict=True)
+        )
         print(
-            f"{size:>19} | {1 / statistics.median(a):8.2f} ({1 / min(a):6.2f})  {ours[2]:9.1f} "
-            f"| {1 / statistics.median(b):9.2f} ({1 / min(b):6.2f})  {theirs[2]:9.1f} | {ratio:5.1f}",
+            f"{size:>19} | {1 / statistics.median(a):8.2f} ({1 / min(a):6.2f})  {ours.seconds_to_compile:9.1f} "
+            f"| {1 / statistics.median(b):9.2f} ({1 / min(b):6.2f})  {theirs.seconds_to_compile:9.1f} "
+            f"| {ratio(b, a):5.1f}",
             flush=True,
         )
     evolution = Evolution()

@@ -1,6 +1,6 @@
 """What a cluster costs: the same evolution in one process, on Ray and by `jax.distributed`, in turn; and a model of it.
 
-    python -m benchmarks.cluster [--rounds 3] [--seconds 0.3 10] [--figure FILE.png]
+    python -m benchmarks.speed.cluster [--rounds 3] [--seconds 0.3 10] [--figure FILE.png]
 
 Overhead: a generation of so many seconds of work on two cores, in one process with two devices, on two Ray workers of
 one core each, and in two processes of a job. Scaling: how well the driver keeps workers busy that only sleep, for more
@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.timing import in_turn, ratio, seconds_in_turn
+from benchmarks.timing import seconds as seconds_of
 from meta import Evolution, Outcome, evolve
 from meta.cluster.scheduler import Report, Scheduler
 
@@ -101,7 +104,7 @@ def measure(way: str, steps: int, generations: int) -> dict[str, Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    line = [sys.executable, "-m", "benchmarks.cluster", "--way", way, "--steps", str(steps)]
+    line = [sys.executable, "-m", "benchmarks.speed.cluster", "--way", way, "--steps", str(steps)]
     line += ["--generations", str(generations), "--coordinator", address]
     cores = sorted(os.sched_getaffinity(0))
     devices = {"here": "2"}.get(way, "1")
@@ -128,21 +131,15 @@ def show_overhead(seconds: list[float], rounds: int) -> None:
     for wanted in [0.0, *seconds]:
         steps = max(int(wanted / probe), 1)
         generations = 300 if not wanted else max(int(15 / wanted), 4)
-        found: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
-        for _ in range(rounds if wanted < 5 else min(rounds, 2)):
-            for way in ways:
-                found[way].append(measure(way, steps, generations))
-        times = {way: statistics.median(one["seconds"] for one in found[way]) for way in ways}
+        calls = {way: partial(measure, way, steps, generations) for way in ways}
+        found = in_turn(calls, rounds if wanted < 5 else min(rounds, 2))
+        times = {way: [one["seconds"] for one in found[way]] for way in ways}
         same = len({one["digest"] for way in ways for one in found[way]}) == 1
-        ratios = [
-            statistics.median(b["seconds"] / a["seconds"] for a, b in zip(found["here"], found[way], strict=False))
-            for way in ways[1:]
-        ]
         name = f"{wanted:g} s" if wanted else "nothing"
         print(
             f"{name:>8} {len(found['here']):>7} "
-            + " ".join(f"{times[way]:>10.4f}" for way in ways)
-            + "".join(f" {ratio:>10.3f}" for ratio in ratios)
+            + " ".join(f"{statistics.median(times[way]):>10.4f}" for way in ways)
+            + "".join(f" {ratio(times[way], times['here']):>10.3f}" for way in ways[1:])
             + ("  the same" if same else "  DIFFERENT"),
             flush=True,
         )
@@ -204,9 +201,7 @@ def show_scaling() -> None:
             workers = [sleepers.worker() for _ in range(number)]
             scheduler = Scheduler(lambda there, workers=workers: workers[there:], {})
             scheduler.evaluate(0, number)  # they join
-            started = time.perf_counter()
-            scheduler.evaluate(1, 4 * number)
-            shares.append(4 * seconds / (time.perf_counter() - started))
+            shares.append(4 * seconds / seconds_of(partial(scheduler.evaluate, 1, 4 * number)))
         print(f"{number:>8} {shares[0]:>14.1%} {shares[1]:>14.1%}", flush=True)
 
 
@@ -252,16 +247,9 @@ def ask_and_tell(population: int, parameters: int) -> tuple[float, float]:
     ask = jax.jit(lambda key, state: strategy.ask(key, state, params))
     candidates, state = jax.block_until_ready(ask(key, state))
     tell = jax.jit(lambda key, some, state: strategy.tell(key, some, fitness, state, params))
-    jax.block_until_ready(tell(key, candidates, state))
-    seconds = []
-    for function in (lambda: ask(key, state), lambda: tell(key, candidates, state)):
-        times = []
-        for _ in range(5):
-            started = time.perf_counter()
-            jax.block_until_ready(function())
-            times.append(time.perf_counter() - started)
-        seconds.append(statistics.median(times))
-    return seconds[0], seconds[1]
+    calls = {"ask": lambda: ask(key, state), "tell": lambda: tell(key, candidates, state)}
+    asking, telling = (statistics.median(times) for times in seconds_in_turn(calls, 5).values())
+    return asking, telling
 
 
 def show_model(figure: str) -> None:

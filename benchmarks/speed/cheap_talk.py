@@ -5,16 +5,14 @@ of 32 tanh units), one life for each of a population of adversaries, judged by i
 same run: their epochs alone, on observations that lie ready; and the larger matrix products of these epochs alone, in
 the size that one victim's batch makes them.
 
-    python -m benchmarks.cheap_talk [--population 128] [--updates 32] [--repeats 3]
+    python -m benchmarks.speed.cheap_talk [--population 128] [--updates 32] [--repeats 3]
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import platform
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +21,8 @@ import jax
 import configs
 from attacks.config import AttackConfig
 from attacks.search import make_init, make_trial
+from benchmarks.timing import compiled, machine, seconds_in_turn
 from marl.core.learn import Trajectory, learning
-from meta.loop import compiler_options
 from meta.xla.devices import spread, use_all_cores
 
 AT_ONCE = 16  # members of a population that are computed together, as in the preset
@@ -91,27 +89,19 @@ def main() -> None:
         configs.load(AttackConfig, "act", "cartpole"), num_updates=options.updates, fitness="training"
     )
     steps = options.population * config.steps_of_a_training
-    print(f"{len(jax.devices())} x {jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}")
+    print(machine())
     print(f"{options.population} victims of {config.steps_of_a_training:,} steps each")
     programs = {}
     for name, make in (("whole lives", lives), ("their epochs", epochs), ("products of 32 x 32", products)):
         function, arguments = make(config, options.population)
-        started = time.perf_counter()
-        call = jax.jit(function, compiler_options=compiler_options()).lower(*arguments).compile()
-        programs[name] = call, arguments, time.perf_counter() - started
-        jax.block_until_ready(call(*arguments))
-    times: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(options.repeats):  # in turn, so that the ratios hold on a noisy machine
-        for name, (call, arguments, _) in programs.items():
-            started = time.perf_counter()
-            jax.block_until_ready(call(*arguments))
-            times[name].append(time.perf_counter() - started)
+        programs[name] = compiled(function, *arguments)
+    times = seconds_in_turn(programs, options.repeats)
     print("part                 |  k steps/s (best) | compile s | GFLOP/s")
-    for name, (_, _, seconds_to_compile) in programs.items():
+    for name, program in programs.items():
         speed, best = steps / statistics.median(times[name]), steps / min(times[name])
         flops = 2 * 3 * 32 * 32 if name.startswith("products") else FLOPS_OF_A_SAMPLE
         rate = 16 * flops * speed / 1e9
-        print(f"{name:20} | {speed / 1e3:8.0f} ({best / 1e3:5.0f}) | {seconds_to_compile:9.1f} | {rate:7.1f}")
+        print(f"{name:20} | {speed / 1e3:8.0f} ({best / 1e3:5.0f}) | {program.seconds_to_compile:9.1f} | {rate:7.1f}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Measurements of learning, with errors between seeds: `python -m benchmarks.learning.returns`."""

@@ -1,0 +1,1 @@
+"""Measurements of speed, as ratios in one run: `python -m benchmarks.speed.exact_game`."""

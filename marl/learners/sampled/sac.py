@@ -1,0 +1,131 @@
+"""SAC: two critics, and a stochastic actor whose entropy counts as a reward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from games import Game
+from games.core import checks, random_bits
+from games.core.arguments import factory
+from games.core.game import Scalar
+from marl.blocks.networks import Activation
+from marl.blocks.sparse import Sparsity
+from marl.core.learn import Learner
+from marl.learners.sampled.off_policy import Style, off_policy_learner
+
+LOG_SCALE = (-20.0, 2.0)  # bounds of the normal distribution's log standard deviation
+
+
+@factory
+def sac(
+    game: Game,
+    seat: int = 0,
+    *,
+    hidden: Sequence[int] = (256, 256),
+    activation: Activation = "relu",
+    learning_rate: Scalar = 3e-4,
+    discount: Scalar = 0.99,
+    buffer_size: int = 2**20,
+    batch_size: int = 256,
+    gradient_steps: int | None = None,
+    learning_starts: Scalar = 1_000,
+    tau: Scalar = 0.005,
+    temperature: Scalar = 1.0,
+    target_entropy: Scalar | None = None,
+    learn_temperature: bool = True,
+    normalize_observations: bool = False,
+    multi_step: int = 1,
+    multi_step_from: Scalar = 0,
+    buffer_drift: Scalar | None = None,
+    buffer_relative: bool = False,
+    buffer_least: int = 200_000,
+    buffer_every: int = 10_000,
+    sparsity: Sparsity | None = None,
+    critic_sparsity: Sparsity | None = None,
+) -> Learner:
+    """Learns two values of actions and a stochastic actor, whose entropy counts as a reward. Actions are in bounds.
+
+    The actor's actions are u = tanh(m + e^l z), z normal and independent, m and l its outputs. With temperature T,
+
+        y = r + discount (min_i Q'_i(s', u') - T log pi(u' | s')),        u' drawn at s' by the actor itself,
+
+    is what both critics learn, as those of `td3` do, with y = r where the episode terminated; the actor climbs the mean
+    of min_i Q_i(s, u) - T log pi(u | s), and the temperature falls where the entropy is above `target_entropy`: log T
+    goes down the gradient of -T (log pi(u | s) + target_entropy). All three in every gradient step, and Q' after them.
+    Of several steps' rewards no entropy is counted.
+
+    Args:
+      game: what is played.
+      seat: its number among the game's agents.
+      hidden: units of each layer, of the actor and of each critic.
+      activation: after each.
+      learning_rate: of Adam, for all three.
+      discount: of rewards.
+      buffer_size: steps that are remembered, a multiple of those between two updates.
+      batch_size: of a gradient step.
+      gradient_steps: in each update; None takes as many as there were steps of the environments.
+      learning_starts: steps before the first gradient step, with uniform actions.
+      tau: 1 takes Q itself for the target.
+      temperature: in the beginning.
+      target_entropy: of actions in [-1, 1]; as many as an action has numbers, and negative, if None.
+      learn_temperature: whether it changes.
+      normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
+      multi_step: how many rewards come before a value, fewer at the end of what is stored.
+      multi_step_from: gradient steps from which on they are so many; one before.
+      buffer_drift: as of `td3`, with the actions that are likeliest.
+      buffer_relative: as of `td3`.
+      buffer_least: nothing is forgotten where no more steps than these are remembered.
+      buffer_every: gradient steps from one measurement of that distance to the next.
+      sparsity: of the actor, what `sparse` returns; None is dense.
+      critic_sparsity: of both critics together; the same as the actor's if None.
+
+    Raises:
+      ValueError: as `td3`.
+
+    Source: Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), arXiv:1812.05905.
+    """
+    checks.number("temperature", temperature, 0, brackets="()")
+    if target_entropy is not None:
+        checks.number("target_entropy", target_entropy)
+
+    def draw(key: jax.Array, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        centre, log_scale = jnp.split(outputs, 2, -1)
+        log_scale = jnp.clip(log_scale, *LOG_SCALE)
+        normal = jax.random.normal(random_bits.unrolled(key), centre.shape)
+        before = centre + jnp.exp(log_scale) * normal
+        # log(1 - tanh(x)^2) in a form that does not become log(0).
+        squashed = 2 * (math.log(2) - before - jax.nn.softplus(-2 * before))
+        log_prob = -0.5 * normal**2 - log_scale - 0.5 * math.log(2 * math.pi) - squashed
+        return jnp.tanh(before), log_prob.sum(-1)
+
+    style = Style(2, lambda key, outputs: draw(key, outputs)[0], draw, draw, delayed=False, delay=1)
+    rate = learning_rate if learn_temperature else 0.0
+    return off_policy_learner(
+        style,
+        temperature,
+        (rate, target_entropy),
+        game=game,
+        seat=seat,
+        hidden=hidden,
+        activation=activation,
+        learning_rate=learning_rate,
+        discount=discount,
+        buffer_size=buffer_size,
+        batch_size=batch_size,
+        gradient_steps=gradient_steps,
+        learning_starts=learning_starts,
+        tau=tau,
+        normalize_observations=normalize_observations,
+        multi_step=multi_step,
+        multi_step_from=multi_step_from,
+        buffer_drift=buffer_drift,
+        buffer_relative=buffer_relative,
+        buffer_least=buffer_least,
+        buffer_every=buffer_every,
+        sparsity=sparsity,
+        critic_sparsity=critic_sparsity,
+    )

@@ -1,0 +1,138 @@
+"""TD3: two critics, and a deterministic actor with noise that climbs one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from games import Game
+from games.core import checks, random_bits
+from games.core.arguments import factory
+from games.core.game import Scalar
+from marl.blocks.networks import Activation
+from marl.blocks.sparse import Sparsity
+from marl.core.learn import Learner
+from marl.learners.sampled.off_policy import Style, off_policy_learner
+
+
+@factory
+def td3(
+    game: Game,
+    seat: int = 0,
+    *,
+    hidden: Sequence[int] = (256, 256),
+    activation: Activation = "relu",
+    learning_rate: Scalar = 3e-4,
+    discount: Scalar = 0.99,
+    buffer_size: int = 2**20,
+    batch_size: int = 256,
+    gradient_steps: int | None = None,
+    learning_starts: Scalar = 1_000,
+    tau: Scalar = 0.005,
+    exploration_noise: Scalar = 0.1,
+    target_noise: Scalar = 0.2,
+    noise_clip: Scalar = 0.5,
+    policy_delay: int = 2,
+    normalize_observations: bool = False,
+    multi_step: int = 1,
+    multi_step_from: Scalar = 0,
+    buffer_drift: Scalar | None = None,
+    buffer_relative: bool = False,
+    buffer_least: int = 100_000,
+    buffer_every: int = 10_000,
+    sparsity: Sparsity | None = None,
+    critic_sparsity: Sparsity | None = None,
+) -> Learner:
+    """Learns two values of actions, and an actor that climbs one of them. Actions are arrays in bounds.
+
+    A step of the critics is Adam's on the sum of both means of (Q_i(s, a) - y)^2 over a minibatch of the buffer, with
+
+        y = r + discount min_i Q'_i(s', clip(pi'(s') + clip(target_noise z, -noise_clip, noise_clip), -1, 1)),
+
+    z normal, and y = r where the episode terminated. After every `policy_delay` of them comes a step of the actor up
+    the mean of Q_1(s, pi(s)), and Q' and pi' move the share `tau` of their way to Q and pi. Actions and noise are in
+    units of half the width of the bounds. The first `learning_starts` actions are uniform, and nothing is learned.
+
+    With `multi_step`, `multi_step_from`, `buffer_drift`, `sparsity` and `critic_sparsity` it is RLx2.
+
+    Args:
+      game: what is played.
+      seat: its number among the game's agents.
+      hidden: units of each layer, of the actor and of each critic.
+      activation: after each.
+      learning_rate: of Adam, for the actor and the critics.
+      discount: of rewards.
+      buffer_size: steps that are remembered, a multiple of those between two updates.
+      batch_size: of a gradient step.
+      gradient_steps: of the critics, in each update; None takes as many as there were steps of the environments.
+      learning_starts: steps before the first gradient step.
+      tau: 1 takes Q itself for the target.
+      exploration_noise: standard deviation of what is added to the actor's actions while it learns.
+      target_noise: of what is added to the target's.
+      noise_clip: bound of the latter.
+      policy_delay: gradient steps of the critics for one of the actor.
+      normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
+      multi_step: how many rewards come before a value, fewer at the end of what is stored.
+      multi_step_from: gradient steps of the critics from which on they are so many; one before.
+      buffer_drift: how far the actor may be from what is remembered: while it is farther, the oldest tenth is
+        forgotten. The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps.
+        None remembers whatever there is room for.
+      buffer_relative: whether that distance is in units of half the mean of both squares together, so that it is 0
+        between the same actions, 1 between such as have nothing to do with each other, and 2 between opposite ones,
+        whether actions are as large as they can be or small.
+      buffer_least: nothing is forgotten where no more steps than these are remembered.
+      buffer_every: gradient steps from one measurement of that distance to the next.
+      sparsity: of the actor, what `sparse` returns; None is dense. Counts the actor's own steps.
+      critic_sparsity: of both critics together; the same as the actor's if None.
+
+    Raises:
+      ValueError: for actions that are no `Box` with bounds, observations that are no array, or numbers that are none or
+        out of range.
+
+    Source: Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods (2018), arXiv:1802.09477,
+    with the sizes and rates of its public code; the rest: Tan et al., RLx2 (2023), arXiv:2205.15043.
+    """
+    checks.size("policy_delay", policy_delay, 1)
+    noises = {"exploration_noise": exploration_noise, "target_noise": target_noise, "noise_clip": noise_clip}
+    for name, noise in noises.items():
+        checks.number(name, noise, 0)
+
+    def noisy(key: jax.Array, outputs: jax.Array, scale: Scalar, most: Scalar) -> jax.Array:
+        noise = jnp.clip(scale * jax.random.normal(random_bits.unrolled(key), outputs.shape), -most, most)
+        return jnp.clip(jnp.tanh(outputs) + noise, -1, 1)
+
+    style = Style(
+        1,
+        lambda key, outputs: noisy(key, outputs, exploration_noise, jnp.inf),
+        lambda key, outputs: (jnp.tanh(outputs), jnp.zeros(outputs.shape[:-1])),
+        lambda key, outputs: (noisy(key, outputs, target_noise, noise_clip), jnp.zeros(outputs.shape[:-1])),
+        delayed=True,
+        delay=policy_delay,
+    )
+    return off_policy_learner(
+        style,
+        0.0,
+        None,
+        game=game,
+        seat=seat,
+        hidden=hidden,
+        activation=activation,
+        learning_rate=learning_rate,
+        discount=discount,
+        buffer_size=buffer_size,
+        batch_size=batch_size,
+        gradient_steps=gradient_steps,
+        learning_starts=learning_starts,
+        tau=tau,
+        normalize_observations=normalize_observations,
+        multi_step=multi_step,
+        multi_step_from=multi_step_from,
+        buffer_drift=buffer_drift,
+        buffer_relative=buffer_relative,
+        buffer_least=buffer_least,
+        buffer_every=buffer_every,
+        sparsity=sparsity,
+        critic_sparsity=critic_sparsity,
+    )
