@@ -39,7 +39,7 @@ def in_any_mode(function: Function) -> Function:
 
     @functools.wraps(function)
     def same(*args: Any, **kwargs: Any) -> Any:
-        if jax.config.jax_enable_x64:  # numbers of Python become 64 bits where they are arguments of a program
+        if jax.config.read("jax_enable_x64"):  # numbers of Python become 64 bits where they are arguments of a program
             args, kwargs = single((args, kwargs))
         with lenient():
             return single(function(*args, **kwargs))
