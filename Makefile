@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 
-.PHONY: ipd test test-all unit tests lint hooks slow benchmark clean
+.PHONY: ipd test test-all unit tests mode lint hooks slow benchmark clean
 
 ipd: .venv/installed
 	$(BIN)/python -m marl.mfos ipd
@@ -22,6 +22,10 @@ unit: .venv/tested
 
 tests: .venv/tested
 	$(PYTEST)
+
+# Games, learners and evolution in a mode of JAX: JAX_ENABLE_X64=1 make mode
+mode: .venv/tested
+	$(PYTEST) -m "not slow" tests/games tests/marl/core tests/marl/learners tests/marl/shapers tests/meta/test_evolution.py
 
 lint: .venv/tested
 	$(BIN)/ruff check .

@@ -26,7 +26,8 @@ from games import Game, rollout
 from games.registry import make_game
 from games.wrappers.cheap_talk import CheapTalk, observation_shape
 from games.wrappers.goals import GoalConditioned
-from marl.core.learn import Learner, check_update
+from marl.core.learn import check_update
+from marl.core.learner import Learner
 from marl.learners.registry import SAMPLED, make_learner
 from meta import Evolution
 from meta.runs import array_files
@@ -330,7 +331,7 @@ def checked(config: AttackConfig, *, begun: bool = False) -> AttackConfig:
         name, message = messages.MESSAGES.read("message", config.message_spec)[0], config.make_message()
         if message.remember is not None and name != "turn":
             raise ValueError(f"begin: got 'expert' with the message {name!r}; one without memory, or turn, is needed")
-        if victim.forget is not None:
+        if victim.reset_memory is not None:
             raise ValueError(f"begin: got 'expert' with {config.victim}; a victim without memory is needed")
     elif config.start_name and not begun:
         if config.goal == "control":

@@ -21,7 +21,8 @@ from games.wrappers.goals import GoalConditioned, GoalState
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import feed_forward
 from marl.core.evaluate import act_best, evaluate
-from marl.core.learn import Learner, keep_state, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner, keep_state
 from marl.learners.sampled.ppo import ppo
 from meta import Outcome
 
@@ -30,7 +31,7 @@ from meta import Outcome
 class Puppet(GoalConditioned):
     """A game with goals, played through a victim that no longer learns: an action is the message that it hears.
 
-    What is seen is [o, goal]; the victim sees [o, message], as it did in its life, and acts by its `exploit`, or by
+    What is seen is [o, goal]; the victim sees [o, message], as it did in its life, and acts by its `act_greedy`, or by
     `act` where it has none. So whoever learns here learns to control it.
 
     Actions: messages, `[message_size]`, in [-scale, scale]; beyond it they are clipped.
@@ -58,14 +59,14 @@ class Puppet(GoalConditioned):
 
     def __post_init__(self) -> None:
         GoalConditioned.__post_init__(self)
-        if self.victim.forget is not None:
+        if self.victim.reset_memory is not None:
             raise ValueError("victim: got a learner with memory; one whose actions depend on what it sees is needed")
 
     def step_env(self, key: jax.Array, state: GoalState, actions: Actions) -> Step[GoalState]:
         message = jnp.clip(jnp.asarray(actions["agent_0"], jnp.float32), -self.scale, self.scale)
         talk = CheapTalk(self.game, message, lambda parameters, obs: parameters, self.message_size)
         heard = talk.get_obs(state.bare)["agent_0"][None]  # learners act in a batch of environments
-        memory = self.victim.begin(self.victim_policy, 1)  # statistics at most
+        memory = self.victim.init_memory(self.victim_policy, 1)  # statistics at most
         action, _ = act_best(self.victim, jax.random.fold_in(key, 0), self.victim_policy, memory, heard)
         return GoalConditioned.step_env(self, key, state, {"agent_0": action[0]})
 
@@ -86,7 +87,7 @@ def speaker(message: Message) -> Learner:
     def act(key: jax.Array, parameters: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
         return jax.vmap(message.speak, (None, 0))(parameters, obs), memory, ()
 
-    return Learner(message.init, act, keep_state)
+    return Learner(init=message.init, act=act, update=keep_state)
 
 
 def controller_ppo(puppet: Game) -> Learner:
@@ -399,5 +400,5 @@ def steer(
     reset_key, run_key = jax.random.split(key)
     first = GoalState(puppet.reset(reset_key)[1].bare, goals[0])
     inputs = jnp.repeat(goals, steps_per_goal, 0), jax.random.split(run_key, len(goals) * steps_per_goal)
-    _, kept = jax.lax.scan(step, (first, controller.begin(policy, 1)), inputs)
+    _, kept = jax.lax.scan(step, (first, controller.init_memory(policy, 1)), inputs)
     return Rollout(puppet, first, *kept)

@@ -23,7 +23,7 @@ from games import Discrete, Game, rollout
 from games.core import checks
 from games.core.arguments import check_arguments
 from games.wrappers.cheap_talk import CheapTalk
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 
 MEMBERS = 5  # of an ensemble
 
@@ -126,23 +126,23 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
     ) -> VictimTraining:
         del size
         victim, space = make_victim(talk), talk.action_space("agent_0")
-        assert victim.exploit is not None
-        best = victim.exploit
+        assert victim.act_greedy is not None
+        best = victim.act_greedy
         training_key, evaluation_key = jax.random.split(key)
         short = schedule._replace(num_updates=share_of(schedule.num_updates, experience / members))
         grown = jax.vmap(lambda key: train_in(key, talk, victim, short))(jax.random.split(training_key, members))
 
-        def begin(policies: Any, num_envs: int | None) -> Any:
-            return jax.vmap(lambda policy: victim.begin(policy, num_envs))(policies)
+        def init_memory(policies: Any, num_envs: int | None) -> Any:
+            return jax.vmap(lambda policy: victim.init_memory(policy, num_envs))(policies)
 
-        def exploit(policies: Any, memories: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+        def act_greedy(policies: Any, memories: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
             actions, memories = jax.vmap(best, in_axes=(0, 0, None))(policies, memories, obs)
             if isinstance(space, Discrete):
                 votes = (actions[..., None] == jnp.arange(space.n)).sum(0)
                 return jnp.argmax(votes, -1), memories
             return actions.mean(0), memories
 
-        together = victim._replace(policy=jax.vmap(victim.policy), begin=begin, exploit=exploit)
+        together = victim._replace(policy=jax.vmap(victim.policy), init_memory=init_memory, act_greedy=act_greedy)
         goes_on = jax.tree.map(lambda x: x[0], grown.talk)  # as with the first of them
         final, muted = spoken_and_muted(evaluation_key, goes_on, together, grown.state, schedule)
         explored, last_update = grown.explored_return.mean(), grown.last_update.mean()  # nobody explores together
@@ -213,8 +213,8 @@ def share_of(num_updates: int, share: float) -> int:
 
 def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Learner:
     """The learner with other eyes, while it learns and after: `transform` changes observations `[N, entries]`."""
-    assert learner.exploit is not None
-    best = learner.exploit
+    assert learner.act_greedy is not None
+    best = learner.act_greedy
 
     def act(key: jax.Array, policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
         return learner.act(key, policy, memory, transform(obs))
@@ -223,10 +223,10 @@ def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Lea
         obs, next_obs = (jax.vmap(transform)(x) for x in (trajectory.obs, trajectory.next_obs))
         return learner.update(key, state, trajectory._replace(obs=obs, next_obs=next_obs))
 
-    def exploit(policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+    def act_greedy(policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
         return best(policy, memory, transform(obs))
 
-    return learner._replace(act=act, update=update, exploit=exploit)
+    return learner._replace(act=act, update=update, act_greedy=act_greedy)
 
 
 class Disturbed(NamedTuple):
@@ -249,8 +249,8 @@ def disturbed(learner: Learner, transform: Transform) -> Learner:
 
     Every observation is disturbed once: what came after a step is what the next step sees.
     """
-    assert learner.exploit is not None
-    best, forget_own = learner.exploit, learner.forget
+    assert learner.act_greedy is not None
+    best, reset_own = learner.act_greedy, learner.reset_memory
 
     def init(key: jax.Array) -> Disturbed:
         key, own_key = jax.random.split(key)
@@ -259,8 +259,8 @@ def disturbed(learner: Learner, transform: Transform) -> Learner:
     def policy(state: Disturbed) -> Disturbed:
         return state._replace(own=learner.policy(state.own))
 
-    def begin(policy: Disturbed, num_envs: int | None) -> DisturbedMemory:
-        return DisturbedMemory(policy.key, jnp.int32(0), learner.begin(policy.own, num_envs))
+    def init_memory(policy: Disturbed, num_envs: int | None) -> DisturbedMemory:
+        return DisturbedMemory(policy.key, jnp.int32(0), learner.init_memory(policy.own, num_envs))
 
     def act(key: jax.Array, policy: Disturbed, memory: DisturbedMemory, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
         seen = transform(jax.random.fold_in(memory.key, memory.step), obs)
@@ -278,11 +278,20 @@ def disturbed(learner: Learner, transform: Transform) -> Learner:
         learned, metrics = learner.update(key, state.own, own)
         return state._replace(own=learned), metrics
 
-    def forget(memory: DisturbedMemory, done: jax.Array) -> DisturbedMemory:
-        return memory._replace(own=forget_own(memory.own, done) if forget_own else memory.own)
+    def reset_memory(memory: DisturbedMemory, done: jax.Array) -> DisturbedMemory:
+        return memory._replace(own=reset_own(memory.own, done) if reset_own else memory.own)
 
-    def exploit(policy: Disturbed, memory: DisturbedMemory, obs: jax.Array) -> tuple[jax.Array, DisturbedMemory]:
+    def act_greedy(policy: Disturbed, memory: DisturbedMemory, obs: jax.Array) -> tuple[jax.Array, DisturbedMemory]:
         action, own = best(policy.own, memory.own, obs)
         return action, memory._replace(own=own)
 
-    return Learner(init, act, update, policy, begin, forget if forget_own else None, exploit, learner.seat)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        reset_memory=reset_memory if reset_own else None,
+        act_greedy=act_greedy,
+        seat=learner.seat,
+    )

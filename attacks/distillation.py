@@ -133,7 +133,7 @@ def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
     def play(key: jax.Array, randomness: jax.Array) -> jax.Array:
         def act(key: jax.Array, observations: dict[str, jax.Array]) -> dict[str, jax.Array]:
             keys = jax.random.split(key, 3)
-            own = expert.act(keys[0], policy, expert.begin(policy, 1), observations["agent_0"][None])[0][0]
+            own = expert.act(keys[0], policy, expert.init_memory(policy, 1), observations["agent_0"][None])[0][0]
             other = game.action_space("agent_0").sample(keys[1])
             return {"agent_0": jnp.where(jax.random.uniform(keys[2]) < randomness, other, own)}
 
@@ -143,7 +143,7 @@ def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
     def played(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.random.split(key, ROLLOUTS + 1)
         heard = jax.vmap(play)(keys[1:], jnp.linspace(0, 1, ROLLOUTS)).reshape(ROLLOUTS * STEPS, -1)
-        actions, _ = act_best(expert, keys[0], policy, expert.begin(policy, len(heard)), heard)
+        actions, _ = act_best(expert, keys[0], policy, expert.init_memory(policy, len(heard)), heard)
         return heard, actions
 
     heard, actions = played(play_key)

@@ -78,7 +78,7 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
         layers, relu, shared = hidden_layers(config.victim), now["activation"] == "relu", now["shared"]
         several, normalized = now["minibatches"] > 1, now["normalize_observations"]
         learned = config.num_envs
-        if config.make_victim(config.make_game()).forget is None:  # those with memory take whole environments
+        if config.make_victim(config.make_game()).reset_memory is None:  # those with memory take whole environments
             learned *= config.steps_per_update - (not now["learn_last_step"])
         if layers:
             specs["twice as wide"] = with_hidden(config.victim, [2 * units for units in layers])

@@ -14,7 +14,8 @@ from games import Game
 from games.core.modes import in_any_mode
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.evaluate import evaluate
-from marl.core.learn import Learner, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner
 from meta import Outcome
 
 MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
@@ -116,7 +117,7 @@ def train_in(key: jax.Array, game: Game, victim: Learner, schedule: TrainingSche
     if isinstance(game, CheapTalk):
         game = game.going_on(jax.tree.map(lambda x: x[0], history.game_state))
     final, muted = spoken_and_muted(evaluation_key, game, victim, state, schedule)
-    explored = final_return(evaluation_key, game, victim._replace(exploit=None), state, schedule)
+    explored = final_return(evaluation_key, game, victim._replace(act_greedy=None), state, schedule)
     steps = schedule.steps_per_update * schedule.num_envs
     ended = history.ended[0][-1]
     last_update = jnp.where(ended > 0, steps * history.rewards[0][-1] / ended, jnp.nan)

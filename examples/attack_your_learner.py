@@ -26,7 +26,7 @@ def linear_reinforce(
     def act(key, weights, memory, obs):
         return jax.random.categorical(key, obs @ weights), memory, ()
 
-    def exploit(weights, memory, obs):
+    def act_greedy(weights, memory, obs):
         return jnp.argmax(obs @ weights, -1), memory
 
     def update(key, weights, trajectory):
@@ -45,7 +45,7 @@ def linear_reinforce(
 
         return weights + learning_rate * jax.grad(gain)(weights), {}
 
-    return marl.Learner(init, act, update, exploit=exploit)
+    return marl.Learner(init=init, act=act, update=update, act_greedy=act_greedy)
 
 
 def main(generations: int = 40, population_size: int = 32, num_victims: int = 256) -> dict[str, float]:

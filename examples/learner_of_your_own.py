@@ -1,7 +1,7 @@
 """A learner of your own: regret matching in the iterated prisoner's dilemma, beside the PPO of the library.
 
 A learner is a NamedTuple of pure functions: `init`, `act`, `update`, and where they are needed `policy` (what of its
-state acting needs) and `begin` (what an actor remembers). Registered, as this file does when it is imported, it is
+state acting needs) and `init_memory` (the memory of an actor). Registered, as this file does when it is imported, it is
 known by its name, also to commands that are called from Python:
 
     import learner_of_your_own
@@ -53,7 +53,7 @@ def regret_matching(game: games.Game, seat: int = 0, *, decay: float = 0.9) -> m
         found = jnp.einsum("tns,tna->sa", trajectory.obs, regret) / trajectory.reward.size
         return Regrets(decay * state.regrets + found), {"regret": jnp.abs(found).max()}
 
-    return marl.Learner(init, act, update, policy=lambda state: probabilities(state.regrets))
+    return marl.Learner(init=init, act=act, update=update, policy=lambda state: probabilities(state.regrets))
 
 
 marl.register("regret_matching", regret_matching, kind="sampled", replace=True)

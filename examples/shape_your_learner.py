@@ -37,7 +37,7 @@ def momentum(
         velocity = decay * state.velocity + learning_rate * gradient
         return State(state.logits + velocity, velocity), {}
 
-    return marl.Learner(init, act, update, policy=lambda state: state.logits)
+    return marl.Learner(init=init, act=act, update=update, policy=lambda state: state.logits)
 
 
 def main(generations: int = 150, population_size: int = 128, num_trials: int = 512) -> dict[str, tuple[float, float]]:

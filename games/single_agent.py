@@ -137,7 +137,7 @@ def _begin(opponent: Opponent, key: jax.Array) -> Any:
     """The state of an opponent at the beginning of an episode; of a learner what it acts by and what it remembers."""
     if _is_learner(opponent):
         parameters = opponent.policy(opponent.init(key))
-        return parameters, opponent.begin(parameters, 1)
+        return parameters, opponent.init_memory(parameters, 1)
     return opponent.init(key) if hasattr(opponent, "act") else ()
 
 

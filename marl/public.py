@@ -8,7 +8,8 @@ from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
 from marl.blocks.sparse import sparse
 from marl.core.evaluate import evaluate
 from marl.core.league import past_selves
-from marl.core.learn import History, Learner, Trajectory, learn
+from marl.core.learn import History, learn
+from marl.core.learner import Learner, Trajectory
 from marl.core.policy_lag import stale
 from marl.experiments.shaping.agents import load_agent
 from marl.learners.exact.fixed import memory_one

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from games.registry import make_game
 from marl import Learner, learn, make_learner
-from marl.core.learn import keep_state
+from marl.core.learner import keep_state
 from marl.distributed.experiment import LEARNER_FILE
 from marl.experiments.reproduce.coin_game import between
 from meta.runs import array_files

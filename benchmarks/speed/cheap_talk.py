@@ -22,7 +22,8 @@ import configs
 from attacks.config import AttackConfig
 from attacks.search import make_init, make_trial
 from benchmarks.timing import compiled, machine, seconds_in_turn
-from marl.core.learn import Trajectory, learning
+from marl.core.learn import learning
+from marl.core.learner import Trajectory
 from meta.xla.devices import spread, use_all_cores
 
 AT_ONCE = 16  # members of a population that are computed together, as in the preset

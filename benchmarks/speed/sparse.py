@@ -32,7 +32,7 @@ from benchmarks.timing import in_turn, seconds, seconds_in_turn
 from games import Box, Game
 from marl.blocks.networks import perceptron
 from marl.blocks.sparse import Sparsity, allocate, sparse
-from marl.core.learn import Trajectory
+from marl.core.learner import Trajectory
 from marl.experiments.export import Layer, Policy, compiled, seconds_of_a_call, to_c
 from marl.learners.sampled.td3 import td3
 

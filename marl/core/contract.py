@@ -94,13 +94,13 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
         _same(who, "update", "state", state, after)
         return found
 
-    def begin(parameters: Any, envs: int | None) -> Any:
-        return _call(who, "begin", num_envs, learner.begin, parameters, envs)
+    def init_memory(parameters: Any, envs: int | None) -> Any:
+        return _call(who, "init_memory", num_envs, learner.init_memory, parameters, envs)
 
     def init(key: jax.Array) -> Any:
         return _call(who, "init", num_envs, learner.init, key)
 
-    return learner._replace(init=init, act=act, update=update, begin=begin)
+    return learner._replace(init=init, act=act, update=update, init_memory=init_memory)
 
 
 def _call(who: str, what: str, num_envs: int | None, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from games import Game
 from games.core.arguments import check_arguments
 from marl.core.contract import check_game, check_key, check_number, check_state
-from marl.core.learn import Learner, Memory, Parameters
+from marl.core.learner import Learner, Memory, Parameters
 
 
 @check_arguments
@@ -30,7 +30,7 @@ def evaluate(
     Args:
       key: of everything that is drawn.
       game: of one player.
-      learner: acts by its `exploit`, or by `act` where it has none.
+      learner: acts by its `act_greedy`, or by `act` where it has none.
       state: of the learner; it stays as it is.
       num_episodes: played at once.
       num_steps: an episode that is not over by then counts as far as it went.
@@ -67,7 +67,7 @@ def evaluate(
         reset_key, act_key, step_key = jax.random.split(key, 3)
         observations, game_state = jax.vmap(game.reset)(jax.random.split(reset_key, num_envs))
         keys = jax.random.split(act_key, num_steps), jax.random.split(step_key, (num_steps, num_envs))
-        memory = learner.begin(policy, num_envs)
+        memory = learner.init_memory(policy, num_envs)
         carry = observations, game_state, memory, jnp.zeros(num_envs), jnp.ones(num_envs, bool)
         return jax.lax.scan(step, carry, keys)[0][3]
 
@@ -77,7 +77,7 @@ def evaluate(
 def act_best(
     learner: Learner, key: jax.Array, policy: Parameters, memory: Memory, obs: jax.Array
 ) -> tuple[jax.Array, Memory]:
-    """(action, memory) by the learner's `exploit`, or by its `act` where it has none."""
-    if learner.exploit:
-        return learner.exploit(policy, memory, obs)
+    """(action, memory) by the learner's `act_greedy`, or by its `act` where it has none."""
+    if learner.act_greedy:
+        return learner.act_greedy(policy, memory, obs)
     return learner.act(key, policy, memory, obs)[:2]

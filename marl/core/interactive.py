@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import Game
-from marl.core.learn import Learner, Trajectory
+from marl.core.learner import Learner, Trajectory
 
 
 class Steps(NamedTuple):
@@ -39,8 +39,8 @@ def make_steps(game: Game, learner: Learner, seat: int = 0) -> Steps:
         chosen = {agent: action[0] for agent, action in zip(game.agents, actions, strict=True)}
         after, state, rewards, dones, infos = game.step_env(step_key, state, chosen)
         observations, state = game.auto_reset(reset_key, after, state, dones)
-        if learner.forget:
-            memory = learner.forget(memory, dones[game.agents[seat]][None])
+        if learner.reset_memory:
+            memory = learner.reset_memory(memory, dones[game.agents[seat]][None])
         return after, observations, state, rewards, dones, infos["truncated"], memory
 
     def learn(key: jax.Array, state: Any, steps: Trajectory) -> Any:
@@ -68,7 +68,7 @@ class Play:
         self._steps, self._steps_per_update = steps, steps_per_update
         self.observations, self.game_state = steps.reset(reset_key)
         self._state = steps.learner.init(init_key)
-        self._first = self._memory = steps.learner.begin(steps.learner.policy(self._state), 1)
+        self._first = self._memory = steps.learner.init_memory(steps.learner.policy(self._state), 1)
         self._kept: list[Trajectory] = []  # since the last update, each of one step
         self._time, self.updates = 0, 0
 

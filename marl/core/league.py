@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from games.core import checks
 from games.core.arguments import factory
 from games.core.game import Scalar
-from marl.core.learn import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
+from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 
 RATE = 0.01  # by which the quality of one that was beaten falls, eta
 MOST = 64  # that are kept
@@ -88,7 +88,7 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
         league = League(policies, jnp.full(most, LATEST), jnp.full(most, -jnp.inf))
         return PastState(league, policy, jnp.int32(LATEST), jnp.int32(0), key)
 
-    def adopt(state: PastState, states: tuple[LearnerState, ...]) -> PastState:
+    def sync(state: PastState, states: tuple[LearnerState, ...]) -> PastState:
         latest = learner.policy(states[0])
         league = keep(state.league, state.version, latest, every)
         place = draw(jax.random.fold_in(state.key, state.version), league, share)
@@ -96,20 +96,20 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
         policy = jax.tree.map(lambda kept, new: jnp.where(past, kept[place], new), league.policies, latest)
         return state._replace(league=league, policy=policy, met=jnp.where(past, league.version[place], LATEST))
 
-    def begin(parameters: PastPolicy, num_envs: int | None) -> PastMemory:
+    def init_memory(parameters: PastPolicy, num_envs: int | None) -> PastMemory:
         met = jnp.full(() if num_envs is None else num_envs, LATEST)
-        return PastMemory(learner.begin(parameters.policy, num_envs), met)
+        return PastMemory(learner.init_memory(parameters.policy, num_envs), met)
 
     def act(key: jax.Array, parameters: PastPolicy, memory: PastMemory, obs: jax.Array) -> tuple[Any, PastMemory, Any]:
         action, own, _ = learner.act(key, parameters.policy, memory.own, obs)
         return action, PastMemory(own, jnp.full_like(memory.met, parameters.met)), ()
 
-    def forget(memory: PastMemory, done: jax.Array) -> PastMemory:
-        return memory._replace(own=learner.forget(memory.own, done)) if learner.forget else memory
+    def reset_memory(memory: PastMemory, done: jax.Array) -> PastMemory:
+        return memory._replace(own=learner.reset_memory(memory.own, done)) if learner.reset_memory else memory
 
-    def exploit(parameters: PastPolicy, memory: PastMemory, obs: jax.Array) -> tuple[jax.Array, PastMemory]:
-        assert learner.exploit is not None
-        action, own = learner.exploit(parameters.policy, memory.own, obs)
+    def act_greedy(parameters: PastPolicy, memory: PastMemory, obs: jax.Array) -> tuple[jax.Array, PastMemory]:
+        assert learner.act_greedy is not None
+        action, own = learner.act_greedy(parameters.policy, memory.own, obs)
         return action, memory._replace(own=own)
 
     def update(key: jax.Array, state: PastState, trajectory: Trajectory) -> tuple[PastState, Metrics]:
@@ -124,8 +124,17 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
     def policy(state: PastState) -> PastPolicy:
         return PastPolicy(state.policy, state.met)
 
-    best = exploit if learner.exploit else None
-    return Learner(init, act, update, policy, begin, forget, best, adopt=adopt)
+    best = act_greedy if learner.act_greedy else None
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        reset_memory=reset_memory,
+        act_greedy=best,
+        sync=sync,
+    )
 
 
 def keep(league: League, version: jax.Array, policy: Parameters, every: int) -> League:

@@ -13,114 +13,8 @@ import numpy as np
 from games import Game
 from marl.core.contract import check_key, check_learners, check_number, checked
 from marl.core.fingerprint import compiled_once
+from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 from meta.xla.barriers import computed_once, drawn_apart
-
-LearnerState = Any
-Parameters = Any
-Memory = Any
-Metrics = dict[str, jax.Array]
-
-
-class Trajectory(NamedTuple):
-    """What one player saw and did between two updates.
-
-    Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere.
-
-    Attributes:
-      obs: `[T, N, ...]`, observations before the action.
-      action: `[T, N, ...]`.
-      reward: `[T, N]`.
-      done: `[T, N]`, whether the episode ended with this step, by its rules or by its time limit.
-      extras: the third result of `act`, `[T, N, ...]`, such as log-probabilities and values.
-      others: the co-players' actions, `[T, N, ...]` each, in the order of the game's agents.
-      truncated: `[T, N]`, whether the time limit ended it: the value of `next_obs` still counts then.
-      next_obs: `[T, N, ...]`, observations after the step and before a reset; unread, they cost nothing.
-      first_memory: the memory before the first of these steps, without the axis T.
-      last_memory: the memory after the last of them.
-      others_reward: the co-players' rewards, `[T, N]` each; unread, they cost nothing.
-      valid: `[T, N]`, whether there was a step, or None if all were steps. An environment on a host that resets a step
-        late has one in which nothing happens and the episode ends.
-    """
-
-    obs: jax.Array
-    action: jax.Array
-    reward: jax.Array
-    done: jax.Array
-    extras: Any
-    others: tuple[jax.Array, ...]
-    truncated: jax.Array
-    next_obs: jax.Array
-    first_memory: Memory = ()
-    last_memory: Memory = ()
-    others_reward: tuple[jax.Array, ...] = ()
-    valid: jax.Array | None = None
-
-
-def co_players_rewards(trajectory: Trajectory) -> jax.Array:
-    """`[co-players, T, N]`, of a trajectory that has them.
-
-    Raises:
-      ValueError: if it has none.
-    """
-    if not trajectory.others_reward:
-        raise ValueError("others_reward: got none; a learner that counts its co-players' rewards needs them")
-    return jnp.stack(trajectory.others_reward)
-
-
-class Gradients(NamedTuple):
-    """A learner's update in two parts, for one whose gradient is taken where it acted: gradients may travel then."""
-
-    of: Callable[..., tuple[Any, Metrics]]  # (key, trajectory) -> gradient, metrics
-    apply: Callable[..., LearnerState]  # (state, gradient) -> state
-
-
-def whole_state(state: LearnerState) -> Parameters:
-    """The policy of a player all of whose state is needed to act."""
-    return state
-
-
-def no_memory(parameters: Parameters, num_envs: int | None) -> tuple[()]:
-    """What a player that remembers nothing begins with."""
-    del parameters, num_envs
-    return ()
-
-
-class Learner(NamedTuple):
-    """A player that learns, as pure functions. A fixed strategy's `update` returns its state unchanged.
-
-    A factory makes one from hyperparameters, as optax does: `naive(payoff, learning_rate=1.0)`. What learns, what acts
-    and what is remembered while acting are three things, for who acts may be elsewhere, and with an older policy:
-
-      state: all that learning needs: weights, optimiser, what is remembered to be learned from.
-      parameters: what acting needs of it, and all of it that ever travels.
-      memory: an actor's own, such as the carry of a recurrent network; `()` for those who have none.
-
-    Attributes:
-      init: `(key) -> state`.
-      act: `(key, parameters, memory, obs [N, ...]) -> (action [N, ...], memory, extras)`. Extras, a pytree of arrays
-        `[N, ...]`, go into the trajectory.
-      update: `(key, state, trajectory) -> (state, metrics)`, with a `Trajectory` and a dict of arrays.
-      policy: `(state) -> parameters`.
-      begin: `(parameters, num_envs or None) -> memory` at the beginning of play.
-      forget: `(memory, done [N]) -> memory`, for memory that ends with an episode; None if there is none.
-      exploit: `(parameters, memory, obs [N, ...]) -> (action [N, ...], memory)` without exploration; None if acting
-        has none.
-      seat: the number of the player for which the learner was made; None if it fits all.
-      gradients: the update in two parts, for a learner whose gradient is taken where it acted; None otherwise.
-      adopt: `(state, states of all players) -> state`, before the first step and after every update, for a player that
-        copies from others, such as a snapshot of a policy; None for a player that learns from its trajectory alone.
-    """
-
-    init: Callable[[jax.Array], LearnerState]
-    act: Callable[..., tuple[jax.Array, Memory, Any]]
-    update: Callable[..., tuple[LearnerState, Metrics]]
-    policy: Callable[[LearnerState], Parameters] = whole_state
-    begin: Callable[..., Memory] = no_memory
-    forget: Callable[..., Memory] | None = None
-    exploit: Callable[..., tuple[jax.Array, Memory]] | None = None
-    seat: int | None = None
-    gradients: Gradients | None = None
-    adopt: Callable[..., LearnerState] | None = None
 
 
 class History(NamedTuple):
@@ -318,7 +212,7 @@ def learning(
             for i, agent in enumerate(game.agents)
         )
         memories = tuple(
-            learner.forget(memory, dones[agent]) if learner.forget else memory
+            learner.reset_memory(memory, dones[agent]) if learner.reset_memory else memory
             for agent, learner, memory in zip(game.agents, learners, memories, strict=True)
         )
         episodes = tuple(map(_count, episodes, trajectories))
@@ -369,7 +263,8 @@ def learning(
         observations, game_state = reset_game(split(reset_key))
         states = adopted(learners, tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True)))
         memories = tuple(
-            learner.begin(learner.policy(state), num_envs) for learner, state in zip(learners, states, strict=True)
+            learner.init_memory(learner.policy(state), num_envs)
+            for learner, state in zip(learners, states, strict=True)
         )
         none = jnp.zeros(() if num_envs is None else num_envs, jnp.float32)
         episodes = tuple(Episodes(none, none, none) for _ in learners)
@@ -381,8 +276,7 @@ def learning(
 def adopted(learners: Sequence[Learner], states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
     """The states, after everybody has taken over what it does from those of all others."""
     return tuple(
-        learner.adopt(state, states) if learner.adopt else state
-        for learner, state in zip(learners, states, strict=True)
+        learner.sync(state, states) if learner.sync else state for learner, state in zip(learners, states, strict=True)
     )
 
 
@@ -411,9 +305,3 @@ def _count(episodes: Episodes, step: Trajectory) -> Episodes:
     going = episodes.going + step.reward
     finished = episodes.finished + jnp.where(step.done, going, 0.0)
     return Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done.astype(jnp.float32))
-
-
-def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory) -> tuple[LearnerState, Metrics]:
-    """The update of a player that does not learn."""
-    del key, trajectory
-    return state, {}

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from games.core import checks
 from games.core.arguments import factory
-from marl.core.learn import Learner, Metrics, Parameters, Trajectory
+from marl.core.learner import Learner, Metrics, Parameters, Trajectory
 
 
 class StaleState(NamedTuple):
@@ -34,7 +34,7 @@ def stale(learner: Learner, lag: int) -> Learner:
       ValueError: for a lag that is no whole number of at least 0, or a learner that takes over what others learn.
     """
     checks.size("lag", lag, 0)
-    if learner.adopt:
+    if learner.sync:
         raise ValueError("stale: got past selves; past_selves(stale(learner, lag)) is needed")
     if not lag:
         return learner

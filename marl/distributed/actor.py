@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,8 @@ import numpy as np
 
 from games import Game
 from games.core.spaces import Space
-from marl.core.learn import Episodes, Learner, Memory, Parameters, Trajectory
+from marl.core.learn import Episodes
+from marl.core.learner import Learner, Memory, Parameters, Trajectory
 from marl.distributed.vector_env import EnvStep, VectorEnv
 
 
@@ -112,7 +112,7 @@ class ActorPrograms:
         actions, memories, extras = zip(*acted, strict=True)
         return actions, memories, extras
 
-    def forget(self, memories: Sequence[Memory], done: Any) -> tuple[Memory, ...]:
+    def reset_memory(self, memories: Sequence[Memory], done: Any) -> tuple[Memory, ...]:
         """What is left of memories where episodes have ended."""
         return tuple(forgetting(alike(one))(memory, done) for one, memory in zip(self.learners, memories, strict=True))
 
@@ -125,7 +125,7 @@ class ActorPrograms:
             return jax.ShapeDtypeStruct((*shape, *space.shape), space.dtype)
 
         policy = jax.eval_shape(learner.policy, state)
-        memory = jax.eval_shape(lambda policy: learner.begin(policy, self.num_envs), policy)
+        memory = jax.eval_shape(lambda policy: learner.init_memory(policy, self.num_envs), policy)
         obs = game.observation_space(agents[number])
         _, _, extras = jax.eval_shape(learner.act, jax.random.key(0), policy, memory, of(obs, self.num_envs))
         number_of: Any = jax.ShapeDtypeStruct(length, jnp.float32)
@@ -150,7 +150,7 @@ class ActorPrograms:
         first, last = actor * self.num_envs, (actor + 1) * self.num_envs
         found = []
         for learner, policy in zip(self.learners, policies, strict=True):
-            everybody = learner.begin(policy, self.num_envs * self.num_actors)
+            everybody = learner.init_memory(policy, self.num_envs * self.num_actors)
             own = by_environment(learner, policy, self.num_envs)
             found.append(jax.tree.map(lambda x, mine: x[first:last] if mine else x, everybody, own))
         return tuple(found)
@@ -179,7 +179,7 @@ def acting(learner: Learner, together: bool) -> Callable[..., Any]:
     """The program of `Programs.act` for one learner."""
 
     def act(key: jax.Array, policy: Parameters, memory: Memory, done: jax.Array, obs: jax.Array) -> Any:
-        memory = learner.forget(memory, done) if learner.forget else memory
+        memory = learner.reset_memory(memory, done) if learner.reset_memory else memory
         return learner.act(jax.random.wrap_key_data(key), policy, memory, obs)
 
     return jax.jit(jax.vmap(act, in_axes=(0, None, 0, 0, 0)) if together else act)
@@ -187,8 +187,8 @@ def acting(learner: Learner, together: bool) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=64)
 def forgetting(learner: Learner) -> Callable[..., Any]:
-    """The program of `Programs.forget` for one learner."""
-    return jax.jit(learner.forget) if learner.forget else lambda memory, done: memory
+    """The program of `Programs.reset_memory` for one learner."""
+    return jax.jit(learner.reset_memory) if learner.reset_memory else lambda memory, done: memory
 
 
 @functools.lru_cache(maxsize=64)
@@ -204,7 +204,9 @@ programs_of = functools.lru_cache(maxsize=8)(ActorPrograms)  # for several train
 
 def by_environment(learner: Learner, policy: Parameters, num_envs: int) -> Any:
     """Of each array of a memory, whether it has an axis of environments, which then is the first."""
-    one, other = (jax.eval_shape(partial(learner.begin, num_envs=n), policy) for n in (num_envs, num_envs + 1))
+    one, other = (
+        jax.eval_shape(lambda policy, n=n: learner.init_memory(policy, n), policy) for n in (num_envs, num_envs + 1)
+    )
     return jax.tree.map(lambda x, y: x.shape != y.shape, one, other)
 
 
@@ -268,7 +270,7 @@ class Actor:
             self._going = np.where(told.done, np.float32(0), self._going)
             steps.append((observations, actions, extras, told))
             self._seen, self._done = told.obs, told.done
-        self._memories = programs.forget(self._memories, self._done)
+        self._memories = programs.reset_memory(self._memories, self._done)
         self._done = np.zeros(envs, bool)
         trajectories = _trajectories(agents, steps, first, self._memories)
         infos = {}

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from marl.core.evaluate import act_best
-from marl.core.learn import Learner, LearnerState
+from marl.core.learner import Learner, LearnerState
 from marl.distributed.actor import alike, check_finite
 from marl.distributed.vector_env import VectorEnv, seed_of
 from meta.run_keys import RunBranch
@@ -37,7 +38,7 @@ def play_episodes(
     policies = tuple(learner.policy(state) for learner, state in zip(learners, states, strict=True))
     envs, agents = host.num_envs, host.game.agents
     reset_key, key = jax.random.split(key)
-    memories = tuple(learner.begin(p, envs) for learner, p in zip(learners, policies, strict=True))
+    memories = tuple(learner.init_memory(p, envs) for learner, p in zip(learners, policies, strict=True))
     each = -(-episodes // envs)
     seen = host.reset(
         seed_of(seed, RunBranch.EVALUATION), np.asarray(jax.random.key_data(jax.random.split(reset_key, envs)))
@@ -65,7 +66,7 @@ def play_episodes(
         going[told.done | cut] = lengths[told.done | cut] = 0
         rest = (rest | cut) & ~told.done
         memories = tuple(
-            learner.forget(memory, told.done) if learner.forget else memory
+            learner.reset_memory(memory, jnp.asarray(told.done)) if learner.reset_memory else memory
             for learner, memory in zip(learners, memories, strict=True)
         )
         seen = told.obs

@@ -22,7 +22,7 @@ from games import Game
 from games.core import checks
 from games.toolbox.drawing import save_gif
 from marl.core.league import past_selves
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.distributed.actor_pools import words_of
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train

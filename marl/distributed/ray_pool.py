@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from configs.specs import first_line
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.distributed.actor import Actor, ActorPrograms, Failure, Rollout, RolloutRequest
 from marl.distributed.actor_pools import MakeVectorEnv, begin, close_quietly, words_of
 from marl.distributed.inference import CentralInference

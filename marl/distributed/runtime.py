@@ -13,7 +13,8 @@ import numpy as np
 
 from games import Game
 from games.core import checks
-from marl.core.learn import Episodes, History, Learner, LearnerState, Trajectory, adopted
+from marl.core.learn import Episodes, History, adopted
+from marl.core.learner import Learner, LearnerState, Trajectory
 from marl.distributed.actor import ActorPrograms, Rollout, alike, check_joined, counted, joined, programs_of
 from marl.distributed.actor_pools import InProcessPool, PlayBranch, Pool, ThreadPool
 from marl.distributed.dispatcher import Broken, Dispatcher
@@ -201,7 +202,7 @@ class _Learning:
 
     def __init__(self, learners: tuple[Learner, ...], travels: bool):
         self._travels, self.learners = travels, learners
-        self._adopt = jax.jit(functools.partial(adopted, learners)) if any(one.adopt for one in learners) else None
+        self._adopt = jax.jit(functools.partial(adopted, learners)) if any(one.sync for one in learners) else None
 
     def begin(self, keys: Sequence[jax.Array]) -> tuple[LearnerState, ...]:
         """The first states."""

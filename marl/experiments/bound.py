@@ -13,7 +13,7 @@ from rich.table import Table
 
 import configs
 from games import InfinitelyRepeated
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.experiments.file_command import TrainingConfig, write
 from marl.experiments.trajectory_ascent import curve, start_names, white_box_bound
 from marl.learners.exact.trained import describe, read_by

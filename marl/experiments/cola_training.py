@@ -14,7 +14,8 @@ from rich.table import Table
 
 import configs
 from games.core import checks
-from marl.core.learn import Learner, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner
 from marl.experiments.file_command import TrainingConfig, write
 from marl.learners.exact import white_box
 from marl.learners.exact.cola import ACTIVATIONS, cola, consistency_loss, train_cola, updates, white_box_updates

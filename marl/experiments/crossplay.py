@@ -24,7 +24,8 @@ from rich.table import Table
 import configs
 from configs.specs import first_line
 from games import InfinitelyRepeated
-from marl.core.learn import check_update, keep_state
+from marl.core.learn import check_update
+from marl.core.learner import keep_state
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.participants import (
     ALL,

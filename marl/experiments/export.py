@@ -25,7 +25,7 @@ from configs import specs
 from configs.specs import first_line
 from games import Box, Discrete, Game
 from games.registry import make_game
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.distributed.experiment import DistributedConfig
 from marl.experiments.single_agent import LEARNER_FILE
 from marl.learners import registry
@@ -86,7 +86,7 @@ class Source(NamedTuple):
     """A policy, and what it is compared with."""
 
     policy: Policy
-    exploit: Callable[[jax.Array], jax.Array]  # (obs [N, ...]) -> action
+    act_greedy: Callable[[jax.Array], jax.Array]  # (obs [N, ...]) -> action
     obs_shape: tuple[int, ...]
     words: str
 
@@ -192,11 +192,11 @@ def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) ->
     """What the learner itself does with these parameters."""
     learner, own = with_parameters(spec, game, seat, arrays)
 
-    def exploit(obs: jax.Array) -> jax.Array:
-        assert learner.exploit is not None
-        return learner.exploit(own, learner.begin(own, len(obs)), obs)[0]
+    def act_greedy(obs: jax.Array) -> jax.Array:
+        assert learner.act_greedy is not None
+        return learner.act_greedy(own, learner.init_memory(own, len(obs)), obs)[0]
 
-    return jax.jit(exploit)
+    return jax.jit(act_greedy)
 
 
 def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> tuple[Learner, Any]:
@@ -345,7 +345,7 @@ def seconds_of_a_call(policy: Policy, library: ctypes.CDLL) -> float:
 def disagreement(source: Source, call: Callable[[np.ndarray], np.ndarray]) -> float:
     """How far actions are from those of the learner: the largest difference, or the share of others."""
     obs = np.random.default_rng(0).normal(size=(CHECKED, *source.obs_shape)).astype(np.float32)
-    ours, theirs = call(obs), np.asarray(source.exploit(jnp.asarray(obs)))
+    ours, theirs = call(obs), np.asarray(source.act_greedy(jnp.asarray(obs)))
     if source.policy.best:
         return float((ours != theirs).mean())
     return float(np.abs(ours - theirs.reshape(ours.shape)).max())

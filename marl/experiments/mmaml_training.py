@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from games import InfinitelyRepeated
-from marl.core.learn import Learner, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner
 from marl.experiments.file_command import TrainingConfig, write
 from marl.learners.exact.mmaml import MetaLearned, begin_from, num_seats, train_mmaml
 from marl.learners.exact.naive import naive

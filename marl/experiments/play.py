@@ -18,7 +18,8 @@ from rich.text import Text
 import configs
 from configs.specs import first_line
 from games import Game, InfinitelyRepeated
-from marl.core.learn import Learner, Trajectory, check_update
+from marl.core.learn import check_update
+from marl.core.learner import Learner, Trajectory
 from marl.experiments import play_sampled
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.shaping.agents import is_path, load_shaper, make_agent
@@ -100,7 +101,7 @@ def make_agent_step(
         # The first step of a trial, which a shaper plays at random.
         state = learner.init(init_key)
         parameters = learner.policy(state)
-        memory = learner.begin(parameters, None)
+        memory = learner.init_memory(parameters, None)
         logits, memory, _ = learner.act(act_key, parameters, memory, jnp.concatenate([half, half]))
         return step(step_key, AgentState(state, memory, jax.nn.sigmoid(logits)), half)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from games import Discrete, Game, RepeatedGame
 from marl.core.interactive import Play, make_steps
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 
 PICTURE = 40  # characters across, at most
 AGENT, PERSON = 0, 1  # their seats

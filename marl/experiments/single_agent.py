@@ -23,7 +23,8 @@ from games import Game
 from games.registry import make_game, names
 from games.wrappers.cheap_talk import observation_shape
 from marl.core.evaluate import evaluate
-from marl.core.learn import Learner, learning
+from marl.core.learn import learning
+from marl.core.learner import Learner
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
@@ -229,7 +230,7 @@ def train_and_evaluate(
     @jax.vmap
     def evaluate_all(key: jax.Array, state: Any) -> jax.Array:
         # A learner with a memory has one for each environment of its training.
-        envs = config.num_envs if program.learner.forget else 1
+        envs = config.num_envs if program.learner.reset_memory else 1
         returns = evaluate(
             jax.random.fold_in(key, RunBranch.EVALUATION),
             program.game,

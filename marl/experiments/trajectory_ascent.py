@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from games import InfinitelyRepeated
-from marl.core.learn import Learner, Trajectory
+from marl.core.learner import Learner, Trajectory
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import play
 from meta import scalarize

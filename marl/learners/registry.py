@@ -26,7 +26,7 @@ from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.blocks.sparse import make_sparsity
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.learners.exact import model_free, white_box
 from marl.learners.exact.cola import cola_opponent
 from marl.learners.exact.fixed import memory_one

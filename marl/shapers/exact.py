@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from games.core import checks
 from games.core.arguments import factory
-from marl.core.learn import Learner, keep_state
+from marl.core.learner import Learner, keep_state
 
 # Of a learner's policy a shaper sees what it has become after its last step, or what it played, before that step.
 Observe = Literal["after", "before"]
@@ -193,7 +193,7 @@ def after_a_random_step(
     def init(key: jax.Array) -> ShaperState | LateState:
         return State(jax.random.normal(key, (num_logits,)))
 
-    def begin(state: ShaperState | LateState, num_envs: int | None) -> ShaperMemory:
+    def init_memory(state: ShaperState | LateState, num_envs: int | None) -> ShaperMemory:
         return ShaperMemory(jnp.zeros((), bool), jnp.zeros(hidden_units))
 
     def act(
@@ -204,4 +204,4 @@ def after_a_random_step(
         hidden = jnp.where(memory.started, hidden, memory.hidden)
         return logits, ShaperMemory(jnp.ones((), bool), hidden), extras
 
-    return Learner(init, act, keep_state, begin=begin)
+    return Learner(init=init, act=act, update=keep_state, init_memory=init_memory)

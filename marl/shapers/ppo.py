@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from games import InfinitelyRepeated
-from marl.core.learn import Learner, Metrics
+from marl.core.learner import Learner, Metrics
 from marl.shapers.exact import Observe, Shaper, after_a_random_step
 from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.trial import play

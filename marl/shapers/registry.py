@@ -14,7 +14,7 @@ import jax
 
 from configs.specs import Registry, naming
 from games import Game, InfinitelyRepeated
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners import registry as learners
 from marl.shapers import exact, sampled
 from marl.shapers.exact import Shaper
@@ -76,7 +76,7 @@ def register_shaper(name: str, factory: Callable[..., Any], *, kind: learners.Ki
     def untrained(game: Game, seat: int, **settings: Any) -> Learner:
         made = factory(game, seat, **settings)
         some = made.learner(jax.eval_shape(made.init, jax.random.key(0)))  # forgetting reads no parameters
-        return drawn(made.init, made.learner, some.forget)
+        return drawn(made.init, made.learner, some.reset_memory)
 
     of_learners, of_shapers = (learners.FORMULA, FORMULA) if kind == "formula" else (learners.SAMPLED, SAMPLED)
     of_learners.register(name, untrained, replace=replace)
@@ -95,13 +95,13 @@ class Drawn(NamedTuple):
         return getattr(self.inner, "late", False)
 
 
-def drawn(draw: Callable[[jax.Array], Any], make: Callable[[Any], Learner], forget: Any) -> Learner:
+def drawn(draw: Callable[[jax.Array], Any], make: Callable[[Any], Learner], reset_memory: Any) -> Learner:
     """One of several players, drawn for each trial.
 
     Args:
       draw: `(key) -> which`.
       make: `(which) -> learner`.
-      forget: of all of them alike.
+      reset_memory: of all of them alike.
     """
 
     def init(key: jax.Array) -> Drawn:
@@ -112,8 +112,8 @@ def drawn(draw: Callable[[jax.Array], Any], make: Callable[[Any], Learner], forg
     def policy(state: Drawn) -> Drawn:
         return state._replace(inner=make(state.which).policy(state.inner))
 
-    def begin(own: Drawn, num_envs: int | None) -> Any:
-        return make(own.which).begin(own.inner, num_envs)
+    def init_memory(own: Drawn, num_envs: int | None) -> Any:
+        return make(own.which).init_memory(own.inner, num_envs)
 
     def act(key: jax.Array, own: Drawn, memory: Any, obs: jax.Array) -> tuple[Any, Any, Any]:
         return make(own.which).act(key, own.inner, memory, obs)
@@ -122,7 +122,7 @@ def drawn(draw: Callable[[jax.Array], Any], make: Callable[[Any], Learner], forg
         inner, metrics = make(state.which).update(key, state.inner, trajectory)
         return state._replace(inner=inner), metrics
 
-    return Learner(init, act, update, policy, begin, forget)
+    return Learner(init=init, act=act, update=update, policy=policy, init_memory=init_memory, reset_memory=reset_memory)
 
 
 def _of_logits(factory: Callable[..., Shaper]) -> Callable[..., Shaper]:

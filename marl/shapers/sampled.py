@@ -21,7 +21,7 @@ from games.core.arguments import factory
 from games.core.spaces import Space
 from marl.blocks.distributions import Distribution, distribution
 from marl.blocks.networks import where_done
-from marl.core.learn import Learner, Trajectory
+from marl.core.learner import Learner, Trajectory
 
 Parameters = dict[str, jax.Array]
 Memory = dict[str, jax.Array]  # `[N, ...]` each
@@ -33,17 +33,17 @@ class Policy(NamedTuple):
 
     Attributes:
       init: (key) -> parameters
-      begin: (N) -> memory before the first step of a trial
+      init_memory: (N) -> memory before the first step of a trial
       act: (parameters, memory, obs [N, ...]) -> outputs [N, ...] of `actions`, values [N], memory
-      forget: (memory, done [N]) -> memory, after every step
+      reset_memory: (memory, done [N]) -> memory, after every step
       actions: the space of the player's actions
       turn: when the others have learned
     """
 
     init: Callable[[jax.Array], Parameters]
-    begin: Callable[[int], Memory]
+    init_memory: Callable[[int], Memory]
     act: Callable[[Parameters, Memory, jax.Array], tuple[jax.Array, jax.Array, Memory]]
-    forget: Callable[[Memory, jax.Array], Memory]
+    reset_memory: Callable[[Memory, jax.Array], Memory]
     actions: Distribution
     turn: Callable[[Memory], Memory] = lambda memory: memory
 
@@ -53,10 +53,10 @@ class Policy(NamedTuple):
         How often they have learned is its state, by which it knows when to `turn`.
         """
 
-        def begin(turns: jax.Array, num_envs: int | None) -> PlayerMemory:
+        def init_memory(turns: jax.Array, num_envs: int | None) -> PlayerMemory:
             if num_envs is None:
                 raise ValueError("num_envs: got None; a shaper of a sampled game needs the number of environments")
-            return PlayerMemory(self.begin(num_envs), turns)
+            return PlayerMemory(self.init_memory(num_envs), turns)
 
         def act(
             key: jax.Array, turns: jax.Array, memory: PlayerMemory, obs: jax.Array
@@ -71,10 +71,12 @@ class Policy(NamedTuple):
             del key, trajectory
             return turns + 1, {}
 
-        def forget(memory: PlayerMemory, done: jax.Array) -> PlayerMemory:
-            return memory._replace(own=self.forget(memory.own, done))
+        def reset_memory(memory: PlayerMemory, done: jax.Array) -> PlayerMemory:
+            return memory._replace(own=self.reset_memory(memory.own, done))
 
-        return Learner(lambda key: jnp.int32(0), act, update, begin=begin, forget=forget)
+        return Learner(
+            init=lambda key: jnp.int32(0), act=act, update=update, init_memory=init_memory, reset_memory=reset_memory
+        )
 
 
 class PlayerMemory(NamedTuple):
@@ -127,17 +129,23 @@ def shaper(
     see, layers = _encoder("see", seen, hidden_units, channels)
     layers |= _unit("unit", hidden_units) | _heads(hidden_units, actions)
 
-    def begin(num_envs: int) -> Memory:
+    def init_memory(num_envs: int) -> Memory:
         return {"h": jnp.zeros((num_envs, hidden_units))}
 
     def act(p: Parameters, m: Memory, obs: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
         h = _recur(p, "unit", see(p, obs), _mixed(m["h"]) if averaging else m["h"])
         return _outputs(p, actions, h), _dense(p, "value", h)[..., 0], {"h": h}
 
-    def forget(m: Memory, done: jax.Array) -> Memory:
-        return m if memory == "trial" else where_done(done, begin(len(done)), m)
+    def reset_memory(m: Memory, done: jax.Array) -> Memory:
+        return m if memory == "trial" else where_done(done, init_memory(len(done)), m)
 
-    return Policy(lambda key: _first(key, layers), begin, act, forget, actions)
+    return Policy(
+        init=lambda key: _first(key, layers),
+        init_memory=init_memory,
+        act=act,
+        reset_memory=reset_memory,
+        actions=actions,
+    )
 
 
 @factory
@@ -196,7 +204,7 @@ def mfos(
     layers |= more | _unit("unit", hidden_units) | _unit("meta", hidden_units)
     layers |= _heads(hidden_units, actions) | {"condition": (hidden_units, hidden_units)}
 
-    def begin(num_envs: int) -> Memory:
+    def init_memory(num_envs: int) -> Memory:
         none = jnp.zeros((num_envs, hidden_units))
         return {"h": none, "m": none, "next": none + 1, "condition": none + 1}
 
@@ -208,15 +216,22 @@ def mfos(
         after = {"h": h, "m": meta, "next": condition, "condition": m["condition"]}
         return _outputs(p, actions, gated), _dense(p, "value", gated)[..., 0], after
 
-    def forget(m: Memory, done: jax.Array) -> Memory:
-        first = begin(len(done))
+    def reset_memory(m: Memory, done: jax.Array) -> Memory:
+        first = init_memory(len(done))
         names = ("h",) if memory == "trial" else ("h", "m")
         return m | {name: where_done(done, first[name], m[name]) for name in names}
 
     def turn(m: Memory) -> Memory:
         return m | {"condition": m["next"]}
 
-    return Policy(lambda key: _first(key, layers), begin, act, forget, actions, turn)
+    return Policy(
+        init=lambda key: _first(key, layers),
+        init_memory=init_memory,
+        act=act,
+        reset_memory=reset_memory,
+        actions=actions,
+        turn=turn,
+    )
 
 
 OPEN = 2.0  # where a gate begins, before the sigmoid

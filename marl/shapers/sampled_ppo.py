@@ -12,7 +12,8 @@ import optax
 
 from marl.blocks.advantages import generalized_advantages
 from marl.blocks.objectives import clipped_surrogate
-from marl.core.learn import History, Metrics, Trajectory
+from marl.core.learn import History
+from marl.core.learner import Metrics, Trajectory
 from marl.shapers.meta_ppo import MetaPPO
 from marl.shapers.ppo import PPOState, batch_metrics, train
 from marl.shapers.sampled import Memory, Parameters, Policy
@@ -119,14 +120,14 @@ def sampled_ppo(
         def step(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
             obs, done = inputs
             outputs, value, memory = policy.act(parameters, memory, obs)
-            return policy.forget(memory, done), (outputs, value)
+            return policy.reset_memory(memory, done), (outputs, value)
 
         @jax.checkpoint  # or else the steps of all episodes would be kept for the way back
         def episode(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
             memory, found = jax.lax.scan(step, memory, inputs)
             return policy.turn(memory), found
 
-        return jax.lax.scan(episode, policy.begin(trial.done.shape[-1]), (trial.obs, trial.done))[1]
+        return jax.lax.scan(episode, policy.init_memory(trial.done.shape[-1]), (trial.obs, trial.done))[1]
 
     def loss(parameters: Parameters, trials: Trial) -> tuple[jax.Array, Metrics]:
         outputs, value = jax.vmap(again, (None, 0))(parameters, trials)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import InfinitelyRepeated, MatrixGame
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import naive
 from marl.shapers.exact import Shaper
 
@@ -129,8 +129,8 @@ def seat_rival(game: InfinitelyRepeated, shaper: Shaper, rival: Rival) -> tuple[
     def policy(state: RivalState) -> tuple[Any, Any]:
         return learner.policy(state.naive), partner.policy(state.shaper)
 
-    def begin(parameters: tuple[Any, Any], num_envs: int | None) -> Any:
-        return partner.begin(parameters[1], num_envs)  # the other one remembers nothing
+    def init_memory(parameters: tuple[Any, Any], num_envs: int | None) -> Any:
+        return partner.init_memory(parameters[1], num_envs)  # the other one remembers nothing
 
     def act(key: jax.Array, parameters: tuple[Any, Any], memory: Any, obs: jax.Array) -> tuple[jax.Array, Any, tuple]:
         naive_logits, _, _ = learner.act(key, parameters[0], (), obs)
@@ -141,4 +141,4 @@ def seat_rival(game: InfinitelyRepeated, shaper: Shaper, rival: Rival) -> tuple[
         learned, metrics = learner.update(key, state.naive, trajectory)
         return RivalState(either(learned.logits, trajectory.action[-1]), learned, state.shaper), metrics
 
-    return view, Learner(init, act, update, policy, begin)
+    return view, Learner(init=init, act=act, update=update, policy=policy, init_memory=init_memory)

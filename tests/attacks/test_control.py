@@ -29,7 +29,8 @@ from games.core.game import Game
 from games.core.spaces import Box
 from games.wrappers.goals import _GOALS, GoalConditioned, Goals, GoalState
 from marl.blocks.networks import feed_forward, recurrent
-from marl.core.learn import Learner, keep_state, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner, keep_state
 from marl.learners.sampled.dice import reinforce
 from marl.learners.sampled.ppo import ppo
 from meta import Evolution, evolve
@@ -70,7 +71,7 @@ def leaning():
     def act(key, parameters, memory, obs):
         return (obs[:, -1] > 0).astype(jnp.int32), memory, ()
 
-    return Learner(lambda key: (), act, keep_state)
+    return Learner(init=lambda key: (), act=act, update=keep_state)
 
 
 def test_a_step_is_the_game_s_with_what_the_victim_does_when_it_hears_the_message(trained):
@@ -80,8 +81,8 @@ def test_a_step_is_the_game_s_with_what_the_victim_does_when_it_hears_the_messag
     @jax.jit
     def both(key, state, message):
         heard = jnp.concatenate([GAME.get_obs(state.bare)["agent_0"], message])[None]
-        memory = puppet.victim.begin(puppet.victim_policy, 1)
-        action = puppet.victim.exploit(puppet.victim_policy, memory, heard)[0][0]
+        memory = puppet.victim.init_memory(puppet.victim_policy, 1)
+        action = puppet.victim.act_greedy(puppet.victim_policy, memory, heard)[0][0]
         expected = game.step_env(key, state, {"agent_0": action})
         return puppet.step_env(key, state, {"agent_0": message}), expected, action
 
@@ -170,7 +171,7 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     )
     monkeypatch.setitem(_GOALS, "Point", goals)
     # A victim that does what the last word says.
-    puppet = Puppet(Point(), (), leaning()._replace(exploit=lambda policy, memory, obs: (obs[:, -1:], memory)))
+    puppet = Puppet(Point(), (), leaning()._replace(act_greedy=lambda policy, memory, obs: (obs[:, -1:], memory)))
 
     @jax.jit
     def both(key):

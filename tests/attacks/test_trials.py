@@ -34,7 +34,8 @@ from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
 from marl.blocks.networks import feed_forward
-from marl.core.learn import Learner, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner
 from marl.learners.registry import SAMPLED, settings
 from marl.learners.sampled.dice import reinforce
 
@@ -265,8 +266,10 @@ def test_dropout_takes_messages_and_nothing_else(words):
         def act(key, policy, memory, obs):
             return jax.random.bernoulli(key, 0.5, (len(obs),)).astype(int), memory, ()
 
-        exploit = lambda policy, memory, obs: (jnp.zeros(len(obs), int), memory)  # noqa: E731
-        return Learner(lambda key: jnp.zeros(shape), act, lambda key, state, t: (t.obs, {}), exploit=exploit)
+        act_greedy = lambda policy, memory, obs: (jnp.zeros(len(obs), int), memory)  # noqa: E731
+        return Learner(
+            init=lambda key: jnp.zeros(shape), act=act, update=lambda key, state, t: (t.obs, {}), act_greedy=act_greedy
+        )
 
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
     training = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
@@ -285,13 +288,13 @@ def test_an_ensemble_does_what_most_of_its_members_would(words):
 
     def born(game):
         def act(key, knows, memory, obs):
-            return exploit(knows, memory, obs)[0], memory, ()
+            return act_greedy(knows, memory, obs)[0], memory, ()
 
-        def exploit(knows, memory, obs):
+        def act_greedy(knows, memory, obs):
             return jnp.where(knows, 3 * obs[:, 2] + obs[:, 3] > 0, False).astype(int), memory
 
         init = lambda key: jax.random.bernoulli(key)  # noqa: E731
-        return Learner(init, act, lambda key, state, t: (state, {}), exploit=exploit)
+        return Learner(init=init, act=act, update=lambda key, state, t: (state, {}), act_greedy=act_greedy)
 
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
     defend = jax.jit(jax.vmap(lambda key: ensemble()(key, talk, born, SCHEDULE, 2)))
@@ -312,7 +315,9 @@ def test_an_observation_is_disturbed_once(words):
         told = {"seen": trajectory.extras, "obs": trajectory.obs, "next": trajectory.next_obs, "done": trajectory.done}
         return state, told
 
-    plain = Learner(lambda key: (), act, update, exploit=lambda *arguments: act(None, *arguments)[:2])
+    plain = Learner(
+        init=lambda key: (), act=act, update=update, act_greedy=lambda *arguments: act(None, *arguments)[:2]
+    )
     noisy = disturbed(plain, lambda key, obs: obs + jax.random.normal(key, obs.shape))
 
     @jax.jit

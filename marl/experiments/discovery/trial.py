@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from games import Game
 from marl.blocks.objectives import clipped_l2, clipped_surrogate, dpo, huber, l2
-from marl.core.learn import Learner, learn
+from marl.core.learn import learn
+from marl.core.learner import Learner
 from marl.learners.registry import SAMPLED
 from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Outcome

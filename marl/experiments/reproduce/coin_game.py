@@ -14,7 +14,8 @@ import numpy as np
 from rich.console import Console
 
 from games import CoinGame
-from marl.core.learn import Carry, Learner, keep_state, learn, learning
+from marl.core.learn import Carry, learn, learning
+from marl.core.learner import Learner, keep_state
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.figures import draw_crossplay
 from marl.experiments.shaping.sampled_kind import share_of_trials

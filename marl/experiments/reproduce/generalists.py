@@ -13,7 +13,7 @@ from rich.console import Console
 
 import configs
 from games import InfinitelyRepeated
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ShapingConfig, small
 from marl.learners.registry import make_learner

@@ -22,7 +22,7 @@ from games.exact.zd import (
     random_policies,
     zd_policy,
 )
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ShapingConfig

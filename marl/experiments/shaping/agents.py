@@ -19,7 +19,7 @@ import configs
 from configs import shown
 from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
-from marl.core.learn import Learner, keep_state, whole_state
+from marl.core.learner import Learner, keep_state, whole_state
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.exact.learner_switch import switch
 from marl.learners.exact.trained import describe
@@ -212,7 +212,7 @@ def _load_learner(file: Path, name: str, number: int) -> Agent:
 
     def fixed(parameters: Any) -> Learner:
         return learner._replace(
-            init=lambda key: parameters, policy=whole_state, update=keep_state, gradients=None, adopt=None
+            init=lambda key: parameters, policy=whole_state, update=keep_state, gradients=None, sync=None
         )
 
     return Agent(f"{name} ({found.spec})", fixed, parameters)
@@ -247,7 +247,7 @@ def _any_seed(make: Callable[[Any], Learner], seeds: int, parameters: Any) -> Le
         return make(jax.tree.map(lambda x: x[which], parameters))
 
     # What is forgotten is the memory's affair alone.
-    return drawn(lambda key: jax.random.randint(key, (), 0, seeds), one, one(jnp.int32(0)).forget)
+    return drawn(lambda key: jax.random.randint(key, (), 0, seeds), one, one(jnp.int32(0)).reset_memory)
 
 
 def of_training(agent: Agent, number: int) -> Agent:

@@ -15,7 +15,7 @@ from marl.shapers import meta_ppo as of_ppo
 from meta import Evolution
 
 if TYPE_CHECKING:
-    from marl.core.learn import Learner
+    from marl.core.learner import Learner
     from meta.loop import Report
 
 OF_KIND: Any = None  # stands for a default that depends on the kind of game, until the config is made

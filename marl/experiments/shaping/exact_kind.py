@@ -16,7 +16,7 @@ from rich.table import Table
 from configs.specs import read
 from games import InfinitelyRepeated
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL, fit, is_dilemma, least_chi, longest_extortion
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig

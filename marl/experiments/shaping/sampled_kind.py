@@ -19,7 +19,8 @@ from rich.table import Table
 from configs.specs import first_line
 from games import Game
 from games.toolbox.drawing import save_gif
-from marl.core.learn import History, Learner, check_update
+from marl.core.learn import History, check_update
+from marl.core.learner import Learner
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, EvaluationResult, controls_of

@@ -27,7 +27,7 @@ from configs import one_of
 from games import Game, InfinitelyRepeated, RepeatedGame
 from games.core import checks
 from marl.core.interactive import Play, Steps, make_steps
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 
 C, D = axelrod.Action.C, axelrod.Action.D
 ROUNDS = 4  # for which a strategy is watched: it must do the same whenever it is in the same state

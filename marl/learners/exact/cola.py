@@ -14,7 +14,7 @@ import optax
 from games import InfinitelyRepeated
 from games.core.arguments import factory
 from games.core.modes import in_any_mode
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, follow, normal_logits
 from marl.learners.exact.trained import load_trained
 from meta.loop import Report, Store, iterate

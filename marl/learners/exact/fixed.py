@@ -10,7 +10,7 @@ import numpy as np
 
 from configs import shown
 from games.core.arguments import factory
-from marl.core.learn import Learner, keep_state
+from marl.core.learner import Learner, keep_state
 from marl.learners.exact.naive import PolicyState, one_policy
 
 MAX_LOGIT = 20.0  # a certainty: 2e-9 away from 0 or 1, and still a number that a network can read

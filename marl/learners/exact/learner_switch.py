@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.core.learn import Learner, Metrics, Trajectory, keep_state
+from marl.core.learner import Learner, Metrics, Trajectory, keep_state
 
 SEAT = 2**32 - 1  # branch of a player's key: its own in every step, where one of several sits
 
@@ -38,7 +38,7 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
     """
     states = [jax.eval_shape(learner.init, jax.random.key(0)) for learner in learners]
     memories = [
-        jax.eval_shape(lambda state, learner=learner: learner.begin(learner.policy(state), None), state)
+        jax.eval_shape(lambda state, learner=learner: learner.init_memory(learner.policy(state), None), state)
         for learner, state in zip(learners, states, strict=True)
     ]
     state_size, memory_size = (max(_size(shape) for shape in shapes) for shapes in (states, memories))
@@ -63,11 +63,11 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
         late = jnp.asarray([bool(getattr(state, "late", False)) for state in states])[which]
         return SeatState(logits, state, jax.random.fold_in(key, SEAT), jnp.zeros((), jnp.uint32), late)
 
-    def begin(seat: SeatState, num_envs: int | None) -> tuple[jax.Array, ...]:
+    def init_memory(seat: SeatState, num_envs: int | None) -> tuple[jax.Array, ...]:
         def begin_of(i: int) -> Callable[..., Any]:
             def one(state: Any) -> Any:
                 policy = learners[i].policy(_unpack(state, states[i]))
-                return _pack(learners[i].begin(policy, num_envs), memory_size)
+                return _pack(learners[i].init_memory(policy, num_envs), memory_size)
 
             return one
 
@@ -110,7 +110,7 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
         logits, state = choose(update_of, seat.key, seat.step, seat.state, trajectory)
         return seat._replace(logits=logits, state=state, step=seat.step + 1), {}
 
-    return Learner(init, act, update, begin=begin)
+    return Learner(init=init, act=act, update=update, init_memory=init_memory)
 
 
 def _is_whole(leaf: Any) -> bool:

@@ -16,7 +16,7 @@ from games.core import checks
 from games.core.arguments import factory
 from games.core.modes import in_any_mode
 from games.exact.matrix import discounted_payoffs
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, naive, one_policy
 from marl.learners.exact.trained import load_trained
 from meta.loop import Report, Store, iterate

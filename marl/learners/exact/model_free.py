@@ -25,7 +25,7 @@ from games import InfinitelyRepeated
 from games.core import checks, random_bits
 from games.core.arguments import factory
 from games.core.game import Scalar
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.learners.exact.naive import PolicyState, normal_logits, one_policy
 

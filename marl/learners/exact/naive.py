@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from games.core import checks
 from games.core.arguments import check_arguments
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 
 
 class PolicyState(NamedTuple):
@@ -87,7 +87,7 @@ def _normal(key: jax.Array, *, scale: float, num_logits: int) -> jax.Array:
 @check_arguments
 def one_policy(init: Callable[[jax.Array], Any], update: Callable[..., tuple[Any, Metrics]]) -> Learner:
     """A player that is one policy, the `logits` of its state, in every environment alike and whatever it sees."""
-    return Learner(init, _play, update, lambda state: state.logits)
+    return Learner(init=init, act=_play, update=update, policy=lambda state: state.logits)
 
 
 def _play(key: jax.Array, logits: jax.Array, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from configs import shown
 from games.core.arguments import factory
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import one_policy
 
 

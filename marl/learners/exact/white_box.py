@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from games.core import checks
 from games.core.arguments import check_arguments
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.learners.exact.naive import follow, normal_logits
 
 Payoffs = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]

@@ -10,7 +10,7 @@ from games import Game
 from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.objectives import clipped_surrogate
-from marl.core.learn import Learner
+from marl.core.learner import Learner
 from marl.learners.sampled.ppo import ONE_STEP, ppo
 
 

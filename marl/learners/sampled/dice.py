@@ -25,7 +25,7 @@ from marl.blocks.advantages import leave_one_out, returns_to_go
 from marl.blocks.distributions import Distribution, categorical
 from marl.blocks.networks import Network
 from marl.blocks.objectives import dice_objective
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 
 
 class Table(NamedTuple):
@@ -139,7 +139,7 @@ def _gradient_learner(
     def act(key: jax.Array, params: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()], tuple[()]]:
         return actions.sample(key, network.apply(params, obs, ())[0]), memory, ()
 
-    def exploit(params: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()]]:
+    def act_greedy(params: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()]]:
         return actions.mode(network.apply(params, obs, ())[0]), memory
 
     def update(key: jax.Array, state: DiceState, trajectory: Trajectory) -> tuple[DiceState, Metrics]:
@@ -160,7 +160,9 @@ def _gradient_learner(
         step, metrics = jax.grad(gain, has_aux=True)(state.params)
         return DiceState(jax.tree.map(jnp.add, state.params, step)), metrics
 
-    return Learner(init, act, update, lambda state: state.params, exploit=exploit, seat=seat)
+    return Learner(
+        init=init, act=act, update=update, policy=lambda state: state.params, act_greedy=act_greedy, seat=seat
+    )
 
 
 def _table(obs_shape: tuple[int, ...], num_actions: int, init_scale: Scalar) -> Network:

@@ -20,7 +20,7 @@ from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import Transitions, draw, importance, put
 from marl.blocks.sparse import Sparsity, descent
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 
 
 class DQNState(NamedTuple):
@@ -172,7 +172,7 @@ def dqn(
         share = jnp.clip(state.steps / epsilon_steps, 0, 1)
         return DQNPolicy(state.params, state.statistics, epsilon_start + share * (epsilon_end - epsilon_start))
 
-    def begin(parameters: DQNPolicy, num_envs: int | None) -> DQNMemory:
+    def init_memory(parameters: DQNPolicy, num_envs: int | None) -> DQNMemory:
         ladder = 0.4 ** (1 + 7 * jnp.linspace(0, 1, num_envs or 1)) if epsilon_ladder else None
         return DQNMemory(parameters.statistics, ladder if ladder is None or num_envs else ladder[0])
 
@@ -191,7 +191,7 @@ def dqn(
         action = jnp.where(random_bits.uniform(rest) < epsilon, action, greedy)
         return action, memory, DQNExtras(of_action(found, action), found.max(-1)) if prioritized else ()
 
-    def exploit(parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array) -> tuple[jax.Array, DQNMemory]:
+    def act_greedy(parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array) -> tuple[jax.Array, DQNMemory]:
         return jnp.argmax(values(parameters.params, memory.statistics, obs), -1), memory
 
     def loss(
@@ -274,7 +274,15 @@ def dqn(
             priority=priority,
         )
 
-    return Learner(init, act, update, policy, begin, None, exploit, seat)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        act_greedy=act_greedy,
+        seat=seat,
+    )
 
 
 @factory

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from games import CoinGame, Game
 from games.core.arguments import factory
 from games.suite.rounds import Rounds
-from marl.core.learn import Learner, keep_state
+from marl.core.learner import Learner, keep_state
 from marl.learners.exact.fixed import checked_probabilities
 
 
@@ -26,7 +26,7 @@ def random(game: Game, seat: int = 0) -> Learner:
         drawn = jax.vmap(actions.sample)(jax.random.split(key, math.prod(leading)))
         return drawn.reshape(*leading, *actions.shape), memory, ()
 
-    return Learner(lambda key: (), act, keep_state)
+    return Learner(init=lambda key: (), act=act, update=keep_state)
 
 
 @factory
@@ -59,7 +59,7 @@ def _constant(game: Game, seat: int, action: int) -> Learner:
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
         return jnp.full(obs.shape[:-1], action, jnp.int32), memory, ()
 
-    return Learner(lambda key: (), act, keep_state, seat=seat)
+    return Learner(init=lambda key: (), act=act, update=keep_state, seat=seat)
 
 
 def _collector(game: CoinGame, seat: int, *, spares: bool) -> Learner:
@@ -82,7 +82,7 @@ def _collector(game: CoinGame, seat: int, *, spares: bool) -> Learner:
         found = jnp.stack(ahead)
         return jnp.argmin(found + jax.random.uniform(key, found.shape) / 2, 0), memory, ()
 
-    return Learner(lambda key: (), act, keep_state, seat=seat)
+    return Learner(init=lambda key: (), act=act, update=keep_state, seat=seat)
 
 
 @factory
@@ -100,4 +100,4 @@ def play_memory_one(probabilities: Sequence[float]) -> Learner:
         defects = jax.random.uniform(key, obs.shape[:-1]) >= (obs * p).sum(-1)
         return defects.astype(jnp.int32), memory, ()
 
-    return Learner(lambda key: (), act, keep_state)
+    return Learner(init=lambda key: (), act=act, update=keep_state)

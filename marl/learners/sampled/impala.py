@@ -18,7 +18,7 @@ from marl.blocks.advantages import mean, v_trace
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, feed_forward, unroll, where_done
 from marl.blocks.sparse import Sparsity, descent
-from marl.core.learn import Gradients, Learner, Metrics, Trajectory
+from marl.core.learner import Gradients, Learner, Metrics, Trajectory
 
 Optimizer = Literal["adam", "rmsprop"]
 
@@ -233,7 +233,7 @@ def _actor_critic(
     def policy(state: ActorCriticState) -> Any:
         return state.params
 
-    def begin(params: Any, num_envs: int | None) -> ActorCriticMemory:
+    def init_memory(params: Any, num_envs: int | None) -> ActorCriticMemory:
         if has_memory and num_envs is None:
             raise ValueError("num_envs: got None; a recurrent network needs the number of environments")
         return ActorCriticMemory(network.initial(num_envs or 0), params if at_actor else ())
@@ -246,11 +246,11 @@ def _actor_critic(
         memory = ActorCriticMemory(carry, params if at_actor else ())
         return action, memory, ActorCriticExtras(actions.log_prob(outputs, action), carry)
 
-    def exploit(params: Any, memory: ActorCriticMemory, obs: jax.Array) -> tuple[jax.Array, ActorCriticMemory]:
+    def act_greedy(params: Any, memory: ActorCriticMemory, obs: jax.Array) -> tuple[jax.Array, ActorCriticMemory]:
         outputs, _, carry = network.apply(params, obs, memory.carry)
         return actions.mode(outputs), memory._replace(carry=carry)
 
-    def forget(memory: ActorCriticMemory, done: jax.Array) -> ActorCriticMemory:
+    def reset_memory(memory: ActorCriticMemory, done: jax.Array) -> ActorCriticMemory:
         return memory._replace(carry=where_done(done, network.initial(len(done)), memory.carry))
 
     def loss(params: Any, trajectory: Trajectory) -> tuple[jax.Array, Metrics]:
@@ -296,4 +296,14 @@ def _actor_critic(
         return apply(state, found), metrics
 
     gradients = Gradients(gradient, apply) if at_actor else None
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, seat, gradients)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        reset_memory=reset_memory if has_memory else None,
+        act_greedy=act_greedy,
+        seat=seat,
+        gradients=gradients,
+    )

@@ -20,7 +20,7 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import leave_one_out, returns_to_go
 from marl.blocks.objectives import dice_objective
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.sampled.dice import discrete_actions, nonnegative_observations
 
 
@@ -241,7 +241,7 @@ def _imagining(
     ) -> tuple[jax.Array, tuple[()], tuple[()]]:
         return mine.sample(key, flat(obs) @ logits), memory, ()
 
-    def exploit(logits: jax.Array, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()]]:
+    def act_greedy(logits: jax.Array, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()]]:
         return mine.mode(flat(obs) @ logits), memory
 
     def imagine(steps: int, key: jax.Array, own: jax.Array, other: jax.Array) -> _Imagined:
@@ -288,4 +288,6 @@ def _imagining(
         metrics = {"model_log_likelihood": likelihood, "entropy": mine.entropy(obs @ state.logits).mean()}
         return LolaState(step(key, state.logits, model, imagination), model), metrics
 
-    return Learner(init, act, update, lambda state: state.logits, exploit=exploit, seat=seat)
+    return Learner(
+        init=init, act=act, update=update, policy=lambda state: state.logits, act_greedy=act_greedy, seat=seat
+    )

@@ -16,7 +16,7 @@ from marl.blocks.advantages import generalized_advantages, returns_to_go
 from marl.blocks.distributions import categorical
 from marl.blocks.networks import Network, feed_forward, unroll, where_done
 from marl.blocks.objectives import magic_box
-from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
+from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 
 
 class LOQAParams(NamedTuple):
@@ -126,7 +126,7 @@ def loqa(
             params, (params.own, params.other), (optimizers[0].init(params.actor), optimizers[1].init(params[1:]))
         )
 
-    def begin(params: Any, num_envs: int | None) -> Any:
+    def init_memory(params: Any, num_envs: int | None) -> Any:
         if has_memory and num_envs is None:
             raise ValueError("num_envs: got None; a recurrent network needs the number of environments")
         return network.initial(num_envs or 0)
@@ -135,11 +135,11 @@ def loqa(
         outputs, _, memory = network.apply(params, obs, memory)
         return actions.sample(key, outputs), memory, ()
 
-    def exploit(params: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+    def act_greedy(params: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
         outputs, _, memory = network.apply(params, obs, memory)
         return actions.mode(outputs), memory
 
-    def forget(memory: Any, done: jax.Array) -> Any:
+    def reset_memory(memory: Any, done: jax.Array) -> Any:
         return where_done(done, network.initial(len(done)), memory)
 
     def update(key: jax.Array, state: LOQAState, trajectory: Trajectory) -> tuple[LOQAState, Metrics]:
@@ -196,4 +196,13 @@ def loqa(
     def policy(state: LOQAState) -> Any:
         return state.params.actor
 
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, seat)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        reset_memory=reset_memory if has_memory else None,
+        act_greedy=act_greedy,
+        seat=seat,
+    )

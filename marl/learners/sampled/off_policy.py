@@ -22,7 +22,7 @@ from marl.blocks.networks import Activation, perceptron
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import put
 from marl.blocks.sparse import Sparsity, descent
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 
 MEASURED = 2_048  # oldest steps, of which the distance to the actor is taken
 FORGOTTEN = 10  # one of so many is forgotten at a time
@@ -172,7 +172,7 @@ def off_policy_learner(
     def policy(state: OffPolicyState) -> OffPolicyPolicy:
         return OffPolicyPolicy(state.networks.actor, state.statistics, state.steps < learning_starts)
 
-    def begin(parameters: OffPolicyPolicy, num_envs: int | None) -> Statistics | None:
+    def init_memory(parameters: OffPolicyPolicy, num_envs: int | None) -> Statistics | None:
         return parameters.statistics
 
     def act(
@@ -185,7 +185,7 @@ def off_policy_learner(
         uniform = 2 * random_bits.uniform(random_bits.array(random_key, action.size)).reshape(action.shape) - 1
         return in_bounds(jnp.where(parameters.random, uniform, action)), memory, ()
 
-    def exploit(
+    def act_greedy(
         parameters: OffPolicyPolicy, memory: Statistics | None, obs: jax.Array
     ) -> tuple[jax.Array, Statistics | None]:
         return in_bounds(likeliest(actor.apply(parameters.params, look(memory, obs)))), memory
@@ -244,7 +244,7 @@ def off_policy_learner(
         first = rows[0]
         return _Batch(obs, buffer.action[first], found.reward[0], next_obs, found.factor[0], buffer.valid[first])
 
-    def forget(state: OffPolicyState, now: Networks) -> Networks:
+    def reset_memory(state: OffPolicyState, now: Networks) -> Networks:
         """Drops the oldest tenth if the actor would not do what was done then."""
         assert buffer_drift is not None
         stored, rows = state.steps - now.oldest, now.oldest + jnp.arange(MEASURED)
@@ -270,7 +270,7 @@ def off_policy_learner(
             now = now._replace(critics=critics, optimizer=optimizer, updates=now.updates + 1)
             now = sometimes(style.delay, lambda now: improve(now, batch, actor_key), now)
             if buffer_drift is not None:
-                now = sometimes(buffer_every, lambda now: forget(state, now), now)
+                now = sometimes(buffer_every, lambda now: reset_memory(state, now), now)
             return now, metrics
 
         def learn(now: Networks) -> Any:
@@ -308,7 +308,15 @@ def off_policy_learner(
         buffer = put(state.buffer, state.steps, new)
         return OffPolicyState(networks._replace(oldest=oldest), t.last_memory, buffer, steps)
 
-    return Learner(init, act, update, policy, begin, None, exploit, seat)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        act_greedy=act_greedy,
+        seat=seat,
+    )
 
 
 class _Batch(NamedTuple):

@@ -19,7 +19,7 @@ from marl.blocks.networks import Network, feed_forward, unroll, where_done, with
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
 from marl.blocks.sparse import Sparsity, descent
-from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
+from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 
 
 class PPOState(NamedTuple):
@@ -174,7 +174,7 @@ def ppo(
     def policy(state: PPOState) -> PPOPolicy:
         return PPOPolicy(state.params, state.statistics)
 
-    def begin(parameters: PPOPolicy, num_envs: int | None) -> PPOMemory:
+    def init_memory(parameters: PPOPolicy, num_envs: int | None) -> PPOMemory:
         if has_memory and num_envs is None:
             raise ValueError("num_envs: got None; a recurrent network needs the number of environments")
         return PPOMemory(parameters.statistics, network.initial(num_envs or 0))
@@ -191,13 +191,13 @@ def ppo(
         extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry, statistics)
         return action, PPOMemory(statistics, carry), extras
 
-    def exploit(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
+    def act_greedy(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
         if memory.statistics:
             obs = normalize(memory.statistics, obs, observation_epsilon)
         outputs, _, carry = network.apply(parameters.params, obs, memory.carry)
         return actions.mode(outputs), memory._replace(carry=carry)
 
-    def forget(memory: PPOMemory, done: jax.Array) -> PPOMemory:
+    def reset_memory(memory: PPOMemory, done: jax.Array) -> PPOMemory:
         return memory._replace(carry=where_done(done, network.initial(len(done)), memory.carry))
 
     def loss(params: Any, batch: _Batch, steps: jax.Array) -> tuple[jax.Array, Metrics]:
@@ -287,7 +287,16 @@ def ppo(
         (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
         return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
-    return Learner(init, act, update, policy, begin, forget if has_memory else None, exploit, seat)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        reset_memory=reset_memory if has_memory else None,
+        act_greedy=act_greedy,
+        seat=seat,
+    )
 
 
 def _steps(state: optax.OptState) -> jax.Array:

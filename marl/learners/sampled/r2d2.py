@@ -19,7 +19,7 @@ from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.networks import Network, recurrent, unroll, where_done
 from marl.blocks.replay import draw, importance, put
 from marl.blocks.sparse import Sparsity, descent
-from marl.core.learn import Learner, Metrics, Trajectory
+from marl.core.learner import Learner, Metrics, Trajectory
 
 
 class Sequences(NamedTuple):
@@ -156,22 +156,22 @@ def r2d2(
     def policy(state: R2D2State) -> Any:
         return state.params
 
-    def begin(params: Any, num_envs: int | None) -> R2D2Memory:
+    def init_memory(params: Any, num_envs: int | None) -> R2D2Memory:
         del params
         if num_envs is None:
             raise ValueError("num_envs: got None; a recurrent network needs the number of environments")
         return R2D2Memory(network.initial(num_envs), 0.4 ** (1 + 7 * jnp.linspace(0, 1, num_envs)))
 
     def act(key: jax.Array, params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory, tuple[()]]:
-        greedy, memory = exploit(params, memory, obs)
+        greedy, memory = act_greedy(params, memory, obs)
         action, rest = random_bits.draw(random_bits.array(key, math.prod(greedy.shape)), actions.n)
         return jnp.where(random_bits.uniform(rest) < memory.epsilon, action, greedy), memory, ()
 
-    def exploit(params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory]:
+    def act_greedy(params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory]:
         outputs, value, carry = network.apply(params, obs, memory.carry)
         return jnp.argmax(values(outputs, value), -1), memory._replace(carry=carry)
 
-    def forget(memory: R2D2Memory, done: jax.Array) -> R2D2Memory:
+    def reset_memory(memory: R2D2Memory, done: jax.Array) -> R2D2Memory:
         return memory._replace(carry=where_done(done, network.initial(len(done)), memory.carry))
 
     def action_values(params: Any, steps: Sequences) -> tuple[jax.Array, jax.Array]:
@@ -248,4 +248,13 @@ def r2d2(
             sequences=state.sequences + envs,
         )
 
-    return Learner(init, act, update, policy, begin, forget, exploit, seat)
+    return Learner(
+        init=init,
+        act=act,
+        update=update,
+        policy=policy,
+        init_memory=init_memory,
+        reset_memory=reset_memory,
+        act_greedy=act_greedy,
+        seat=seat,
+    )

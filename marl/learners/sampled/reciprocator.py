@@ -16,7 +16,7 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import returns_to_go
 from marl.blocks.objectives import clipped_surrogate
-from marl.core.learn import Learner, Metrics, Trajectory, co_players_rewards
+from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 from marl.learners.sampled.dice import discrete_actions, nonnegative_observations
 from marl.learners.sampled.ppo import ppo
 

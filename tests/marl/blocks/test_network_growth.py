@@ -83,7 +83,7 @@ def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
     old, grown = first.states[0], widen(first.states[0], jax.jit(large.init)(LARGE))
     obs = jax.random.normal(jax.random.key(1), (40, 4))
     small_step, large_step = (
-        learner.act(LARGE, learner.policy(state), learner.begin(learner.policy(state), 40), obs)
+        learner.act(LARGE, learner.policy(state), learner.init_memory(learner.policy(state), 40), obs)
         for learner, state in ((small, old), (large, grown))
     )
     np.testing.assert_array_equal(large_step[0], small_step[0])

@@ -111,4 +111,4 @@ def test_a_shaper_sees_one_observation_in_each_environment(channels):
     params = jax.eval_shape(policy.init, jax.random.key(0))
     for wrong in ((2, 36), (2, 3, 4, 3), (3, 3, 4)):
         with pytest.raises(AssertionError, match="shape"):
-            jax.eval_shape(policy.act, params, policy.begin(2), jnp.zeros(wrong))
+            jax.eval_shape(policy.act, params, policy.init_memory(2), jnp.zeros(wrong))

@@ -8,7 +8,7 @@ import pytest
 from games import make
 from marl import Learner
 from marl.core.evaluate import evaluate
-from marl.core.learn import keep_state
+from marl.core.learner import keep_state
 
 SHORT = make("CartPole-v1", max_steps_in_episode=5)  # nobody falls within five steps
 LONG = make("CartPole-v1", max_steps_in_episode=40)
@@ -23,8 +23,8 @@ def balance(policy, memory, obs):
     return jnp.where(memory > 0, 1, obs[:, 2] + obs[:, 3] > 0).astype(jnp.int32), memory
 
 
-BLIND = Learner(lambda key: (), push_right, keep_state)
-BALANCED = BLIND._replace(begin=lambda policy, num_envs: jnp.full(num_envs, policy), exploit=balance)
+BLIND = Learner(init=lambda key: (), act=push_right, update=keep_state)
+BALANCED = BLIND._replace(init_memory=lambda policy, num_envs: jnp.full(num_envs, policy), act_greedy=balance)
 
 
 def returns(game, learner, state, **settings):

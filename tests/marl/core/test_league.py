@@ -20,7 +20,7 @@ def counting():
     def act(key, parameters, memory, obs):
         return jnp.broadcast_to(parameters % 2, obs.shape[:1]), memory, ()
 
-    return Learner(lambda key: jnp.int32(0), act, lambda key, state, trajectory: (state + 1, {}))
+    return Learner(init=lambda key: jnp.int32(0), act=act, update=lambda key, state, trajectory: (state + 1, {}))
 
 
 @pytest.fixture(scope="module")

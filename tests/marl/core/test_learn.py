@@ -9,7 +9,8 @@ import pytest
 
 from games import InfinitelyRepeated, chicken, make
 from marl import Learner, learn, make_learner, memory_one, naive, play_memory_one, shaping_trial
-from marl.core.learn import keep_state, learning
+from marl.core.learn import learning
+from marl.core.learner import keep_state
 from marl.shapers.exact import mfos
 from marl.shapers.trial import play
 from tests.marl.exact_game import GAME, gradient, sigmoid, values
@@ -106,7 +107,7 @@ def test_learners_in_several_environments_get_trajectories_by_step_and_environme
         return jnp.zeros((*obs.shape[:-1], 1)), memory, {"value": obs.sum(-1)}
 
     game = InfinitelyRepeated(chicken, 0.0)
-    learner = Learner(lambda key: (), act, update)
+    learner = Learner(init=lambda key: (), act=act, update=update)
     history = learn(jax.random.key(0), game, [learner, learner], num_updates=2, steps_per_update=3, num_envs=4)
     assert shapes[0].obs == (3, 4, 2)
     assert shapes[0].action == (3, 4, 1)
@@ -162,7 +163,9 @@ def by_turns():
     def act(key, parameters, memory, obs):
         return jnp.broadcast_to(memory // 2 % 2, obs.shape[:-1]), memory + 1, ()
 
-    return Learner(lambda key: (), act, keep_state, begin=lambda parameters, num_envs: jnp.int32(0))
+    return Learner(
+        init=lambda key: (), act=act, update=keep_state, init_memory=lambda parameters, num_envs: jnp.int32(0)
+    )
 
 
 @pytest.mark.parametrize("num_envs", [None, 2])

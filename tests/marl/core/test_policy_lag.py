@@ -17,7 +17,7 @@ def counting():
     def act(key, parameters, memory, obs):
         return jnp.zeros(obs.shape[:-1], jnp.int32), memory, jnp.broadcast_to(parameters, obs.shape[:-1])
 
-    return Learner(lambda key: jnp.int32(0), act, lambda key, state, trajectory: (state + 1, {}))
+    return Learner(init=lambda key: jnp.int32(0), act=act, update=lambda key, state, trajectory: (state + 1, {}))
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])

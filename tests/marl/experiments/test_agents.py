@@ -57,7 +57,7 @@ def test_of_several_seeds_each_is_drawn_half_of_the_time(tmp_path):
     def second_action(key):
         learner = agent.learner(agent.parameters)
         policy = learner.policy(learner.init(key))
-        memory = learner.act(key, policy, learner.begin(policy, None), jnp.zeros(10))[1]  # the first is random
+        memory = learner.act(key, policy, learner.init_memory(policy, None), jnp.zeros(10))[1]  # the first is random
         return learner.act(key, policy, memory, jnp.zeros(10))[0]
 
     actions = jax.jit(jax.vmap(second_action))(jax.random.split(jax.random.key(0), 1000))
@@ -155,7 +155,7 @@ def test_a_shaper_that_sees_what_was_played_does_so_whoever_stands_for_it(table)
         np.abs(early[:, 2:] - late[:, 2:]).max() > 2e-3
     )  # ten times what is allowed between a seat and who sits there
     learner = seats[0][5]
-    some = drawn(lambda key: jnp.int32(0), lambda which: learner, learner.forget)
+    some = drawn(lambda key: jnp.int32(0), lambda which: learner, learner.reset_memory)
     found = jax.jit(jax.vmap(lambda key: play(key, GAME, some, seats[1][2], meta_steps=4, keep_trajectories=True)))(
         keys
     )

@@ -83,7 +83,7 @@ def test_what_was_seen_long_ago_changes_what_a_recurrent_shaper_plays_and_no_oth
             made = make_shaper(name, GAME, hidden_units=HIDDEN)
             learner = made.learner(made.init(key))
             state = learner.init(key)
-            memory = learner.begin(state, None)
+            memory = learner.init_memory(state, None)
             for obs in (last, jnp.full(10, seen), last, last):
                 played[name], memory, _ = learner.act(key, state, memory, obs)
         return played
@@ -123,7 +123,7 @@ def test_the_first_step_is_random_in_every_trial_and_everywhere_the_same():
         learners = [made.learner(made.init(key)) for made in (make_shaper(name, GAME) for name in FORMULA.names())]
         states = [learner.init(key) for learner in learners]
         return [
-            learner.act(key, state, learner.begin(state, 2), jnp.zeros((2, 10)))[0]
+            learner.act(key, state, learner.init_memory(state, 2), jnp.zeros((2, 10)))[0]
             for learner, state in zip(learners, states, strict=True)
         ]
 
@@ -150,6 +150,6 @@ def test_a_policy_for_a_game_that_is_played_once_is_one_logit(name):
     def play(key):
         learner = made.learner(made.init(key))
         state = learner.init(key)
-        return learner.act(key, state, learner.begin(state, None), jnp.zeros(2))[0]
+        return learner.act(key, state, learner.init_memory(state, None), jnp.zeros(2))[0]
 
     assert jax.eval_shape(play, jax.random.key(9)).shape == (1,)

@@ -104,7 +104,7 @@ def test_the_meta_policy_is_a_gaussian_of_the_networks_mean_and_variance():
     def second_action(sample, key):
         learner = gaussian_mfos(5, hidden_units=16, sample=sample).learner(parameters)
         state = learner.init(key)
-        _, memory, _ = learner.act(key, state, learner.begin(state, None), obs)
+        _, memory, _ = learner.act(key, state, learner.init_memory(state, None), obs)
         action, _, (log_prob, _) = learner.act(key, state, memory, obs)
         return action, log_prob
 

@@ -42,7 +42,7 @@ def replayer(policy):
     def step(parameters, memory, inputs):
         obs, done = inputs
         outputs, value, memory = policy.act(parameters, memory, obs)
-        forgotten = policy.forget(memory, done)
+        forgotten = policy.reset_memory(memory, done)
         return forgotten, (outputs, value, memory, forgotten)
 
     def episode(parameters, memory, inputs):
@@ -51,7 +51,7 @@ def replayer(policy):
 
     @jax.jit
     def replay(parameters, obs, done):
-        return jax.lax.scan(partial(episode, parameters), policy.begin(obs.shape[2]), (obs, done))[1]
+        return jax.lax.scan(partial(episode, parameters), policy.init_memory(obs.shape[2]), (obs, done))[1]
 
     return replay
 
@@ -135,7 +135,7 @@ def test_images_are_convolved(name):
     policy = shaper(game, hidden_units=UNITS, channels=2)
     parameters = parameters_of(policy)
     obs = np.random.default_rng(1).normal(size=(2, *shape)).astype(np.float32)
-    outputs, _, memory = policy.act(parameters, policy.begin(2), obs)
+    outputs, _, memory = policy.act(parameters, policy.init_memory(2), obs)
     images = obs
     _, height, width, depth = images.shape
     reference = InNumPy("shaper", parameters)
@@ -161,7 +161,7 @@ def test_the_axes_of_an_image_are_those_that_its_space_names_whatever_the_shape(
     corner[0, 0, 0] = 1.0  # all four planes, in one corner: four of the sixteen patches see it
     ones = {name: x * 0 + 1 if name.startswith("see") and name.endswith("w") else x * 0 for name, x in layers.items()}
     ones["unit_new_w"] = 0.01 * np.eye(UNITS, dtype=np.float32)
-    h = policy.act(ones, policy.begin(1), corner)[2]["h"]
+    h = policy.act(ones, policy.init_memory(1), corner)[2]["h"]
     np.testing.assert_allclose(h, 0.5 * np.tanh(0.01 * 4 * 4), rtol=1e-5)
 
 
@@ -226,7 +226,7 @@ def alone(key, learner, trajectory, *, seat, num_players):
     _, run_key, *init_keys = jax.random.split(key, 2 + num_players)
     act, update = jax.jit(learner.act), jax.jit(learner.update)
     state = learner.init(init_keys[seat])
-    memory = learner.begin(learner.policy(state), trajectory.reward.shape[2])
+    memory = learner.init_memory(learner.policy(state), trajectory.reward.shape[2])
     num_updates, num_steps = trajectory.reward.shape[:2]
     for number, update_key in enumerate(jax.random.split(run_key, num_updates)):
         seen = jax.tree.map(lambda x, number=number: x[number], trajectory)
@@ -235,7 +235,7 @@ def alone(key, learner, trajectory, *, seat, num_players):
             act_key = jax.random.split(jax.random.split(step_key, 3)[0], num_players)[seat]
             action, memory, _ = act(act_key, learner.policy(state), memory, seen.obs[step])
             np.testing.assert_array_equal(action, seen.action[step])
-            memory = learner.forget(memory, seen.done[step]) if learner.forget else memory
+            memory = learner.reset_memory(memory, seen.done[step]) if learner.reset_memory else memory
         state, _ = update(jax.random.split(learn_key, num_players)[seat], state, seen)
     return state
 

@@ -9,7 +9,8 @@ import pytest
 
 from games import make
 from marl.blocks.distributions import categorical
-from marl.core.learn import History, Trajectory
+from marl.core.learn import History
+from marl.core.learner import Trajectory
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.game_kind import make_kind
 from marl.learners.registry import make_learner
@@ -32,14 +33,14 @@ def small_policy():
         outputs = jnp.stack([p["policy"] * h, jnp.zeros_like(h)], -1)
         return outputs, p["value"] * h, {"h": h, "turns": memory["turns"]}
 
-    def forget(memory, done):
+    def reset_memory(memory, done):
         return memory | {"h": jnp.where(done, 0.5, 1.0) * memory["h"]}
 
     return Policy(
         lambda key: {name: jnp.float32(x) for name, x in FIRST.items()},
         lambda num_envs: {"h": jnp.zeros(num_envs), "turns": jnp.zeros(num_envs)},
         act,
-        forget,
+        reset_memory,
         categorical(2),
         lambda memory: memory | {"turns": memory["turns"] + 1},
     )

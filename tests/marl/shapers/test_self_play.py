@@ -87,7 +87,7 @@ def test_both_shapers_see_the_policies_that_were_played_last(observe):
     for parameters, seat_of in ((own, row), (other, column)):
         policy = shaper.learner(parameters)
         state = policy.init(jax.random.key(0))
-        memory = policy.begin(state, None)._replace(started=jnp.array(True))
+        memory = policy.init_memory(state, None)._replace(started=jnp.array(True))
         expected, _, _ = policy.act(jax.random.key(0), state, memory, seat_of.obs[2, 0])
         np.testing.assert_allclose(seat_of.action[2, 0], expected, rtol=1e-4, atol=1e-5)
 

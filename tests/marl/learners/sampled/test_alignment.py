@@ -9,7 +9,7 @@ from games import make
 from marl import learn, make_learner
 from marl.blocks.advantages import align
 from marl.blocks.networks import feed_forward
-from marl.core.learn import keep_state
+from marl.core.learner import keep_state
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
 from marl.learners.sampled.fixed import always_defect, random
 from marl.learners.sampled.ppo import a2c, ppo

@@ -10,7 +10,8 @@ import pytest
 from games import InfinitelyRepeated, make, prisoners_dilemma
 from marl.blocks.networks import recurrent
 from marl.blocks.objectives import dice_objective
-from marl.core.learn import Trajectory, learn
+from marl.core.learn import learn
+from marl.core.learner import Trajectory
 from marl.learners.exact.white_box import hola, lola
 from marl.learners.sampled.dice import DiceState, Table, naive_dice, reinforce
 from marl.learners.sampled.lola import LolaState, lola_dice
@@ -293,8 +294,8 @@ def test_what_is_drawn_is_the_policy_and_what_is_exploited_its_mode(make_learner
     policy = learner.policy(state)
     action, _, _ = learner.act(jax.random.key(2), policy, (), jnp.broadcast_to(obs, (20000, 4, 3, 3)))
     np.testing.assert_allclose(np.bincount(action, minlength=4) / 20000, softmax(np.asarray(logits)), atol=0.02)
-    assert int(learner.exploit(policy, (), obs)[0][0]) == int(logits.argmax())
-    assert learner.forget is None
+    assert int(learner.act_greedy(policy, (), obs)[0][0]) == int(logits.argmax())
+    assert learner.reset_memory is None
 
 
 @pytest.mark.parametrize("make_learner", [naive_dice, reinforce, lola_dice])

@@ -115,9 +115,9 @@ def test_a_share_epsilon_of_the_actions_is_random():
     def share(steps):
         state = learner.init(jax.random.key(1))._replace(steps=steps)
         policy = learner.policy(state)
-        memory = learner.begin(policy, number)
+        memory = learner.init_memory(policy, number)
         action, _, _ = learner.act(jax.random.key(2), policy, memory, obs)
-        return action, learner.exploit(policy, memory, obs)[0], state.params
+        return action, learner.act_greedy(policy, memory, obs)[0], state.params
 
     for steps, epsilon in ((0, 0.8), (500, 0.5), (1000, 0.2), (5000, 0.2)):
         action, greedy, params = share(steps)

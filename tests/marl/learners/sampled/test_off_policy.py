@@ -252,9 +252,9 @@ def test_first_actions_are_uniform_and_later_ones_explore(name):
     obs = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.5]), (5_000, 3))
     for stored, uniform in ((9, True), (10, False)):
         policy = learner.policy(state._replace(steps=jnp.int32(stored)))
-        memory = learner.begin(policy, 5_000)
+        memory = learner.init_memory(policy, 5_000)
         action, _, _ = jax.jit(learner.act)(jax.random.key(1), policy, memory, obs)
-        best = float(learner.exploit(policy, memory, obs)[0][0, 0])
+        best = float(learner.act_greedy(policy, memory, obs)[0][0, 0])
         assert (np.abs(action) <= 2).all()
         if uniform:
             assert float(action.std()) == pytest.approx(2 / 3**0.5, rel=0.05)
@@ -339,6 +339,6 @@ def test_sac_finds_the_best_response_to_a_player_that_does_not_learn():
         policy = learner.policy(history.states[1])
         answer = (4 - quantity) / 2
         obs = jnp.array([[4 - quantity - answer, answer, quantity]]) / 4
-        return learner.exploit(policy, learner.begin(policy, 1), obs)[0][0, 0]
+        return learner.act_greedy(policy, learner.init_memory(policy, 1), obs)[0][0, 0]
 
     np.testing.assert_allclose(best(jnp.array([1.0, 3.0])), [1.5, 0.5], atol=0.2)

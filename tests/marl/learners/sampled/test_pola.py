@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from games import make
-from marl.core.learn import Trajectory
+from marl.core.learner import Trajectory
 from marl.learners.sampled.lola import LolaState, pola_dice
 
 DISCOUNT = 0.9

@@ -169,7 +169,7 @@ def test_a_network_with_a_memory_that_it_ignores_learns_as_one_without():
         t = single(some_steps())
         learner = ppo(CART_POLE, network=network, epochs=3, minibatches=1)
         state = learner.init(jax.random.key(0))
-        memory = learner.begin(learner.policy(state), ENVS)
+        memory = learner.init_memory(learner.policy(state), ENVS)
         carry = jax.tree.map(lambda x: jnp.broadcast_to(x, (STEPS, *x.shape)), memory.carry)
         t = t._replace(extras=t.extras._replace(carry=carry), first_memory=memory, last_memory=memory)
         return learner.update(jax.random.key(1), state, t)[0].params
@@ -309,7 +309,7 @@ def test_a_policy_that_is_some_updates_old_acts_anywhere_as_it_did(resting):
             key = jax.random.split(jax.random.split(keys[step], 3)[0], 1)[0]
             action, memory, extras = learner.act(key, policy, memory, steps.obs[step])
             found.append((action, extras.log_prob))
-            memory = learner.forget(memory, steps.done[step])
+            memory = learner.reset_memory(memory, steps.done[step])
         return found
 
     carry, key = jax.jit(begin)(jax.random.key(4))
@@ -400,7 +400,7 @@ def test_no_network_begins_with_a_decomposition_of_lapack():
 def test_a_memory_needs_the_number_of_environments():
     learner = ppo(CART_POLE, network=recurrent((4,), 2))
     with pytest.raises(ValueError, match="num_envs: got None; a recurrent network needs the number of environments"):
-        jax.eval_shape(lambda key: learner.begin(learner.policy(learner.init(key)), None), jax.random.key(0))
+        jax.eval_shape(lambda key: learner.init_memory(learner.policy(learner.init(key)), None), jax.random.key(0))
 
 
 @pytest.mark.slow

@@ -152,13 +152,13 @@ def test_what_does_not_fit_is_said():
 
 def test_every_environment_of_ape_x_has_its_own_rate_of_exploration():
     learner = ape_x(CART_POLE, network=linear())
-    memory = learner.begin(learner.policy(learner.init(jax.random.key(0))), 3)
+    memory = learner.init_memory(learner.policy(learner.init(jax.random.key(0))), 3)
     np.testing.assert_allclose(memory.epsilon, [0.4, 0.4**4.5, 0.4**8], rtol=1e-5)
     obs = jnp.ones((3, 4))
     policy = learner.policy(learner.init(jax.random.key(0)))
     act = jax.jit(jax.vmap(lambda key: learner.act(key, policy, memory, obs)[0]))
     actions = np.asarray(act(jax.random.split(jax.random.key(1), 20_000)))
-    greedy = np.asarray(learner.exploit(policy, memory, obs)[0])
+    greedy = np.asarray(learner.act_greedy(policy, memory, obs)[0])
     p = np.array([0.4, 0.4**4.5, 0.4**8]) / 2  # half of the random actions are the other one
     assert (abs((actions != greedy).mean(0) - p) < 4 * np.sqrt(p * (1 - p) / 20_000)).all()
 

@@ -9,7 +9,8 @@ import pytest
 
 from games import make
 from marl import make_learner
-from marl.core.learn import Trajectory, learn
+from marl.core.learn import learn
+from marl.core.learner import Trajectory
 from marl.learners.sampled.ppo import PPOExtras, PPOMemory
 from marl.learners.sampled.reciprocator import Influence, ReciprocatorState, reciprocator
 
