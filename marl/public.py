@@ -12,11 +12,11 @@ from marl.core.learn import History, learn
 from marl.core.learner import Learner, Trajectory
 from marl.core.policy_lag import stale
 from marl.experiments.shaping.agents import load_agent
+from marl.learners.exact.factories import cgd, hola, lola, lookahead, naive, pola, sga, sos
 from marl.learners.exact.fixed import memory_one
 from marl.learners.exact.model_free import best_response, q_learning
-from marl.learners.exact.naive import follow, naive, one_policy
+from marl.learners.exact.naive import follow, one_policy
 from marl.learners.exact.population import Member, population
-from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
 from marl.learners.registry import make_learner, register
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
 from marl.learners.sampled.dice import naive_dice, reinforce

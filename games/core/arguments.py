@@ -95,7 +95,11 @@ def _kind(hint: Any) -> _Kind | None:
             return None
         words = [kind.words for kind in kinds if kind] + ["None"] * (NoneType in arguments)
         error = next((kind.error for kind in kinds if kind and kind.error is ValueError), TypeError)
-        return _Kind(" or ".join(words), lambda x: x is None or any(kind.fits(x) for kind in kinds if kind), error)
+
+        def fits(value: Any) -> bool:
+            return (value is None and NoneType in arguments) or any(kind.fits(value) for kind in kinds if kind)
+
+        return _Kind(" or ".join(words), fits, error)
     if origin is Literal:
         return _Kind(f"one of {', '.join(map(str, arguments))}", lambda x: _hashable(x) and x in arguments, ValueError)
     if origin is Callable or getattr(origin, "_is_protocol", False):

@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -27,11 +26,10 @@ from marl.blocks.networks import Network, convolutional, feed_forward, nature, r
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
 from marl.blocks.sparse import make_sparsity
 from marl.core.learner import Learner
-from marl.learners.exact import model_free, white_box
+from marl.learners.exact import factories, model_free
 from marl.learners.exact.cola import cola_opponent
 from marl.learners.exact.fixed import memory_one
 from marl.learners.exact.mmaml import mmaml
-from marl.learners.exact.naive import naive
 from marl.learners.exact.population import Member, population
 from marl.learners.sampled import dice, lola
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
@@ -49,7 +47,7 @@ from marl.learners.sampled.td3 import td3
 Kind = Literal["formula", "sampled"]
 Make = Callable[..., Learner]  # (game, seat, **settings) -> learner
 
-_GIVEN = ("num_updates", "num_logits")  # what is known of a game and of `learn`, and is no setting
+_GIVEN = ("num_updates",)  # known from `learn`, and no setting
 _SHAPERS = "marl.shapers.registry"  # an untrained shaper is a learner too
 FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True, more=_SHAPERS)
 SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN, more=_SHAPERS)
@@ -200,8 +198,7 @@ def _member(field: str, spec: str, game: InfinitelyRepeated, seat: int, num_upda
 
     def make(drawn: dict[str, Any]) -> Learner:
         with naming(field, name):
-            known = {"num_updates": num_updates, "num_logits": game.num_logits}
-            return FORMULA.build(name, fixed | drawn, game, seat, **known)
+            return FORMULA.build(name, fixed | drawn, game, seat, num_updates=num_updates)
 
     # What does not fit is said now: at the ends of all ranges (once if there are none), and where values are traced.
     for ends in itertools.product(*ranges.values()):
@@ -213,26 +210,6 @@ def _member(field: str, spec: str, game: InfinitelyRepeated, seat: int, num_upda
             message = f"{field}: {name}: {', '.join(ranges)}: cannot be drawn anew for each trial"
             raise ValueError(f"{message}; a plain number is needed") from None
     return Member(make, ranges)
-
-
-def _of_value(factory: Callable[..., Learner]) -> Make:
-    """A learner of `(own, other) -> payoff`, as one of a game and a seat."""
-
-    @functools.wraps(factory)
-    def make(game: InfinitelyRepeated, seat: int, **settings: Any) -> Learner:
-        return factory(partial(game.value, seat), **settings)
-
-    return make
-
-
-def _of_values(factory: Callable[..., Learner]) -> Make:
-    """A learner of `(own, other) -> (own payoff, other's)`, as one of a game and a seat."""
-
-    @functools.wraps(factory)
-    def make(game: InfinitelyRepeated, seat: int, **settings: Any) -> Learner:
-        return factory(partial(game.values, seat), **settings)
-
-    return make
 
 
 def _memory_one(name: str) -> Make:
@@ -366,14 +343,14 @@ for _network_factory in (feed_forward, convolutional, recurrent, nature):
     NETWORKS.register(_network_factory.__name__, _network_factory)
 
 _formula: dict[str, Make] = {
-    "naive": _of_value(naive),
-    "lookahead": _of_values(white_box.lookahead),
-    "lola": _of_values(white_box.lola),
-    "hola": _of_values(white_box.hola),
-    "sos": _of_values(white_box.sos),
-    "cgd": _of_values(white_box.cgd),
-    "sga": _of_values(white_box.sga),
-    "pola": _of_values(white_box.pola),
+    "naive": factories.naive,
+    "lookahead": factories.lookahead,
+    "lola": factories.lola,
+    "hola": factories.hola,
+    "sos": factories.sos,
+    "cgd": factories.cgd,
+    "sga": factories.sga,
+    "pola": factories.pola,
     "cola": cola_opponent,
     "mmaml": mmaml,
     "reinforce": model_free.reinforce,
@@ -385,8 +362,8 @@ _formula: dict[str, Make] = {
 }
 for _name, _factory in _formula.items():
     FORMULA.register(_name, _factory)
-FORMULA.register("exact_lola", _of_values(white_box.hola), order=1)
-FORMULA.register("hola2", _of_values(white_box.hola), order=2)
+FORMULA.register("exact_lola", factories.hola, order=1)
+FORMULA.register("hola2", factories.hola, order=2)
 
 _register_deep("ppo", _ppo, ppo, without=["alignment"])
 _register_deep("a2c", a2c, ppo, without=[*ONE_STEP, "alignment"])

@@ -98,7 +98,12 @@ GIVEN: dict[str, Any] = {
     "density": 0.5, "until": 5, "direction": lambda own, other: own, "init": init, "learner": PPO, "lag": 1,
     "update": lambda key, state, trajectory: (state, {}), "members": [marl.Member(lambda drawn: NAIVE)], "size": 2,
 }  # fmt: skip
-GAMES = {"best_response": FORMULA, "q_learning": FORMULA, "td3": make("reacher"), "sac": make("reacher")}
+GAMES = {
+    **dict.fromkeys(
+        ("best_response", "q_learning", "naive", "lookahead", "lola", "hola", "sos", "cgd", "sga", "pola"), FORMULA
+    ),
+    **dict.fromkeys(("td3", "sac"), make("reacher")),
+}
 
 
 def factories() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:

@@ -19,7 +19,7 @@ STEPS = 12
 
 
 def test_two_naive_learners_follow_their_exact_gradients():
-    learners = [naive(partial(GAME.value, seat), learning_rate=0.7) for seat in (0, 1)]
+    learners = [naive(GAME, seat, learning_rate=0.7) for seat in (0, 1)]
     history = jax.jit(lambda key: learn(key, GAME, learners, num_updates=STEPS, keep_trajectories=True))(
         jax.random.key(3)
     )
@@ -48,7 +48,7 @@ def test_a_learner_in_another_seat_than_it_was_made_for_is_refused():
 
 
 def test_two_naive_learners_defect_on_average_as_the_paper_measured():
-    learners = [naive(partial(GAME.value, seat)) for seat in (0, 1)]
+    learners = [naive(GAME, seat) for seat in (0, 1)]
     batch = jax.vmap(lambda key: learn(key, GAME, learners, num_updates=100).rewards)
     means = [float(x.mean()) for x in jax.jit(batch)(jax.random.split(jax.random.key(0), 1024))]
     # The paper's public code, 4096 pairs: -1.983 for both, standard error about 0.005.
@@ -119,7 +119,7 @@ def test_learners_in_several_environments_get_trajectories_by_step_and_environme
 
 
 def test_our_learners_play_in_several_environments_as_in_one():
-    learners = [mfos().learner(mfos().init(jax.random.key(0))), naive(partial(GAME.value, 1))]
+    learners = [mfos().learner(mfos().init(jax.random.key(0))), naive(GAME, 1)]
     alone, together = (
         learn(jax.random.key(1), GAME, learners, num_updates=3, num_envs=n, keep_trajectories=True) for n in (None, 4)
     )

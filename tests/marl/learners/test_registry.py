@@ -151,7 +151,7 @@ def test_a_learner_of_ones_own_has_a_name_in_every_game(a_name):
 
     def mine(game, seat, *, step: float = 0.5, num_updates: int | None = None, kind="calm") -> Learner:
         seen.append((game, seat, step, num_updates, kind))
-        return random(game, seat) if game is ROUNDS else naive(partial(game.value, seat), learning_rate=step)
+        return random(game, seat) if game is ROUNDS else naive(game, seat, learning_rate=step)
 
     register(a_name, mine)
     make_learner("mine", ROUNDS, 1, num_updates=7)

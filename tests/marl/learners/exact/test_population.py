@@ -61,7 +61,7 @@ def test_whoever_is_drawn_learns_as_it_does_alone():
 
     def make(which, seat, settings):
         rates = {"learning_rate": 0.03} | settings
-        return (lola if which == 2 else cgd)(partial(game.values, seat), num_logits=1, **rates)
+        return (lola if which == 2 else cgd)(game, seat, **rates)
 
     everybody = population([Member(partial(make, i, 1), ranges[i]) for i in range(3)])
     play = partial(learn, game=game, num_updates=20, keep_trajectories=True)
@@ -131,7 +131,7 @@ def test_a_member_that_diverges_is_not_seen_where_another_was_drawn():
 
 def test_a_name_without_ranges_is_the_learner_itself():
     alone = make_learner("naive", GAME, 1).init(jax.random.key(3))
-    np.testing.assert_array_equal(alone.logits, naive(partial(GAME.value, 1)).init(jax.random.key(3)).logits)
+    np.testing.assert_array_equal(alone.logits, naive(GAME, 1).init(jax.random.key(3)).logits)
     assert alone._fields == ("logits",)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from games import Differentiable
 from games.exact.differentiable import hamiltonian, tandem
-from marl import Trajectory, cgd, hola, learn, lola, lookahead, naive, pola, sga, sos
-from marl.learners.exact.naive import PolicyState
+from marl import Trajectory, learn
+from marl.learners.exact.naive import PolicyState, naive
+from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
 from tests.marl.exact_game import GAME, sigmoid, values
 
 ALPHA, ETA = 0.3, 0.2
