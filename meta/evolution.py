@@ -14,7 +14,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from configs import MOST, shown
-from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current
+from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
 from meta.strategies import Evolution, make_strategy
@@ -112,13 +112,13 @@ def evolve(
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     strategy, params = _promoting(make_strategy)(evolution, vector.size)
-    state = jax.jit(over_runs(partial(_first_state, strategy, params, init)))(key)
+    untyped = jax.jit(over_runs(partial(_first_state, strategy, params, init)))(key)
 
     def begin() -> Any:
         def first_state(key: jax.Array, parameters: Any) -> Any:
             return _first_state(strategy, params, lambda init_key: parameters, key)
 
-        return jax.jit(over_runs(first_state))(key, start(key)) if start else state
+        return typed(jax.jit(over_runs(first_state))(key, start(key))) if start else state
 
     evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
@@ -139,15 +139,27 @@ def evolve(
         return _checked(trial(unravel(vector), key, *context))
 
     over_trials = _one_by_one if one_by_one else over_runs
-    evaluate = evaluator.evaluate(
-        EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
-    )
+    spec = EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
+    evaluate = evaluator.evaluate(spec)
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
     def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         asked = ask_here(key, number, state)
         return tell_here(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
 
+    def typed(state: Any) -> Any:
+        """With the types that a generation returns: Python's numbers in it, such as infinity, may have 64 bits."""
+        if not jax.config.read("jax_enable_x64"):
+            return state
+        here = on_devices().evaluate(spec)
+
+        def after(key: jax.Array, state: Any) -> Any:
+            asked = ask(key, jnp.int32(0), state)
+            return tell(key, jnp.int32(0), asked.state, asked.vectors, here(asked, (key, jnp.int32(0), state)))[0]
+
+        return jax.tree.map(lambda x, y: x.astype(y.dtype), state, jax.eval_shape(after, key, state))
+
+    state = typed(untyped)
     seconds = time.perf_counter() - started
     found = iterate(
         step,

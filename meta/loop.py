@@ -91,15 +91,9 @@ def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: st
       TooLarge: if it needs more memory than its devices have.
     """
     program = jax.jit(partial(several, step, name), compiler_options=compiler_options())
-    after, _ = jax.eval_shape(program, state, key, jnp.int32(0), jnp.int32(0))
-
-    def typed(state: Any) -> Any:
-        # With `jax_enable_x64` a first state has weak numbers of 64 bits, such as infinity, and the next ones have 32.
-        return jax.tree.map(lambda x, y: x if x.dtype == y.dtype else x.astype(y.dtype), state, after)
-
-    compiled = program.lower(typed(state), key, jnp.int32(0), jnp.int32(0)).compile()
+    compiled = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
     check_memory(compiled, advice)
-    return lambda state, key, first, count: compiled(typed(state), key, jnp.int32(first), jnp.int32(count))
+    return lambda state, key, first, count: compiled(state, key, jnp.int32(first), jnp.int32(count))
 
 
 def iterate(

@@ -27,11 +27,14 @@ def lenient() -> Iterator[None]:
 
 def single(tree: Any) -> Any:
     """A pytree whose arrays have 32 bits at most, also with `jax_enable_x64`; without it, the tree as it is."""
-    return jax.tree.map(lambda x: x.astype(_SINGLE[str(x.dtype)]) if str(_dtype(x)) in _SINGLE else x, tree)
+    return jax.tree.map(_single, tree)
 
 
-def _dtype(leaf: Any) -> Any:
-    return getattr(leaf, "dtype", None)
+def _single(leaf: Any) -> Any:
+    dtype = _SINGLE.get(str(getattr(leaf, "dtype", "")))
+    if dtype is None:
+        return leaf
+    return leaf.astype(dtype) if hasattr(leaf, "astype") else jnp.asarray(leaf, dtype)
 
 
 def in_any_mode(function: Function) -> Function:
