@@ -16,7 +16,7 @@ from meta.loop import Report, compiler_options, iterate
 from meta.run_keys import RunBranch
 from meta.xla.devices import in_chunks
 
-NOISE = 2**32 - 2  # branch of a trial's key: what is added to where somebody begins
+NOISE = 2**32 - 2  # branch of a trial's key: what is added to the parameters
 BATCH = 512  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same on any
 # number of cores, so that no bit depends on it.

@@ -12,7 +12,7 @@ import numpy as np
 from games import InfinitelyRepeated
 from marl.core.learner import Learner, Metrics, Trajectory, keep_state
 
-SEAT = 2**32 - 1  # branch of a player's key: its own in every step, where one of several sits
+SEAT = 2**32 - 1  # branch of a player's key: what it draws in each step, where it is one of several
 
 
 class SeatState(NamedTuple):
