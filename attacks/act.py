@@ -14,7 +14,8 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m attacks.act")  # before what takes seconds to import
 
-from attacks.config import AttackConfig, checked
+from attacks.attack import prepare
+from attacks.config import AttackConfig
 from attacks.experiment import attack_and_show
 from meta.runs import command
 
@@ -22,8 +23,8 @@ COMMAND = command.Command(
     program="python -m attacks.act",
     description=__doc__ or "",
     config=AttackConfig,
-    prepare=checked,
-    prepare_again=partial(checked, begun=True),
+    prepare=prepare,
+    prepare_again=partial(prepare, begun=True),
     run=attack_and_show,
     name=lambda preset, config: f"{preset}-{config.goal}-{config.seed}",
     presets="act",

@@ -47,9 +47,6 @@ class Puppet(GoalConditioned):
       ValueError: for a game without goals, or a victim with memory.
 
     Source: Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, section 4.
-
-    Attributes:
-
     """
 
     victim_policy: Any

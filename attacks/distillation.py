@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attacks.config import AttackConfig, observations_of_play
-from attacks.messages import MESSAGES, Message, make_message
+from attacks.attack import Attack, with_training
+from attacks.messages import Message, make_message
+from attacks.random_play import observations_of_play
 from attacks.trials import train_victim
 from games import Game, rollout
 from games.core.spaces import Discrete, Space
@@ -41,36 +41,39 @@ class Distilled(NamedTuple):
     share: float  # of the variance of what it does that the message tells
 
 
-def distil(config: AttackConfig, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
+def distil(attack: Attack, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
     """The parameters by which a message says what an expert would do.
 
-    The expert is the best of eight learners of the victim's kind that have learned in silence for twelve of its lives.
-    Its best action about each state of its own play, of random play and of mixtures of both is what the message is
-    fitted to, by least squares and gradient descent: an action of a box entry by entry, a discrete one by its
-    contrasts, so that actions lie in the corners of a simplex; both in units of their root mean square. A message that
-    turns says the opposite in the end. For control a shaper says this of an expert at the bare game, and the controller
-    that of one at the game with goals, four times as loud: a victim that has learned from a quiet word obeys a loud
-    one.
+    The expert is the best of eight learners of the victim's kind that have learned in silence for twelve of its
+    training runs. Its best action about each state of its own play, of random play and of mixtures of both is what the
+    message is fitted to, by least squares and gradient descent: an action of a box entry by entry, a discrete one by
+    its contrasts, so that actions lie in the corners of a simplex; both in units of their root mean square. A message
+    that turns says the opposite in the end. For control a shaper says this of an expert at the bare game, and the
+    controller that of one at the game with goals, four times as loud: a victim that has learned from a quiet word obeys
+    a loud one.
 
     Args:
-      config: of the attack, as `config.checked` leaves it: neither victim nor message has a memory, but for `turn`.
+      attack: as `prepare` checks it: neither victim nor message has a memory, but for `turn`.
       key: of everything.
 
     Returns:
       (where the search begins, what each of the messages tells).
     """
-    game, (key, goal_key, turn_key) = config.make_game(), jax.random.split(key, 3)
-    message, turns = _until_a_turn(config)
-    found = _expert(config, game, key)
+    message, (key, goal_key, turn_key) = attack.message, jax.random.split(key, 3)
+    turns = attack.kind.name == "turn"
+    if turns:  # what is said before
+        what, shape = attack.kind.settings.get("what", "linear"), observation_shape(attack.game)
+        message = make_message(what, shape, attack.config.message_size)
+    found = _expert(attack, attack.game, key)
     told = _tell(message, found)
-    if config.goal == "control":
-        controller = _tell(config.make_controller(), _expert(config, GoalConditioned(game), goal_key), LOUD)
+    if attack.controller:
+        controller = _tell(attack.controller, _expert(attack, GoalConditioned(attack.game), goal_key), LOUD)
         both = {"shaper": told.parameters, "controller": controller.parameters}
         return both, {"shaper": told, "controller": controller}
     if not turns:
         return told.parameters, {"message": told}
     then = _tell(message, found, -1.0).parameters
-    return config.make_message().init(turn_key) | {"first": told.parameters, "then": then}, {"message": told}
+    return attack.message.init(turn_key) | {"first": told.parameters, "then": then}, {"message": told}
 
 
 class _Expert(NamedTuple):
@@ -82,19 +85,9 @@ class _Expert(NamedTuple):
     final_return: float
 
 
-def _until_a_turn(config: AttackConfig) -> tuple[Message, bool]:
-    """What a message says before its turn, and whether it turns."""
-    name, given = MESSAGES.read("message", config.message_spec)
-    if name != "turn":
-        return config.make_message(), False
-    what, shape = given.get("what", "linear"), observation_shape(config.make_game())
-    return make_message(what, shape, config.message_size), True
-
-
-def refit(config: AttackConfig, key: jax.Array, other: Message, parameters: Any) -> tuple[Any, float]:
-    """(The parameters by which a config's message says what another one says in random play, what share it tells)."""
-    game, message = config.make_game(), config.make_message()
-    observations = jnp.asarray(observations_of_play(game)).reshape(-1, *observation_shape(game))
+def refit(key: jax.Array, game: Game, message: Message, other: Message, parameters: Any) -> tuple[Any, float]:
+    """(The parameters by which a message says what another one says in random play, what share it tells)."""
+    observations = jnp.asarray(observations_of_play(game))
     targets = jax.vmap(other.speak, (None, 0))(parameters, observations)
     parameters, share = _compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
     return jax.tree.map(np.asarray, parameters), float(share)
@@ -112,12 +105,12 @@ def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
     return Distilled(jax.tree.map(np.asarray, parameters), expert.final_return, float(share))
 
 
-def _expert(config: AttackConfig, game: Game, key: jax.Array) -> _Expert:
+def _expert(attack: Attack, game: Game, key: jax.Array) -> _Expert:
     """The best of some learners, and what it does in its own play, in random play, and in between."""
     training_key, play_key, fit_key = jax.random.split(key, 3)
-    size = config.message_size
+    size = attack.config.message_size
     silence = Message(lambda key: (), lambda parameters, obs: jnp.zeros(size))
-    longer = dataclasses.replace(config, num_updates=EXPERT_TRAININGS * config.num_updates)
+    longer = with_training(attack, num_updates=EXPERT_TRAININGS * attack.config.num_updates)
 
     def train_one(key: jax.Array) -> tuple[jax.Array, Any]:
         training = train_victim(key, game, silence, (), longer.make_victim, longer.schedule, size=size)

@@ -9,11 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attacks.config import observations_of_play
-from attacks.messages import SPEAKER, Message, as_loud, loudness
+from attacks.messages import SPEAKER, Message
 from attacks.trials import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
-from games.wrappers.cheap_talk import observation_shape
 from meta.batched_trials import with_nan, without_nan
 from meta.loop import compiler_options
 from meta.runs.statistics import mean_and_error
@@ -47,7 +45,7 @@ def make_trainings(
       game: the bare game.
       message: how one talks; `as_loud` makes random messages as loud as the evolved one.
       make_victim: `(game with cheap talk) -> learner`.
-      schedule: how long they live, and how they are judged.
+      schedule: of their training runs.
       size: entries of a message.
       num_victims: how many.
       at_once: of them on a device, whose caches should hold what they learn from.
@@ -82,19 +80,75 @@ def make_trainings(
     return run
 
 
-def controlled(game: Game, message: Message, parameters: Any, steps: int) -> tuple[Message, dict[str, Any]]:
+def controlled(
+    message: Message, parameters: Any, observations: np.ndarray, steps: int
+) -> tuple[Message, dict[str, Any]]:
     """(message, parameters of `evolved`, `silent` and `random`): what was evolved beside its controls.
 
-    Random messages are of the same kind and, in random play, as loud; each victim hears another one. Who has a memory
-    is as loud over the `steps` of a life.
+    Random messages are of the same kind and, in random play, as loud; each victim hears another one. A message with a
+    memory is as loud over the `steps` of a training run.
+
+    Args:
+      message: its kind.
+      parameters: what was evolved.
+      observations: of random play, `[number, *obs_shape]`.
+      steps: of each environment in a training run.
     """
-    play = observations_of_play(game)
     if message.remember is not None:
-        play = np.resize(play, (steps, play.shape[1]))
-    seen = jnp.asarray(play).reshape(-1, *observation_shape(game))
+        observations = np.resize(observations, (steps, *observations.shape[1:]))
+    seen = jnp.asarray(observations)
     spoken = as_loud(message, seen, loudness(message, parameters, seen))
     evolved = parameters, np.float32(1)
     return spoken, {"evolved": evolved, "silent": silence(evolved), "random": None}
+
+
+def loudness(message: Message, parameters: Any, observations: jax.Array) -> jax.Array:
+    """The root mean square of what is said about observations `[number, *obs_shape]`, over all entries, `[]`.
+
+    A message with a memory sees them one after the other.
+    """
+    if message.remember is None:
+        said = jax.vmap(message.speak, (None, 0))(parameters, observations)
+    else:
+        said = hear(message, parameters, message.memory, observations)[1]
+    return jnp.sqrt((said**2).mean())
+
+
+def hear(message: Message, parameters: Any, memory: Any, observations: jax.Array) -> tuple[Any, jax.Array]:
+    """(memory, what is said `[number, size]`) by a message with a memory, about observations one after the other."""
+    assert message.remember is not None
+    remember = message.remember
+
+    def step(memory: Any, obs: jax.Array) -> tuple[Any, jax.Array]:
+        memory = remember(parameters, memory, obs)
+        return memory, message.speak(parameters, obs, memory)
+
+    return jax.lax.scan(step, memory, observations)
+
+
+def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Message:
+    """A message whose random parameters are as loud as said, so that what they do is not a matter of volume.
+
+    Its parameters are (those of `message`, a factor of what it says); those that were evolved have the factor 1.
+
+    Args:
+      message: of any kind. What it says may pass its scale when it is made louder.
+      observations: what `loudness` is measured on, `[number, *obs_shape]`.
+      volume: the root mean square of what random parameters say about these.
+    """
+
+    def init(key: jax.Array) -> tuple[Any, jax.Array]:
+        parameters = message.init(key)
+        own = loudness(message, parameters, observations)
+        return parameters, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
+
+    def speak(parameters: Any, obs: jax.Array, *memory: Any) -> jax.Array:
+        return parameters[1] * message.speak(parameters[0], obs, *memory)
+
+    remember = message.remember
+    if remember is None:
+        return Message(init, speak)
+    return Message(init, speak, lambda parameters, *seen: remember(parameters[0], *seen), message.memory)
 
 
 def silence(parameters: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from attacks.evaluation import VictimTrainings
-from attacks.messages import Message, hear
+from attacks.evaluation import VictimTrainings, hear
+from attacks.messages import Message
 from meta.runs.plotting import (
     BELOW,
     BLUE,

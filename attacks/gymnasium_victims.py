@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attacks.config import AttackConfig
+from attacks.attack import Attack
 from attacks.evaluation import controlled
+from attacks.random_play import observations_of_play
 from configs import shown
 from configs.specs import read
 from games import Game
@@ -94,12 +95,13 @@ def hearing(talk: CheapTalk) -> Callable[..., Any]:
     return jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
 
 
-def host_of(config: AttackConfig) -> EnvMaker:
+def host_of(attack: Attack) -> EnvMaker:
     """Makes hosts of the environment of that name that Gymnasium has, with as long episodes.
 
     Raises:
       ValueError: if it has none, or none with such parameters.
     """
+    config = attack.config
     if config.defence != "none":
         raise ValueError(f"host: got an attack on victims with the defence {config.defence}; on a host they have none")
     name, given = read("environment", config.environment, "CartPole-v1")
@@ -110,20 +112,19 @@ def host_of(config: AttackConfig) -> EnvMaker:
 
     if name not in gymnasium.registry:
         raise ValueError(f"host: got {shown(name)}, which Gymnasium does not have")
-    return maker(f"gymnasium({name})", config.schedule.num_envs)._replace(limit=limit)
+    return maker(f"gymnasium({name})", attack.schedule.num_envs)._replace(limit=limit)
 
 
 def host_returns(
-    config: AttackConfig, parameters: Any, num_victims: int, seed: int, say: Callable[[str], Any] = lambda text: None
+    attack: Attack, parameters: Any, num_victims: int, seed: int, say: Callable[[str], Any] = lambda text: None
 ) -> dict[str, np.ndarray]:
     """Final returns of victims that learn on a host, `[victims]`, under evolved, no and random messages.
 
     Raises:
       ValueError: if there is no such environment on a host, or none in which the victim can learn.
     """
-    game, schedule, make_host = config.make_game(), config.schedule, host_of(config)
-    steps = schedule.num_updates * schedule.steps_per_update
-    spoken, speakers = controlled(game, config.make_message(), parameters, steps)
+    game, schedule, make_host = attack.game, attack.schedule, host_of(attack)
+    spoken, speakers = controlled(attack.message, parameters, observations_of_play(game), schedule.steps)
     found: dict[str, list[float]] = {kind: [] for kind in speakers}
     started = time.perf_counter()
     learner: Any = None
@@ -134,8 +135,8 @@ def host_returns(
         )
         for kind, own in speakers.items():
             said = spoken.init(message_key) if own is None else own
-            talk = spoken.talk(game, said, config.message_size)
-            learner, hear = learner or config.make_victim(talk), hear or hearing(talk)
+            talk = spoken.talk(game, said, attack.config.message_size)
+            learner, hear = learner or attack.make_victim(talk), hear or hearing(talk)
             made: list[TalkingHost] = []
 
             def make(talk: CheapTalk = talk, hear: Any = hear, made: list[TalkingHost] = made) -> VectorEnv:

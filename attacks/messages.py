@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 
 from configs import shown
-from configs.specs import Registry
+from configs.specs import Registry, naming, write
 from games import Game
 from games.core import checks
 from games.core.arguments import factory
@@ -361,55 +361,6 @@ def table(
     return Message(lambda key: jax.random.normal(key, (cells, size)), speak)
 
 
-def loudness(message: Message, parameters: Any, observations: jax.Array) -> jax.Array:
-    """The root mean square of what is said about observations `[number, *obs_shape]`, over all entries, `[]`.
-
-    Who has a memory sees them one after the other.
-    """
-    if message.remember is None:
-        said = jax.vmap(message.speak, (None, 0))(parameters, observations)
-    else:
-        said = hear(message, parameters, message.memory, observations)[1]
-    return jnp.sqrt((said**2).mean())
-
-
-def hear(message: Message, parameters: Any, memory: Any, observations: jax.Array) -> tuple[Any, jax.Array]:
-    """(memory, what is said `[number, size]`) of who has a memory and sees observations one after the other."""
-    assert message.remember is not None
-    remember = message.remember
-
-    def step(memory: Any, obs: jax.Array) -> tuple[Any, jax.Array]:
-        memory = remember(parameters, memory, obs)
-        return memory, message.speak(parameters, obs, memory)
-
-    return jax.lax.scan(step, memory, observations)
-
-
-def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Message:
-    """A message whose random parameters are as loud as said, so that what they do is not a matter of volume.
-
-    Its parameters are (those of `message`, a factor of what it says); those that were evolved have the factor 1.
-
-    Args:
-      message: of any kind. What it says may pass its scale when it is made louder.
-      observations: what `loudness` is measured on, `[number, *obs_shape]`.
-      volume: the root mean square of what random parameters say about these.
-    """
-
-    def init(key: jax.Array) -> tuple[Any, jax.Array]:
-        parameters = message.init(key)
-        own = loudness(message, parameters, observations)
-        return parameters, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
-
-    def speak(parameters: Any, obs: jax.Array, *memory: Any) -> jax.Array:
-        return parameters[1] * message.speak(parameters[0], obs, *memory)
-
-    remember = message.remember
-    if remember is None:
-        return Message(init, speak)
-    return Message(init, speak, lambda parameters, *seen: remember(parameters[0], *seen), message.memory)
-
-
 MESSAGES: Registry[Message] = Registry("mlp")
 for _factory in (mlp, linear, quadratic, echo, constant, table, lstm, turn):
     MESSAGES.register(_factory.__name__, _factory)
@@ -432,3 +383,36 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"size: got {shown(size)}; a whole number of at least 1 is needed")
     return MESSAGES.make(field, spec, obs_shape, size)
+
+
+class MessageKind(NamedTuple):
+    """A kind of message function with its settings, of which several can be made.
+
+    Attributes:
+      name: one of `MESSAGES`
+      settings: those that were given
+      spec: both, as they are written
+    """
+
+    name: str
+    settings: dict[str, Any]
+    spec: str
+
+    @classmethod
+    def read(cls, spec: str, field: str = "message") -> MessageKind:
+        """The kind that a spec names, as in `make_message`."""
+        return cls(*MESSAGES.read(field, spec), spec)
+
+    @classmethod
+    def of(cls, name: str, **settings: Any) -> MessageKind:
+        """The kind of a name, with settings."""
+        return cls(name, settings, write(name, settings))
+
+    def with_settings(self, **settings: Any) -> MessageKind:
+        """The same kind with other settings."""
+        return self.of(self.name, **self.settings | settings)
+
+    def make(self, obs_shape: Sequence[int], size: int, field: str = "message") -> Message:
+        """The message function, as in `make_message`."""
+        with naming(field, self.name):
+            return MESSAGES.build(self.name, self.settings, obs_shape, size)

@@ -16,12 +16,14 @@ from rich.console import Console
 
 import configs
 from attacks import control, figures
+from attacks.attack import resolve
 from attacks.config import AttackConfig, Goal
 from attacks.distillation import EXPERT_TRAININGS, EXPERTS
 from attacks.evaluation import VictimTrainings
-from attacks.experiment import ROWS, TITLES, VICTIMS_FILE, attack
-from attacks.search import NUM_JUDGES, make_init, make_trial
+from attacks.experiment import ROWS, TITLES, VICTIMS_FILE, run_attack
+from attacks.search import NUM_JUDGES, make_trial
 from attacks.transfer import COLUMNS, ExaminationConfig, examine
+from games.registry import make_game
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.formatting import amount
@@ -83,7 +85,7 @@ class Part(NamedTuple):
         """Environment steps in all, evaluations included."""
         config, judged, steered = self.config, self.config.judged_steps, self.config.goal == "control"
         training = config.steps_of_a_training + judged
-        shared = config.lives_shared if steered else 0
+        shared = config.shared_trainings if steered else 0
         trained = (config.trained - shared) * training
         trained += shared * (training + (config.warm_up.population_size - 1) * judged)
         expert = config.begin == "expert"
@@ -116,7 +118,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
             part.path,
             part.config,
             seconds.get(part.path.name, 0.0),
-            lambda: attack(part.config, open_run(part.path, part.config, console), console),
+            lambda: run_attack(resolve(part.config), open_run(part.path, part.config, console), console),
         )
 
     summaries = run_jobs([job(part) for part in parts], console)
@@ -159,7 +161,7 @@ def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
     for environment in config.environments:
         preset = configs.load(AttackConfig, "act", environment)
         for goal in config.goals:
-            if goal == "control" and not has_goals(preset.make_game()):
+            if goal == "control" and not has_goals(make_game(preset.environment)):
                 continue
             for i in range(config.searches):
                 own = dataclasses.replace(preset, goal=goal, seed=config.seed + i)
@@ -184,7 +186,7 @@ def small(config: AttackConfig) -> AttackConfig:
         num_victims=2,
         oracle_updates=1,
         begin="random",
-        fitness="auto",  # no life is long enough for another
+        fitness="auto",  # no training run is long enough for another
         shapers=2,
     )
 
@@ -204,10 +206,10 @@ def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
         if part.environment not in speeds:
             config = dataclasses.replace(part.config, num_updates=2, warm_up_updates=0)
             evolution = dataclasses.replace(config.evolution, population_size=16, generations=2, chunk_size=0)
-            key = jax.random.key(0)
-            found = evolve(make_trial(config), make_init(config), key, evolution, num_trials=1)
-            judged = config.evaluation_episodes * config.evaluation_steps
-            speeds[part.environment] = 32 * (config.steps_of_a_training + judged) / found.seconds_to_run
+            attack = resolve(config)
+            found = evolve(make_trial(attack), attack.init, jax.random.key(0), evolution, num_trials=1)
+            steps = config.steps_of_a_training + config.judged_steps
+            speeds[part.environment] = 32 * steps / found.seconds_to_run
     seconds = {part.path.name: SECONDS_TO_COMPILE + part.steps / speeds[part.environment] for part in parts}
     say(console, f"this will take about {duration(sum(seconds.values()))} on this machine")
     for part in parts:

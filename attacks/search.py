@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks import control
-from attacks.config import AttackConfig, load_adversary
-from attacks.defences import DEFENCES
+from attacks.attack import Attack, load_adversary, with_training
+from attacks.config import Goal
 from attacks.distillation import EXPERT_TRAININGS, EXPERTS, distil, refit
 from attacks.messages import SPEAKER
 from attacks.trials import train_time_trial
-from meta import Evolution, Evolved, Outcome, RunDirectory, evolve
+from meta import Evolved, Outcome, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials
 from meta.run_keys import RunBranch
 from meta.runs import array_files
@@ -59,29 +59,29 @@ class SearchResult(NamedTuple):
 EXPERT_STAGE, WARM_UP, EVOLUTION, CHOOSING = "expert", "warm-up", "evolution", "choice"
 
 
-def stages_of_search(config: AttackConfig) -> dict[str, float]:
+def stages_of_search(attack: Attack) -> dict[str, float]:
     """Stages of a search by their names, and the environment steps of each."""
     found: dict[str, float] = {}
+    config = attack.config
     steered, whole = config.goal == "control", config.steps_of_a_training
     for name in control.FIXED if steered else ():
         shared = config.warm_up.generations * config.victims_each * (config.shapers if name == "random_shaper" else 1)
         found[name] = shared * (whole + config.judged_steps * config.warm_up.population_size)
     if config.begin == "expert":
         found[EXPERT_STAGE] = EXPERTS * EXPERT_TRAININGS * whole
-    for evolution, updates in config.stages:
+    for name, (evolution, updates) in zip((WARM_UP, EVOLUTION)[-len(config.stages) :], config.stages, strict=True):
         victims = evolution.generations * evolution.population_size * config.victims_each
-        name = WARM_UP if evolution is config.warm_up else EVOLUTION
         found[name] = victims * whole * updates / config.num_updates
     if len(config.stages) > 1 or steered or config.start_name:
         found[CHOOSING] = 2 * min(NUM_JUDGES, config.num_victims) * whole
     return found
 
 
-def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stages) -> SearchResult:
+def search(attack: Attack, key: jax.Array, run: RunDirectory, stages: Stages) -> SearchResult:
     """Evolves an adversary, or goes on where that was stopped.
 
     Args:
-      config: what to evolve, and how.
+      attack: what to evolve, and how.
       key: of everything.
       run: keeps checkpoints; a warm-up's in its folder `warm_up`, and for control those of controllers for other
         shapers in `silent_shaper` and `random_shaper`.
@@ -90,39 +90,40 @@ def search(config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stag
     Raises:
       NonFiniteFitness: if nothing that was tried in a generation had a finite fitness.
     """
-    steered = config.goal == "control"
-    drawn = {name: _evolve_controllers(config, name, key, run, stages) for name in control.FIXED if steered}
-    start, told = _start(config, key, run, stages) if config.start_name else (None, None)
-    init = make_init(config) if start is None else _always(start)
+    steered, start_name = attack.config.goal == "control", attack.config.start_name
+    drawn = {name: _evolve_controllers(attack, name, key, run, stages) for name in control.FIXED if steered}
+    start, told = _start(attack, key, run, stages) if start_name else (None, None)
+    init = attack.init if start is None else _always(start)
     first = _best_of(drawn["random_shaper"]) if steered and start is None else None
-    all_evolved = _evolve(config, init, key, run, stages, first)
+    all_evolved = _evolve(attack, init, key, run, stages, first)
     names = ("controllers" if steered else "warm_up", "evolution")[-len(all_evolved) :]
-    found = {} if start is None else {config.start_name: start}
+    found = {} if start is None else {start_name: start}
     found |= {name: jax.tree.map(np.asarray, one.parameters) for name, one in zip(names, all_evolved, strict=True)}
-    chosen, judged = _best(config, jax.random.fold_in(key, AttackBranch.CHOICE), found, stages)
+    chosen, judged = _best(attack, jax.random.fold_in(key, AttackBranch.CHOICE), found, stages)
     others = {name: one.parameters for name, one in drawn.items()}
     return SearchResult(found[chosen], chosen, judged, start, told, others, all_evolved)
 
 
 def _start(
-    config: AttackConfig, key: jax.Array, run: RunDirectory, stages: Stages
+    attack: Attack, key: jax.Array, run: RunDirectory, stages: Stages
 ) -> tuple[Any, dict[str, dict[str, Any]] | None]:
     """Where the search begins with an expert or a run, and what the summary says of it; kept for a run that goes on."""
     file, console = run.path / START_FILE, stages.console
     if os.path.isfile(file):
         arrays, metadata = array_files.load(file)
-        return array_files.as_tree(arrays, jax.eval_shape(make_init(config), key), str(file)), metadata["told"]
-    if config.begin != "expert":
-        other, said, start = load_adversary(Path(config.begin), "begin")
+        return array_files.as_tree(arrays, jax.eval_shape(attack.init, key), str(file)), metadata["told"]
+    expert_key = jax.random.fold_in(key, AttackBranch.EXPERT)
+    if attack.config.begin != "expert":
+        other, start = load_adversary(Path(attack.config.begin), "begin")
         told: dict[str, dict[str, Any]] | None = None
-        if other.message_spec != config.message_spec:
-            start, share = refit(config, jax.random.fold_in(key, AttackBranch.EXPERT), said, start)
-            say(console, f"{config.message_spec} tells {share:.0%} of what was said by {other.message_spec}")
+        if other.kind.spec != attack.kind.spec:
+            start, share = refit(expert_key, attack.game, attack.message, other.message, start)
+            say(console, f"{attack.kind.spec} tells {share:.0%} of what was said by {other.kind.spec}")
             told = {"message": {"share_told": share}}
         array_files.replace(file, start, {"told": told})
         return start, told
     stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {EXPERT_TRAININGS} times as long as a victim")
-    start, found = distil(config, jax.random.fold_in(key, AttackBranch.EXPERT))
+    start, found = distil(attack, expert_key)
     for name, one in found.items():
         say(
             console,
@@ -134,7 +135,7 @@ def _start(
 
 
 def _evolve(
-    config: AttackConfig,
+    attack: Attack,
     init: Callable[[jax.Array], Any],
     key: jax.Array,
     run: RunDirectory,
@@ -142,16 +143,21 @@ def _evolve(
     first: Evolved | None,
 ) -> list[Evolved]:
     """The warm-up, if there is one, and what counts; for control it goes on from the best pair of a first search."""
-    short = config.warm_up_updates if config.goal != "control" else 0
-    before = [first] if first else []
-    if short:
-        stages.begin(WARM_UP, f"{WARM_UP}, {config.goal} victims that learn for {many(short, 'update')}")
-        store = run.part("warm_up", lambda text: say(stages.console, text))
-        before = [_stage(config, config.warm_up, short, init, key, store, stages)]
-    stages.begin(EVOLUTION, f"{EVOLUTION}, victims that learn for {many(config.num_updates, 'update')}")
-    if before:
-        key, init = jax.random.fold_in(key, AttackBranch.LATER), _always(jax.tree.map(np.asarray, before[0].parameters))
-    return [*before, _stage(config, config.evolution, config.num_updates, init, key, run, stages)]
+    config, done = attack.config, [first] if first else []
+    for evolution, num_updates in config.stages:
+        whole = bool(done) or len(config.stages) == 1
+        name, victims = (EVOLUTION, "victims") if whole else (WARM_UP, f"{config.goal} victims")
+        stages.begin(name, f"{name}, {victims} that learn for {many(num_updates, 'update')}")
+        store = run if whole else run.part("warm_up", lambda text: say(stages.console, text))
+        if done:
+            key = jax.random.fold_in(key, AttackBranch.LATER)
+            init = _always(jax.tree.map(np.asarray, done[0].parameters))
+        trial, number = make_trial(with_training(attack, num_updates=num_updates)), config.victims_each
+        steps = evolution.population_size * number * num_updates * config.steps_per_update * config.num_envs
+        describe = partial(_describe, config.goal)
+        with Progress(stages.console, evolution.generations, steps, "steps", describe, stages=stages) as progress:
+            done += [evolve(trial, init, key, evolution, num_trials=number, store=store, report=progress)]
+    return done
 
 
 def _always(parameters: Any) -> Callable[[jax.Array], Any]:
@@ -159,11 +165,13 @@ def _always(parameters: Any) -> Callable[[jax.Array], Any]:
     return lambda key: jax.tree.map(jnp.asarray, parameters)
 
 
-def _evolve_controllers(config: AttackConfig, name: str, key: jax.Array, run: RunDirectory, stages: Stages) -> Evolved:
+def _evolve_controllers(attack: Attack, name: str, key: jax.Array, run: RunDirectory, stages: Stages) -> Evolved:
     """Controllers for the victims of shapers that are not evolved, with these shapers; one of `control.FIXED`.
 
-    Whole lives: all candidates of a generation control the same victims, so that these cost nearly nothing.
+    Whole training runs: all candidates of a generation control the same victims, so that these cost nearly nothing.
     """
+    assert attack.controller
+    config = attack.config
     number = config.shapers if name == "random_shaper" else 1
     stages.begin(name, f"controllers for the victims of {many(number, name.replace('_', ' '))}")
     keys = jax.random.split(
@@ -171,23 +179,23 @@ def _evolve_controllers(config: AttackConfig, name: str, key: jax.Array, run: Ru
     )
 
     def drawn(keys: jax.Array) -> Any:
-        parameters = jax.vmap(lambda key: config.make_message().init(jax.random.fold_in(key, SPEAKER)))(keys)
+        parameters = jax.vmap(lambda key: attack.message.init(jax.random.fold_in(key, SPEAKER)))(keys)
         return jax.tree.map(jnp.zeros_like, parameters) if name == "silent_shaper" else parameters
 
-    both, controller = make_trial(config), config.make_controller()
+    both = make_trial(attack)
     store = run.part(name, lambda text: say(stages.console, text))
     steps = (
         number
         * config.victims_each
         * (config.steps_of_a_training + config.judged_steps * config.warm_up.population_size)
     )
-    describe = partial(_describe, config)
+    describe = partial(_describe, config.goal)
     with Progress(stages.console, config.warm_up.generations, steps, "steps", describe, stages=stages) as progress:
         evolved = evolve(
             lambda controller, key, shaper: both({"shaper": shaper, "controller": controller}, key),
-            controller.init,
+            attack.controller.init,
             keys,
-            # Chunks would each live the same lives, and pairs others.
+            # Chunks would each repeat the same training runs, and pairs would have others.
             dataclasses.replace(config.warm_up, chunk_size=0, shared_trials="generation"),
             num_trials=config.victims_each,
             store=store,
@@ -206,36 +214,20 @@ def _best_of(several: Evolved) -> Evolved:
     return several._replace(parameters=parameters, metrics={k: x[:, i] for k, x in several.metrics.items()})
 
 
-def _stage(
-    config: AttackConfig,
-    evolution: Evolution,
-    num_updates: int,
-    init: Callable[[jax.Array], Any],
-    key: jax.Array,
-    store: RunDirectory,
-    stages: Stages,
-) -> Evolved:
-    steps = evolution.population_size * config.victims_each * num_updates * config.steps_per_update * config.num_envs
-    describe = partial(_describe, config)
-    with Progress(stages.console, evolution.generations, steps, "steps", describe, stages=stages) as progress:
-        trial = make_trial(config, num_updates)
-        return evolve(trial, init, key, evolution, num_trials=config.victims_each, store=store, report=progress)
-
-
-def _describe(config: AttackConfig, metrics: dict[str, Any]) -> str:
+def _describe(goal: Goal, metrics: dict[str, Any]) -> str:
     """The last generation in a few words; of several runs their mean, and the best goal reward."""
     text = f"victim's return {np.mean(metrics['victim_return']):.1f}"
-    text += f"  goal reward {np.max(metrics['fitness']):.3f}" if config.goal == "control" else ""
+    text += f"  goal reward {np.max(metrics['fitness']):.3f}" if goal == "control" else ""
     failed = int(np.sum(metrics["non_finite"]))
     return text + (f"  {failed} not finite" if failed else "")
 
 
 def _best(
-    config: AttackConfig, key: jax.Array, found: dict[str, Any], stages: Stages
+    attack: Attack, key: jax.Array, found: dict[str, Any], stages: Stages
 ) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Which parameters do best to whole lives of victims that are fresh, and others than those of the result.
+    """Which parameters do best to whole training runs of fresh victims, which are others than those of the result.
 
-    What whole lives add to a warm-up is small beside the noise of a short search, and may as well be a loss.
+    What whole training runs add to a warm-up is small beside the noise of a short search, and may as well be a loss.
 
     Returns:
       (their name, the fitness of each; nothing where there is no choice).
@@ -244,11 +236,10 @@ def _best(
     if not before:
         return last, {}
     stages.begin(CHOOSING, f"{CHOOSING} between {' and '.join(found).replace('_', ' ')}")
-    trial, keys = make_trial(config), jax.random.split(key, min(NUM_JUDGES, config.num_victims))
-    program = compile_trials(
-        lambda key, parameters: trial(parameters, key).fitness, found[last], len(keys), config.at_once
-    )
-    values = {name: play_trials(program, keys, parameters, config.at_once) for name, parameters in found.items()}
+    trial, at_once = make_trial(attack), attack.config.at_once
+    keys = jax.random.split(key, min(NUM_JUDGES, attack.config.num_victims))
+    program = compile_trials(lambda key, parameters: trial(parameters, key).fitness, found[last], len(keys), at_once)
+    values = {name: play_trials(program, keys, parameters, at_once) for name, parameters in found.items()}
     for name in before:
         added = with_error(mean_and_error(values[last] - values[name]))
         say(
@@ -259,38 +250,19 @@ def _best(
     return best, {name: mean_and_error(x) for name, x in values.items()}
 
 
-def make_init(config: AttackConfig) -> Callable[[jax.Array], Any]:
-    """Where the search begins: parameters of a message, or of a shaper and a controller."""
-    message = config.make_message()
-    init = message.init
-    if config.goal == "control":
-        init = control.first_parameters(message, config.make_controller())
-    if config.begin == "zero":
-        return lambda key: jax.tree.map(jnp.zeros_like, init(key))
-    return init
-
-
-def make_trial(config: AttackConfig, num_updates: int | None = None) -> Callable[[Any, jax.Array], Outcome]:
-    """The trial of `evolve`; of shorter lives, if the argument says so."""
-    if num_updates:
-        config = config.with_training(num_updates=num_updates)
-    game, message, schedule = config.make_game(), config.make_message(), config.schedule
-    if config.goal == "control":
-        return control.control_trial(
-            game,
-            message,
-            config.make_controller(),
-            config.make_victim,
-            schedule,
-            size=config.message_size,
-        )
+def make_trial(attack: Attack) -> Callable[[Any, jax.Array], Outcome]:
+    """The trial of `evolve`."""
+    game, message, make_victim, schedule = attack.game, attack.message, attack.make_victim, attack.schedule
+    size = attack.config.message_size
+    if attack.controller:
+        return control.control_trial(game, message, attack.controller, make_victim, schedule, size=size)
     return train_time_trial(
         game,
         message,
-        config.make_victim,
+        make_victim,
         schedule,
-        help=config.goal == "help",
-        size=config.message_size,
-        fitness=config.judged_by,
-        defence=DEFENCES[config.defence],
+        help=attack.config.goal == "help",
+        size=size,
+        fitness=attack.fitness,
+        defence=attack.defence,
     )

@@ -19,11 +19,12 @@ from rich.table import Table
 
 import configs
 from attacks import figures
-from attacks.config import AttackConfig, check_defence, load_adversary
+from attacks.attack import Attack, check_defence, load_adversary, with_training
 from attacks.defences import DEFENCES
 from attacks.evaluation import controlled, make_trainings
 from attacks.gymnasium_victims import host_of, host_returns
-from configs.specs import change
+from attacks.random_play import observations_of_play
+from configs.specs import write
 from games import Discrete
 from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
@@ -69,16 +70,17 @@ class ExaminationConfig:
             raise ValueError("defences: got False, and transfer too; one of them is needed")
 
 
-def other_victims(config: AttackConfig) -> dict[str, str]:
+def other_victims(attack: Attack) -> dict[str, str]:
     """The learner that the attack was evolved on; PPOs that differ from it in one thing; A2C and DQN."""
+    config = attack.config
     name, given = SAMPLED.read("victim", config.victim)
     specs = {"as evolved on": config.victim}
     if name == "ppo":
-        now = settings(name, config.make_game()) | given
+        now = settings(name, attack.game) | given
         layers, relu, shared = hidden_layers(config.victim), now["activation"] == "relu", now["shared"]
         several, normalized = now["minibatches"] > 1, now["normalize_observations"]
         learned = config.num_envs
-        if config.make_victim(config.make_game()).reset_memory is None:  # those with memory take whole environments
+        if attack.make_victim(attack.game).reset_memory is None:  # those with memory take whole environments
             learned *= config.steps_per_update - (not now["learn_last_step"])
         if layers:
             specs["twice as wide"] = with_hidden(config.victim, [2 * units for units in layers])
@@ -92,10 +94,10 @@ def other_victims(config: AttackConfig) -> dict[str, str]:
         if now["network"] == "feed_forward":
             title = "value apart from policy" if shared else "value and policy share layers"
             changes[title] = {"shared": not shared}
-        specs |= {title: change(config.victim, **settings) for title, settings in changes.items()}
+        specs |= {title: write(name, given | other) for title, other in changes.items()}
     if name != "a2c":
         specs["A2C"] = "a2c(anneal=True)"
-    if name != "dqn" and isinstance(config.make_game().action_space("agent_0"), Discrete):
+    if name != "dqn" and isinstance(attack.game.action_space("agent_0"), Discrete):
         specs["DQN"] = "dqn(anneal=True)"
     return specs
 
@@ -115,7 +117,7 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
     if os.path.isdir(config.directory):
         check_folder(Path(config.directory))
-    attack, _, _ = load_adversary(Path(config.directory))
+    attack, _ = load_adversary(Path(config.directory))
     if config.host:
         host_of(attack)
     return config
@@ -140,10 +142,10 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
       FileExistsError: if another process is writing there.
     """
     path = Path(options.directory)
-    config, _, parameters = load_adversary(path)
+    attack, parameters = load_adversary(path)
+    config = attack.config
     run = RunDirectory(path, lambda text: say(console, text))
-    game, key = config.make_game(), jax.random.key(options.seed)
-    victims = other_victims(config)
+    key, victims = jax.random.key(options.seed), other_victims(attack)
     depends = [configs.plain(config), array_files.digest(parameters), options.num_victims, options.seed, *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
@@ -165,16 +167,16 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
     kinds = [("transfer", name) for name in victims if options.transfer]
     if options.defences and not options.host:
-        kinds += [("defences", name) for name in DEFENCES if name in found["defences"] or _fits(config, name, console)]
+        kinds += [("defences", name) for name in DEFENCES if name in found["defences"] or _fits(attack, name, console)]
     kinds = [("host", "as evolved on")] if options.host else kinds
     todo = [(part, name) for part, name in kinds if name not in found[part]]
-    started = time.perf_counter()
+    play, started = observations_of_play(attack.game), time.perf_counter()
     for i, (part, name) in enumerate(todo):
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         if part == "host":
             tell = partial(say, console)
-            returns = host_returns(config, parameters, options.host_victims, options.seed, tell)
+            returns = host_returns(attack, parameters, options.host_victims, options.seed, tell)
             keep(part, name, returns)
             continue
         same = found["transfer"].get("as evolved on")
@@ -183,20 +185,17 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             run.write(FILE, json.dumps(found, indent=2) + "\n")
             continue
         victim = victims[name if part == "transfer" else "as evolved on"]
-        other = config.with_training(victim=victim)
-        schedule = other.schedule
-        steps = schedule.num_updates * schedule.steps_per_update
-        spoken, speakers = controlled(game, other.make_message(), parameters, steps)
-
+        other = with_training(attack, victim=victim)
+        spoken, speakers = controlled(other.message, parameters, play, other.schedule.steps)
         run_trainings = make_trainings(
-            game,
+            other.game,
             spoken,
             other.make_victim,
-            schedule,
+            other.schedule,
             size=config.message_size,
             num_victims=options.num_victims,
             at_once=config.at_once,
-            defence=DEFENCES[name if part == "defences" else config.defence],
+            defence=DEFENCES[name] if part == "defences" else attack.defence,
         )
         returns = {kind: run_trainings(key, parameters).final_returns for kind, parameters in speakers.items()}
         keep(part, name, returns)
@@ -206,10 +205,10 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     return found
 
 
-def _fits(config: AttackConfig, defence: str, console: Console) -> bool:
+def _fits(attack: Attack, defence: str, console: Console) -> bool:
     """Whether victims of this kind can defend themselves so; says if they cannot."""
     try:
-        check_defence(config, defence)
+        check_defence(attack, defence)
     except ValueError as error:
         say(console, f"left out: {error}")
         return False

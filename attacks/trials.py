@@ -38,6 +38,11 @@ class TrainingSchedule(NamedTuple):
     num_episodes: int
     num_steps: int
 
+    @property
+    def steps(self) -> int:
+        """Steps of each environment in a training run."""
+        return self.num_updates * self.steps_per_update
+
 
 class VictimTraining(NamedTuple):
     """One victim, or more in leading axes.

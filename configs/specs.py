@@ -191,7 +191,12 @@ def settings_of(*factories: Callable[..., Any], **defaults: Any) -> dict[str, Se
 def change(spec: str, **settings: Any) -> str:
     """A spec with other settings, and the rest as it was."""
     name, before = read("spec", spec, "naive")
-    return f"{name}({', '.join(f'{key}={value!r}' for key, value in (before | settings).items())})"
+    return write(name, before | settings)
+
+
+def write(name: str, settings: dict[str, Any]) -> str:
+    """The spec of a name and its settings."""
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in settings.items())})"
 
 
 def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:

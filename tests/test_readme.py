@@ -10,6 +10,7 @@ import jax
 import pytest
 
 import configs
+from attacks.attack import resolve
 from attacks.config import AttackConfig
 from games import registry
 from marl.experiments.shaping.config import ShapingConfig
@@ -169,4 +170,4 @@ def test_what_the_docs_call_a_default_is_one():
     turning = f"a message that turns (`turn`), {as_it_comes}, {attack.evolution.generations} of whole lives"
     assert f"as it comes: {turning}" in " ".join(attacks.split())
     assert f"{attack.num_victims:,} fresh victims for the result" in attacks
-    assert attack.message_spec.startswith("turn(")
+    assert resolve(attack).kind.name == "turn"

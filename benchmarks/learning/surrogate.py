@@ -21,9 +21,12 @@ from bayes_opt.acquisition import ExpectedImprovement
 from scipy.stats import norm
 
 import configs
-from attacks.config import AttackConfig, observations_of_play
+from attacks.attack import resolve
+from attacks.config import AttackConfig
 from attacks.evaluation import compare, controlled, make_trainings
 from attacks.messages import Message
+from attacks.random_play import observations_of_play, units_of_play
+from games.registry import make_game
 from meta.runs.statistics import with_error
 from meta.xla.devices import use_all_cores
 
@@ -45,13 +48,13 @@ def main() -> None:
     options = parser.parse_args()
     use_all_cores()
     config = configs.load(AttackConfig, "act", "cartpole")
-    units = [float(f"{x:.2g}") for x in observations_of_play(config.make_game()).std(0)]
-    config = dataclasses.replace(config, message=f"echo(units={units})")
-    game, message, key = config.make_game(), config.make_message(), jax.random.key(options.seed)
+    units = units_of_play(make_game(config.environment))
+    attack = resolve(dataclasses.replace(config, message=f"echo(units={units})"))
+    game, message, key = attack.game, attack.message, jax.random.key(options.seed)
 
     def lives_of(talk: Message, number: int) -> Any:
         return make_trainings(
-            game, talk, config.make_victim, config.schedule, size=config.message_size, num_victims=number
+            game, talk, attack.make_victim, attack.schedule, size=config.message_size, num_victims=number
         )
 
     some = lives_of(message, options.victims)
@@ -74,8 +77,7 @@ def main() -> None:
     believed = search._gp.predict(search.space.params)
     best = tried[int(np.argmax(believed))]
     print(f"believed best: {np.round(weights(best), 3)}, {-believed.max():.1f}")
-    steps = config.schedule.num_updates * config.schedule.steps_per_update
-    spoken, speakers = controlled(game, message, weights(best), steps)
+    spoken, speakers = controlled(message, weights(best), observations_of_play(game), attack.schedule.steps)
     fresh = lives_of(spoken, options.fresh)
     found = compare({name: fresh(jax.random.fold_in(key, 10_000), words) for name, words in speakers.items()})
     for name in speakers:

@@ -19,8 +19,9 @@ from typing import Any
 import jax
 
 import configs
+from attacks.attack import Attack, resolve
 from attacks.config import AttackConfig
-from attacks.search import make_init, make_trial
+from attacks.search import make_trial
 from benchmarks.timing import compiled, machine, seconds_in_turn
 from marl.core.learn import learning
 from marl.core.learner import Trajectory
@@ -30,20 +31,20 @@ AT_ONCE = 16  # members of a population that are computed together, as in the pr
 FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward and backward
 
 
-def lives(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def lives(attack: Attack, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Whole lives, and their arguments."""
     keys = jax.random.split(jax.random.key(0), size)
-    trial = make_trial(config)
+    trial = make_trial(attack)
     return spread(lambda words: trial(words, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
-        jax.vmap(make_init(config))(keys),
+        jax.vmap(attack.init)(keys),
     )
 
 
-def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def epochs(attack: Attack, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The learning alone: every update on the same trajectory."""
-    message = config.make_message()
-    talk = message.talk(config.make_game(), message.init(jax.random.key(0)), config.message_size)
-    victim = config.make_victim(talk)
+    config, message = attack.config, attack.message
+    talk = message.talk(attack.game, message.init(jax.random.key(0)), config.message_size)
+    victim = attack.make_victim(talk)
     begin, update = learning(
         talk, [victim], steps_per_update=config.steps_per_update, num_envs=config.num_envs, keep_trajectories=True
     )
@@ -64,8 +65,9 @@ def epochs(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[A
     return spread(learn_again, size, at_once=AT_ONCE), (states, rewards)
 
 
-def products(config: AttackConfig, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def products(attack: Attack, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The largest matrix products of the epochs alone, of [1024, 32] and [32, 32]: forward, and twice backward."""
+    config = attack.config
     batch, number = config.steps_per_update * config.num_envs, 16 * config.num_updates
 
     def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -89,12 +91,12 @@ def main() -> None:
     config = dataclasses.replace(
         configs.load(AttackConfig, "act", "cartpole"), num_updates=options.updates, fitness="training"
     )
-    steps = options.population * config.steps_of_a_training
+    attack, steps = resolve(config), options.population * config.steps_of_a_training
     print(machine())
     print(f"{options.population} victims of {config.steps_of_a_training:,} steps each")
     programs = {}
     for name, make in (("whole lives", lives), ("their epochs", epochs), ("products of 32 x 32", products)):
-        function, arguments = make(config, options.population)
+        function, arguments = make(attack, options.population)
         programs[name] = compiled(function, *arguments)
     times = seconds_in_turn(programs, options.repeats)
     print("part                 |  k steps/s (best) | compile s | GFLOP/s")

@@ -12,10 +12,13 @@ from rich.console import Console
 
 import configs
 import games
+from attacks import attack as attack_module
 from attacks import distillation, experiment, messages, search
 from attacks.act import COMMAND
-from attacks.config import ADVERSARY_FILE, AttackConfig, checked, load_adversary, observations_of_play
+from attacks.attack import ADVERSARY_FILE, load_adversary, prepare, resolve, with_training
+from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
+from attacks.random_play import observations_of_play
 from games import Game, registry
 from games.wrappers.goals import has_goals
 from meta import RunDirectory
@@ -75,8 +78,8 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path, monkeypatch):
     assert set(summary["training_return"]) == {"evolved", "silent", "random", "expert"}
     assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == 2
     assert len((tmp_path / "run/warm_up/metrics.jsonl").read_text().splitlines()) == 2
-    config, _, parameters = load_adversary(tmp_path / "run")
-    assert config.goal == "help"
+    attack, parameters = load_adversary(tmp_path / "run")
+    assert attack.config.goal == "help"
     assert parameters["w0"].shape == (4, 12)
     # What is finished is not done again, and a run that goes on comes to the same.
     again = act("--resume", "run")
@@ -107,146 +110,174 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
 def test_who_is_played_at_once_draws_nobody_else():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     config = AttackConfig(goal="control", victim="reinforce", num_victims=2, oracle_updates=1, **tiny)
-    words = search.make_init(config)(jax.random.key(5))
+    words = resolve(config).init(jax.random.key(5))
     several = jax.tree.map(lambda x: jnp.stack([x, -x]), words)
     everybody = {"evolved": words, "silent_shaper": several, "random_shaper": several}
     found = []
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
         own = dataclasses.replace(config, evolution=evolution)
-        found.append(experiment.fresh_victims(own, jax.random.key(0), everybody, QUIET))
+        found.append(experiment.fresh_victims(resolve(own), jax.random.key(0), everybody, QUIET))
     for name, rewards in found[0].goal_rewards.items():
         np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 
 
+def resolved(config, **changes):
+    return resolve(dataclasses.replace(config, **changes))
+
+
 def test_what_auto_stands_for():
     config = AttackConfig(goal="harm")
-    name, given = messages.MESSAGES.read("message", config.message_spec)
+    name, given, _ = resolve(config).kind
     assert (name, given["steps"]) == ("turn", 32 * 256)
     name, given = messages.MESSAGES.read("what", given["what"])
     units = np.array(given["units"])
     # CartPole's first state is uniform within 0.05; in random play all but the position go far from it.
     assert (units > [0.03, 0.3, 0.06, 0.4]).all()
     assert (units < [0.2, 0.8, 0.12, 1.1]).all()
-    assert dataclasses.replace(config, goal="help").message_spec == f"linear(units={given['units']})"
-    assert (config.judged_by, dataclasses.replace(config, goal="help").judged_by) == ("end", "training")
-    assert dataclasses.replace(config, goal="help", fitness="end").judged_by == "end"
-    assert dataclasses.replace(config, goal="help", steps_per_update=24).judged_by == "end"  # 8 x 24 steps, of 201
-    assert dataclasses.replace(config, message="linear").message_spec == "linear"
-    whisper = messages.MESSAGES.read("message", dataclasses.replace(config, goal="control").message_spec)[1]
-    assert whisper == {**given, "volume": 0.135}
+    assert resolved(config, goal="help").kind.spec == f"linear(units={given['units']})"
+    assert (resolve(config).fitness, resolved(config, goal="help").fitness) == ("end", "training")
+    assert resolved(config, goal="help", fitness="end").fitness == "end"
+    assert resolved(config, goal="help", steps_per_update=24).fitness == "end"  # 8 x 24 steps, of 201
+    assert resolved(config, message="linear").kind.spec == "linear"
+    steered = resolved(config, goal="control")
+    assert steered.kind.settings == {**given, "volume": 0.135}  # a whisper
     # The goals are uniform on a track of 2.4 to both sides.
-    name, given = messages.MESSAGES.read("controller", dataclasses.replace(config, goal="control").controller_spec)
-    np.testing.assert_allclose(given["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
+    np.testing.assert_allclose(steered.controller_kind.settings["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
+
+
+def test_random_games_are_played_once_and_by_no_reading(monkeypatch):
+    """For a message and a controller that are both in units of play; for those that are given, never."""
+    played = []
+    monkeypatch.setattr(attack_module, "units_of_play", lambda game: played.append(game) or [1.0] * 4)
+    config = AttackConfig(goal="control")
+    assert not played
+    attack = resolve(config)
+    assert len(played) == 1
+    with_training(attack, num_updates=8)
+    assert len(played) == 1
+    resolved(config, message="linear", controller="linear")
+    assert len(played) == 1
 
 
 @pytest.mark.parametrize("preset", configs.presets("act"))
 def test_the_lives_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
-    checked(config)
+    attack = prepare(config)
     if preset == "pendulum":  # with a victim that remembers what it heard, too
-        other = dataclasses.replace(config, victim="sac(hidden=[8], buffer_size=4096)")
+        other = with_training(attack, victim="sac(hidden=[8], buffer_size=4096)")
         key = jax.random.key(0)
-        jax.eval_shape(search.make_trial(other), jax.eval_shape(search.make_init(other), key), key)
-    goals = ("harm", "control") if has_goals(config.make_game()) else ("harm",)
+        jax.eval_shape(search.make_trial(other), jax.eval_shape(other.init, key), key)
+    goals = ("harm", "control") if has_goals(attack.game) else ("harm",)
     for goal in goals:
-        one = dataclasses.replace(config, goal=goal)
-        key = jax.random.key(0)
-        outcome = jax.eval_shape(search.make_trial(one), jax.eval_shape(search.make_init(one), key), key)
+        one, key = resolved(config, goal=goal), jax.random.key(0)
+        outcome = jax.eval_shape(search.make_trial(one), jax.eval_shape(one.init, key), key)
         assert outcome.fitness.shape == outcome.metrics["victim_return"].shape == ()
 
 
-def turning(config):
-    return messages.MESSAGES.read("message", config.message_spec)[1]["steps"]
+def turning(attack):
+    return attack.kind.settings["steps"]
 
 
-def test_a_life_is_cut_into_the_pieces_that_a_learner_needs():
+def test_a_training_run_is_cut_into_the_pieces_that_a_learner_needs():
     config = AttackConfig(num_updates=32, steps_per_update=256, num_envs=4, evaluation_episodes=12)
     assert config.schedule == (32, 256, 4, 12, 200)
     for victim in ("dqn", "td3", "sac"):
         assert dataclasses.replace(config, victim=victim).schedule == (512, 8, 8, 16, 200)
     a2c = dataclasses.replace(config, victim="a2c(anneal=True)")
     assert a2c.schedule == (819, 5, 8, 16, 200)
-    assert "turn(steps=4095," in a2c.message_spec
+    assert resolve(a2c).kind.spec.startswith("turn(steps=4095,")
     assert dataclasses.replace(a2c, steps_per_update=4).schedule == (32, 4, 4, 12, 200)  # what is small enough stays
-    # What turns at some time of a life of 8192 steps turns at the same share of 4096.
-    fixed = dataclasses.replace(config, message="turn(steps=8000)")
-    assert turning(fixed.with_training(victim="dqn")) == 4000
-    assert fixed.with_training(victim="dqn").schedule.num_updates == 512
-    assert turning(fixed.with_training(num_updates=8)) == 2000
-    assert turning(dataclasses.replace(config, message="turn(what='mlp')")) == 8192
-    assert dataclasses.replace(config, message="mlp").with_training(victim="dqn").message == "mlp"
+    # What turns at some time of a training run of 8192 steps turns at the same share of 4096.
+    fixed = resolved(config, message="turn(steps=8000)")
+    assert turning(with_training(fixed, victim="dqn")) == 4000
+    assert with_training(fixed, victim="dqn").schedule.num_updates == 512
+    assert turning(with_training(fixed, num_updates=8)) == 2000
+    assert turning(resolved(config, message="turn(what='mlp')")) == 8192
+    assert with_training(resolved(config, message="mlp"), victim="dqn").kind.spec == "mlp"
     # A fifth of 32 updates, in which a member of the ensemble learns, and of 8.
-    assert turning(dataclasses.replace(config, defence="ensemble")) == 6 * 256
-    assert turning(dataclasses.replace(config, defence="ensemble").with_training(num_updates=8)) == 2 * 256
-    assert turning(dataclasses.replace(config, defence="ensemble_of_lives")) == 8192
+    ensemble = resolved(config, defence="ensemble")
+    assert turning(ensemble) == 6 * 256
+    assert turning(with_training(ensemble, num_updates=8)) == 2 * 256
+    assert turning(resolved(config, defence="ensemble_of_lives")) == 8192
+
+
+def test_a_message_that_was_made_again_turns_when_its_kind_says():
+    """Not only the kind has other steps: what is said changes there, a hundred steps before the end of the shorter."""
+    attack = with_training(resolve(AttackConfig(message="turn(steps=8192)")), num_updates=8)
+    words = attack.message.init(jax.random.key(0)) | {"turn": jnp.float32(np.log(1948 / 100))}
+    said = [np.asarray(attack.message.speak(words, jnp.ones(4), jnp.float32(heard))) for heard in (0, 1947, 1949, 2048)]
+    np.testing.assert_array_equal(said[0], said[1])
+    np.testing.assert_array_equal(said[2], said[3])
+    assert (said[1] != said[2]).all()
 
 
 def test_a_search_may_begin_where_another_ended(tmp_path):
     config = AttackConfig(message="turn(what='linear')", num_victims=2)
-    words, run = config.make_message().init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
+    words, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
     array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
-    assert checked(goes_on) == goes_on
-    start, told = search._start(goes_on, jax.random.key(0), run, QUIET)
+    attack = prepare(goes_on)
+    assert attack.config == goes_on
+    start, told = search._start(attack, jax.random.key(0), run, QUIET)
     jax.tree.map(np.testing.assert_array_equal, start, words)
     assert told is None
     (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
-    assert checked(goes_on, begun=True) == goes_on
-    assert COMMAND.prepare_again(goes_on) == goes_on
-    jax.tree.map(np.testing.assert_array_equal, search._start(goes_on, jax.random.key(0), run, QUIET)[0], words)
+    assert prepare(goes_on, begun=True).config == goes_on
+    assert COMMAND.prepare_again(goes_on).config == goes_on
+    jax.tree.map(np.testing.assert_array_equal, search._start(attack, jax.random.key(0), run, QUIET)[0], words)
     with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
-        checked(goes_on)
+        prepare(goes_on)
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
-        checked(dataclasses.replace(goes_on, goal="control"))
+        prepare(dataclasses.replace(goes_on, goal="control"))
     array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear of 2 is needed"):
-        checked(dataclasses.replace(goes_on, message="linear"))
+        prepare(dataclasses.replace(goes_on, message="linear"))
     with pytest.raises(ValueError, match=r"begin: .* reads observations \(4,\); \(6,\) are needed"):
-        checked(dataclasses.replace(goes_on, environment="Acrobot-v1"))
+        prepare(dataclasses.replace(goes_on, environment="Acrobot-v1"))
 
 
 def test_a_search_may_begin_with_what_another_message_says(tmp_path):
     """A network that was fitted to a linear function says what that says, up to what squares leave."""
     config = AttackConfig(message="linear", num_victims=2)
-    message, run = config.make_message(), RunDirectory.create(tmp_path / "new", config)
+    message, run = resolve(config).message, RunDirectory.create(tmp_path / "new", config)
     words = message.init(jax.random.key(7))
     array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
-    assert checked(network) == network
-    start, told = search._start(network, jax.random.key(0), run, QUIET)
-    seen = jnp.asarray(observations_of_play(config.make_game()))
-    wanted, found = (jax.vmap(one.make_message().speak, (None, 0))(own, seen)
-                     for one, own in ((config, words), (network, start)))  # fmt: skip
+    attack = prepare(network)
+    start, told = search._start(attack, jax.random.key(0), run, QUIET)
+    seen = jnp.asarray(observations_of_play(attack.game))
+    wanted, found = (jax.vmap(one.speak, (None, 0))(own, seen)
+                     for one, own in ((message, words), (attack.message, start)))  # fmt: skip
     left = 1 - ((wanted - found) ** 2).mean() / ((wanted - wanted.mean(0)) ** 2).mean()
     assert told["message"]["share_told"] == pytest.approx(float(left), abs=1e-4)
     assert left > 0.95
     with pytest.raises(
         ValueError, match=r"the message linear, of 2 entries; mlp.*, or another without memory, of 3 is"
     ):
-        checked(dataclasses.replace(network, message_size=3))
+        prepare(dataclasses.replace(network, message_size=3))
 
 
 def test_lives_are_as_short_as_the_victim_and_its_defence_make_them():
     """Of A2C in 8 environments half as many steps of each as of PPO in 4; of an ensemble's members a fifth."""
     ppo = AttackConfig(warm_up_updates=8, num_updates=32, steps_per_update=256, num_envs=4)
-    assert ppo.steps_of_the_shortest == 8 * 256
-    assert dataclasses.replace(ppo, victim="a2c").steps_of_the_shortest == 8 * 1024 // 40 * 5
-    assert dataclasses.replace(ppo, defence="ensemble").steps_of_the_shortest == 2 * 256  # a fifth of 8, rounded
-    endless = dataclasses.replace(ppo, environment="ipd(discount=0.9)", goal="help")
-    assert endless.judged_by == "end"
+    assert ppo.shortest_learned_steps == 8 * 256
+    assert dataclasses.replace(ppo, victim="a2c").shortest_learned_steps == 8 * 1024 // 40 * 5
+    assert dataclasses.replace(ppo, defence="ensemble").shortest_learned_steps == 2 * 256  # a fifth of 8, rounded
+    endless = resolved(ppo, environment="ipd(discount=0.9)", goal="help", message="constant")
+    assert endless.fitness == "end"
 
 
 def test_a_search_may_begin_with_zeros_and_know_a_defence():
     config = AttackConfig(message="lstm(units=3)", begin="zero", defence="dropout", fitness="last_update")
-    begun = search.make_init(config)(jax.random.key(0))
+    begun = resolve(config).init(jax.random.key(0))
     assert not any(x.any() for x in jax.tree.leaves(begun))
     # What is judged is the life of a victim that defends itself, by its last update.
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     tiny |= {"environment": "CartPole-v1(max_steps_in_episode=4)", "victim": "reinforce"}
-    one = dataclasses.replace(config, message="mlp(hidden=[12])", **tiny)
-    words, key = one.make_message().init(jax.random.key(1)), jax.random.key(2)
-    talk = one.make_message().talk(one.make_game(), words, 2)
+    one = resolved(config, message="mlp(hidden=[12])", **tiny)
+    words, key = one.message.init(jax.random.key(1)), jax.random.key(2)
+    talk = one.message.talk(one.game, words, 2)
     training = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
     outcome = jax.jit(search.make_trial(one))(words, key)
     np.testing.assert_allclose(outcome.fitness, -training.last_update, rtol=1e-5)

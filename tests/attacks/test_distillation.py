@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from attacks import distillation, messages
-from attacks.config import AttackConfig, observations_of_play
+from attacks.attack import resolve
+from attacks.config import AttackConfig
+from attacks.evaluation import loudness
+from attacks.random_play import observations_of_play
 from games import Box, Discrete
 
 pytestmark = pytest.mark.system
@@ -67,17 +70,17 @@ def test_a_message_that_can_say_it_learns_to_say_it():
 @pytest.mark.usefixtures("sooner")
 def test_an_expert_is_told_and_in_the_end_contradicted():
     key = jax.random.key(0)
-    words, found = distillation.distil(CONFIG, key)
+    words, found = distillation.distil(resolve(CONFIG), key)
     assert found["message"].expert_return > 30  # of random play 22
     assert 0.3 < found["message"].share < 1
-    turning = dataclasses.replace(CONFIG, goal="harm")
+    turning = resolve(dataclasses.replace(CONFIG, goal="harm"))
     both, again = distillation.distil(turning, key)
     # The same expert, in the same words, of a network.
     assert again["message"].expert_return == found["message"].expert_return
     jax.tree.map(np.testing.assert_array_equal, both["first"], words)
     assert words["w0"].shape == (4, 32)
-    message, seen = turning.make_message(), jnp.array([0.01, 0.1, 0.05, 0.3])
-    late = turning.steps_of_a_training
+    message, seen = turning.message, jnp.array([0.01, 0.1, 0.05, 0.3])
+    late = turning.config.steps_of_a_training
     early, end = (np.asarray(message.speak(both, seen, jnp.float32(heard))) for heard in (0, late))
     assert np.sign(early).tolist() == (-np.sign(end)).tolist()
     np.testing.assert_allclose(early, message.speak(both, seen, jnp.float32(1)), rtol=1e-6)
@@ -86,13 +89,13 @@ def test_an_expert_is_told_and_in_the_end_contradicted():
 @pytest.mark.usefixtures("sooner")
 def test_a_victim_that_was_told_what_to_do_is_told_loudly_where_to_go():
     """Of a cart that stands still in the middle, and is to go to either side: it is told to push to that side."""
-    steered = dataclasses.replace(CONFIG, goal="control", num_updates=24)  # fewer are a matter of rounding
+    steered = resolve(dataclasses.replace(CONFIG, goal="control", num_updates=24))  # fewer are a matter of rounding
     both, found = distillation.distil(steered, jax.random.key(0))
     assert set(found) == set(both) == {"shaper", "controller"}
     seen = jnp.array([[0.0, 0, 0, 0, 2.0], [0.0, 0, 0, 0, -2.0]])
-    play = observations_of_play(steered.make_game())
-    quiet = messages.loudness(steered.make_message(), both["shaper"], play)
+    play = observations_of_play(steered.game)
+    quiet = loudness(steered.message, both["shaper"], play)
     sided = jnp.concatenate([jnp.asarray(play), jnp.full((len(play), 1), 2.0)], 1)
-    assert messages.loudness(steered.make_controller(), both["controller"], sided) > 1.5 * quiet
-    right, left = jax.vmap(steered.make_controller().speak, (None, 0))(both["controller"], seen)
+    assert loudness(steered.controller, both["controller"], sided) > 1.5 * quiet
+    right, left = jax.vmap(steered.controller.speak, (None, 0))(both["controller"], seen)
     assert np.sign(right).tolist() == (-np.sign(left)).tolist()

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attacks.attack import resolve
 from attacks.config import AttackConfig
 from attacks.gymnasium_victims import TalkingHost, hearing, host_of, host_returns
 from games import make
@@ -49,15 +50,15 @@ def test_victims_of_three_kinds_live_on_a_host():
         environment="CartPole-v1(max_steps_in_episode=20)", victim="ppo(hidden=[4], minibatches=1, epochs=1)",
         message="linear", goal="harm", num_updates=2, steps_per_update=16, num_envs=2,
     )  # fmt: skip
-    parameters = config.make_message().init(jax.random.key(0))
-    found = host_returns(config, parameters, 2, 0)
+    attack = resolve(config)
+    found = host_returns(attack, attack.message.init(jax.random.key(0)), 2, 0)
     assert found.keys() == {"evolved", "silent", "random"}
     assert all(returns.shape == (2,) and (returns > 5).all() and (returns <= 20).all() for returns in found.values())
 
 
 def test_victims_on_a_host_do_not_defend_themselves():
     with pytest.raises(ValueError, match="host: got an attack on victims with the defence dropout"):
-        host_of(AttackConfig(defence="dropout"))
+        host_of(resolve(AttackConfig(defence="dropout", message="linear")))
 
 
 def test_what_gymnasium_does_not_have():
@@ -66,4 +67,4 @@ def test_what_gymnasium_does_not_have():
         "CartPole-v1(gravity=3.0)": "on a host it has no gravity",
     }.items():
         with pytest.raises(ValueError, match=words):
-            host_of(AttackConfig(environment=environment, goal="harm"))()
+            host_of(resolve(AttackConfig(environment=environment, message="linear")))()

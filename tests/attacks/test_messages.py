@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import messages
+from attacks import evaluation, messages
 from attacks.messages import make_message
 
 KEY = jax.random.key(0)
@@ -80,15 +80,15 @@ def test_random_messages_are_as_loud_as_is_said_and_an_evolved_one_stays_what_it
     observations = jax.random.normal(jax.random.key(7), (64, 4))
     for message in (messages.mlp((4,)), messages.echo((4,), 3), messages.constant((4,))):
         own = message.init(KEY)
-        volume = messages.loudness(message, own, observations)
+        volume = evaluation.loudness(message, own, observations)
         said = np.stack([spoken(message, own, obs) for obs in observations[:3]])
-        louder = messages.as_loud(message, observations, 3 * volume)
-        assert float(messages.loudness(louder, louder.init(jax.random.key(8)), observations)) == pytest.approx(
+        louder = evaluation.as_loud(message, observations, 3 * volume)
+        assert float(evaluation.loudness(louder, louder.init(jax.random.key(8)), observations)) == pytest.approx(
             3 * float(volume), rel=1e-4
         )
         again = np.stack([spoken(louder, (own, jnp.ones(())), obs) for obs in observations[:3]])
         np.testing.assert_array_equal(again, said)
-    nothing = messages.as_loud(messages.linear((4,)), observations, jnp.zeros(()))
+    nothing = evaluation.as_loud(messages.linear((4,)), observations, jnp.zeros(()))
     assert not spoken(nothing, nothing.init(KEY)).any()
 
 
@@ -113,7 +113,7 @@ def test_an_lstm_by_its_equations_remembers_what_it_saw():
     parameters = jax.tree.map(lambda x: x + 0.1, message.init(KEY))
     cell = jax.tree.map(lambda x: np.asarray(x, float), parameters["cell"])
     sights = np.asarray(jax.random.normal(jax.random.key(4), (5, 4)))
-    (_, h), said = jax.jit(lambda x: messages.hear(message, parameters, message.memory, x))(sights)
+    (_, h), said = jax.jit(lambda x: evaluation.hear(message, parameters, message.memory, x))(sights)
     c, hidden = np.zeros(3), np.zeros(3)
     for i, x in enumerate(sights.astype(float)):
         gates = {
@@ -137,7 +137,7 @@ def test_who_turns_says_one_thing_and_then_another():
     parameters = message.init(KEY)
     assert parameters["turn"] == pytest.approx(2.5, abs=2)
     parameters["turn"] = jnp.log(jnp.float32(0.25 / 0.75))  # a quarter of 12
-    said = messages.hear(message, parameters, message.memory, jnp.tile(OBS, (6, 1)))[1]
+    said = evaluation.hear(message, parameters, message.memory, jnp.tile(OBS, (6, 1)))[1]
     linear = messages.linear((4,), 2, scale=2)
     for i in range(6):
         words = parameters["first" if i < 3 else "then"]
@@ -148,9 +148,9 @@ def test_who_turns_says_one_thing_and_then_another():
 def test_a_random_speaker_with_a_memory_is_as_loud_too():
     observations = jax.random.normal(jax.random.key(7), (64, 4))
     for message in (messages.lstm((4,), units=4), messages.turn((4,), steps=64)):
-        louder = messages.as_loud(message, observations, jnp.float32(0.7))
-        assert float(messages.loudness(louder, louder.init(KEY), observations)) == pytest.approx(0.7, rel=1e-4)
-        assert messages.loudness(louder, jax.tree.map(jnp.zeros_like, louder.init(KEY)), observations) == 0
+        louder = evaluation.as_loud(message, observations, jnp.float32(0.7))
+        assert float(evaluation.loudness(louder, louder.init(KEY), observations)) == pytest.approx(0.7, rel=1e-4)
+        assert evaluation.loudness(louder, jax.tree.map(jnp.zeros_like, louder.init(KEY)), observations) == 0
 
 
 def test_a_table_by_hand():

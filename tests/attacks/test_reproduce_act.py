@@ -11,7 +11,8 @@ from rich.console import Console
 
 import configs
 from attacks import transfer
-from attacks.config import ADVERSARY_FILE, AttackConfig
+from attacks.attack import ADVERSARY_FILE, resolve
+from attacks.config import AttackConfig
 from attacks.defences import undefended
 from attacks.evaluation import VictimTrainings, make_trainings
 from attacks.reproduction import Part, ReproduceConfig, _beside, _read_trainings, between, checked, make_parts
@@ -47,7 +48,8 @@ def test_victims_of_one_game_are_shown_beside_each_other(tmp_path):
     dense, sparse = parts[0].config, parts[2].config
     rigl = "sparsity='rigl(density=0.2, every=16, until=400)'"
     assert sparse == dataclasses.replace(dense, victim=dense.victim.removesuffix(")") + f", {rigl})")
-    sparse.make_victim(sparse.make_game())
+    attack = resolve(dataclasses.replace(sparse, message="linear"))
+    attack.make_victim(attack.game)
     differences = {"cartpole": (-100, -140), "cartpole_sparse": (-50, -50)}
     summaries = {
         part.path.name: {
@@ -127,14 +129,14 @@ def test_bad_input_is_one_line(within, tmp_path, module, arguments, words):
 
 def test_defences_that_a_victim_cannot_have_are_left_out_and_said():
     tiny = {"num_updates": 1, "steps_per_update": 8, "evaluation_episodes": 2, "evaluation_steps": 8}
-    config = AttackConfig(num_envs=2, victim="ppo(hidden=[4], minibatches=1)", **tiny)
+    config = AttackConfig(num_envs=2, victim="ppo(hidden=[4], minibatches=1)", message="linear", **tiny)
     console = Console(record=True, file=io.StringIO(), width=300)
-    assert all(_fits(config, name, console) for name in ("none", "masking", "decay"))
+    assert all(_fits(resolve(config), name, console) for name in ("none", "masking", "decay"))
     assert console.export_text() == ""
-    alone = dataclasses.replace(config, num_envs=1)
+    alone = resolve(dataclasses.replace(config, num_envs=1))
     assert not _fits(alone, "masking", console)
     assert "left out: defence: masking: num_envs: got 1" in console.export_text()
-    nobody = dataclasses.replace(config, victim="random")
+    nobody = resolve(dataclasses.replace(config, victim="random"))
     assert not _fits(nobody, "decay", console)
     assert "left out: defence: got 'decay' for random; a victim with networks" in console.export_text()
 
@@ -147,7 +149,8 @@ def attacked(tmp_path):
     def attack(seed):
         kept = {"method": "attack", "config": configs.plain(config)}
         (tmp_path / "run").mkdir(exist_ok=True)
-        array_files.replace(tmp_path / "run" / ADVERSARY_FILE, config.make_message().init(jax.random.key(seed)), kept)
+        words = resolve(config).message.init(jax.random.key(seed))
+        array_files.replace(tmp_path / "run" / ADVERSARY_FILE, words, kept)
         return tmp_path / "run" / FILE
 
     return attack

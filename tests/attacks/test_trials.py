@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import configs
 import games
 from attacks import trials
-from attacks.config import AttackConfig, observations_of_play
+from attacks.attack import resolve, with_training
+from attacks.config import AttackConfig
 from attacks.defences import (
     DEFENCES,
     disturbed,
@@ -26,8 +27,9 @@ from attacks.defences import (
     weights_of,
     with_weights,
 )
-from attacks.evaluation import VictimTrainings, compare, controlled, make_trainings, over_training, silence
-from attacks.messages import loudness, make_message
+from attacks.evaluation import VictimTrainings, compare, controlled, loudness, make_trainings, over_training, silence
+from attacks.messages import make_message
+from attacks.random_play import observations_of_play
 from attacks.transfer import other_victims
 from attacks.trials import TrainingSchedule, train_in, train_time_trial, train_victim
 from games import Game
@@ -90,7 +92,7 @@ def test_a_group_is_what_single_lives_are(run, words, alone):
 
 
 def test_what_was_evolved_is_compared_with_silence_and_with_random_words_as_loud(words):
-    spoken, speakers = controlled(GAME, MESSAGE, words, 32)
+    spoken, speakers = controlled(MESSAGE, words, observations_of_play(GAME), 32)
     seen = jnp.asarray(observations_of_play(GAME))
     volume = loudness(MESSAGE, words, seen)
     assert volume > 0
@@ -156,8 +158,9 @@ def test_a_random_voice_that_turns_is_as_loud_over_a_whole_life():
     turning = make_message("turn(steps=128)", (4,), 2)
     words = turning.init(jax.random.key(2))
     words = words | {"first": silence(words["first"]), "turn": jnp.zeros(())}
-    spoken, _ = controlled(GAME, turning, words, 128)
-    seen = jnp.asarray(np.resize(observations_of_play(GAME), (128, 4)))
+    play = observations_of_play(GAME)
+    spoken, _ = controlled(turning, words, play, 128)
+    seen = jnp.asarray(np.resize(play, (128, 4)))
     volume = float(loudness(turning, words, seen))
     assert volume > 0
     assert float(loudness(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
@@ -396,7 +399,8 @@ def settings_of(spec):
 @pytest.mark.parametrize("preset", ["cartpole", "pendulum", "reacher", "breakout"])
 def test_other_victims_are_what_their_names_say(preset):
     config = configs.load(AttackConfig, "act", preset)
-    victims = other_victims(config)
+    attack = resolve(dataclasses.replace(config, message="linear"))
+    victims = other_victims(attack)
     assert victims["as evolved on"] == config.victim
     own = settings_of(config.victim)
     for name, victim in victims.items():
@@ -409,18 +413,18 @@ def test_other_victims_are_what_their_names_say(preset):
     assert ("DQN" in victims) == (preset in ("cartpole", "breakout"))
     # All live as long, to within an update of theirs.
     for victim in victims.values():
-        schedule = config.with_training(victim=victim).schedule
+        schedule = with_training(attack, victim=victim).schedule
         piece = schedule.num_envs * schedule.steps_per_update
         assert 0 <= config.steps_of_a_training - schedule.num_updates * piece < piece
         assert schedule.num_episodes % schedule.num_envs == 0
 
 
 def test_other_victims_of_a_network_that_is_named_and_of_none():
-    config = configs.load(AttackConfig, "act", "cartpole")
+    config = dataclasses.replace(configs.load(AttackConfig, "act", "cartpole"), message="linear")
 
     def others(inside, **changes):
         victim = f"ppo({inside})"
-        found = other_victims(dataclasses.replace(config, victim=victim, **changes))
+        found = other_victims(resolve(dataclasses.replace(config, victim=victim, **changes)))
         return {name: SAMPLED.read("victim", spec)[1] for name, spec in found.items() if spec.startswith("ppo")}
 
     assert "twice as wide" not in others("hidden=[]")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import configs
+from attacks.attack import resolve
 from attacks.config import AttackConfig
 from configs.specs import read
 from games.wrappers.cheap_talk import CheapTalk
@@ -78,10 +79,10 @@ def gradient(w, x, action, old_log_prob, old_value, advantage, activation, entro
 def train_one(request):
     """The preset's config, the victim's first parameters, the steps from which it learns, the parameters after that."""
     config = configs.load(AttackConfig, "act", request.param)
-    game = dataclasses.replace(config, environment=SHORT[request.param]).make_game()
-    talk = CheapTalk(game, (), lambda _, obs: 2 * obs.ravel()[:2] - 1, 2)
+    attack = resolve(dataclasses.replace(config, environment=SHORT[request.param]))
+    talk = CheapTalk(attack.game, (), lambda _, obs: 2 * obs.ravel()[:2] - 1, 2)
     begin, update = learning(
-        talk, [config.make_victim(talk)], steps_per_update=STEPS, num_envs=ENVS, keep_trajectories=True
+        talk, [attack.make_victim(talk)], steps_per_update=STEPS, num_envs=ENVS, keep_trajectories=True
     )
 
     def run(key):

@@ -196,8 +196,8 @@ def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
         return _load_learner(file, str(path), number)
     if file and method == "attack":
         # By its name, because marl does not depend on attacks.
-        config, message, parameters = importlib.import_module("attacks.config").load_adversary(file.parent)
-        return Adversary(str(path), message, parameters, config)
+        attack, parameters = importlib.import_module("attacks.attack").load_adversary(file.parent)
+        return Adversary(str(path), attack.message, parameters, attack.config)
     if os.path.isdir(path) and not os.path.isfile(Path(path) / AGENT_FILE):
         runs = "a finished run of marl.mfos, marl.train, marl.distributed or attacks.act"
         raise ValueError(f"path: got {shown(str(path))}; the directory of {runs} is needed")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import configs
+from attacks.attack import resolve
 from attacks.config import AttackConfig
 from games import InfinitelyRepeated, matrix_games
 from games import make as make_game_with
@@ -207,7 +208,7 @@ def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
     with pytest.raises(ValueError, match="number: got 2; one of 0 to 1 is needed"):
         load_agent(tmp_path / "trained", number=2)
     config = AttackConfig(environment="CartPole-v1", message="linear")
-    message = config.make_message()
+    message = resolve(config).message
     (tmp_path / "attack").mkdir()
     metadata = {"method": "attack", "config": configs.plain(config)}
     array_files.replace(tmp_path / "attack" / "adversary.safetensors", message.init(jax.random.key(0)), metadata)
