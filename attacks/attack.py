@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +15,11 @@ import configs
 from attacks.config import AttackConfig
 from attacks.control import Puppet, first_parameters
 from attacks.defences import DEFENCES
-from attacks.messages import MOST_ENTRIES, Message, MessageKind
+from attacks.messages import MESSAGES, MOST_ENTRIES, Message
 from attacks.random_play import ends_early, units_of_goals, units_of_play
 from attacks.trials import Defence, MakeVictim, TrainingSchedule
 from configs import short
-from configs.specs import first_line
+from configs.specs import first_line, naming, write
 from games import Game
 from games.registry import make_game
 from games.wrappers.cheap_talk import CheapTalk, observation_shape
@@ -31,6 +31,33 @@ from meta.runs import array_files
 from meta.xla.memory import bytes_of, check_bytes
 
 ADVERSARY_FILE = "adversary.safetensors"
+
+
+class MessageKind(NamedTuple):
+    """A kind of message function, of which another can be made with other settings."""
+
+    name: str  # one of `MESSAGES`
+    settings: dict[str, Any]  # those that were given
+    spec: str  # both, as they are written
+
+    @classmethod
+    def read(cls, spec: str, field: str = "message") -> MessageKind:
+        """The kind that a spec names, as in `make_message`."""
+        return cls(*MESSAGES.read(field, spec), spec)
+
+    @classmethod
+    def of(cls, name: str, **settings: Any) -> MessageKind:
+        """The kind of a name, with settings."""
+        return cls(name, settings, write(name, settings))
+
+    def with_settings(self, **settings: Any) -> MessageKind:
+        """The same kind with other settings."""
+        return self.of(self.name, **self.settings | settings)
+
+    def make(self, obs_shape: Sequence[int], size: int, field: str = "message") -> Message:
+        """The message function, as in `make_message`."""
+        with naming(field, self.name):
+            return MESSAGES.build(self.name, self.settings, obs_shape, size)
 
 
 class Attack(NamedTuple):
@@ -76,7 +103,7 @@ def prepare(config: AttackConfig, *, begun: bool = False) -> Attack:
     game = make_game(config.environment)
     victim, carry = _check_victim(config, game)  # first: a message may need random play, which takes seconds
     if config.goal == "control":
-        Puppet(game, None, victim)
+        Puppet(game, None, victim)  # refuses games without goals, and victims with memory
     attack = resolve(config, game)
     _check_begin(attack, victim, begun)
     if config.defence != "none":
@@ -96,16 +123,13 @@ def resolve(config: AttackConfig, game: Game | None = None) -> Attack:
     return _made(config, game, _message_kind(config, units), _controller_kind(config, units, game) if steered else None)
 
 
-def with_training(attack: Attack, **changes: Any) -> Attack:
-    """The same attack on another victim, or with shorter training runs.
+def with_training(attack: Attack, *, victim: str = "", num_updates: int = 0) -> Attack:
+    """The same attack on another victim, or with training runs of another length, in learning steps of its config.
 
     A message that turns at some time of a training run turns at the same share of the other one.
-
-    Args:
-      attack: to be changed.
-      **changes: fields of its config: `victim`, `num_updates`.
     """
-    config, kind = dataclasses.replace(attack.config, **changes), attack.kind
+    config, kind = attack.config, attack.kind
+    config = dataclasses.replace(config, victim=victim or config.victim, num_updates=num_updates or config.num_updates)
     if kind.name == "turn":
         scaled = kind.settings["steps"] * config.schedule.steps / attack.schedule.steps
         kind = kind.with_settings(steps=config.learned_steps if config.message == "auto" else scaled)

@@ -218,14 +218,8 @@ def control_trial(
         puppet, training = train_puppet(
             training_key, game, shaper, parameters["shaper"], make_victim, schedule, size=size
         )
-        reward = goal_reward(
-            control_key,
-            puppet,
-            speak,
-            parameters["controller"],
-            num_episodes=schedule.num_episodes,
-            num_steps=schedule.num_steps,
-        )
+        how = {"num_episodes": schedule.num_episodes, "num_steps": schedule.num_steps}
+        reward = goal_reward(control_key, puppet, speak, parameters["controller"], **how)
         return Outcome(reward, {"victim_return": training.final_return})
 
     return in_any_mode(trial)

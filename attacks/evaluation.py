@@ -86,13 +86,7 @@ def controlled(
     """(message, parameters of `evolved`, `silent` and `random`): what was evolved beside its controls.
 
     Random messages are of the same kind and, in random play, as loud; each victim hears another one. A message with a
-    memory is as loud over the `steps` of a training run.
-
-    Args:
-      message: its kind.
-      parameters: what was evolved.
-      observations: of random play, `[number, *obs_shape]`.
-      steps: of each environment in a training run.
+    memory is as loud over the `steps` of a training run. Observations are of random play, `[number, *obs_shape]`.
     """
     if message.remember is not None:
         observations = np.resize(observations, (steps, *observations.shape[1:]))

@@ -14,7 +14,7 @@ import numpy as np
 from flax import linen as nn
 
 from configs import shown
-from configs.specs import Registry, naming, write
+from configs.specs import Registry
 from games import Game
 from games.core import checks
 from games.core.arguments import factory
@@ -383,36 +383,3 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ValueError(f"size: got {shown(size)}; a whole number of at least 1 is needed")
     return MESSAGES.make(field, spec, obs_shape, size)
-
-
-class MessageKind(NamedTuple):
-    """A kind of message function with its settings, of which several can be made.
-
-    Attributes:
-      name: one of `MESSAGES`
-      settings: those that were given
-      spec: both, as they are written
-    """
-
-    name: str
-    settings: dict[str, Any]
-    spec: str
-
-    @classmethod
-    def read(cls, spec: str, field: str = "message") -> MessageKind:
-        """The kind that a spec names, as in `make_message`."""
-        return cls(*MESSAGES.read(field, spec), spec)
-
-    @classmethod
-    def of(cls, name: str, **settings: Any) -> MessageKind:
-        """The kind of a name, with settings."""
-        return cls(name, settings, write(name, settings))
-
-    def with_settings(self, **settings: Any) -> MessageKind:
-        """The same kind with other settings."""
-        return self.of(self.name, **self.settings | settings)
-
-    def make(self, obs_shape: Sequence[int], size: int, field: str = "message") -> Message:
-        """The message function, as in `make_message`."""
-        with naming(field, self.name):
-            return MESSAGES.build(self.name, self.settings, obs_shape, size)
