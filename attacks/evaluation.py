@@ -23,7 +23,7 @@ class VictimTrainings(NamedTuple):
 
     final_returns: np.ndarray  # [victims], without exploration
     explored_returns: np.ndarray  # [victims], with it
-    muted_returns: np.ndarray  # [victims], without it, and nobody talks any more
+    muted_returns: np.ndarray  # [victims], without it, and without messages
     last_updates: np.ndarray  # [victims], the metric of the paper's code; NaN where no episode ended
     curves: np.ndarray  # [victims, num_updates], NaN where no episode ended
 
@@ -39,11 +39,11 @@ def make_trainings(
     at_once: int = 16,
     defence: Defence = undefended,
 ) -> Callable[[jax.Array, Any], VictimTrainings]:
-    """Victims that learn from scratch while somebody talks, as one program for every speaker.
+    """Victims that learn from scratch under messages, as one program for all parameters of these.
 
     Args:
       game: the bare game.
-      message: how one talks; `as_loud` makes random messages as loud as the evolved one.
+      message: what is said; `as_loud` makes random messages as loud as the evolved one.
       make_victim: `(game with cheap talk) -> learner`.
       schedule: of their training runs.
       size: entries of a message.
@@ -154,7 +154,7 @@ def compare(groups: dict[str, VictimTrainings]) -> dict[str, Any]:
     """Of groups of the same victims: each, with its difference from the silent one, victim by victim.
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
-    `muted_return` when nobody talks any more, `last_update` by the metric of the paper's code, `training_return` of the
+    `muted_return` in silence afterwards, `last_update` by the metric of the paper's code, `training_return` of the
     mean over the whole training. `last_update` is of the `num_victims` of whom episodes ended in it under every
     message, and not finite where these are fewer than half: those of whom none ended do best.
     """

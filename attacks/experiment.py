@@ -38,7 +38,7 @@ TITLES = {
     "training_return": "return in training",
 }
 NUM_GOALS = 4  # in the GIF of a victim that is steered
-ROWS = ("evolved", "silent", "random", "expert", "start")  # who talks to fresh victims
+ROWS = ("evolved", "silent", "random", "expert", "start")  # messages that fresh victims hear
 
 
 def run_attack(

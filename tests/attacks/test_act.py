@@ -161,7 +161,7 @@ def test_random_games_are_played_once_and_by_no_reading(monkeypatch):
 
 
 @pytest.mark.parametrize("preset", configs.presets("act"))
-def test_the_lives_of_every_preset_can_be_traced(preset):
+def test_the_trainings_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
     attack = prepare(config)
     if preset == "pendulum":  # with a victim that remembers what it heard, too
@@ -258,7 +258,7 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
         prepare(dataclasses.replace(network, message_size=3))
 
 
-def test_lives_are_as_short_as_the_victim_and_its_defence_make_them():
+def test_trainings_are_as_short_as_the_victim_and_its_defence_make_them():
     """Of A2C in 8 environments half as many steps of each as of PPO in 4; of an ensemble's members a fifth."""
     ppo = AttackConfig(warm_up_updates=8, num_updates=32, steps_per_update=256, num_envs=4)
     assert ppo.shortest_learned_steps == 8 * 256
