@@ -25,7 +25,7 @@ FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize",
 
 
 @dataclasses.dataclass(frozen=True)
-class Evolution:
+class Evolution(configs.Part):
     """How parameters are evolved.
 
     Attributes:

@@ -77,7 +77,7 @@ def said_of(arguments: Sequence[str], default: Config) -> Config:
         name, equals, _ = (word := words.pop(0)).partition("=")
         if name.startswith("--") and name[2:].replace("-", "_") in names:
             said += [word] if equals else [word, *words[:1]]
-    return flags.parse(default, said, "", "")
+    return flags.parse(default, said)
 
 
 def connect(options: OnCluster, say: Callable[[str], Any]) -> Leave:

@@ -19,6 +19,7 @@ from rich.console import Console
 
 import configs
 from configs import flags
+from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
 from meta.runs import environment, resume
@@ -30,6 +31,11 @@ from meta.xla.devices import claim_cores
 NOTHING = "nothing was written"
 RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
 STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """No option beside the config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,17 +85,12 @@ class Resume(Quiet):
 class Command(NamedTuple):
     """`python -m PACKAGE.NAME FIRST [options]`, or `--resume DIR` instead of both.
 
-    A config says by ValueError what does not fit. It may have a property `without_effect`, a dict from the names of
-    fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
-    hold; so may configs in it. A run that goes on takes no other config, but for what two further properties name:
-    `may_rise`, a dict from fields that say how long it is to the settings that fall over this length, and `may_change`,
-    those of its evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError
-    as well what does not fit, and `check_preset(config of the preset)` what cannot be changed of a preset.
+    A config says by ValueError what does not fit.
     """
 
     program: str  # as it is called
     description: str
-    config: type | Mapping[str, type]  # a dataclass, or one for each first argument that there is
+    config: type[configs.CommandConfig] | Mapping[str, type[configs.CommandConfig]]  # or one for each first argument
     run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or None, console)
     output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
     name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
@@ -111,11 +112,6 @@ class Command(NamedTuple):
     def keeps_a_run(self) -> bool:
         """Whether there is a run directory, and with it --resume."""
         return issubclass(self.output or object, ToDirectory | ToFile)
-
-    @property
-    def places(self) -> tuple[type, ...]:
-        """What can be said of where trials run."""
-        return (OnCluster,) if self.evolves else ()
 
     @property
     def names(self) -> list[str]:
@@ -150,13 +146,13 @@ class Command(NamedTuple):
             return self.load(first)
         return configs.load(self.kind(first), self.presets, first) if self.presets else self.kind(first)()
 
-    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> tuple[Any, Any]:
+    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> _Given:
         """The config with what the command line says instead, and the other options.
 
         Raises:
           ValueError: for what does not fit, as each of their classes checks it.
         """
-        return _parse(config, (*((self.output,) if self.output else ()), *self.places), arguments, named, description)
+        return _parse(config, self.output or Nothing, self.evolves, arguments, named, description)
 
     @process.running()
     def main(self, arguments: Sequence[str]) -> int:
@@ -207,6 +203,14 @@ class Command(NamedTuple):
         return 0
 
 
+class _Given(NamedTuple):
+    """A command line, read: the config, the options of the output, and those of where trials run."""
+
+    config: Any
+    output: Any
+    place: OnCluster
+
+
 class _Task(NamedTuple):
     """What is to be done, when all of it is known to fit."""
 
@@ -221,10 +225,6 @@ def _plain(error: OSError) -> str:
     if not error.strerror:
         return str(error)
     return f"{configs.short(error.filename)}: {error.strerror}" if error.filename else error.strerror
-
-
-def _fields(config: Any, cls: type | None = None) -> dict[str, Any]:
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(cls or config)}
 
 
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]) -> _Task:
@@ -250,14 +250,13 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         got = f"got {rest[0]!r} first" if rest else "none given"
         raise configs.ConfigError(f"{command.first}: {got}; {command.needed}")
     named, default = f"{program} {first}".strip(), command.default(first)
-    config, options = command.parse(default, rest, named, description)
-    if hasattr(config, "check_preset"):
-        config.check_preset(default)
+    config, options, place = command.parse(default, rest, named, description)
+    config.check_preset(default)
     _check_effect(config, rest)
     command.choose_devices(config)
-    if command.evolves and options.cluster:
-        leave_cluster.append(connect(options, say))
-        config = config.in_chunks() if hasattr(config, "in_chunks") else config
+    if place.cluster:
+        leave_cluster.append(connect(place, say))
+        config = config.in_chunks()
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     process.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
@@ -275,10 +274,10 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
 def _check_effect(config: Any, arguments: Sequence[str]) -> None:
     """Raises ConfigError for what is given and changes nothing."""
     given = [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
-    idle = dict(getattr(config, "without_effect", {}))
+    idle = dict(config.without_effect)
     for part in dataclasses.fields(config):
-        inner = getattr(getattr(config, part.name), "without_effect", {})
-        idle |= {f"{part.name}.{name}": reason for name, reason in inner.items()}
+        if isinstance(inner := getattr(config, part.name), configs.Part):
+            idle |= {f"{part.name}.{name}": reason for name, reason in inner.without_effect.items()}
     for field, reason in idle.items():
         for one in given:
             if one == field or one.startswith(f"{field}."):
@@ -313,21 +312,21 @@ def _resume(
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
             some = resume.options(command.kind(first or command.names[0])())
-            _parse(some, (Resume, *command.places), ["--help"], f"{named} --resume DIR", about)
-        _parse(None, (Resume, *command.places), arguments, named, about)
+            _parse(some, Resume, command.evolves, ["--help"], f"{named} --resume DIR", about)
+        _parse(Nothing(), Resume, command.evolves, arguments, named, about)
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = said_of(arguments, configs.part(now, dict.fromkeys(command.connects, "")))
     command.choose_devices(configs.replaced(now, elsewhere))
-    changed, options = _parse(resume.options(now), (Resume, *command.places), arguments, named, about)
+    changed, options, place = _parse(resume.options(now), Resume, command.evolves, arguments, named, about)
     now = configs.replaced(now, changed)
     _check_effect(now, arguments)
     words = resume.check(was, now)
-    if command.evolves and options.cluster and not leave_cluster:
-        leave_cluster.append(connect(options, say))
-    if command.evolves and options.cluster and hasattr(now, "in_chunks") and now.in_chunks() != now:
+    if place.cluster and not leave_cluster:
+        leave_cluster.append(connect(place, say))
+    if place.cluster and now.in_chunks() != now:
         say("it was begun without evolution.chunk_size: last bits of what follows depend on where trials run")
     if command.output is ToFile:
         _check_file(file_of(path), now)
@@ -345,32 +344,26 @@ def _resume(
     return _Task(prepared, run, options.quiet, f"go on with {program} --resume {path}")
 
 
-def _parse(
-    config: Any, others: Sequence[type], arguments: Sequence[str], named: str, description: str
-) -> tuple[Any, Any]:
-    """A config as the command line says, and the options beside it, which are one flat list on the command line.
+def _parse(config: Any, output: type, evolves: bool, arguments: Sequence[str], named: str, description: str) -> _Given:
+    """A command line over the defaults of a config and of the options beside it; prints the help and exits for --help.
 
     Args:
-      config: a dataclass with the defaults; None for no config.
-      others: classes of further options, with defaults of their own.
+      config: a dataclass with the defaults.
+      output: the class of the options of the output.
+      evolves: whether there are options of where trials run.
       arguments: flags and their values.
       named: the command, for the help.
       description: for the help.
 
-    Returns:
-      A config of the same class, and an object with the fields of `others`.
-
     Raises:
-      ValueError: for what does not fit. Every class checks its own fields, in the order: others, config.
+      ValueError: for what does not fit.
     """
-    kinds = (*others, *([] if config is None else [type(config)]))
-    flat = dataclasses.make_dataclass(
-        "Options", (), bases=kinds, frozen=True, namespace={"__post_init__": lambda self: None}
-    )
-    given = flags.parse(flat(**({} if config is None else _fields(config))), arguments, named, description)
-    for kind in others:
-        kind(**_fields(given, kind))
-    return None if config is None else type(config)(**_fields(given, type(config))), given
+    defaults = [output(), *([OnCluster()] if evolves else []), config]
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(usage([config, *defaults[:-1]], named, description))
+        sys.exit(0)
+    options, *place, config = flags.parse_all(defaults, arguments)
+    return _Given(config, options, place[0] if place else OnCluster())
 
 
 def _open(
@@ -387,8 +380,7 @@ def _open(
         was, now = resume.read(Path(out), command.program, "", command.first, command.kind)
         if now != config:  # who was killed between the two files wrote into one what is named again
             resume.check(was, now)  # it may have been damaged or edited
-        if hasattr(config, "check_adds_to"):
-            config.check_adds_to(was)
+        config.check_adds_to(was)
         run = RunDirectory(Path(out), say)
         place, before_there = environment.place(), run.record and run.record.place
         if before_there and place != before_there:

@@ -14,6 +14,7 @@ import weakref
 import jax
 import pytest
 
+import configs
 from meta import process
 from meta.runs.command import Command
 from tests.conftest import process_state
@@ -193,11 +194,11 @@ TOY = """
 import dataclasses, sys
 from meta import process
 process.begin("toy")
-from meta import process
+from configs import CommandConfig
 from meta.runs.command import Command
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(CommandConfig):
     words: str = "done"
 
 def run(config, directory, console):
@@ -237,7 +238,7 @@ def test_what_a_terminal_cannot_write_is_a_question_mark(environment):
 
 
 @dataclasses.dataclass(frozen=True)
-class Toy:
+class Toy(configs.CommandConfig):
     """A command's config."""
 
     how: str = "done"
