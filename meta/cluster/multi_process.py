@@ -17,6 +17,9 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +65,20 @@ def connect(
         # A process may wait for another for hours, and the heartbeat notices a lost one. XLA reads this only here.
         os.environ["XLA_FLAGS"] = f"--xla_cpu_collective_timeout_seconds={10**7} {os.environ.get('XLA_FLAGS', '')}"
         jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from the command
+        initialize = partial(
+            jax.distributed.initialize,
+            coordinator,
+            processes,
+            process_id,
+            initialization_timeout=int(timeout) or 1,
+            heartbeat_timeout_seconds=int(heartbeat) or 1,
+        )
         try:
-            jax.distributed.initialize(
-                coordinator,
-                processes,
-                process_id,
-                initialization_timeout=int(timeout) or 1,
-                heartbeat_timeout_seconds=int(heartbeat) or 1,
-            )
+            ThreadPoolExecutor(1).submit(initialize).result()  # in a thread: a signal interrupts the wait for it
         except Exception as error:  # each kind of cluster has its own
             needed = "coordinator, processes and process_id are needed unless SLURM, Kubernetes or Open MPI gives them"
-            raise ValueError(f"cluster: the processes were not connected: {_line(error)}; {needed}") from None
+            hint = f"; {needed}" if isinstance(error, ValueError) else ""
+            raise ValueError(f"cluster: the processes were not connected: {_line(error).rstrip('.')}{hint}") from None
     return ProcessGroup()
 
 
@@ -188,7 +194,8 @@ class ProcessGroup:
         status = self._statuses[0] or status
         if self._lost:
             atexit.register(_exit_now, status)  # before JAX, which would wait for the lost process
-            time.sleep(self.first)  # so that the others end by themselves: without its service JAX aborts them
+            if self.first:
+                time.sleep(1.0)  # the others end by themselves, before JAX aborts them without the service of process 0
         else:
             jax.distributed.shutdown()  # waits for all
         return status
@@ -222,7 +229,8 @@ class ProcessGroup:
                     offset += x.nbytes
                 with self._losing():
                     results = compiled(*map(self._put, (np.int32(first), np.int32(count), *arrays)))
-                    new, metrics = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), results)
+                    jax.block_until_ready(results)
+            new, metrics = jax.tree.map(lambda x: np.asarray(x.addressable_data(0)), results)
             new = jax.tree.map(typed, new, jax.tree.unflatten(structure, kinds)[0])
             return new, {metric: buffer[:count] for metric, buffer in metrics.items()}
 
@@ -257,18 +265,18 @@ class ProcessGroup:
                 self._split,
                 lambda index: (own if index and index[0].start == mine else nothing)[None],
             )
-            return np.asarray(self._add(parts).addressable_data(0))
+            return np.asarray(jax.block_until_ready(self._add(parts)).addressable_data(0))
 
     def _put(self, x: Any) -> jax.Array:
         # Not `jax.device_put`, which compares what the processes give.
         return jax.make_array_from_callback(x.shape, self._everywhere, lambda index: x[index])
 
     @contextlib.contextmanager
-    def _losing(self) -> Any:
+    def _losing(self) -> Iterator[None]:
         """Inside, an error of JAX is Lost: another process is not there any more, or this one cannot go on."""
         try:
             yield
-        except JaxRuntimeError as error:
+        except (JaxRuntimeError, ValueError) as error:  # JAX raises either, depending on where it notices
             self._lost = True
             raise Lost(f"cluster: a process of the job was lost or has failed: {_line(error)}") from error
 
@@ -284,7 +292,7 @@ def _packed(folder: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _silent_stdout(for_good: bool) -> Any:
+def _silent_stdout(for_good: bool) -> Iterator[None]:
     """Inside, or for good, nothing is printed on standard output: Gloo tells there with how many it is connected."""
     sys.stdout.flush()
     kept = os.dup(1)
