@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh, NamedSharding
@@ -98,11 +99,17 @@ class ProcessGroup:
         self._lost = False
         self._unsaid: list[str] = []
         self._folder = ""
-        mesh = Mesh(np.array(jax.devices()), ("members",))
-        self._split, self._everywhere = NamedSharding(mesh, P("members")), NamedSharding(mesh, P())
-        self._add = jax.jit(lambda x: x.sum(0, dtype=x.dtype), out_shardings=self._everywhere)
+        firsts = [next(one for one in jax.devices() if one.process_index == i) for i in range(self.number)]
+        self._processes = Mesh(np.array(firsts), ("processes",))
+        members = Mesh(np.array(jax.devices()), ("members",))
+        self._everywhere = NamedSharding(members, P())
+        self._add = jax.jit(lambda x: x.sum(0, dtype=x.dtype), out_shardings=NamedSharding(self._processes, P()))
         with _silent_stdout(for_good=not self.first):
             texts = self._gather(json.dumps([versions(), vector_units()]).encode().ljust(512))
+            with self._losing():  # all devices meet once
+                split = NamedSharding(members, P("members"))
+                ones = jax.make_array_from_callback((self.devices,), split, lambda index: np.ones(1, np.int32))
+                jax.block_until_ready(jax.jit(jnp.sum, out_shardings=self._everywhere)(ones))
         found = [json.loads(text) for text in texts]
         self.vectors = {vectors for _, vectors in found}
         needed = found[0][0]
@@ -157,7 +164,7 @@ class ProcessGroup:
         packed = self._from_first(_packed(path) if self.first and content else b"")
         if self.first:
             return path
-        self._folder = self._folder or tempfile.mkdtemp(prefix="marl-")
+        self._folder = self._folder or tempfile.mkdtemp(prefix="marl-run-")
         copy = Path(self._folder, path.absolute().name or "run")
         if packed:
             with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -181,7 +188,7 @@ class ProcessGroup:
         if self.number == 1:
             return status
         if self.first and status:  # the others may compute something for long
-            timer = threading.Timer(FAREWELL, os._exit, [status])
+            timer = threading.Timer(FAREWELL, _exit_now, [status])
             timer.daemon = True
             timer.start()
         with contextlib.suppress(Lost):
@@ -256,15 +263,9 @@ class ProcessGroup:
 
     def _sum(self, own: np.ndarray) -> np.ndarray:
         """The sum of an array over all processes."""
-        if self.number == 1:
-            return own
-        mine, nothing = jax.devices().index(jax.local_devices()[0]), np.zeros_like(own)
         with self._losing():
-            parts = jax.make_array_from_callback(
-                (self.devices, *own.shape),
-                self._split,
-                lambda index: (own if index and index[0].start == mine else nothing)[None],
-            )
+            sharding = NamedSharding(self._processes, P("processes"))
+            parts = jax.make_array_from_process_local_data(sharding, own[None])
             return np.asarray(jax.block_until_ready(self._add(parts)).addressable_data(0))
 
     def _put(self, x: Any) -> jax.Array:
