@@ -37,7 +37,7 @@ from meta.keys import data_of, kind_of, typed
 from meta.loop import Call, Lost, Step, compiler_options, several
 from meta.xla.memory import check_memory
 
-FAREWELL = 10.0  # seconds for which process 0 waits for the others when it was stopped or has failed
+FAREWELL = 60.0  # seconds for which process 0 waits for the others when it was stopped or has failed
 BYTES = 8  # of a number that processes exchange
 
 
