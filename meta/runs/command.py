@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import os
 import re
 import shlex
@@ -12,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax.errors import JaxRuntimeError
 from rich.console import Console
@@ -24,9 +26,12 @@ from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
 from meta.runs import environment, resume
 from meta.runs.array_files import load
-from meta.runs.cluster import Leave, OnCluster, connect, said_of
+from meta.runs.cluster import Connection, OnCluster, connect, said_of
 from meta.runs.environment import version_line
 from meta.xla.devices import claim_cores
+
+if TYPE_CHECKING:
+    from meta.cluster.multi_process import ProcessGroup
 
 NOTHING = "nothing was written"
 RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
@@ -157,21 +162,25 @@ class Command(NamedTuple):
     @process.running()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
-        status, leave_cluster = 1, list[Leave]()
+        status, connected = 1, list[Connection]()
         try:
-            status = self._main(arguments, leave_cluster)
+            status = self._main(arguments, connected)
         finally:
-            for leave in leave_cluster:
-                leave(status)
+            for connection in connected:
+                status = connection.leave(status)
         return status
 
-    def _main(self, arguments: Sequence[str], leave_cluster: list[Leave]) -> int:
+    def _main(self, arguments: Sequence[str], connected: list[Connection]) -> int:
         if self.all_cores:
             claim_cores()
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
-            print(f"{self.program}: {configs.one_line(message)}", file=sys.stderr)
+            line = f"{self.program}: {configs.one_line(message)}"
+            if group := _group(connected):
+                group.say(line)
+            else:
+                print(line, file=sys.stderr)
             return status
 
         if "--version" in arguments:
@@ -179,15 +188,18 @@ class Command(NamedTuple):
             return 0
         try:
             try:
-                task = _begin(self, arguments, say, leave_cluster)
+                task = _begin(self, arguments, say, connected)
             except (ValueError, FileExistsError) as error:
                 return say(str(error), 2)
             except OSError as error:
                 return say(f"out: cannot be written to: {_plain(error)}", 2)
-            kept = task.kept
+            group = _group(connected)
+            kept = task.kept if not group or group.first else "process 0 keeps the run"
             process.stop_on_signals()
             # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
             with process.recognised(), task.target or contextlib.nullcontext():
+                if group:
+                    group.agree()  # all of them have begun
                 self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
             process.ignore_signals()  # who is impatient sees no traceback
@@ -227,7 +239,7 @@ def _plain(error: OSError) -> str:
     return f"{configs.short(error.filename)}: {error.strerror}" if error.filename else error.strerror
 
 
-def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]) -> _Task:
+def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
@@ -240,7 +252,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.first:
         first, rest = " ".join(words), rest[len(words) :]
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
-        return _resume(command, first, rest, say, leave_cluster)
+        return _resume(command, first, rest, say, connected)
     if command.first and not first:
         if rest and rest[0] in ("-h", "--help"):
             several = isinstance(command.config, Mapping)  # the first of them is explained
@@ -255,9 +267,14 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     _check_effect(config, rest)
     command.choose_devices(config)
     if place.cluster:
-        leave_cluster.append(connect(place, say))
+        connected.append(connect(place, say))
         config = config.in_chunks()
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
+    if group := _group(connected):
+        _check_same(group, named, config)
+        adds = command.output is ToTable and bool(options.out)
+        mirror = group.mirrored(Path(options.out or name), content=adds)
+        options = options if group.first else dataclasses.replace(options, out=str(mirror))
     process.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
         began = " ".join(named.split())
@@ -269,6 +286,20 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.output is Quiet:
         return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
     return _Task(prepared, None, False, NOTHING)
+
+
+def _group(connected: list[Connection]) -> ProcessGroup | None:
+    """The processes that all run this command; None if this is the only one."""
+    return next((connection.group for connection in connected), None)
+
+
+def _check_same(group: ProcessGroup, named: str, config: Any) -> None:
+    """Raises ConfigError if the processes do not run the same command on the same files."""
+    said = json.dumps([named, configs.plain(config), getattr(config, "reads", "")])
+    number = int(hashlib.sha256(said.encode()).hexdigest()[:12], 16)
+    for i, theirs in enumerate(numbers := group.agree(number)):
+        if theirs != numbers[0]:
+            raise configs.ConfigError(f"cluster: process {i} has other options or input files than process 0")
 
 
 def _check_effect(config: Any, arguments: Sequence[str]) -> None:
@@ -300,15 +331,17 @@ def _file_name(words: str) -> str:
 
 
 def _resume(
-    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]
+    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]
 ) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     if command.evolves and (place := said_of(arguments, OnCluster())).cluster == "jax":
-        leave_cluster.append(connect(place, say))  # at once, for only the first process has the directory
+        connected.append(connect(place, say))  # at once, because only the first process has the directory
     program, named = command.program, f"{command.program} {first}".strip()
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
     folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
     about = "Goes on with a run that was stopped, or makes it longer."
+    if group := _group(connected):
+        folder = str(group.mirrored(Path(folder), content=os.path.isdir(folder)))
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
             some = resume.options(command.kind(first or command.names[0])())
@@ -324,13 +357,15 @@ def _resume(
     now = configs.replaced(now, changed)
     _check_effect(now, arguments)
     words = resume.check(was, now)
-    if place.cluster and not leave_cluster:
-        leave_cluster.append(connect(place, say))
+    if place.cluster and not connected:
+        connected.append(connect(place, say))
     if place.cluster and now.in_chunks() != now:
         say("it was begun without evolution.chunk_size: last bits of what follows depend on where trials run")
     if command.output is ToFile:
         _check_file(file_of(path), now)
     prepared = (command.prepare_again or command.prepare)(now)
+    if group := _group(connected):
+        _check_same(group, named, now)
     process.delay_signals()
     try:
         run = RunDirectory(path, say)

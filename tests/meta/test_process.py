@@ -132,8 +132,8 @@ def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
     handlers, done = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, []
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
 
-    def asked_meanwhile(word):
-        with process.uninterrupted():
+    def asked_meanwhile(word, **how):
+        with process.uninterrupted(**how):
             os.kill(os.getpid(), signal.SIGTERM)
             done.append(word)
 
@@ -144,13 +144,17 @@ def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             asked_meanwhile("second")
         process._asked.clear()
+        asked_meanwhile("third", check=False)
+        with pytest.raises(KeyboardInterrupt):
+            process.check_stop()
+        process._asked.clear()
         with pytest.raises(KeyboardInterrupt):  # and outside at once
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         process._asked.clear()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert done == ["first", "second"]
+    assert done == ["first", "second", "third"]
 
 
 @pytest.fixture
