@@ -27,7 +27,7 @@ PIECES = {"a2c": (8, 5), "dqn": (8, 8), "td3": (8, 8), "sac": (8, 8)}
 
 
 @dataclasses.dataclass(frozen=True)
-class AttackConfig:
+class AttackConfig(configs.CommandConfig):
     """An adversary, an ally or a puppeteer, evolved over the whole learning of its victims."""
 
     environment: str = "CartPole-v1(max_steps_in_episode=201)"

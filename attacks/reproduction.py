@@ -37,7 +37,7 @@ SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
 
 
 @dataclasses.dataclass(frozen=True)
-class ReproduceConfig:
+class ReproduceConfig(configs.CommandConfig):
     """The claims of Lu et al., Adversarial Cheap Talk (2023)."""
 
     environments: tuple[str, ...] = ("cartpole", "pendulum", "reacher", "breakout")

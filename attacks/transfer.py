@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import jax
-import tyro
 from rich.console import Console
 from rich.table import Table
 
@@ -25,6 +24,7 @@ from attacks.evaluation import controlled, make_trainings
 from attacks.gymnasium_victims import host_of, host_returns
 from attacks.random_play import observations_of_play
 from configs.specs import write
+from configs.usage import Positional
 from games import Discrete
 from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
@@ -45,10 +45,10 @@ COLUMNS = {  # of tables
 
 
 @dataclasses.dataclass(frozen=True)
-class ExaminationConfig:
+class ExaminationConfig(configs.CommandConfig):
     """Which attack is examined, and how."""
 
-    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = ""
+    directory: Annotated[str, Positional("DIR")] = ""
     """The directory of a finished run of attacks.act with the goal harm or help."""
     num_victims: int = 256
     """Fresh victims of each kind, the same under messages and in silence; at least 2."""

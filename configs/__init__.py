@@ -12,12 +12,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 import marl_shaping as marl_shaping  # it reports a file that hides one of the packages
 from configs import files
+from configs.command_config import CommandConfig as CommandConfig
+from configs.command_config import Part as Part
+from configs.usage import HELP
 
 Config = TypeVar("Config")
 MOST = 2**31 - 1  # what is counted on a device is counted in 32 bits
@@ -130,10 +133,8 @@ def part(config: Any, words: Mapping[str, str]) -> Any:
             inner = {one.partition(".")[2]: text for one, text in words.items() if one.startswith(f"{name}.")}
             value = part(value, inner)
             kind = type(value)
-        fields.append((name, kind, dataclasses.field(default=value)))
-    about = "\n".join(f"  {name}: {text}" for name, text in words.items() if "." not in name)
-    space = {"__doc__": f"What may change.\n\nAttributes:\n{about}"}  # where tyro looks for its help
-    return dataclasses.make_dataclass(type(config).__name__, fields, frozen=True, namespace=space)()
+        fields.append((name, kind, dataclasses.field(default=value, metadata={HELP: words.get(name, "")})))
+    return dataclasses.make_dataclass(type(config).__name__, fields, frozen=True)()
 
 
 def replaced(config: Config, given: Any) -> Config:
@@ -268,8 +269,6 @@ class _Loader(files.Loader):
 
 def typed(kind: Any, value: Any, where: str) -> Any:
     """A value with the type that a field declares; raises ConfigError, in words that begin with `where`."""
-    from typeguard import TypeCheckError, check_type
-
     if isinstance(value, list) and get_origin(kind) is tuple and get_args(kind)[1:] == (...,):
         return tuple(typed(get_args(kind)[0], x, where) for x in value)
     if isinstance(value, list):
@@ -283,12 +282,26 @@ def typed(kind: Any, value: Any, where: str) -> Any:
         if not abs(number) <= LARGEST:
             raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed")
         return number
-    try:
-        if isinstance(value, bool) and kind is not bool:
-            raise TypeCheckError("")
-        return check_type(value, kind)
-    except TypeCheckError:
-        raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed") from None
+    if not _fits(kind, value):
+        raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed")
+    return value
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value is of a field's type: a plain one, a Literal, a tuple of these, or a union of all."""
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(one) and value == one for one in arguments)
+    if get_origin(kind) is tuple:
+        kinds = arguments[:1] * len(value) if arguments[1:] == (...,) and isinstance(value, tuple) else arguments
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, kinds, value))
+    if get_origin(kind) is Annotated:
+        return _fits(arguments[0], value)
+    if arguments:
+        return any(_fits(one, value) for one in arguments)
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
 def describe(kind: Any) -> str:

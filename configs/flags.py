@@ -10,25 +10,31 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from configs import Config, ConfigError, describe, of_part, one_of, short, shown, typed
+from configs.usage import Positional
 
 HELP = "--help shows what there is"
 
 
-def parse(default: Config, arguments: Sequence[str], program: str, description: str) -> Config:
-    """A config from command-line flags over `default`. Prints the help and exits for --help.
+def parse(default: Config, arguments: Sequence[str]) -> Config:
+    """A config from command-line flags over `default`: `parse_all` of one config."""
+    return parse_all([default], arguments)[0]
 
-    tyro writes the help. What it says of values that do not fit are boxes of several lines in the words of Python's
-    exceptions, so that the flags themselves, `--field value` and `--field=value`, `--field` and `--no-field` of what is
-    true or false, and `--part.field` of a config in a config, are read here, by the rules of files.
+
+def parse_all(defaults: Sequence[Any], arguments: Sequence[str]) -> list[Any]:
+    """Configs from the flags of one command line, each over its default; no two of them share a field.
+
+    Flags are `--field value` and `--field=value`, `--field` and `--no-field` of a bool, and `--part.field` of a config
+    in a config. Values follow the rules of files.
 
     Raises:
       ConfigError: for flags or values that do not fit, or that are given twice.
     """
-    if {"-h", "--help"} & set(arguments):
-        import tyro  # here, for it takes a third of a second
-
-        tyro.cli(type(default), default=default, args=["--help"], prog=program, description=description)
-    return _replaced(default, _given(type(default), arguments))
+    given = _given([type(default) for default in defaults], arguments)
+    found = []
+    for default in defaults:
+        own = {field.name for field in dataclasses.fields(default)}
+        found.append(_replaced(default, {name: x for name, x in given.items() if name.partition(".")[0] in own}))
+    return found
 
 
 def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
@@ -48,9 +54,14 @@ def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
         raise ConfigError(of_part(prefix, error)) from None
 
 
-def _given(cls: type, arguments: Sequence[str]) -> dict[str, Any]:
+def _given(classes: Sequence[type], arguments: Sequence[str]) -> dict[str, Any]:
     """The fields that are given, by name, with values of their types."""
-    spellings, positional = _spellings(cls)
+    spellings: dict[str, tuple[str, Any]] = {}
+    positional: list[str] = []
+    for cls in classes:
+        flags, others = _spellings(cls)
+        spellings |= flags
+        positional += others
     given: dict[str, Any] = {}
     words = list(arguments)
     while words:
@@ -133,7 +144,7 @@ def _spellings(cls: type, prefix: str = "") -> tuple[dict[str, tuple[str, Any]],
         flag = f"--{prefix}{name}".replace("_", "-")
         if dataclasses.is_dataclass(kind):
             flags |= _spellings(kind, f"{prefix}{name}.")[0]  # type: ignore[arg-type]
-        elif hasattr(hints[name], "__metadata__"):  # tyro.conf.Positional
+        elif any(isinstance(x, Positional) for x in getattr(hints[name], "__metadata__", ())):
             positional.append(prefix + name)
         else:
             flags[flag] = prefix + name, kind

@@ -130,7 +130,7 @@ def _by_name(spec: str, game: Game, seat: int) -> Opponent:
 
 
 def _is_learner(opponent: Opponent) -> bool:
-    return hasattr(opponent, "policy") and hasattr(opponent, "begin")
+    return hasattr(opponent, "policy") and hasattr(opponent, "init_memory")
 
 
 def _begin(opponent: Opponent, key: jax.Array) -> Any:

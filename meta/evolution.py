@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +16,7 @@ from configs import MOST, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
-from meta.strategies import Evolution, make_strategy
+from meta.strategies import Evolution, make_strategy, promoting
 
 
 class Evolved(NamedTuple):
@@ -111,7 +110,7 @@ def evolve(
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
-    strategy, params = _promoting(make_strategy)(evolution, vector.size)
+    strategy, params = make_strategy(evolution, vector.size)
     untyped = jax.jit(over_runs(partial(_first_state, strategy, params, init)))(key)
 
     def begin() -> Any:
@@ -190,17 +189,6 @@ def _checked(outcome: Any) -> Outcome:
     return jax.tree.map(jnp.asarray, outcome)
 
 
-def _promoting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of evosax's, in which ranks and dtypes are promoted: strict modes are for the code of the user."""
-
-    @functools.wraps(function)
-    def promoting(*args: Any) -> Any:
-        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"), jax.debug_nans(False):
-            return function(*args)
-
-    return promoting
-
-
 def _as_it_is(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
     """What stands for `jax.vmap` where there is one run."""
     del in_axes
@@ -222,7 +210,7 @@ def _check_finite(evolution: Evolution, metrics: dict[str, np.ndarray], generati
     return metrics
 
 
-@_promoting
+@promoting
 def _first_state(strategy: Any, params: Any, init: Callable[[jax.Array], Any], key: jax.Array) -> Any:
     init_key, state_key, _ = jax.random.split(key, 3)  # the third is for the generations
     if hasattr(strategy, "num_populations"):
@@ -246,7 +234,7 @@ def _keys_of(key: jax.Array, generation: jax.Array, number: int) -> jax.Array:
     return jax.random.split(jax.random.fold_in(run_key, generation), number)
 
 
-@_promoting
+@promoting
 def _ask(
     strategy: Any, params: Any, num_trials: int, pairs: bool, key: jax.Array, generation: jax.Array, state: Any
 ) -> tuple[jax.Array, jax.Array, Any]:
@@ -260,7 +248,7 @@ def _ask(
     return population, trial_keys, state
 
 
-@_promoting
+@promoting
 def _tell(
     strategy: Any,
     params: Any,

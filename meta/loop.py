@@ -20,7 +20,7 @@ STATE_PER_SECOND = 3e8  # bytes; a call copies its state once, at ten times that
 
 Report = Callable[[int, dict[str, np.ndarray], float], None]
 Step = Callable[[jax.Array, jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
-# (state, key, first iteration, how many) -> (state, metrics `[at least so many, ...]`)
+# (state, key, first iteration, how many at most) -> (state, metrics, with a row for each iteration and perhaps more)
 Call = Callable[[Any, jax.Array, int, int], tuple[Any, dict[str, jax.Array]]]
 Run = Callable[[Step, str, Any, jax.Array, str], Call]  # (step, what an iteration is called, state, key, advice)
 
@@ -164,6 +164,7 @@ def iterate(
             started = time.perf_counter()
             new_state, found_there = call(state, key, iteration, count)
             buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in found_there.items()}
+            count = len(next(iter(buffers.values())))
             elapsed = time.perf_counter() - started
             if process_metrics:
                 buffers = process_metrics(buffers, iteration)

@@ -113,14 +113,19 @@ def ignore_signals() -> None:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Inside, a signal waits for the end, in a command; for what may not be left half done. It is not nested."""
+def uninterrupted(*, check: bool = True) -> Iterator[None]:
+    """Inside, a signal waits for the end, in a command; for what may not be left half done. It is not nested.
+
+    Args:
+      check: whether it is raised at the end, and not by the next `check_stop`.
+    """
     _waits.set()
     try:
         yield
     finally:
         _waits.clear()
-    check_stop()
+    if check:
+        check_stop()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +27,7 @@ FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize",
 
 
 @dataclasses.dataclass(frozen=True)
-class Evolution:
+class Evolution(configs.Part):
     """How parameters are evolved.
 
     Attributes:
@@ -133,6 +135,18 @@ def _class(strategy: str) -> Any:
     return classes[strategy.lower()]
 
 
+def promoting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls evosax, with ranks and dtypes promoted: strict modes are for the code of the user."""
+
+    @functools.wraps(function)
+    def promoted(*args: Any) -> Any:
+        with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"), jax.debug_nans(False):
+            return function(*args)
+
+    return promoted
+
+
+@promoting
 def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
     """The evosax strategy over vectors `[num_dims]`, and its parameters.
 

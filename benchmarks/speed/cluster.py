@@ -56,7 +56,7 @@ def trial_of(steps: int) -> Any:
     return trial
 
 
-def run_way(way: str, steps: int, generations: int, coordinator: str, process: int) -> dict[str, Any] | None:
+def run_way(way: str, steps: int, generations: int, coordinator: str, process: int) -> dict[str, Any]:
     """Seconds of a generation without the first ones, and a digest of all bits; of this process, as `way` says."""
     from meta.cluster.on_ray import ray_cluster
     from meta.cluster.ray_driver import Plan
@@ -86,16 +86,12 @@ def run_way(way: str, steps: int, generations: int, coordinator: str, process: i
         with ray_cluster(Plan("", 2, 1, "", 120.0)) as cluster:
             return run(evaluator=cluster.evaluator())
     if way == "jax":
-        from meta.cluster import hosts
+        from meta.cluster import multi_process
 
-        job = hosts.connect(coordinator, 2, process)
-        if not job.first:
-            job.serve()
-            return None
-        found = run(evaluator=job.evaluator())
-        print(json.dumps(found), flush=True)
-        job.leave(0)
-        return None
+        group = multi_process.connect(coordinator, 2, process)
+        found = run(evaluator=group.evaluator())
+        group.leave(0)
+        return found
     return run()
 
 
@@ -319,8 +315,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.way:
         found = run_way(options.way, options.steps, options.generations, options.coordinator, options.process)
-        if found:
-            print(json.dumps(found))
+        print(json.dumps(found))
         return
     print(f"jax {jax.__version__}, {len(os.sched_getaffinity(0))} cores")
     show_scaling()

@@ -49,7 +49,7 @@ FILMED = 500  # steps at most
 
 
 @dataclasses.dataclass(frozen=True)
-class DistributedConfig:
+class DistributedConfig(configs.CommandConfig):
     """Learners trained by actors, in environments of hosts."""
 
     environment: str = "CartPole-v1"

@@ -17,12 +17,12 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.console import Console
 
 import configs
 from configs import specs
 from configs.specs import first_line
+from configs.usage import Positional
 from games import Box, Discrete, Game
 from games.registry import make_game
 from marl.core.learner import Learner
@@ -41,10 +41,10 @@ MEASURED = 0.2  # seconds
 
 
 @dataclasses.dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(configs.CommandConfig):
     """The policy of a training, as C."""
 
-    directory: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")] = ""
+    directory: Annotated[str, Positional("DIR")] = ""
     """A run directory of marl.train or marl.distributed, or its learner.safetensors."""
     number: int = 0
     """Which one, where there are several: of the seeds of marl.train, or the players of marl.distributed."""

@@ -15,7 +15,7 @@ Payoffs = tuple[float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
-class GameConfig:
+class GameConfig(configs.CommandConfig):
     """An exact game of two players."""
 
     game: str = "prisoners_dilemma"

@@ -11,12 +11,12 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from rich.console import Console
 from rich.text import Text
 
 import configs
 from configs.specs import first_line
+from configs.usage import Positional
 from games import Game, InfinitelyRepeated
 from marl.core.learn import check_update
 from marl.core.learner import Learner, Trajectory
@@ -40,7 +40,7 @@ class PlayConfig(AnyGameConfig):
     and episode_length.
     """
 
-    agent: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")] = ""
+    agent: Annotated[str, Positional("AGENT")] = ""
     """The file or the run directory of a trained shaper, or any opponent's name, such as "lola(learning_rate=0.5)"."""
     rounds: int = 100
     """How many rounds, or steps of a sampled game."""

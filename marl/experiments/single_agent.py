@@ -44,7 +44,7 @@ LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it e
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(configs.CommandConfig):
     """A learner trained alone, in a game of one player."""
 
     environment: str = "CartPole-v1"

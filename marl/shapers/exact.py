@@ -174,6 +174,7 @@ def shaper(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "a
     return Shaper(init, learner)
 
 
+@factory
 def after_a_random_step(
     policy: Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array, Any]],
     num_logits: int,

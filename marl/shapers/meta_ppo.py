@@ -16,7 +16,7 @@ OF_SAMPLED = ("minibatches", "gae_lambda", "max_gradient_norm", "later_episodes"
 
 
 @dataclasses.dataclass(frozen=True)
-class MetaPPO:
+class MetaPPO(configs.Part):
     """How a shaper is trained by reinforcement learning.
 
     The defaults for games that are formulas are the settings of Lu et al. (2022) in its matrix games. For sampled ones

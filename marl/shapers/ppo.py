@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from games import InfinitelyRepeated
+from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics
 from marl.shapers.exact import Observe, Shaper, after_a_random_step
 from marl.shapers.meta_ppo import MetaPPO
@@ -41,6 +42,7 @@ class PPOState(NamedTuple):
     optimizer: optax.OptState
 
 
+@in_any_mode
 def meta_ppo(
     meet: Callable[..., tuple[InfinitelyRepeated, Learner]],
     num_logits: int,

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from games.core.modes import in_any_mode
 from marl.blocks.advantages import generalized_advantages
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History
@@ -32,6 +33,7 @@ class Trial(NamedTuple):
     target: jax.Array
 
 
+@in_any_mode
 def sampled_ppo(
     play: Callable[[jax.Array, Parameters], History],
     policy: Policy,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import InfinitelyRepeated, MatrixGame
+from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import naive
 from marl.shapers.exact import Shaper
@@ -80,6 +81,7 @@ def rivals(
     def swap(x: jax.Array) -> jax.Array:
         return jnp.flip(x.reshape(-1, 2, *x.shape[1:]), 1).reshape(x.shape)
 
+    @in_any_mode
     def context(keys: jax.Array, generation: jax.Array, parameters: Any) -> Rival:
         chance = jnp.maximum(0.0, 1 - generation / (annealing * num_generations)) if annealing else jnp.zeros(())
         draw = jax.vmap(lambda key: jax.random.fold_in(jax.random.fold_in(key, MEETING), generation))

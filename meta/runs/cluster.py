@@ -7,18 +7,25 @@ import dataclasses
 import importlib.util
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import configs
 from configs import Config, flags
 from meta.evaluators import evaluating
 from meta.loop import Lost
-from meta.process import leave
 from meta.xla.devices import use_all_cores
 
-Leave = Callable[[int], Any]  # what is done in the end, with the exit status
+if TYPE_CHECKING:
+    from meta.cluster.multi_process import ProcessGroup
 
 ALONE = 600.0  # seconds without any worker after which a run stops
+
+
+class Connection(NamedTuple):
+    """A command's connection with a cluster."""
+
+    leave: Callable[[int], int]  # ends it, with the exit status of this process; returns the one to exit with
+    group: ProcessGroup | None = None  # the processes that all run this command, if there are several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,29 +84,32 @@ def said_of(arguments: Sequence[str], default: Config) -> Config:
         name, equals, _ = (word := words.pop(0)).partition("=")
         if name.startswith("--") and name[2:].replace("-", "_") in names:
             said += [word] if equals else [word, *words[:1]]
-    return flags.parse(default, said, "", "")
+    return flags.parse(default, said)
 
 
-def connect(options: OnCluster, say: Callable[[str], Any]) -> Leave:
-    """From now on trials run where the options say. Before JAX computes anything.
-
-    Of a job only the first process returns; the others do what it does on the devices, and end when it ends.
-
-    Returns:
-      What ends it, to be called with the exit status of this process.
+def connect(options: OnCluster, say: Callable[[str], Any]) -> Connection:
+    """Lets trials run where the options say, from now on. Called before JAX computes anything.
 
     Raises:
-      ConfigError: if what is needed is not installed, or nobody answers.
+      ConfigError: if what is needed is not installed, or nothing answers.
     """
-    stack = contextlib.ExitStack()
-    if not hasattr(os, "killpg"):  # whole groups of processes are ended, and sockets handed to them
+    if not hasattr(os, "killpg"):  # the processes that Ray starts are ended as a group
         raise configs.ConfigError(f"cluster: got {options.cluster}; Linux or macOS is needed (on Windows, its WSL)")
+    stack = contextlib.ExitStack()
+    group = None
     if options.cluster == "jax":
-        return _join_hosts(options, stack, say)
-    return _join_ray(options, stack, say)
+        group = _join_processes(options, stack, say)
+    else:
+        _join_ray(options, stack, say)
+
+    def leave(status: int) -> int:
+        stack.close()
+        return group.leave(status) if group else status
+
+    return Connection(leave, group)
 
 
-def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> Leave:
+def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> None:
     if not all(map(importlib.util.find_spec, ("ray", "grpc"))):
         raise configs.ConfigError('cluster: got ray, which is not there; pip install "marl-shaping[ray]" is needed')
     from meta.cluster.on_ray import Refused, ray_cluster
@@ -112,28 +122,18 @@ def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[st
     except Refused as error:
         raise configs.ConfigError(f"cluster: got {configs.shown(address or options.cluster)}; {error}") from None
     stack.enter_context(evaluating(cluster.evaluator()))
-    return lambda status: stack.close()
 
 
-def _join_hosts(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> Leave:
-    from meta.cluster.hosts import connect as connect_hosts
+def _join_processes(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[str], Any]) -> ProcessGroup:
+    from meta.cluster.multi_process import connect as connect_processes
 
     use_all_cores()
     try:
-        job = connect_hosts(options.coordinator or None, options.processes, options.process_id)
+        group = connect_processes(options.coordinator or None, options.processes, options.process_id)
     except (ValueError, Lost) as error:
         raise configs.ConfigError(str(error)) from None
-    if not job.first:
-        try:
-            status = job.serve()
-        except Lost as error:
-            say(str(error))
-            status = 1
-        leave(status)
-    stack.enter_context(evaluating(job.evaluator()))
-
-    def end(status: int) -> None:
-        stack.close()
-        job.leave(status)
-
-    return end
+    if group.first and len(group.vectors) > 1:
+        kinds = ", ".join(sorted(group.vectors))
+        say(f"the processes have several kinds of vector units ({kinds}): last bits depend on the evaluating process")
+    stack.enter_context(evaluating(group.evaluator()))
+    return group

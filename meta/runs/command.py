@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import os
 import re
 import shlex
@@ -12,24 +14,33 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
 from configs import flags
+from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
 from meta.runs import environment, resume
 from meta.runs.array_files import load
-from meta.runs.cluster import Leave, OnCluster, connect, said_of
+from meta.runs.cluster import Connection, OnCluster, connect, said_of
 from meta.runs.environment import version_line
 from meta.xla.devices import claim_cores
+
+if TYPE_CHECKING:
+    from meta.cluster.multi_process import ProcessGroup
 
 NOTHING = "nothing was written"
 RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
 STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing:
+    """No option beside the config."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,17 +90,12 @@ class Resume(Quiet):
 class Command(NamedTuple):
     """`python -m PACKAGE.NAME FIRST [options]`, or `--resume DIR` instead of both.
 
-    A config says by ValueError what does not fit. It may have a property `without_effect`, a dict from the names of
-    fields that change nothing, as the others are, to the reason: options of these names are refused, and of what these
-    hold; so may configs in it. A run that goes on takes no other config, but for what two further properties name:
-    `may_rise`, a dict from fields that say how long it is to the settings that fall over this length, and `may_change`,
-    those of its evaluation. Where a command adds to a table, a method `check_adds_to(config before)` says by ValueError
-    as well what does not fit, and `check_preset(config of the preset)` what cannot be changed of a preset.
+    A config says by ValueError what does not fit.
     """
 
     program: str  # as it is called
     description: str
-    config: type | Mapping[str, type]  # a dataclass, or one for each first argument that there is
+    config: type[configs.CommandConfig] | Mapping[str, type[configs.CommandConfig]]  # or one for each first argument
     run: Callable[[Any, Any, Console], Any]  # (what `prepare` gives, RunDirectory or None, console)
     output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
     name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
@@ -111,11 +117,6 @@ class Command(NamedTuple):
     def keeps_a_run(self) -> bool:
         """Whether there is a run directory, and with it --resume."""
         return issubclass(self.output or object, ToDirectory | ToFile)
-
-    @property
-    def places(self) -> tuple[type, ...]:
-        """What can be said of where trials run."""
-        return (OnCluster,) if self.evolves else ()
 
     @property
     def names(self) -> list[str]:
@@ -150,32 +151,36 @@ class Command(NamedTuple):
             return self.load(first)
         return configs.load(self.kind(first), self.presets, first) if self.presets else self.kind(first)()
 
-    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> tuple[Any, Any]:
+    def parse(self, config: Any, arguments: Sequence[str], named: str, description: str) -> _Given:
         """The config with what the command line says instead, and the other options.
 
         Raises:
           ValueError: for what does not fit, as each of their classes checks it.
         """
-        return _parse(config, (*((self.output,) if self.output else ()), *self.places), arguments, named, description)
+        return _parse(config, self.output or Nothing, self.evolves, arguments, named, description)
 
     @process.running()
     def main(self, arguments: Sequence[str]) -> int:
         """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
-        status, leave_cluster = 1, list[Leave]()
+        status, connected = 1, list[Connection]()
         try:
-            status = self._main(arguments, leave_cluster)
+            status = self._main(arguments, connected)
         finally:
-            for leave in leave_cluster:
-                leave(status)
+            for connection in connected:
+                status = connection.leave(status)
         return status
 
-    def _main(self, arguments: Sequence[str], leave_cluster: list[Leave]) -> int:
+    def _main(self, arguments: Sequence[str], connected: list[Connection]) -> int:
         if self.all_cores:
             claim_cores()
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
-            print(f"{self.program}: {configs.one_line(message)}", file=sys.stderr)
+            line = f"{self.program}: {configs.one_line(message)}"
+            if group := _group(connected):
+                group.say(line)
+            else:
+                print(line, file=sys.stderr)
             return status
 
         if "--version" in arguments:
@@ -183,15 +188,18 @@ class Command(NamedTuple):
             return 0
         try:
             try:
-                task = _begin(self, arguments, say, leave_cluster)
+                task = _begin(self, arguments, say, connected)
             except (ValueError, FileExistsError) as error:
                 return say(str(error), 2)
             except OSError as error:
                 return say(f"out: cannot be written to: {_plain(error)}", 2)
-            kept = task.kept
+            group = _group(connected)
+            kept = task.kept if not group or group.first else "process 0 keeps the run"
             process.stop_on_signals()
             # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
             with process.recognised(), task.target or contextlib.nullcontext():
+                if group:
+                    group.agree()  # all of them have begun
                 self.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
         except KeyboardInterrupt:
             process.ignore_signals()  # who is impatient sees no traceback
@@ -205,6 +213,14 @@ class Command(NamedTuple):
         except OSError as error:
             return say(f"{_plain(error)}; {kept}", 1)
         return 0
+
+
+class _Given(NamedTuple):
+    """A command line, read: the config, the options of the output, and those of where trials run."""
+
+    config: Any
+    output: Any
+    place: OnCluster
 
 
 class _Task(NamedTuple):
@@ -223,11 +239,7 @@ def _plain(error: OSError) -> str:
     return f"{configs.short(error.filename)}: {error.strerror}" if error.filename else error.strerror
 
 
-def _fields(config: Any, cls: type | None = None) -> dict[str, Any]:
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(cls or config)}
-
-
-def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]) -> _Task:
+def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
     """Nothing is written before all of it fits."""
     program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
@@ -240,7 +252,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if command.first:
         first, rest = " ".join(words), rest[len(words) :]
     if command.keeps_a_run and any(argument.split("=")[0] == "--resume" for argument in rest):
-        return _resume(command, first, rest, say, leave_cluster)
+        return _resume(command, first, rest, say, connected)
     if command.first and not first:
         if rest and rest[0] in ("-h", "--help"):
             several = isinstance(command.config, Mapping)  # the first of them is explained
@@ -250,15 +262,19 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         got = f"got {rest[0]!r} first" if rest else "none given"
         raise configs.ConfigError(f"{command.first}: {got}; {command.needed}")
     named, default = f"{program} {first}".strip(), command.default(first)
-    config, options = command.parse(default, rest, named, description)
-    if hasattr(config, "check_preset"):
-        config.check_preset(default)
+    config, options, place = command.parse(default, rest, named, description)
+    config.check_preset(default)
     _check_effect(config, rest)
     command.choose_devices(config)
-    if command.evolves and options.cluster:
-        leave_cluster.append(connect(options, say))
-        config = config.in_chunks() if hasattr(config, "in_chunks") else config
+    if place.cluster:
+        connected.append(connect(place, say))
+        config = config.in_chunks()
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
+    if group := _group(connected):
+        _check_same(group, named, config)
+        adds = command.output is ToTable and bool(options.out)
+        mirror = group.mirrored(Path(options.out or name), content=adds)
+        options = options if group.first else dataclasses.replace(options, out=str(mirror))
     process.delay_signals()  # who is stopped from now on is told what there is
     if command.keeps_a_run:
         began = " ".join(named.split())
@@ -272,13 +288,27 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     return _Task(prepared, None, False, NOTHING)
 
 
+def _group(connected: list[Connection]) -> ProcessGroup | None:
+    """The processes that all run this command; None if this is the only one."""
+    return next((connection.group for connection in connected), None)
+
+
+def _check_same(group: ProcessGroup, named: str, config: Any) -> None:
+    """Raises ConfigError if the processes do not run the same command on the same files."""
+    said = json.dumps([named, configs.plain(config), getattr(config, "reads", "")])
+    number = int(hashlib.sha256(said.encode()).hexdigest()[:12], 16)
+    for i, theirs in enumerate(numbers := group.agree(number)):
+        if theirs != numbers[0]:
+            raise configs.ConfigError(f"cluster: process {i} has other options or input files than process 0")
+
+
 def _check_effect(config: Any, arguments: Sequence[str]) -> None:
     """Raises ConfigError for what is given and changes nothing."""
     given = [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
-    idle = dict(getattr(config, "without_effect", {}))
+    idle = dict(config.without_effect)
     for part in dataclasses.fields(config):
-        inner = getattr(getattr(config, part.name), "without_effect", {})
-        idle |= {f"{part.name}.{name}": reason for name, reason in inner.items()}
+        if isinstance(inner := getattr(config, part.name), configs.Part):
+            idle |= {f"{part.name}.{name}": reason for name, reason in inner.without_effect.items()}
     for field, reason in idle.items():
         for one in given:
             if one == field or one.startswith(f"{field}."):
@@ -301,37 +331,41 @@ def _file_name(words: str) -> str:
 
 
 def _resume(
-    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], leave_cluster: list[Leave]
+    command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]
 ) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     if command.evolves and (place := said_of(arguments, OnCluster())).cluster == "jax":
-        leave_cluster.append(connect(place, say))  # at once, for only the first process has the directory
+        connected.append(connect(place, say))  # at once, because only the first process has the directory
     program, named = command.program, f"{command.program} {first}".strip()
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
     folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
     about = "Goes on with a run that was stopped, or makes it longer."
+    if group := _group(connected):
+        folder = str(group.mirrored(Path(folder), content=os.path.isdir(folder)))
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
             some = resume.options(command.kind(first or command.names[0])())
-            _parse(some, (Resume, *command.places), ["--help"], f"{named} --resume DIR", about)
-        _parse(None, (Resume, *command.places), arguments, named, about)
+            _parse(some, Resume, command.evolves, ["--help"], f"{named} --resume DIR", about)
+        _parse(Nothing(), Resume, command.evolves, arguments, named, about)
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = said_of(arguments, configs.part(now, dict.fromkeys(command.connects, "")))
     command.choose_devices(configs.replaced(now, elsewhere))
-    changed, options = _parse(resume.options(now), (Resume, *command.places), arguments, named, about)
+    changed, options, place = _parse(resume.options(now), Resume, command.evolves, arguments, named, about)
     now = configs.replaced(now, changed)
     _check_effect(now, arguments)
     words = resume.check(was, now)
-    if command.evolves and options.cluster and not leave_cluster:
-        leave_cluster.append(connect(options, say))
-    if command.evolves and options.cluster and hasattr(now, "in_chunks") and now.in_chunks() != now:
+    if place.cluster and not connected:
+        connected.append(connect(place, say))
+    if place.cluster and now.in_chunks() != now:
         say("it was begun without evolution.chunk_size: last bits of what follows depend on where trials run")
     if command.output is ToFile:
         _check_file(file_of(path), now)
     prepared = (command.prepare_again or command.prepare)(now)
+    if group := _group(connected):
+        _check_same(group, named, now)
     process.delay_signals()
     try:
         run = RunDirectory(path, say)
@@ -345,32 +379,26 @@ def _resume(
     return _Task(prepared, run, options.quiet, f"go on with {program} --resume {path}")
 
 
-def _parse(
-    config: Any, others: Sequence[type], arguments: Sequence[str], named: str, description: str
-) -> tuple[Any, Any]:
-    """A config as the command line says, and the options beside it, which are one flat list on the command line.
+def _parse(config: Any, output: type, evolves: bool, arguments: Sequence[str], named: str, description: str) -> _Given:
+    """A command line over the defaults of a config and of the options beside it; prints the help and exits for --help.
 
     Args:
-      config: a dataclass with the defaults; None for no config.
-      others: classes of further options, with defaults of their own.
+      config: a dataclass with the defaults.
+      output: the class of the options of the output.
+      evolves: whether there are options of where trials run.
       arguments: flags and their values.
       named: the command, for the help.
       description: for the help.
 
-    Returns:
-      A config of the same class, and an object with the fields of `others`.
-
     Raises:
-      ValueError: for what does not fit. Every class checks its own fields, in the order: others, config.
+      ValueError: for what does not fit.
     """
-    kinds = (*others, *([] if config is None else [type(config)]))
-    flat = dataclasses.make_dataclass(
-        "Options", (), bases=kinds, frozen=True, namespace={"__post_init__": lambda self: None}
-    )
-    given = flags.parse(flat(**({} if config is None else _fields(config))), arguments, named, description)
-    for kind in others:
-        kind(**_fields(given, kind))
-    return None if config is None else type(config)(**_fields(given, type(config))), given
+    defaults = [output(), *([OnCluster()] if evolves else []), config]
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(usage([config, *defaults[:-1]], named, description))
+        sys.exit(0)
+    options, *place, config = flags.parse_all(defaults, arguments)
+    return _Given(config, options, place[0] if place else OnCluster())
 
 
 def _open(
@@ -387,8 +415,7 @@ def _open(
         was, now = resume.read(Path(out), command.program, "", command.first, command.kind)
         if now != config:  # who was killed between the two files wrote into one what is named again
             resume.check(was, now)  # it may have been damaged or edited
-        if hasattr(config, "check_adds_to"):
-            config.check_adds_to(was)
+        config.check_adds_to(was)
         run = RunDirectory(Path(out), say)
         place, before_there = environment.place(), run.record and run.record.place
         if before_there and place != before_there:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from rich.console import Console
 
+from configs import CommandConfig
 from meta import RunDirectory
 from meta.runs import provenance as records
 from meta.runs import resume
@@ -46,7 +47,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:,.0f} days"
 
 
-def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
+def open_run(path: Path, config: CommandConfig, console: Console) -> RunDirectory:
     """The run directory of one part: a new one, or the one in which it was begun.
 
     Raises:
@@ -62,7 +63,7 @@ def open_run(path: Path, config: Any, console: Console) -> RunDirectory:
     return run
 
 
-def finished(path: Path, config: Any) -> dict[str, Any] | None:
+def finished(path: Path, config: CommandConfig) -> dict[str, Any] | None:
     """The summary of a part that is done, by whichever command; None if none is whole and of this config.
 
     Where a config says by `reads` what is in the files that it names, the summary has to say the same.
@@ -72,7 +73,7 @@ def finished(path: Path, config: Any) -> dict[str, Any] | None:
         whole = found.pop("digest") == digest_of(found)
         by = Record.from_json((path / records.FILE).read_bytes())
         wanted = Record.begin(by.command if by else "", config, "").digest
-        reads = getattr(config, "reads", "")
+        reads = config.reads
         same = found["config_digest"] == wanted and found.get("reads", reads) == reads
         return found if whole and same else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -83,7 +84,7 @@ class Job(NamedTuple):
     """A part of an experiment whose duration is known beforehand, roughly."""
 
     path: Path
-    config: Any  # it is done where the path holds the summary of this
+    config: Any  # a CommandConfig; it is done where the path holds the summary of this
     seconds: float
     run: Callable[[], Any]
 

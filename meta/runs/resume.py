@@ -14,14 +14,9 @@ from meta.runs.directory import CONFIG, read_record
 from meta.runs.provenance import differences
 
 
-def changeable(config: Any) -> tuple[dict[str, list[str]], tuple[str, ...]]:
-    """What of a config may change: fields that may rise, with what else falls over them, and those of evaluation."""
-    return getattr(config, "may_rise", {}), getattr(config, "may_change", ())
-
-
 def options(config: Any) -> Any:
     """The fields that --resume takes as options, with the values of a config."""
-    rising, others = changeable(config)
+    rising, others = config.may_rise, config.may_change
     words = dict.fromkeys(rising, "At least as many as so far.") | dict.fromkeys(others, "For another evaluation.")
     return configs.part(config, words)
 
@@ -80,7 +75,7 @@ def check(was: Any, now: Any) -> list[str]:
     Raises:
       ConfigError: for one that makes another experiment of it; it names the field, before and now.
     """
-    rising, others = changeable(now)
+    rising, others = now.may_rise, now.may_change
     said = []
     for name, (before, after) in differences(configs.plain(was), configs.plain(now)).items():
         if name in rising:

@@ -216,6 +216,7 @@ def test_settings_that_a_strategy_does_not_have_are_named():
     assert Evolution(strategy="snes").falling == ["evolution.learning_rate"]
 
 
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize("name", MIRRORED)
 def test_pairs_are_mirror_images(name):
     strategy, params = make_strategy(Evolution(strategy=name, population_size=8, shared_trials="pair"), 3)

@@ -14,6 +14,7 @@ import weakref
 import jax
 import pytest
 
+import configs
 from meta import process
 from meta.runs.command import Command
 from tests.conftest import process_state
@@ -131,8 +132,8 @@ def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
     handlers, done = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, []
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
 
-    def asked_meanwhile(word):
-        with process.uninterrupted():
+    def asked_meanwhile(word, **how):
+        with process.uninterrupted(**how):
             os.kill(os.getpid(), signal.SIGTERM)
             done.append(word)
 
@@ -143,13 +144,17 @@ def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             asked_meanwhile("second")
         process._asked.clear()
+        asked_meanwhile("third", check=False)
+        with pytest.raises(KeyboardInterrupt):
+            process.check_stop()
+        process._asked.clear()
         with pytest.raises(KeyboardInterrupt):  # and outside at once
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         process._asked.clear()
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert done == ["first", "second"]
+    assert done == ["first", "second", "third"]
 
 
 @pytest.fixture
@@ -193,11 +198,11 @@ TOY = """
 import dataclasses, sys
 from meta import process
 process.begin("toy")
-from meta import process
+from configs import CommandConfig
 from meta.runs.command import Command
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(CommandConfig):
     words: str = "done"
 
 def run(config, directory, console):
@@ -237,7 +242,7 @@ def test_what_a_terminal_cannot_write_is_a_question_mark(environment):
 
 
 @dataclasses.dataclass(frozen=True)
-class Toy:
+class Toy(configs.CommandConfig):
     """A command's config."""
 
     how: str = "done"

@@ -31,7 +31,7 @@ SEARCH: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscoveryConfig:
+class DiscoveryConfig(configs.CommandConfig):
     """An objective, evolved over the whole learning of those who use it."""
 
     kind: Kind = "drift"

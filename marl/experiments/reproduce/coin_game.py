@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
+import configs
 from games import CoinGame
 from marl.core.learn import Carry, learn, learning
 from marl.core.learner import Learner, keep_state
@@ -48,7 +49,7 @@ MEASURED = 3  # updates
 
 
 @dataclasses.dataclass(frozen=True)
-class SelfPlay:
+class SelfPlay(configs.CommandConfig):
     """How a learner is trained with another of its kind."""
 
     learner: str

@@ -38,7 +38,7 @@ SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them
 
 
 @dataclasses.dataclass(frozen=True)
-class MfosConfig:
+class MfosConfig(configs.CommandConfig):
     """The matrix games of Lu et al. (2022)."""
 
     seeds: int = 10
@@ -57,7 +57,7 @@ class MfosConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ZdConfig:
+class ZdConfig(configs.CommandConfig):
     """The extortion analysis of a shaper in the prisoner's dilemma."""
 
     agent: str = ""
@@ -81,7 +81,7 @@ class ZdConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShaperConfig:
+class ShaperConfig(configs.CommandConfig):
     """Shapers of learners that sample."""
 
     games: tuple[str, ...] = reproduce_shaper.GAMES
@@ -118,7 +118,7 @@ class ShaperConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class _SeveralTrainings:
+class _SeveralTrainings(configs.CommandConfig):
     """Trainings of which each is done several times, so that errors are between them."""
 
     seeds: int = 10
@@ -139,7 +139,7 @@ class GeneralistsConfig(_SeveralTrainings):
 
 
 @dataclasses.dataclass(frozen=True)
-class CoinGameConfig:
+class CoinGameConfig(configs.CommandConfig):
     """The coin game: learners trained with their kind, then all against all, and against two that learn nothing."""
 
     seeds: int = 4
@@ -183,7 +183,7 @@ class CoinGameConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscoveryClaimsConfig:
+class DiscoveryClaimsConfig(configs.CommandConfig):
     """Drifts and distances of values, evolved in two games at once, and a drift for two players."""
 
     searches: int = 3

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta import Evolution, Outcome, RunDirectory, evolve, process
-from meta.cluster.hosts import connect
+from meta.cluster import multi_process
 from meta.loop import Lost
 
 TARGET = np.array([1.0, -2.0, 0.5], np.float32)
@@ -43,51 +43,60 @@ def digest(found):
     return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in arrays)).hexdigest()
 
 
-def together(evaluator=None):
+def together(group):
     """Two runs that meet each other."""
-    keys = jax.random.split(jax.random.key(1), 2)
+    keys, evaluator = jax.random.split(jax.random.key(1), 2), group.evaluator()
     return digest(evolve(trial, init, keys, settings(), num_trials=1, context=follow_each_other, evaluator=evaluator))
 
 
-def stored(folder, generations, stop_at=None, evaluator=None):
-    """A run that is kept, or goes on where one was; a signal comes in the midst of it."""
-    path = Path(folder)
+def stored(group, folder, generations, stop_at=None, stopped=0):
+    """A run that is kept, or goes on where one was; a signal comes in the midst of it, to one of the processes."""
+    path = group.mirrored(Path(folder), content=True)
     make = RunDirectory if path.exists() else lambda path: RunDirectory.create(path, {})
     evolution = settings(generations=generations)
 
     def report(generation, metrics, seconds):
-        if stop_at and generation >= stop_at:
+        if stop_at and generation >= stop_at and jax.process_index() == stopped:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with make(path) as store:
-        key, to_do = jax.random.key(3), {"store": store, "report": report, "evaluator": evaluator}
+        key, to_do = jax.random.key(3), {"store": store, "report": report, "evaluator": group.evaluator()}
         return digest(evolve(trial, init, key, evolution, num_trials=2, **to_do))
 
 
-def main(where, devices, heartbeat, tasks):
+def fails(group, number):
+    """An evolution before which one of the processes has failed."""
+    if jax.process_index() == number:
+        raise ValueError("its disk is full")
+    return together(group)
+
+
+def main(where, devices, heartbeat, tasks, versions):
     """Connects and does some of the above: (name, its arguments)."""
     jax.config.update("jax_num_cpu_devices", devices)
+    if versions:
+        multi_process.versions = lambda: versions
     process.stop_on_signals()
-    hosts, status = None, 0
+    group, status = None, 0
+
+    def say(words):
+        group.say(f"job: {words}") if group else print(f"job: {words}", file=sys.stderr)
+
     try:
-        hosts = connect(**where, timeout=60.0, heartbeat=heartbeat)
-        if not hosts.first:
-            return hosts.serve()
-        print(json.dumps(hosts.statistics()), flush=True)
+        group = multi_process.connect(**where, timeout=60.0, heartbeat=heartbeat)
+        print(json.dumps(group.statistics()), flush=True)
         for name, arguments in tasks:
-            print(json.dumps(globals()[name](**arguments, evaluator=hosts.evaluator())), flush=True)
+            print(json.dumps(globals()[name](group, **arguments)), flush=True)
     except ValueError as error:
-        print(f"job: {error}", file=sys.stderr)
+        say(error)
         status = 2
     except Lost as error:
-        print(f"job: {error}", file=sys.stderr)
+        say(error)
         status = 1
     except KeyboardInterrupt:
-        print("job: stopped", file=sys.stderr)
+        say("stopped")
         status = process.STOPPED
-    if hosts and hosts.first:
-        hosts.leave(status)
-    return status
+    return group.leave(status) if group else status
 
 
 if __name__ == "__main__":

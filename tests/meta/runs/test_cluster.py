@@ -20,8 +20,11 @@ SMALL = shlex.split(
 )
 
 
-def job(environment, cwd, *arguments, processes=2):
-    """Processes of `python -m marl.mfos ...`, each with its number; only the first one has the directory."""
+def job(environment, cwd, *arguments, processes=2, others=()):
+    """Processes of `python -m marl.mfos ...`, each with its number; only the first one has the directory.
+
+    All but the first get further options.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -30,7 +33,7 @@ def job(environment, cwd, *arguments, processes=2):
     for i in range(processes):
         folder = cwd / f"process{i}"
         folder.mkdir(exist_ok=True)
-        numbered = [*line, "--processes", str(processes), "--process-id", str(i)]
+        numbered = [*line, "--processes", str(processes), "--process-id", str(i), *(others if i else ())]
         how = {"env": environment | {"JAX_NUM_CPU_DEVICES": "1"}, "text": True, "start_new_session": True}
         found.append(subprocess.Popen(numbered, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how))
     return found
@@ -66,6 +69,21 @@ def test_what_is_wrong_is_said_by_the_first_process_and_ends_all(environment, tm
     assert (first.returncode, other.returncode) == (2, 2)
 
 
+def test_processes_that_do_not_run_the_same_command_are_refused(environment, tmp_path):
+    first, other = job(environment, tmp_path, "ipd", *SMALL, "--out", "run", others=["--seed", "3"])
+    (_, said), (_, others) = first.communicate(timeout=60), other.communicate(timeout=60)
+    assert said == "python -m marl.mfos: cluster: process 1 has other options or input files than process 0\n"
+    assert (others, first.returncode, other.returncode) == ("", 2, 2)
+    assert not list((tmp_path / "process0").iterdir())
+
+
+def test_a_job_without_an_address_is_refused_in_one_line(command, tmp_path):
+    found = command("ipd", "--cluster", "jax", "--processes", "2", cwd=tmp_path)
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    assert found.stderr.startswith("python -m marl.mfos: cluster: the processes were not connected: coordinator")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_cluster_is_found_among_other_arguments():
     words = "--resume runs/x --cluster=jax --evolution.generations 9 --processes 3 --process-id 1"
     found = said_of(words.split(), OnCluster())
@@ -84,7 +102,6 @@ def test_the_cluster_is_found_among_other_arguments():
         ("--cluster-workers 2", "cluster_workers: has no effect without --cluster ray"),
         ("--cluster ray --processes 2", "processes: has no effect without --cluster jax"),
         ("--cluster jax --processes 0", "processes: got 0; a whole number from 1 is needed"),
-        ("--cluster jax --processes 2", "process_id: got none; a whole number from 0 to 1 is needed where no job of"),
         ("--cluster jax --coordinator nowhere", "coordinator: got 'nowhere'; HOST:PORT is needed"),
         ("--cluster jax --processes 2 --process-id 2", "process_id: got 2; a whole number from 0 to 1 is needed"),
         ("--coordinator 127.0.0.1:1", "coordinator: has no effect without --cluster jax"),

@@ -37,7 +37,7 @@ class Walk:
 
 
 @dataclasses.dataclass(frozen=True)
-class WalkConfig:
+class WalkConfig(configs.CommandConfig):
     """A random walk."""
 
     seed: int = 0

@@ -6,6 +6,7 @@ import io
 import pytest
 from rich.console import Console
 
+from configs import CommandConfig
 from meta import RunDirectory
 from meta.runs.jobs import Job, finished, open_run, run_jobs
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.system
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(CommandConfig):
     """A part."""
 
     seed: int = 0
