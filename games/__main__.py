@@ -26,7 +26,7 @@ from games import catalogue
 
 # What is here alone takes half a second; a game that is played imports JAX.
 
-PROGRAM = "python -m games"
+PROGRAM = process.called("python -m games")
 LONGEST_PLAY = 1_000_000  # steps, of which all pictures are kept
 
 

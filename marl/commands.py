@@ -65,6 +65,9 @@ def main(arguments: Sequence[str] | None = None, package: str = "") -> int:
         needed = f"did you mean {near[0]}?" if near else f"one of {', '.join(COMMANDS)} is needed"
         print(f"marl-shaping: COMMAND: got {name!r}; {needed}", file=sys.stderr)
         return 2
+    from meta import process  # here, because the list needs none of it
+
+    process.start_as(f"python -m {package} {name}" if package else f"marl-shaping {name}")
     sys.argv = [name, *rest]
     runpy.run_module(COMMANDS[name].module, run_name="__main__", alter_sys=True)
     return 0

@@ -21,9 +21,21 @@ STOPPED = 130  # the exit status after a signal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _asked, _waits = threading.Event(), threading.Event()
 _own = False  # whether this process was started for a command
+_words = ""  # that started it, where they are not those of the command's module
 _LOCK = threading.Lock()
 _borrowers = 0  # commands that run here, in threads of another program
 _found: tuple[dict[str, str], dict[str, Any]] = {}, {}  # variables and settings of JAX before the first of them
+
+
+def start_as(program: str) -> None:
+    """Sets the words that messages call the command by, where it was not started as a module."""
+    global _words
+    _words = program
+
+
+def called(program: str) -> str:
+    """The words that started this process, or `program`, a command's module, if it was started as such."""
+    return _words or program
 
 
 def begin(program: str) -> None:
@@ -33,6 +45,7 @@ def begin(program: str) -> None:
     have the number of the missing one, and receive what XLA's own code prints.
     """
     global _own
+    program = called(program)
 
     def stop(number: int, frame: Any) -> None:
         with contextlib.suppress(OSError):  # a stream without a reader

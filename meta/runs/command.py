@@ -176,7 +176,7 @@ class Command(NamedTuple):
         kept = NOTHING
 
         def say(message: str, status: int = 0) -> int:
-            line = f"{self.program}: {configs.one_line(message)}"
+            line = f"{process.called(self.program)}: {configs.one_line(message)}"
             if group := _group(connected):
                 group.say(line)
             else:
@@ -241,7 +241,10 @@ def _plain(error: OSError) -> str:
 
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
     """Nothing is written before all of it fits."""
-    program, description = command.program, f"{command.description.strip()}\n\n--version tells the versions."
+    called, description = (
+        process.called(command.program),
+        f"{command.description.strip()}\n\n--version tells the versions.",
+    )
     first, rest = "", list(arguments)
     for argument in arguments:
         if "\0" in argument:  # which no file, no process and no YAML can have
@@ -258,11 +261,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
             several = isinstance(command.config, Mapping)  # the first of them is explained
             about = f"{description}\n\n{'Experiments' if several else 'Presets'}: {', '.join(command.names)}\n"
             named = command.names[0] if several else command.first.upper()
-            command.parse(command.kind(command.names[0])(), ["--help"], f"{program} {named}", about)
+            command.parse(command.kind(command.names[0])(), ["--help"], f"{called} {named}", about)
         got = f"got {rest[0]!r} first" if rest else "none given"
         raise configs.ConfigError(f"{command.first}: {got}; {command.needed}")
-    named, default = f"{program} {first}".strip(), command.default(first)
-    config, options, place = command.parse(default, rest, named, description)
+    named, default = f"{command.program} {first}".strip(), command.default(first)
+    config, options, place = command.parse(default, rest, f"{called} {first}".strip(), description)
     config.check_preset(default)
     _check_effect(config, rest)
     command.choose_devices(config)
@@ -282,9 +285,9 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
             run = _beside(Path(options.out or name), config, began, rest, say)
         else:
             run = _open(command, options.out, _file_name(name), began, config, rest, say)
-        return _Task(prepared, run, options.quiet, f"go on with {program} --resume {run.path}")
+        return _Task(prepared, run, options.quiet, f"go on with {called} --resume {run.path}")
     if command.output is Quiet:
-        return _Task(prepared, None, options.quiet, f"go on with {program} {shlex.join(arguments)}")
+        return _Task(prepared, None, options.quiet, f"go on with {called} {shlex.join(arguments)}")
     return _Task(prepared, None, False, NOTHING)
 
 
@@ -295,7 +298,7 @@ def _group(connected: list[Connection]) -> ProcessGroup | None:
 
 def _check_same(group: ProcessGroup, named: str, config: Any) -> None:
     """Raises ConfigError if the processes do not run the same command on the same files."""
-    said = json.dumps([named, configs.plain(config), getattr(config, "reads", "")])
+    said = json.dumps([named, configs.plain(config), config.reads])
     number = int(hashlib.sha256(said.encode()).hexdigest()[:12], 16)
     for i, theirs in enumerate(numbers := group.agree(number)):
         if theirs != numbers[0]:
@@ -336,7 +339,7 @@ def _resume(
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
     if command.evolves and (place := said_of(arguments, OnCluster())).cluster == "jax":
         connected.append(connect(place, say))  # at once, because only the first process has the directory
-    program, named = command.program, f"{command.program} {first}".strip()
+    called, program, named = process.called(command.program), command.program, f"{command.program} {first}".strip()
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
     folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
     about = "Goes on with a run that was stopped, or makes it longer."
@@ -345,15 +348,15 @@ def _resume(
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
             some = resume.options(command.kind(first or command.names[0])())
-            _parse(some, Resume, command.evolves, ["--help"], f"{named} --resume DIR", about)
-        _parse(Nothing(), Resume, command.evolves, arguments, named, about)
+            _parse(some, Resume, command.evolves, ["--help"], f"{called} --resume DIR", about)
+        _parse(Nothing(), Resume, command.evolves, arguments, called, about)
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
     was, now = resume.read(path, program, first, command.first, command.kind)
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = said_of(arguments, configs.part(now, dict.fromkeys(command.connects, "")))
     command.choose_devices(configs.replaced(now, elsewhere))
-    changed, options, place = _parse(resume.options(now), Resume, command.evolves, arguments, named, about)
+    changed, options, place = _parse(resume.options(now), Resume, command.evolves, arguments, called, about)
     now = configs.replaced(now, changed)
     _check_effect(now, arguments)
     words = resume.check(was, now)
@@ -376,7 +379,7 @@ def _resume(
         raise configs.ConfigError(f"--resume: cannot go on there: {_plain(error)}") from None
     for one in words if any((path / "checkpoints").glob("*")) else ():
         say(one)
-    return _Task(prepared, run, options.quiet, f"go on with {program} --resume {path}")
+    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path}")
 
 
 def _parse(config: Any, output: type, evolves: bool, arguments: Sequence[str], named: str, description: str) -> _Given:

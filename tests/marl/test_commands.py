@@ -47,3 +47,22 @@ def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_
         assert found.returncode == status, found.stderr
         assert ("iterated prisoner's dilemma" in found.stdout) == (status == 0)
         assert len(found.stderr.splitlines()) == (status == 2)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("words", ["marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"])
+def test_messages_call_a_command_as_it_was_called(words, environment, tmp_path):
+    first, *rest = words.split()
+    folder = Path(sys.executable).parent
+    line = [str(folder / first) if first == "marl-shaping" else sys.executable, *rest]
+
+    def run(*arguments):
+        return subprocess.run([*line, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert run("nowhere").stderr.startswith(f"{words}: preset: got 'nowhere'")
+    assert run("ipd", "--help").stdout.startswith(f"usage: {words} ipd ")
+    small = ("--evolution.generations=2", "--evolution.population-size=4", "--trials=2", "--meta-steps=2", "--quiet")
+    done = run("ipd", *small, "--evaluation-trials=4", "--hidden-units=2", "--out=run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run/config.yaml").read_text().startswith("# python -m marl.mfos ipd ")
+    assert run("--resume", "run", "--evolution.generations=3", "--quiet").returncode == 0
