@@ -301,9 +301,9 @@ def compare(
     def train_one(parameters: Any) -> VictimTraining:
         return train_victim(training_key, game, shaper, parameters, make_victim, schedule, size=size)
 
-    def judged(puppet: Puppet, seat: Learner, state: Any, key: jax.Array = control_key) -> jax.Array:
+    def judged(puppet: Puppet, speaker: Learner, state: Any, key: jax.Array = control_key) -> jax.Array:
         episodes, steps = schedule.num_episodes, schedule.num_steps
-        return goal_reward(key, puppet, seat, state, num_episodes=episodes, num_steps=steps)
+        return goal_reward(key, puppet, speaker, state, num_episodes=episodes, num_steps=steps)
 
     def told(victim_policy: Any, parameters: Any) -> jax.Array:
         return judged(Puppet(game, victim_policy, victim, size), speaker(controller), parameters)

@@ -37,9 +37,7 @@ def compiled(function: Callable[..., Any], *arguments: Any, xla_defaults: bool =
 def seconds(call: Callable[[], Any], number: int = 1) -> float:
     """Seconds of a call, the mean of so many in a row, until its arrays are computed."""
     started = time.perf_counter()
-    for _ in range(number):
-        result = call()
-    jax.block_until_ready(result)
+    jax.block_until_ready([call() for _ in range(number)])
     return (time.perf_counter() - started) / number
 
 

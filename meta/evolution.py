@@ -117,7 +117,7 @@ def evolve(
         def first_state(key: jax.Array, parameters: Any) -> Any:
             return _first_state(strategy, params, lambda init_key: parameters, key)
 
-        return typed(jax.jit(over_runs(first_state))(key, start(key))) if start else state
+        return with_types_of_the_next(jax.jit(over_runs(first_state))(key, start(key))) if start else state
 
     evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
@@ -146,7 +146,7 @@ def evolve(
         asked = ask_here(key, number, state)
         return tell_here(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
 
-    def typed(state: Any) -> Any:
+    def with_types_of_the_next(state: Any) -> Any:
         """With the types that a generation returns: Python's numbers in it, such as infinity, may have 64 bits."""
         if not jax.config.read("jax_enable_x64"):
             return state
@@ -156,9 +156,11 @@ def evolve(
             asked = ask(key, jnp.int32(0), state)
             return tell(key, jnp.int32(0), asked.state, asked.vectors, here(asked, (key, jnp.int32(0), state)))[0]
 
-        return jax.tree.map(lambda x, y: x.astype(y.dtype), state, jax.eval_shape(after, key, state))
+        return jax.tree.map(
+            lambda x, y: x if x.dtype == y.dtype else x.astype(y.dtype), state, jax.eval_shape(after, key, state)
+        )
 
-    state = typed(untyped)
+    state = with_types_of_the_next(untyped)
     seconds = time.perf_counter() - started
     found = iterate(
         step,

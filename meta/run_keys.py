@@ -1,7 +1,8 @@
 """Keys of runs, and the branches of them that neither `learn` nor `evolve` nor `iterate` draws from.
 
 These split the key that they are given, or fold small numbers into it. An owner of another kind of key, such as an
-attack's, has an enumeration of its own beside its code, so that no two branches of one key are equal.
+attack's, has an enumeration of its own beside its code. `enum.unique` holds inside one enumeration: an attack draws
+from its own alone, whose numbers are those of other branches here.
 """
 
 import enum

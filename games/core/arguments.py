@@ -25,7 +25,8 @@ def check_arguments(function: Function) -> Function:
     """A decorator that checks the arguments of each call by the type hints, and `seat` by the `game` of the call.
 
     Classes, functions, choices, True and False, numbers and lists are checked. Whole numbers and the ranges of numbers
-    are not, because the function says more about them. A value that JAX traces passes.
+    are not, because the function says more about them. A value that JAX traces passes,
+    unless it is a seat.
 
     Raises:
       TypeError: of the decorated function, for an argument of another type; one sentence.
@@ -37,14 +38,14 @@ def check_arguments(function: Function) -> Function:
         signature, kinds = _signature(function)
         try:
             given = signature.bind(*args, **kwargs).arguments
-        except TypeError:
-            return function(*args, **kwargs)  # Python's own error names the function
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}() {error}") from None
         for name, value in given.items():
             if (kind := kinds.get(name)) and not isinstance(value, jax.core.Tracer) and not kind.fits(value):
                 raise kind.error(f"{name}: got {shown(value)}; {kind.words} is needed")
         game, seat = given.get("game"), given.get("seat", 0)
         seats = range(game.num_agents) if isinstance(game, Game) and "seat" in signature.parameters else ()
-        if seats and not (_whole(seat) and seat in seats):
+        if seats and (isinstance(seat, jax.core.Tracer) or not (_whole(seat) and int(seat) in seats)):
             raise ValueError(f"seat: got {shown(seat)}; one of 0 to {seats[-1]} is needed")
         return function(*args, **kwargs)
 
@@ -141,6 +142,8 @@ def _hashable(value: Any) -> bool:
 
 
 def _whole(value: Any) -> bool:
+    if isinstance(value, jax.Array):
+        return value.ndim == 0 and jnp.issubdtype(value.dtype, jnp.integer)
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from configs import MOST
 from games import Game
 from games.core.modes import in_any_mode
-
-Learner = Any  # `marl.core.learn` has the class, and imports this module
+from marl.core.learner import Learner
 
 
 def check_key(key: Any) -> None:
@@ -40,7 +39,7 @@ def check_game(game: Any) -> None:
 
 def check_state(learner: Learner, state: Any) -> None:
     """Raises TypeError for what is no learner, or no state of this one."""
-    if not (hasattr(learner, "act") and hasattr(learner, "init")):
+    if not isinstance(learner, Learner):
         raise TypeError(f"learner: got {_shown(learner)}; a Learner is needed")
     try:
         learner.policy(state)
@@ -54,7 +53,7 @@ def check_learners(game: Any, learners: Sequence[Learner]) -> None:
     if hasattr(learners, "act") or not isinstance(learners, Sequence):
         raise TypeError(f"learners: got {_shown(learners)}; a list with a Learner for each player is needed")
     for i, learner in enumerate(learners):
-        if not (hasattr(learner, "act") and hasattr(learner, "update")):
+        if not isinstance(learner, Learner):
             raise TypeError(f"learners: got {_shown(learner)} in seat {i}; a Learner is needed")
     if len(learners) != len(game.agents):
         raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
@@ -71,7 +70,8 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
       seat: where it plays, for messages.
       num_envs: the size of the environments' axis; None if there is none.
     """
-    learner = learner._replace(**{name: _in_any_mode(x) for name, x in learner._asdict().items() if callable(x)})
+    functions: dict[str, Any] = {name: _in_any_mode(x) for name, x in learner._asdict().items() if callable(x)}
+    learner = learner._replace(**functions)
     who = f"the learner in seat {seat}{_name(learner.act)}"
 
     def act(key: jax.Array, parameters: Any, memory: Any, obs: jax.Array) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -206,3 +207,8 @@ def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -
     """The update of a player that does not learn."""
     del key, trajectory
     return state, {}
+
+
+def learns(learner: Learner) -> bool:
+    """False for a fixed strategy, whose update is `keep_state`."""
+    return inspect.unwrap(learner.update) is not keep_state

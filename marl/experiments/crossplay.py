@@ -25,7 +25,7 @@ import configs
 from configs.specs import first_line
 from games import InfinitelyRepeated
 from marl.core.learn import check_update
-from marl.core.learner import keep_state
+from marl.core.learner import learns
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.participants import (
     ALL,
@@ -341,7 +341,7 @@ def _error_over(agents: Sequence[Agent], num_pairs: int) -> tuple[str, int]:
     """
     if number := num_trainings(*agents):
         return ("trainings" if number > 1 else "pairs"), number
-    if all(agent.learner(agent.parameters).update is keep_state for agent in agents):
+    if not any(learns(agent.learner(agent.parameters)) for agent in agents):
         return "pairs", 0
     return "trainings", num_pairs
 

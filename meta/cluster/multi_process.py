@@ -12,6 +12,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import sys
 import tarfile
 import tempfile
@@ -75,12 +76,22 @@ def connect(
             heartbeat_timeout_seconds=int(heartbeat) or 1,
         )
         try:
+            if coordinator and process_id == 0:
+                _check_port(coordinator)
             ThreadPoolExecutor(1).submit(initialize).result()  # in a thread: a signal interrupts the wait for it
         except Exception as error:  # each kind of cluster has its own
             needed = "coordinator, processes and process_id are needed unless SLURM, Kubernetes or Open MPI gives them"
             hint = f"; {needed}" if isinstance(error, ValueError) else ""
             raise ValueError(f"cluster: the processes were not connected: {_line(error).rstrip('.')}{hint}") from None
     return ProcessGroup()
+
+
+def _check_port(address: str) -> None:
+    """Raises OSError where this process cannot listen, because jaxlib 0.10 crashes there."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    with socket.create_server(("", int(address.rpartition(":")[2])), family=family, dualstack_ipv6=both):
+        pass
 
 
 class ProcessGroup:
@@ -97,7 +108,7 @@ class ProcessGroup:
         self.first = self._id == 0
         self._statuses = [0] * self.number  # with which the processes end, as far as it is known
         self._lost = False
-        self._unsaid: list[str] = []
+        self._unsaid = ""
         self._folder = ""
         firsts = [next(one for one in jax.devices() if one.process_index == i) for i in range(self.number)]
         self._processes = Mesh(np.array(firsts), ("processes",))
@@ -165,7 +176,7 @@ class ProcessGroup:
         if self.first:
             return path
         self._folder = self._folder or tempfile.mkdtemp(prefix="marl-run-")
-        copy = Path(self._folder, path.absolute().name or "run")
+        copy = Path(self._folder, path.resolve().name or "run")
         if packed:
             with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
                 archive.extractall(copy, filter="data")
@@ -176,7 +187,7 @@ class ProcessGroup:
         if self.first:
             print(line, file=sys.stderr)
         else:
-            self._unsaid.append(line)
+            self._unsaid = line
 
     def leave(self, status: int) -> int:
         """Ends the work of all processes, with the exit status of this one.
@@ -195,7 +206,7 @@ class ProcessGroup:
             if not self._lost and not any(self._statuses):
                 self._meet(status)
         if status in (1, 2) and not self._statuses[0]:
-            print(*self._unsaid[-1:], sep="\n", end="\n" * bool(self._unsaid), file=sys.stderr)
+            print(self._unsaid, end="\n" * bool(self._unsaid), file=sys.stderr)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         status = self._statuses[0] or status
@@ -250,7 +261,7 @@ class ProcessGroup:
         return [int.from_bytes(one[1:]) for one in found]
 
     def _gather(self, data: bytes) -> list[bytes]:
-        """The data of each process, as many bytes of each."""
+        """The data of every process; all give the same number of bytes."""
         own = np.zeros((self.number, len(data)), np.uint8)
         own[self._id] = np.frombuffer(data, np.uint8)
         return [one.tobytes() for one in self._sum(own)]

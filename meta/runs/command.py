@@ -100,9 +100,7 @@ class Command(NamedTuple):
     output: type | None = ToDirectory  # what can be said beside the config: one of the classes above, or nothing
     name: Callable[[str, Any], str] = lambda first, config: first  # -> of a new directory under runs/, or of the file
     prepare: Callable[[Any], Any] = lambda config: config  # raises ValueError before anything has been written
-    prepare_again: Callable[[Any], Any] | None = (
-        None  # for a run that goes on, which has what it began with; None: as it
-    )
+    prepare_again: Callable[[Any], Any] | None = None  # as `prepare`, for a run that goes on; None is `prepare` itself
     presets: str = ""  # the folder of its presets in configs
     first: str = "preset"  # what the first argument is called; empty if there is none
     words: int = 1  # that the first argument has, at most
@@ -241,10 +239,8 @@ def _plain(error: OSError) -> str:
 
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
     """Nothing is written before all of it fits."""
-    called, description = (
-        process.called(command.program),
-        f"{command.description.strip()}\n\n--version tells the versions.",
-    )
+    called = process.called(command.program)
+    description = f"{command.description.strip()}\n\n--version tells the versions."
     first, rest = "", list(arguments)
     for argument in arguments:
         if "\0" in argument:  # which no file, no process and no YAML can have
@@ -343,7 +339,7 @@ def _resume(
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
     folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
     about = "Goes on with a run that was stopped, or makes it longer."
-    if group := _group(connected):
+    if folder and (group := _group(connected)):
         folder = str(group.mirrored(Path(folder), content=os.path.isdir(folder)))
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):

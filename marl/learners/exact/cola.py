@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -192,7 +193,12 @@ def cola(
 
 @factory
 def cola_opponent(
-    game: InfinitelyRepeated, seat: int = 1, *, learning_rate: float = 1.0, init_scale: float = 1.0, file: str = ""
+    game: InfinitelyRepeated,
+    seat: int = 0,
+    *,
+    learning_rate: float = 1.0,
+    init_scale: float = 1.0,
+    file: str | os.PathLike[str] = "",
 ) -> Learner:
     """`cola` of an exact game, with networks from a file.
 
@@ -207,7 +213,7 @@ def cola_opponent(
     Raises:
       ValueError: if there is no file for this game, or if it is damaged or belongs to another.
     """
-    return cola(load_cola(game, file), seat, learning_rate=learning_rate, init_scale=init_scale)
+    return cola(load_cola(game, os.fspath(file)), seat, learning_rate=learning_rate, init_scale=init_scale)
 
 
 def load_cola(game: InfinitelyRepeated, file: str = "") -> ConsistentUpdates:

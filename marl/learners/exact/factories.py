@@ -6,6 +6,7 @@ Their forms for any differentiable payoffs are in `marl.learners.exact.naive` an
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -42,8 +43,8 @@ def _made_of(form: Callable[..., Learner], payoffs: Callable[[FormulaGame, int],
 def _doc_of(form: Callable[..., Learner]) -> str:
     """The docstring of a form, with the arguments of the factory."""
     sections = (inspect.getdoc(form) or "").split("\n\n")
-    own = next((x.splitlines()[1:] for x in sections if x.startswith("Args:")), [])
-    kept = [line for line in own if not line.strip().startswith(("payoff", "num_logits"))]
+    own = next((x.removeprefix("Args:\n") for x in sections if x.startswith("Args:")), "") + "\n"
+    kept = re.sub(r"^  (payoffs?|num_logits):.*\n(?:    .*\n)*", "", own, flags=re.MULTILINE).splitlines()
     about = [x for x in sections if not x.startswith(("Args:", "Raises:", "Source:"))]
     rest = [x for x in sections if x.startswith(("Raises:", "Source:"))]
     return "\n\n".join([*about, "\n".join([_ARGS, *kept]), *rest])

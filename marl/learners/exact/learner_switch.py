@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.core.learner import Learner, Metrics, Trajectory, keep_state
+from marl.core.learner import Learner, Metrics, Trajectory, learns
 
 SEAT = 2**32 - 1  # branch of a player's key: what it draws in each step, where it is one of several
 
@@ -43,7 +43,7 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
     ]
     state_size, memory_size = (max(_size(shape) for shape in shapes) for shapes in (states, memories))
     # A memory crosses the border of a switch number by number; where nobody learns from it, it need not.
-    remembered = any(_size(m) and one.update is not keep_state for m, one in zip(memories, learners, strict=True))
+    remembered = any(_size(m) and learns(one) for m, one in zip(memories, learners, strict=True))
 
     def choose(make: Callable[[int], Callable[..., Any]], *operands: Any) -> Any:
         return jax.lax.switch(which, [make(i) for i in range(len(learners))], *operands)

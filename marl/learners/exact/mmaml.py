@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -178,11 +179,11 @@ def num_seats(game: InfinitelyRepeated) -> int:
 @factory
 def mmaml(
     game: InfinitelyRepeated,
-    seat: int = 1,
+    seat: int = 0,
     *,
     learning_rate: float = 1.0,
     learned_rate: bool = False,
-    file: str = "",
+    file: str | os.PathLike[str] = "",
 ) -> Learner:
     """A naive learner that begins where meta-learning has put it: one of the learned beginnings, drawn evenly.
 
@@ -199,6 +200,7 @@ def mmaml(
       ValueError: if there is no file for this game, or if it is damaged or belongs to another.
     """
     checks.number("learning_rate", learning_rate, 0)
+    file = os.fspath(file)
     arrays, _ = load_trained("mmaml", game, file)
     shape = (2, num_seats(game), *arrays.get("learning_rate", np.zeros(1)).shape[-1:])
     same_shapes(arrays, {"logits": (*shape, game.num_logits), "learning_rate": shape}, file)

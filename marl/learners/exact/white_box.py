@@ -38,6 +38,13 @@ def lookahead(
 
         x <- x + alpha dV1/dx (x, y + eta dV2/dy)
 
+    Args:
+      payoffs: `(own, other) -> (own payoff, other's)`, differentiable; own and other are logits.
+      learning_rate: step size, alpha.
+      lookahead_rate: step size of the other's anticipated step, eta; the learning rate if None.
+      init_scale: standard deviation of the normal initial logits.
+      num_logits: length of the policy, 5 for memory one.
+
     Source: Zhang and Lesser, Multi-Agent Learning with Policy Prediction (2010).
     """
     mine, theirs = _mine(payoffs), _theirs(payoffs)
@@ -63,6 +70,13 @@ def lola(
         x <- x + alpha d/dx [ V1 + eta dV1/dy . dV2/dy ]        (the whole term is differentiated)
 
     The form that is not expanded is `hola(order=1)`.
+
+    Args:
+      payoffs: `(own, other) -> (own payoff, other's)`, differentiable; own and other are logits.
+      learning_rate: step size, alpha.
+      lookahead_rate: step size of the other's anticipated step, eta; the learning rate if None.
+      init_scale: standard deviation of the normal initial logits.
+      num_logits: length of the policy, 5 for memory one.
 
     Source: Foerster et al., Learning with Opponent-Learning Awareness (2018), arXiv:1709.04326, equation 4.1; the
     LOLA of Lu et al. (2022), arXiv:2205.01447, with step sizes of 1.
@@ -192,6 +206,12 @@ def cgd(payoffs: Payoffs, *, learning_rate: float = 1.0, init_scale: float = 1.0
     """Competitive gradient descent: the Nash equilibrium of the bilinear approximation of the game with proximal terms.
 
         x <- x + alpha (I - alpha^2 D_xy V1 D_yx V2)^-1 (dV1/dx + alpha D_xy V1 dV2/dy)
+
+    Args:
+      payoffs: `(own, other) -> (own payoff, other's)`, differentiable; own and other are logits.
+      learning_rate: step size, of both players.
+      init_scale: standard deviation of the normal initial logits.
+      num_logits: length of the policy, 5 for memory one.
 
     Source: Schäfer and Anandkumar, Competitive Gradient Descent (2019), arXiv:1905.12103, equation 4.
     """

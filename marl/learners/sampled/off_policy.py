@@ -244,7 +244,7 @@ def off_policy_learner(
         first = rows[0]
         return _Batch(obs, buffer.action[first], found.reward[0], next_obs, found.factor[0], buffer.valid[first])
 
-    def reset_memory(state: OffPolicyState, now: Networks) -> Networks:
+    def drop_oldest(state: OffPolicyState, now: Networks) -> Networks:
         """Drops the oldest tenth if the actor would not do what was done then."""
         assert buffer_drift is not None
         stored, rows = state.steps - now.oldest, now.oldest + jnp.arange(MEASURED)
@@ -270,7 +270,7 @@ def off_policy_learner(
             now = now._replace(critics=critics, optimizer=optimizer, updates=now.updates + 1)
             now = sometimes(style.delay, lambda now: improve(now, batch, actor_key), now)
             if buffer_drift is not None:
-                now = sometimes(buffer_every, lambda now: reset_memory(state, now), now)
+                now = sometimes(buffer_every, lambda now: drop_oldest(state, now), now)
             return now, metrics
 
         def learn(now: Networks) -> Any:
