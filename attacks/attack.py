@@ -17,7 +17,7 @@ from attacks.control import Puppet, first_parameters
 from attacks.defences import DEFENCES
 from attacks.messages import MESSAGES, MOST_ENTRIES, Message
 from attacks.random_play import ends_early, units_of_goals, units_of_play
-from attacks.trials import Defence, MakeVictim, TrainingSchedule
+from attacks.victim_training import Defence, MakeVictim, TrainingSchedule
 from configs import short
 from configs.specs import first_line, naming, write
 from games import Game

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import configs
 from attacks.defences import DEFENCES, SHARES, share_of
-from attacks.trials import TrainingSchedule
+from attacks.victim_training import TrainingSchedule
 from configs import one_of, short
 from marl.learners.registry import SAMPLED
 from meta import Evolution

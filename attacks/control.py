@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attacks.messages import Message
-from attacks.trials import MakeVictim, TrainingSchedule, VictimTraining, train_victim
+from attacks.victim_training import MakeVictim, TrainingSchedule, VictimTraining, train_victim
 from games import Game, Rollout
 from games.core.game import Actions, Scalar, Step, static
 from games.core.modes import in_any_mode

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attacks.trials import (
+from attacks.victim_training import (
     Defence,
     MakeVictim,
     TrainingSchedule,

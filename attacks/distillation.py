@@ -14,7 +14,7 @@ import optax
 from attacks.attack import Attack, with_training
 from attacks.messages import Message, make_message
 from attacks.random_play import observations_of_play
-from attacks.trials import train_victim
+from attacks.victim_training import train_victim
 from games import Game, rollout
 from games.core.spaces import Discrete, Space
 from games.wrappers.cheap_talk import observation_shape

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks.messages import SPEAKER, Message
-from attacks.trials import Defence, MakeVictim, TrainingSchedule, undefended
+from attacks.victim_training import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
 from meta.batched_trials import with_nan, without_nan
 from meta.loop import compiler_options

@@ -25,4 +25,4 @@ from attacks.defences import (
     undefended,
 )
 from attacks.messages import Message, constant, echo, linear, lstm, make_message, mlp, quadratic, table, turn
-from attacks.trials import TrainingSchedule, VictimTraining, train_in, train_time_trial, train_victim
+from attacks.victim_training import TrainingSchedule, VictimTraining, train_in, train_time_trial, train_victim

@@ -19,7 +19,7 @@ from attacks.attack import Attack, load_adversary, with_training
 from attacks.config import Goal
 from attacks.distillation import EXPERT_TRAININGS, EXPERTS, distil, refit
 from attacks.messages import SPEAKER
-from attacks.trials import train_time_trial
+from attacks.victim_training import train_time_trial
 from meta import Evolved, Outcome, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials
 from meta.run_keys import RunBranch

@@ -23,7 +23,7 @@ from marl.learners.sampled.dice import naive_dice, reinforce
 from marl.learners.sampled.dqn import ape_x, dqn
 from marl.learners.sampled.fixed import always_cooperate, always_defect, play_memory_one
 from marl.learners.sampled.impala import a3c, impala
-from marl.learners.sampled.lola import lola_dice, pola_dice
+from marl.learners.sampled.lola_dice import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.ppo import a2c, ppo
 from marl.learners.sampled.r2d2 import r2d2

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import Game
-from marl.core.contract import check_key, check_learners, check_number, checked
 from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
+from marl.core.learner_checks import check_key, check_learners, check_number, checked
 from meta.xla.barriers import computed_once, drawn_apart
 
 

@@ -31,11 +31,12 @@ from marl.learners.exact.cola import cola_opponent
 from marl.learners.exact.fixed import memory_one
 from marl.learners.exact.mmaml import mmaml
 from marl.learners.exact.population import Member, population
-from marl.learners.sampled import dice, lola
+from marl.learners.sampled import dice
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
 from marl.learners.sampled.dqn import ape_x, dqn
 from marl.learners.sampled.fixed import always_cooperate, always_defect, play_memory_one, random
 from marl.learners.sampled.impala import a3c, impala
+from marl.learners.sampled.lola_dice import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.objective_registry import make_objective, make_value_loss
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
@@ -385,8 +386,8 @@ _register_deep("reciprocator", reciprocator, ppo, without=["alignment"], hidden=
 _sampled: dict[str, Make] = {
     "reinforce": dice.reinforce,
     "naive_dice": dice.naive_dice,
-    "lola_dice": lola.lola_dice,
-    "pola_dice": lola.pola_dice,
+    "lola_dice": lola_dice,
+    "pola_dice": pola_dice,
     "always_cooperate": always_cooperate,
     "always_defect": always_defect,
     **{name: _memory_one_in_rounds(name) for name in STRATEGIES.names()},

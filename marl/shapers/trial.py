@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from games import Game, InfinitelyRepeated
 from games.core.arguments import check_arguments
 from games.core.modes import in_any_mode
-from marl.core.contract import check_number
 from marl.core.learn import History, learn
 from marl.core.learner import Learner
+from marl.core.learner_checks import check_number
 from marl.shapers.exact import Shaper
 from marl.shapers.sampled import Policy
 from meta import Outcome, scalarize

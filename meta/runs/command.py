@@ -24,7 +24,7 @@ from configs import flags
 from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
-from meta.runs import environment, resume
+from meta.runs import environment, resume_checks
 from meta.runs.array_files import load
 from meta.runs.cluster import Connection, OnCluster, connect, said_of
 from meta.runs.environment import version_line
@@ -343,19 +343,19 @@ def _resume(
         folder = str(group.mirrored(Path(folder), content=os.path.isdir(folder)))
     if not os.path.isdir(folder):
         if not {"-h", "--help"}.isdisjoint(arguments):
-            some = resume.options(command.kind(first or command.names[0])())
+            some = resume_checks.options(command.kind(first or command.names[0])())
             _parse(some, Resume, command.evolves, ["--help"], f"{called} --resume DIR", about)
         _parse(Nothing(), Resume, command.evolves, arguments, called, about)
         raise configs.ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
-    was, now = resume.read(path, program, first, command.first, command.kind)
+    was, now = resume_checks.read(path, program, first, command.first, command.kind)
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = said_of(arguments, configs.part(now, dict.fromkeys(command.connects, "")))
     command.choose_devices(configs.replaced(now, elsewhere))
-    changed, options, place = _parse(resume.options(now), Resume, command.evolves, arguments, called, about)
+    changed, options, place = _parse(resume_checks.options(now), Resume, command.evolves, arguments, called, about)
     now = configs.replaced(now, changed)
     _check_effect(now, arguments)
-    words = resume.check(was, now)
+    words = resume_checks.check(was, now)
     if place.cluster and not connected:
         connected.append(connect(place, say))
     if place.cluster and now.in_chunks() != now:
@@ -411,9 +411,9 @@ def _open(
 ) -> RunDirectory:
     """A new directory, or the one of an earlier run where the command adds to it."""
     if out and command.output is ToTable and os.path.isfile(Path(out) / "config.yaml"):
-        was, now = resume.read(Path(out), command.program, "", command.first, command.kind)
+        was, now = resume_checks.read(Path(out), command.program, "", command.first, command.kind)
         if now != config:  # who was killed between the two files wrote into one what is named again
-            resume.check(was, now)  # it may have been damaged or edited
+            resume_checks.check(was, now)  # it may have been damaged or edited
         config.check_adds_to(was)
         run = RunDirectory(Path(out), say)
         place, before_there = environment.place(), run.record and run.record.place
@@ -461,6 +461,6 @@ def _check_file(file: Path, config: Any) -> None:
     try:
         if not file.is_file():
             raise ValueError
-        resume.check(configs.build(type(config), load(file)[1].get("config"), str(file)), config)
+        resume_checks.check(configs.build(type(config), load(file)[1].get("config"), str(file)), config)
     except ValueError:
         raise configs.ConfigError(f"out: {file} already exists, and is not of this run; move it away") from None

@@ -16,7 +16,7 @@ from rich.console import Console
 from configs import CommandConfig
 from meta import RunDirectory
 from meta.runs import provenance as records
-from meta.runs import resume
+from meta.runs import resume_checks
 from meta.runs.provenance import Record, digest_of
 
 
@@ -55,7 +55,7 @@ def open_run(path: Path, config: CommandConfig, console: Console) -> RunDirector
     """
     with contextlib.suppress(FileExistsError):
         return RunDirectory.create(path, config, warn=lambda words: say(console, words))
-    was, now = resume.read(path, "", "", "", lambda first: type(config))
+    was, now = resume_checks.read(path, "", "", "", lambda first: type(config))
     if was != config or now != config:
         raise ValueError(f"{path}: was begun with other settings; it has to be removed")
     run = RunDirectory(path, lambda words: say(console, words))

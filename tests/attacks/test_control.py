@@ -24,7 +24,7 @@ from attacks.control import (
     still_reward,
     train_puppet,
 )
-from attacks.trials import TrainingSchedule
+from attacks.victim_training import TrainingSchedule
 from games.core.game import Game
 from games.core.spaces import Box
 from games.wrappers.goals import _GOALS, GoalConditioned, Goals, GoalState

@@ -14,7 +14,7 @@ from marl.core.learn import learn
 from marl.core.learner import Trajectory
 from marl.learners.exact.white_box import hola, lola
 from marl.learners.sampled.dice import DiceState, Table, naive_dice, reinforce
-from marl.learners.sampled.lola import LolaState, lola_dice
+from marl.learners.sampled.lola_dice import LolaState, lola_dice
 
 STEPS, ENVS, DISCOUNT = 7, 3, 0.9
 OWN = np.array([-1.0, -3.0, 0.0, -2.0])  # after CC, CD, DC, DD, own action first

@@ -9,7 +9,7 @@ import pytest
 
 from games import make
 from marl.core.learner import Trajectory
-from marl.learners.sampled.lola import LolaState, pola_dice
+from marl.learners.sampled.lola_dice import LolaState, pola_dice
 
 DISCOUNT = 0.9
 COURSES = np.array(list(itertools.product(range(2), repeat=4))).reshape(16, 2, 2)  # course, round, player

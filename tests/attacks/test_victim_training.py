@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import configs
 import games
-from attacks import trials
 from attacks.attack import resolve, with_training
 from attacks.config import AttackConfig
 from attacks.defences import (
@@ -31,7 +30,7 @@ from attacks.evaluation import VictimTrainings, compare, controlled, loudness, m
 from attacks.messages import make_message
 from attacks.random_play import observations_of_play
 from attacks.transfer import other_victims
-from attacks.trials import TrainingSchedule, train_in, train_time_trial, train_victim
+from attacks.victim_training import TrainingSchedule, train_in, train_time_trial, train_victim
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
