@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import itertools
 import json
 import math
@@ -19,13 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 import configs
 from configs.specs import first_line
 from games import InfinitelyRepeated
 from marl.core.learn import check_update
 from marl.core.learner import learns
+from marl.experiments.crossplay_table import print_table, write_table
 from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
 from marl.experiments.participants import (
     ALL,
@@ -37,7 +35,6 @@ from marl.experiments.participants import (
     split_agents,
     work_of_trainings,
 )
-from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.exact_kind import SAMPLING
@@ -47,22 +44,18 @@ from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
 from meta.process import check_stop
-from meta.runs import array_files, environment
+from meta.runs import array_files
 from meta.runs.formatting import many
 from meta.runs.jobs import duration, say
 from meta.runs.progress import Line, Stages
 from meta.runs.provenance import differences
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.statistics import mean_and_error
 from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 
 IMAGINING = {"pola_dice": 250.0}  # in sampled games, who imagines hundreds of episodes in each update
 TRIALS_PER_CALL = 1024
 PAIRS = "pairs.jsonl"  # in the run directory, one line for each cell that has been played
-COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_pairs error_over
-    num_trainings""".split()  # noqa: SIM905
-OWN_COINS = "own_coin_share"  # where a game has coins of one's own
-LONGEST_LABEL = 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,8 +217,8 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
     names = [participant.name for participant in participants]
     title = config.environment or game.payoffs.name
     title += f", the last {many(config.last_episodes, 'episode')}" if config.last_episodes else ""
-    _write(config, title, names, cells, run)
-    _print_table(console, title, names, cells, run)
+    write_table(config, title, names, cells, run)
+    print_table(console, title, names, cells, run)
     return cells
 
 
@@ -383,18 +376,6 @@ def _statistics(played: dict[str, np.ndarray], cell: Cell) -> dict[str, float | 
     return found
 
 
-def _about_errors(cells: Sequence[dict[str, Any]]) -> str:
-    """What the standard errors of a table are over, in words."""
-    pairs = "over pairs of initial draws; of a trained agent it says nothing of how another training would have ended"
-    several = sorted({cell["num_trainings"] for cell in cells if cell["error_over"] == "trainings"})
-    if not several:
-        return f"± one standard error {pairs}"
-    words = f"± one standard error over trainings, {' or '.join(map(str, several))} of each pair"
-    if all(cell["error_over"] == "trainings" for cell in cells):
-        return words
-    return f"{words}; where nobody learns or a shaper was trained once, {pairs}"
-
-
 class _Clock:
     """How far the table is, and how long it will still take.
 
@@ -425,78 +406,3 @@ class _Clock:
             self._line.show(share, f"pair {self._count}/{self._total}  {words}  {duration(left)} left")
         if self._count == self._total:
             self._line.end()
-
-
-def _write(
-    config: CrossplayConfig, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory
-) -> None:
-    text = io.StringIO()
-    more = [name for name in cells[0] if name not in COLUMNS]
-    writer = csv.DictWriter(text, COLUMNS + more, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cells)
-    run.write("crossplay.csv", text.getvalue())
-    found = {"config": configs.plain(config), "agents": names, "versions": environment.versions()}
-    found |= {"devices": environment.devices(), "errors": _about_errors(cells), "pairs": cells}
-    run.write_summary(found, "crossplay.json")
-    labels, about = list(_labels(names).values()), _about_errors(cells)
-    for name, file, words in _shown(cells):
-        table = np.array([[cell[f"row_{name}"], cell[_error_name(name)]] for cell in cells], float)  # None is NaN
-        values, errors = np.moveaxis(table.reshape(len(names), -1, 2), -1, 0)
-        figures.draw_crossplay(run.figures, game, labels, values, errors, label=words, caption=about, file=file)
-
-
-def _shown(cells: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """What is shown of the row: its name in a cell, its figure's, and what it is."""
-    found = [("return", "crossplay.png", f"row's {figures.PAYOFF}")]
-    if f"row_{OWN_COINS}" in cells[0]:
-        found.append((OWN_COINS, "own_coins.png", "own coins of those that the row takes"))
-    return found
-
-
-def _error_name(name: str) -> str:
-    return "row_standard_error" if name == "return" else f"row_{name}_standard_error"
-
-
-def _labels(names: Sequence[str]) -> dict[str, str]:
-    """What agents are called in tables: a long spec without its settings, numbered where several have that name."""
-    short = [figures.short_name(name) if len(name) > LONGEST_LABEL else name for name in names]
-    numbered = [f"{label} {short[: i + 1].count(label)}" for i, label in enumerate(short)]
-    return {name: two if short.count(one) > 1 else one for name, one, two in zip(names, short, numbered, strict=True)}
-
-
-def _tables(title: str, labels: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Table]:
-    """A square table of texts in parts that fit into the width, each with all rows and at least one column."""
-    widths = [max(map(len, [label, *column])) for label, column in zip(labels, zip(*rows, strict=True), strict=True)]
-    room, parts = width - max(map(len, labels)) - 4, [list[int]()]  # every text has three characters around it
-    for i, one in enumerate(widths):
-        if parts[-1] and sum(widths[j] + 3 for j in parts[-1]) + one + 3 > room:
-            parts.append([])
-        parts[-1].append(i)
-    tables = list[Table]()
-    for part in parts:
-        table = Table(title=None if tables else title, title_justify="left")
-        table.add_column("", no_wrap=True, min_width=max(map(len, labels)))
-        for i in part:
-            table.add_column(labels[i], justify="right", no_wrap=True)
-        for label, row in zip(labels, rows, strict=True):
-            table.add_row(label, *(row[i] for i in part))
-        tables.append(table)
-    return tables
-
-
-def _print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
-    """What the row gets, in as many tables beside each other as the terminal's width asks for."""
-    labels = _labels(names)
-    for name, label in labels.items():
-        if name != label:
-            say(console, f"{label}: {name}")
-    titles = {"return": f"{game}: the row's average payoff per round against the column"}
-    for kind, _, words in _shown(cells):
-        found = [with_error({"mean": cell[f"row_{kind}"], "standard_error": cell[_error_name(kind)]}) for cell in cells]
-        rows = [found[i : i + len(names)] for i in range(0, len(found), len(names))]
-        for table in _tables(titles.get(kind, words), list(labels.values()), rows, console.width):
-            console.print(table)
-    say(console, _about_errors(cells))
-    drawn = ", ".join(f"figures/{file}" for _, file, _ in _shown(cells))
-    say(console, f"written to {run.path}: crossplay.csv, crossplay.json, config.yaml, {drawn}")

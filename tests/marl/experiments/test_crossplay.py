@@ -20,8 +20,9 @@ import configs
 from games import InfinitelyRepeated, make, matrix_games
 from marl.core.learn import learn
 from marl.crossplay import main
-from marl.experiments import crossplay
-from marl.experiments.crossplay import COLUMNS, Cell, CrossplayConfig, _cells, _labels, _statistics, line_up
+from marl.experiments import crossplay, crossplay_table
+from marl.experiments.crossplay import Cell, CrossplayConfig, _cells, _statistics, line_up
+from marl.experiments.crossplay_table import COLUMNS, _labels
 from marl.experiments.participants import Participant, split_agents
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
 from marl.experiments.shaping.config import ShapingConfig
@@ -476,7 +477,7 @@ def test_a_table_keeps_its_names_and_numbers_in_eighty_columns(number):
         for i in range(number)
     ]
     console = Console(file=io.StringIO(), width=80)
-    for table in crossplay._tables("the row's payoff", labels, cells, 80):
+    for table in crossplay_table._tables("the row's payoff", labels, cells, 80):
         console.print(table)
     shown = console.file.getvalue()
     lines = shown.splitlines()
