@@ -20,7 +20,7 @@ import configs
 from games import InfinitelyRepeated, make, matrix_games
 from marl.core.learn import learn
 from marl.crossplay import main
-from marl.experiments import crossplay, crossplay_table
+from marl.experiments import crossplay_table
 from marl.experiments.crossplay import Cell, CrossplayConfig, _cells, _statistics, line_up
 from marl.experiments.crossplay_table import COLUMNS, _labels
 from marl.experiments.participants import Participant, split_agents
