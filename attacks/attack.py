@@ -72,7 +72,7 @@ class Attack(NamedTuple):
       controller: for control, what is evolved beside the message, of [o, goal]; else None
       make_victim: `(game with cheap talk) -> learner`
       schedule: of a victim's training run
-      fitness: what a victim's return is in the search, one of `trials.FITNESS`
+      fitness: what a victim's return is in the search, one of `victim_training.FITNESS`
       defence: what victims do against messages
       init: `(key) -> parameters`, of the message, or of shaper and controller, where a search begins by itself
     """

@@ -30,7 +30,7 @@ from attacks.evaluation import VictimTrainings, compare, controlled, loudness, m
 from attacks.messages import make_message
 from attacks.random_play import observations_of_play
 from attacks.transfer import other_victims
-from attacks.victim_training import TrainingSchedule, train_in, train_time_trial, train_victim
+from attacks.victim_training import TrainingSchedule, final_return, train_in, train_time_trial, train_victim
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
@@ -145,7 +145,7 @@ def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
     # Another message is what is heard afterwards, by a victim that has learned under the first.
     def afterwards(key, state):
         after = CheapTalk(GAME, words["then"], linear.speak, 2)
-        return trials.final_return(jax.random.split(key)[1], after, calm(after), state, SCHEDULE)
+        return final_return(jax.random.split(key)[1], after, calm(after), state, SCHEDULE)
 
     expected = jax.jit(jax.vmap(afterwards))(keys, always.state)
     np.testing.assert_allclose(always.final_return, expected, rtol=1e-5)
@@ -189,7 +189,7 @@ def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
     key = jax.random.key(5)
     training = alone(key)
     silent = CheapTalk(GAME, silence(words), MESSAGE.speak, 2)
-    expected = trials.final_return(jax.random.split(key)[1], silent, make_victim(silent), training.state, SCHEDULE)
+    expected = final_return(jax.random.split(key)[1], silent, make_victim(silent), training.state, SCHEDULE)
     np.testing.assert_allclose(training.muted_return, expected, rtol=1e-5)
 
 
