@@ -110,7 +110,7 @@ def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
 
     assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(training.final_return), rel=1e-5)
     # What the settings make of this life; it is the same program, and compiled once.
-    monkeypatch.setattr(trials, "train_victim", lambda key, *arguments, **settings: alone(key))
+    monkeypatch.setattr("attacks.victim_training.train_victim", lambda key, *arguments, **settings: alone(key))
     assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
     np.testing.assert_allclose(trial(fitness="training")(words, key).fitness, -np.nanmean(training.curve), rtol=1e-5)
     np.testing.assert_allclose(trial(fitness="second_half")(words, key).fitness, -training.curve[1], rtol=1e-5)
