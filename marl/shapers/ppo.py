@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from games import InfinitelyRepeated
+from games.core.arguments import factory
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics
 from marl.shapers.exact import Observe, Shaper, after_a_random_step
@@ -159,6 +160,7 @@ def batch_metrics(own: jax.Array, other: jax.Array) -> Metrics:
     return found
 
 
+@factory
 def gaussian_mfos(
     num_logits: int = 5, *, hidden_units: int = 256, sample: bool = True, observe: Observe = "after"
 ) -> Shaper:
