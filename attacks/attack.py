@@ -114,7 +114,7 @@ def prepare(config: AttackConfig, *, begun: bool = False) -> Attack:
 
 
 def resolve(config: AttackConfig, game: Game | None = None) -> Attack:
-    """The attack of a config, of which less is known to fit than where `prepare` makes it.
+    """The attack of a config, without the checks of `prepare`.
 
     Random games are played at most once: where a message is in units of what is seen there.
     """
@@ -226,7 +226,7 @@ def _victims(config: AttackConfig) -> MakeVictim:
 
 
 def _fitness(config: AttackConfig, game: Game) -> str:
-    """What a victim's return is, with auto in full; training runs in which no episode need end have no mean return."""
+    """The measure of a victim, with auto in full; a training run in which no episode need end has no mean return."""
     if config.fitness != "auto":
         return config.fitness
     ends = game.time_limit is not None and config.shortest_learned_steps >= game.time_limit

@@ -180,7 +180,7 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def trained(self) -> int:
-        """What all victims of all evolutions have learned from, in whole training runs."""
+        """The experience of all victims of all evolutions, in whole training runs."""
         updates = sum(evolution.generations * evolution.population_size * updates for evolution, updates in self.stages)
         alone = updates * self.victims_each // self.num_updates
         return alone + (self.shared_trainings if self.goal == "control" else 0)

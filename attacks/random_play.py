@@ -30,7 +30,7 @@ def units_of_goals(game: Game) -> list[float]:
 
 
 def ends_early(game: Game, limit: int) -> bool:
-    """Whether some episode of random play ends before its time limit."""
+    """True if some episode of random play ends before its time limit."""
     played = jax.jit(jax.vmap(lambda key: rollout(key, game, max(limit - 1, 1)).dones["__all__"].any()))
     return bool(played(jax.random.split(jax.random.key(0), 64)).any())
 

@@ -288,7 +288,7 @@ def typed(kind: Any, value: Any, where: str) -> Any:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether a value is of a field's type: a plain one, a Literal, a tuple of these, or a union of all."""
+    """True for a value of a field's type: a plain one, a Literal, a tuple of these, or a union of all."""
     arguments = get_args(kind)
     if get_origin(kind) is Literal:
         return any(type(value) is type(one) and value == one for one in arguments)

@@ -1,4 +1,4 @@
-"""What benchmarks compare is timed in turn."""
+"""Benchmarks time in turn what they compare."""
 
 import jax.numpy as jnp
 

@@ -25,8 +25,7 @@ def check_arguments(function: Function) -> Function:
     """A decorator that checks the arguments of each call by the type hints, and `seat` by the `game` of the call.
 
     Classes, functions, choices, True and False, numbers and lists are checked. Whole numbers and the ranges of numbers
-    are not, because the function says more about them. A value that JAX traces passes,
-    unless it is a seat.
+    are not, because the function says more about them. A value that JAX traces passes, but a traced seat does not.
 
     Raises:
       TypeError: of the decorated function, for an argument of another type; one sentence.
@@ -86,7 +85,7 @@ def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[st
 
 
 def _kind(hint: Any) -> _Kind | None:
-    """What a type hint allows; None if it allows everything, or is not checked here."""
+    """The values that a type hint allows; None if it allows all, or is not checked here."""
     if hint in (float, Scalar):
         return _Kind("a number", _scalar)
     origin, arguments = get_origin(hint) or hint, get_args(hint)

@@ -99,7 +99,7 @@ class ApplyGradientFn(Protocol):
 
 
 class Trajectory(NamedTuple):
-    """What one player saw and did between two updates.
+    """The observations and actions of one player between two updates.
 
     Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere.
 

@@ -51,7 +51,7 @@ def write_table(config: Any, game: str, names: list[str], cells: list[dict[str, 
 
 
 def _shown(cells: Sequence[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """What is shown of the row: its name in a cell, its figure's, and what it is."""
+    """The numbers of the row that are shown: the name in a cell, the file of the figure, and the label of the axis."""
     found = [("return", "crossplay.png", f"row's {figures.PAYOFF}")]
     if f"row_{OWN_COINS}" in cells[0]:
         found.append((OWN_COINS, "own_coins.png", "own coins of those that the row takes"))
@@ -63,7 +63,7 @@ def _error_name(name: str) -> str:
 
 
 def _labels(names: Sequence[str]) -> dict[str, str]:
-    """What agents are called in tables: a long spec without its settings, numbered where several have that name."""
+    """The agents' labels in tables: a long spec without its settings, numbered where several have that name."""
     short = [figures.short_name(name) if len(name) > LONGEST_LABEL else name for name in names]
     numbered = [f"{label} {short[: i + 1].count(label)}" for i, label in enumerate(short)]
     return {name: two if short.count(one) > 1 else one for name, one, two in zip(names, short, numbered, strict=True)}
@@ -90,7 +90,7 @@ def _tables(title: str, labels: Sequence[str], rows: Sequence[Sequence[str]], wi
 
 
 def print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
-    """What the row gets, in as many tables beside each other as the terminal's width asks for."""
+    """Prints the row's returns, in as many tables as the width of the terminal asks for."""
     labels = _labels(names)
     for name, label in labels.items():
         if name != label:
@@ -107,7 +107,7 @@ def print_table(console: Console, game: str, names: list[str], cells: list[dict[
 
 
 def _about_errors(cells: Sequence[dict[str, Any]]) -> str:
-    """What the standard errors of a table are over, in words."""
+    """The samples that the standard errors of a table are over, in words."""
     pairs = "over pairs of initial draws; of a trained agent it says nothing of how another training would have ended"
     several = sorted({cell["num_trainings"] for cell in cells if cell["error_over"] == "trainings"})
     if not several:

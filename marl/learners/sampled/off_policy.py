@@ -1,4 +1,4 @@
-"""What TD3 and SAC share: actor-critics that learn continuous actions from a replay buffer; and RLx2's settings."""
+"""The part that TD3 and SAC share: actor-critics of continuous actions with a replay buffer, and RLx2's settings."""
 
 from __future__ import annotations
 
