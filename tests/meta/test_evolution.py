@@ -150,6 +150,7 @@ def test_a_metric_that_would_be_lost_is_refused(name, message):
         evolve(named, init, jax.random.key(0), settings(), num_trials=1)
 
 
+@pytest.mark.usefixtures("nans")
 def test_a_generation_without_any_finite_fitness_stops_with_its_number():
     def broken(parameters, key):
         return Outcome(jnp.inf + parameters["x"].sum(), {})
@@ -216,7 +217,7 @@ def test_settings_that_a_strategy_does_not_have_are_named():
     assert Evolution(strategy="snes").falling == ["evolution.learning_rate"]
 
 
-@pytest.mark.usefixtures("promoted")
+@pytest.mark.usefixtures("nans", "promoted")
 @pytest.mark.parametrize("name", MIRRORED)
 def test_pairs_are_mirror_images(name):
     strategy, params = make_strategy(Evolution(strategy=name, population_size=8, shared_trials="pair"), 3)
@@ -227,6 +228,7 @@ def test_pairs_are_mirror_images(name):
     assert (population[:4] != mean).all()
 
 
+@pytest.mark.usefixtures("nans")
 def test_what_falls_by_a_factor_in_every_generation():
     """0.04 and 0.01, by 0.999 in each, as in the code of Adversarial Cheap Talk."""
     evolution = Evolution(

@@ -289,6 +289,7 @@ def test_defection_is_learned_where_nobody_minds(trained):
     assert (found.first_generation, len(returns)) == (0, 40)
 
 
+@pytest.mark.usefixtures("nans")
 def test_what_is_not_finite_is_said(given):
     broken = [(obs, done, action, reward * np.nan, more) for obs, done, action, reward, more in given]
     settings = MetaPPO(iterations=1, batch_size=2, epochs=1)
@@ -314,6 +315,7 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
     assert str(error.value) == message
 
 
+@pytest.mark.usefixtures("nans")
 def test_parameters_that_ran_away_end_the_training():
     """Logits that are no numbers still play, and their returns are finite."""
     config = ShapingConfig(
