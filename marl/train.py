@@ -13,16 +13,17 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.train")  # before what takes seconds to import
 
-from marl.experiments.single_agent import TrainConfig, checked, choose_devices, config_of, train_alone
+from marl.experiments.single_agent import SingleAgent, TrainConfig, choose_devices, config_of
 from meta.runs import command
+from meta.runs.experiment import run_and_print
 
 COMMAND = command.Command(
     program="python -m marl.train",
     description=__doc__ or "",
     config=TrainConfig,
-    prepare=checked,
+    prepare=SingleAgent,
     choose_devices=choose_devices,
-    run=train_alone,
+    run=run_and_print,
     name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
     presets="train",
     first="environment",

@@ -36,10 +36,11 @@ from marl.core.evaluate import evaluate
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.experiment import DistributedConfig, choose_devices, config_of
 from marl.distributed.runtime import train
-from marl.experiments.single_agent import SEEDS_IN_CACHE, TrainConfig, train_and_evaluate
+from marl.experiments.single_agent import SEEDS_IN_CACHE, SingleAgent, TrainConfig
 from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.run_keys import RunBranch, of_seeds
+from meta.runs.experiment import run_experiment
 from meta.runs.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
@@ -179,7 +180,7 @@ def minatar(seeds: int) -> Rows:
         config = dataclasses.replace(config, **own)
         with tempfile.TemporaryDirectory() as folder:
             run = RunDirectory.create(Path(folder) / "run", config)
-            summary = train_and_evaluate(config, run, Console(quiet=True))[0]
+            summary, _ = run_experiment(SingleAgent(config), run, Console(quiet=True))
         shown = [
             f"{summary[name]['mean']:.2f} ± {summary[name]['standard_error']:.2f}"
             for name in ("training_return", "returns")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +23,14 @@ from marl.core.evaluate import evaluate
 from marl.core.learn import learning
 from marl.core.learner import Learner
 from marl.learners.registry import make_learner
-from meta import RunDirectory
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs import array_files, command, environment
-from meta.runs.formatting import amount, many
+from meta.runs import array_files
+from meta.runs.experiment import Context, Experiment, print_speed
+from meta.runs.formatting import many
+from meta.runs.jobs import say
 from meta.runs.plotting import draw_training
-from meta.runs.progress import Progress, Stages
+from meta.runs.progress import Progress
 from meta.runs.statistics import standard_error
 from meta.xla.devices import claim_cores, spread
 from meta.xla.memory import bytes_of, check_bytes
@@ -40,6 +38,7 @@ from meta.xla.memory import bytes_of, check_bytes
 LEARNER_FILE = "learner.safetensors"
 SEEDS_IN_CACHE = 4  # that a core trains together: more of them leave its second-level cache, fewer are all dispatch
 ENDED = "episodes_ended"  # metric of an update that the host drops
+TRAINING, EVALUATION = "training", "evaluation"
 LONGEST_EPISODE = 1000  # that is evaluated, where a game does not say when it ends
 
 
@@ -107,10 +106,6 @@ class TrainConfig(configs.CommandConfig):
         """Fields of the evaluation."""
         return ("evaluation_episodes",)
 
-    def make_program(self) -> TrainingProgram:
-        """What is played and how it is learned."""
-        return _program(self.environment, self.learner, self.num_envs, self.steps_per_update, self.num_updates)
-
 
 class TrainingProgram(NamedTuple):
     """A learner in its game."""
@@ -123,25 +118,29 @@ class TrainingProgram(NamedTuple):
     carry: Any  # shapes of what goes on from update to update
 
 
-@functools.lru_cache(maxsize=2)  # of what was traced once as a check; a run uses it
-def _program(environment: str, spec: str, num_envs: int, steps_per_update: int, num_updates: int) -> TrainingProgram:
+def make_program(config: TrainConfig) -> TrainingProgram:
+    """The game and the learner of a config, whose update is traced once.
+
+    Raises:
+      ValueError: if there is no such game of one player, or if the learner does not fit it.
+    """
     try:
-        game = make_game(environment)
+        game = make_game(config.environment)
         if game.num_agents != 1:
             raise ValueError(
-                f"environment: got {environment!r}, of {game.num_agents} players; a game of one player is needed"
+                f"environment: got {config.environment!r}, of {game.num_agents} players; a game of one player is needed"
             )
         observation_shape(game)
     except (NotImplementedError, RuntimeError) as error:  # an unknown space; data that cannot be downloaded
-        raise ValueError(f"environment: got {environment!r}; {first_line(error)}") from None
-    learner = make_learner(spec, game, num_updates=num_updates)
-    begin, update = learning(game, [learner], steps_per_update=steps_per_update, num_envs=num_envs)
+        raise ValueError(f"environment: got {config.environment!r}; {first_line(error)}") from None
+    learner = make_learner(config.learner, game, num_updates=config.num_updates)
+    begin, update = learning(game, [learner], steps_per_update=config.steps_per_update, num_envs=config.num_envs)
     update = jax.jit(update)  # what is traced here need not be traced again
     try:
         carry, key = jax.eval_shape(begin, jax.random.key(0))
         jax.eval_shape(update, carry, key)
     except ValueError as error:
-        raise ValueError(f"learner: {spec}: {first_line(error)}") from None
+        raise ValueError(f"learner: {config.learner}: {first_line(error)}") from None
     limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
     return TrainingProgram(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit), carry)
 
@@ -154,17 +153,24 @@ class Trained(NamedTuple):
     loop: Iterated
 
 
-def train(config: TrainConfig, *, store: Store | None = None, report: Report | None = None) -> Trained:
+def train(
+    config: TrainConfig,
+    program: TrainingProgram | None = None,
+    *,
+    store: Store | None = None,
+    report: Report | None = None,
+) -> Trained:
     """Trains a learner, every seed in one program, spread over the local devices.
 
     What a seed learns is what `learn` with the key `jax.random.key(seed)` makes of it.
 
     Args:
-      config: what to train, and how.
+      config: the training's settings.
+      program: `make_program(config)`, if it is there already.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(updates so far, their last metrics, seconds of running)` by the host.
     """
-    program, seeds = config.make_program(), config.seeds
+    program, seeds = program or make_program(config), config.seeds
 
     def update(key: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
         # `fold_in` makes the key with that number of `jax.random.split`.
@@ -201,91 +207,137 @@ def _with_missing(metrics: dict[str, np.ndarray], first: int) -> dict[str, np.nd
     return metrics | {"training_return": np.where(ended > 0, metrics["training_return"], np.float32(np.nan))}
 
 
-def train_and_evaluate(
-    config: TrainConfig, run: RunDirectory, console: Console, *, started: float | None = None
-) -> tuple[dict[str, Any], list[Path]]:
-    """Trains, or goes on with a training that was stopped, and writes summary, parameters and figures.
+class SingleAgent(Experiment[Trained, np.ndarray]):
+    """A learner in a game of one player; its evaluation finds returns `[seeds, episodes]`.
 
     Args:
-      config: what to train, and how.
-      run: where to.
-      console: shows progress, and nothing else.
-      started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
+      config: the experiment's settings.
 
-    Returns:
-      (what is in `summary.json`, the figures' files).
+    Raises:
+      ValueError: if there is no such game of one player, if the learner does not fit it, or for what no memory can
+        hold.
     """
-    started = time.perf_counter() if started is None else started
-    program, keys = config.make_program(), of_seeds(config.seed, config.seeds)
 
-    last = ["no episode has ended"]  # not in every update one ends
+    agent_file = LEARNER_FILE
 
-    def describe(metrics: dict[str, np.ndarray]) -> str:
-        known = metrics["training_return"][np.isfinite(metrics["training_return"])]
-        if known.size:
-            last[0] = f"return {known.mean():.1f}"
-        return last[0]
+    def __init__(self, config: TrainConfig):
+        name, presets = config.environment.partition("(")[0], configs.presets("train")
+        if name not in names() and configs.one_of(name, presets, " ") != " ":  # a preset may have been meant
+            meant = configs.one_of(name, sorted({*presets, *names()}))
+            raise ValueError(f"environment: got {configs.shown(config.environment)}; {meant}")
+        self.config, self.program = config, make_program(config)
+        carry, length = self.program.carry, self.program.longest_episode
+        check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
+        check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
+        # The evaluation has the keys of all its steps at once, and twice an observation and a state for each episode.
+        each = 16 * length + 2 * bytes_of((carry.observations, carry.game_state)) // config.num_envs
+        check_bytes("evaluation_episodes", config.evaluation_episodes, config.evaluation_episodes * config.seeds * each)
+        self._fresh = f"{many(config.evaluation_episodes, 'fresh episode')} of each seed"
+        self._steps = config.seeds * config.steps_of_an_update
 
-    @jax.jit
-    @jax.vmap
-    def evaluate_all(key: jax.Array, state: Any) -> jax.Array:
-        # A learner with a memory has one for each environment of its training.
-        envs = config.num_envs if program.learner.reset_memory else 1
-        returns = evaluate(
-            jax.random.fold_in(key, RunBranch.EVALUATION),
-            program.game,
-            program.learner,
-            state,
-            num_episodes=-(-config.evaluation_episodes // envs) * envs,
-            num_steps=program.longest_episode,
-            num_envs=envs if envs > 1 else None,
+    def print_header(self, console: Console) -> None:
+        config = self.config
+        steps = config.num_updates * config.steps_of_an_update
+        several = f"each of {config.seeds} seeds, " if config.seeds > 1 else ""
+        say(
+            console,
+            f"{config.environment}, {config.learner}: {many(steps, 'environment step')}, {several}"
+            f"{many(config.num_updates, 'update')} of {many(config.num_envs, 'environment')} x "
+            f"{many(config.steps_per_update, 'step')}",
         )
-        return returns[: config.evaluation_episodes]
 
-    def compile_evaluation() -> Any:
+    def work(self) -> dict[str, float]:
+        longest = self.config.seeds * self.config.evaluation_episodes * self.program.longest_episode
+        return {TRAINING: self.config.num_updates * self._steps, self._fresh: longest}
+
+    def compilers(self) -> dict[str, Callable[[], Any]]:
+        return {EVALUATION: self._compile_evaluation}
+
+    def _compile_evaluation(self) -> Any:
+        config, program = self.config, self.program
+
+        @jax.jit
+        @jax.vmap
+        def evaluate_all(key: jax.Array, state: Any) -> jax.Array:
+            # A learner with a memory has one for each environment of its training.
+            envs = config.num_envs if program.learner.reset_memory else 1
+            returns = evaluate(
+                jax.random.fold_in(key, RunBranch.EVALUATION),
+                program.game,
+                program.learner,
+                state,
+                num_episodes=-(-config.evaluation_episodes // envs) * envs,
+                num_steps=program.longest_episode,
+                num_envs=envs if envs > 1 else None,
+            )
+            return returns[: config.evaluation_episodes]
+
+        keys = of_seeds(config.seed, config.seeds)
         states = jax.eval_shape(jax.vmap(program.learner.init), keys)
         return evaluate_all.lower(keys, states).compile(compiler_options())
 
-    steps = config.seeds * config.steps_of_an_update
-    fresh = f"{many(config.evaluation_episodes, 'fresh episode')} of each seed"
-    longest = config.seeds * config.evaluation_episodes * program.longest_episode
-    stages = Stages(console, {"training": config.num_updates * steps, fresh: longest})
-    stages.begin("training")
-    progress = Progress(console, config.num_updates, steps, "environment steps", describe, name="update", stages=stages)
-    # The evaluation is compiled while the training runs, so that nobody waits for it.
-    compiling: list[Future[Any]] = []
-    with ThreadPoolExecutor(1) as pool, progress:
+    def train(self, context: Context) -> Trained:
+        last = ["no episode has ended"]  # not in every update one ends
+
+        def describe(metrics: dict[str, np.ndarray]) -> str:
+            known = metrics["training_return"][np.isfinite(metrics["training_return"])]
+            if known.size:
+                last[0] = f"return {known.mean():.1f}"
+            return last[0]
+
+        context.stages.begin(TRAINING)
+        number, unit = self.config.num_updates, "environment steps"
+        progress = Progress(context.console, number, self._steps, unit, describe, name="update", stages=context.stages)
 
         def show(update: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
-            if not compiling:
-                compiling.append(pool.submit(compile_evaluation))
+            context.programs.begin()
             progress(update, metrics, seconds)
 
-        trained = train(config, store=run, report=show)
-        stages.begin(fresh)
-        evaluation = compiling[0].result() if compiling else compile_evaluation()
+        with progress:
+            return train(self.config, self.program, store=context.run, report=show)
+
+    def evaluate(self, context: Context, trained: Trained) -> np.ndarray:
+        context.stages.begin(self._fresh)
         states = jax.device_put(trained.states, jax.local_devices()[0])
-        returns = np.asarray(evaluation(keys, states), np.float64)
-    done = config.num_updates - trained.loop.first_iteration
-    summary = {
-        "environment": config.environment,
-        "learner": config.learner,
-        "seed": config.seed,
-        "seeds": config.seeds,
-        "total_steps": config.num_updates * config.steps_of_an_update,
-        "returns": _statistics(config, returns),
-        "training_return": _statistics(config, trained.returns[config.num_updates * 9 // 10 :].T),
-        "evaluation_episodes": config.evaluation_episodes,
-        "wall_seconds": time.perf_counter() - started,
-        "seconds_to_compile": trained.loop.seconds_to_compile,
-        "steps_per_second": steps * done / trained.loop.seconds_to_run if done else None,
-        "versions": environment.versions(),
-        "devices": environment.devices(),
-    }
-    files = [_draw_training(run.figures, config, trained.returns)]
-    array_files.replace(run.path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})
-    run.write_summary(summary)
-    return summary, files
+        keys = of_seeds(self.config.seed, self.config.seeds)
+        returns = np.asarray(context.programs.get(EVALUATION)(keys, states), np.float64)
+        metadata = {"method": "train", "config": configs.plain(self.config)}
+        array_files.replace(context.run.path / LEARNER_FILE, _policy(states), metadata)
+        return returns
+
+    def draw(self, folder: Path, trained: Trained, found: np.ndarray) -> list[Path]:
+        config = self.config
+        over = f"mean of {config.seeds} seeds; band: one standard deviation between them"
+        title = f"{config.environment}, {config.learner_name}\n{over if config.seeds > 1 else 'one seed'}"
+        file, name = folder / "training_return.png", config.learner_name
+        return [draw_training(file, title, trained.returns, config.steps_of_an_update, name)]
+
+    def summarize(self, trained: Trained, found: np.ndarray) -> dict[str, Any]:
+        config, loop = self.config, trained.loop
+        done = config.num_updates - loop.first_iteration
+        return {
+            "environment": config.environment,
+            "learner": config.learner,
+            "seed": config.seed,
+            "seeds": config.seeds,
+            "total_steps": config.num_updates * config.steps_of_an_update,
+            "returns": _statistics(config, found),
+            "training_return": _statistics(config, trained.returns[config.num_updates * 9 // 10 :].T),
+            "evaluation_episodes": config.evaluation_episodes,
+            "seconds_to_compile": loop.seconds_to_compile,
+            "steps_per_second": self._steps * done / loop.seconds_to_run if done else None,
+        }
+
+    def print_result(self, console: Console, summary: dict[str, Any]) -> None:
+        table = Table("", "return")
+        fresh, last = many(self.config.evaluation_episodes, "fresh episode"), "last tenth of the training"
+        for title, found in ((fresh, summary["returns"]), (last, summary["training_return"])):
+            table.add_row(f"[bold]{title}", _with_error(found))
+            if self.config.seeds > 1:
+                for one in found["seeds"]:
+                    table.add_row(f"  seed {one['seed']}", _shown(one["mean"]))
+        console.print(table)
+        print_speed(console, summary, "steps", "environment steps")
 
 
 def _policy(states: Any) -> dict[str, Any]:
@@ -296,7 +348,7 @@ def _policy(states: Any) -> dict[str, Any]:
 def _statistics(config: TrainConfig, values: np.ndarray) -> dict[str, Any]:
     """Means of what is finite in `[S, ...]`: of each seed, over the seeds, and the standard error between seeds.
 
-    None where there is no number: of one seed nobody knows the error.
+    None where there is no number, such as the standard error of one seed.
     """
     means = np.array([np.mean(x[np.isfinite(x)]) if np.isfinite(x).any() else np.nan for x in values])
     each = [{"seed": config.seed + i, "mean": _number(mean)} for i, mean in enumerate(means)]
@@ -307,76 +359,17 @@ def _number(x: float) -> float | None:
     return float(x) if np.isfinite(x) else None
 
 
-def _draw_training(folder: Path, config: TrainConfig, returns: np.ndarray) -> Path:
-    """The training return `[updates, S]` over the environment steps of a seed."""
-    words = (
-        f"mean of {config.seeds} seeds; band: one standard deviation between them" if config.seeds > 1 else "one seed"
-    )
-    title = f"{config.environment}, {config.learner_name}\n{words}"
-    return draw_training(folder / "training_return.png", title, returns, config.steps_of_an_update, config.learner_name)
-
-
 def choose_devices(config: TrainConfig) -> None:
     """One core for one seed; has to come before whatever makes JAX begin, as the names of games do."""
     claim_cores(config.seeds)
 
 
-def checked(config: TrainConfig) -> TrainConfig:
-    """The config, of which the learner is known to fit the game.
-
-    Raises:
-      ValueError: if it does not, if there is no such game of one player, or for what no memory can hold.
-    """
-    name, presets = config.environment.partition("(")[0], configs.presets("train")
-    if name not in names() and configs.one_of(name, presets, " ") != " ":  # a preset may have been meant
-        meant = configs.one_of(name, sorted({*presets, *names()}))
-        raise ValueError(f"environment: got {configs.shown(config.environment)}; {meant}")
-    program, carry = config.make_program(), config.make_program().carry
-    check_bytes("learner", config.learner, config.seeds * bytes_of(carry.states))
-    check_bytes("num_envs", config.num_envs, config.seeds * bytes_of(carry))
-    # The evaluation has the keys of all its steps at once, and twice an observation and a state for each episode.
-    each = 16 * program.longest_episode + 2 * bytes_of((carry.observations, carry.game_state)) // config.num_envs
-    check_bytes("evaluation_episodes", config.evaluation_episodes, config.evaluation_episodes * config.seeds * each)
-    return config
-
-
-def train_alone(config: TrainConfig, run: RunDirectory, console: Console) -> None:
-    """Trains and evaluates, and says what came of it."""
-    steps = config.num_updates * config.steps_of_an_update
-    several = f"each of {config.seeds} seeds, " if config.seeds > 1 else ""
-    console.print(
-        f"{config.environment}, {config.learner}: {many(steps, 'environment step')}, {several}"
-        f"{many(config.num_updates, 'update')} of {many(config.num_envs, 'environment')} x "
-        f"{many(config.steps_per_update, 'step')}",
-        markup=False,
-        soft_wrap=True,
-    )
-    summary, files = train_and_evaluate(config, run, console, started=command.STARTED)
-    table = Table("", "return")
-    last = "last tenth of the training"
-    for words, name in ((many(config.evaluation_episodes, "fresh episode"), "returns"), (last, "training_return")):
-        found = summary[name]
-        table.add_row(f"[bold]{words}", _with_error(found))
-        if config.seeds > 1:
-            for one in found["seeds"]:
-                table.add_row(f"  seed {one['seed']}", _words(one["mean"]))
-    console.print(table)
-    speed = summary["steps_per_second"]
-    words = f"{amount(speed)} environment steps/s; " if speed else ""
-    words += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
-    console.print(words)
-    written = f"summary.json, {LEARNER_FILE}, metrics.jsonl, config.yaml, checkpoints"
-    console.print(f"written to {run.path}: {written}", soft_wrap=True)
-    for file in files:
-        console.print(f"  {file}", soft_wrap=True)
-
-
 def _with_error(found: dict[str, float | None]) -> str:
     error = found["standard_error"]
-    return _words(found["mean"]) + (f" ± {error:.2f}" if error is not None else "")
+    return _shown(found["mean"]) + (f" ± {error:.2f}" if error is not None else "")
 
 
-def _words(x: float | None) -> str:
+def _shown(x: float | None) -> str:
     return "not known" if x is None else f"{x:.2f}"
 
 

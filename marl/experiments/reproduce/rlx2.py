@@ -16,9 +16,10 @@ from rich.console import Console
 
 from games.registry import make_game
 from marl.blocks.sparse import kernels, num_weights
-from marl.experiments.single_agent import TrainConfig, train, train_and_evaluate
+from marl.experiments.single_agent import SingleAgent, TrainConfig, train
 from marl.learners.registry import make_learner
 from meta import RunDirectory
+from meta.runs.experiment import run_experiment
 from meta.runs.jobs import Job, finished, open_run, say
 from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
 from meta.runs.report import Claim, Section, number, table
@@ -170,7 +171,7 @@ def _measured(config: TrainConfig, console: Console) -> float:
 def _job(path: Path, config: TrainConfig, console: Console) -> Any:
     def run() -> None:
         path.parent.mkdir(exist_ok=True)
-        train_and_evaluate(config, open_run(path, config, console), console)
+        run_experiment(SingleAgent(config), open_run(path, config, console), console)
 
     return run
 
