@@ -1,4 +1,4 @@
-"""What is played: pure, jittable games. `games.make("coin_game")`; `python -m games` lists them all."""
+"""Pure, jittable games: `games.make("coin_game")`; `python -m games` lists them all."""
 
 # ruff: noqa: F403, F405
 

@@ -1,8 +1,8 @@
 """One seat of a game as an environment of gymnax, against opponents that do not learn.
 
 The library is imported as `gymnax`; this module is `games.gymnax`. Its import makes all our games known to
-`gymnax.make`, as `marl-shaping/ipd-v0`: whoever makes environments by their names, as evosax's `GymnaxProblem` does,
-gives `opponents` and the rest among the arguments of the environment.
+`gymnax.make`, as `marl-shaping/ipd-v0`: a caller that makes environments by name, such as evosax's `GymnaxProblem`,
+passes `opponents` and the rest as arguments of the environment.
 
 `step` returns gymnax's six values, with termination and truncation apart. Code that was written for the five of gymnax
 before 1.0, as PureJaxRL's `ppo.py`, gets them from `gymnax.wrappers.LegacyStepAPIWrapper(env(...))`; if it makes its
@@ -33,7 +33,7 @@ from games.single_agent import Opponent, Seat
 
 @struct.dataclass
 class SeatParams(environment.EnvParams):
-    """What may differ from call to call, or be batched: `params.replace(game=params.game.replace(...))`.
+    """Parameters that may differ between calls, or be batched: `params.replace(game=params.game.replace(...))`.
 
     An episode ends at the earlier of both limits: for longer ones than at first `max_steps_in_episode` has to rise too.
     """
@@ -63,10 +63,10 @@ def env(
     Args:
       game: its name, or the game itself.
       seat: the number of the agent that the caller plays.
-      opponents: who plays the other seats: one for all, or one for each in their order, in JAX. A function
+      opponents: players of the other seats, one for all or one for each in their order, in JAX. A function
         `(key, observation) -> action`, an object with `init(key) -> state` and
         `act(key, state, observation) -> (action, state, anything)`, or a learner of `marl`, which does not learn here;
-        all begin anew in every episode. None: uniformly random actions, of those that are possible.
+        all are reset in every episode. None: uniformly random actions, of those that are possible.
       max_steps_in_episode: when an episode is truncated at the latest; None: at the game's own time limit.
       **params: the game's parameters.
 
@@ -107,7 +107,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
     def step(
         self, key: jax.Array, state: SeatState, action: Any, params: SeatParams | None = None
     ) -> tuple[jax.Array, SeatState, jax.Array, jax.Array, jax.Array, dict[str, Any]]:
-        """As gymnax's own, with the game's `auto_reset`: who talks and remembers goes on where an episode ends."""
+        """As gymnax's own, with the game's `auto_reset`: a message's memory goes on across episodes."""
         params = params or self.default_params
         step_key, reset_key = jax.random.split(key)
         last, state, reward, terminated, infos = self.step_env(step_key, state, action, params)
@@ -140,7 +140,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
 
     @property
     def num_actions(self) -> int:
-        """How many actions there are; of actions with several entries, how many entries."""
+        """The number of actions; the number of entries for actions with several."""
         space = self._seat.game.action_space(self._seat.agent)
         return space.n if isinstance(space, Discrete) else int(np.prod(space.shape))
 

@@ -87,7 +87,7 @@ class Window:
         self._image: Any = None
 
     def rendered(self, picture: np.ndarray, mode: str) -> np.ndarray | None:
-        """What `render` returns: the picture with rgb_array, nothing with human, where it is shown."""
+        """The result of `render`: the picture in mode rgb_array; None in mode human, which shows it."""
         if mode == "rgb_array":
             return picture
         self.show(picture)
@@ -95,7 +95,7 @@ class Window:
 
     def show(self, picture: np.ndarray) -> None:
         """Shows a picture, RGB, and waits until the next is due; where there is no screen, it warns once."""
-        from matplotlib import pyplot  # here, for only who looks on needs it
+        from matplotlib import pyplot  # here, because only rendering needs it
 
         if self._image is None:
             figure = pyplot.figure(figsize=(picture.shape[1] / 100, picture.shape[0] / 100), dpi=100)
@@ -162,13 +162,13 @@ def shaped(field: str, action: Any, space: Space, batch: tuple[int, ...] = ()) -
 
 
 def to_numpy(tree: Any) -> Any:
-    """Arrays of the host that belong to the caller, who may write to them."""
+    """Copies on the host, which the caller may write to."""
     return jax.tree.map(np.array, tree)
 
 
 @in_any_mode
 def told(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos) -> Told:
-    """What a step says beside the observations, for each agent."""
+    """Rewards, ends and infos of a step, for each agent."""
     truncated = infos.get("truncated", jnp.zeros(len(rewards), bool)) & dones["__all__"]
     agents = list(enumerate(rewards))
     return (

@@ -62,7 +62,7 @@ def batched_parallel_env(
 
 
 class _Agents:
-    """What one game and a batch of them have in common: names, spaces, seeds and checks."""
+    """Base of one game and of a batch: names, spaces, seeds and checks."""
 
     def __init__(self, game: Game, render_mode: str | None, render_modes: tuple[str, ...]):
         host_stepping.check_render_mode(render_mode, render_modes)
@@ -80,11 +80,11 @@ class _Agents:
         self._random: np.random.Generator | None = None
 
     def observation_space(self, agent: str) -> spaces.Space:
-        """What the agent sees in one game."""
+        """The agent's observation space in one game."""
         return self._observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space:
-        """What the agent can do in one game."""
+        """The agent's action space in one game."""
         return self._action_spaces[agent]
 
     def _new_episode(self, seed: int | None) -> np.uint32:
@@ -100,7 +100,7 @@ class _Agents:
         """The actions as arrays; ValueError that names the agent, what it did and what is allowed."""
         if set(actions) != set(self.agents):
             expected = f"those of {', '.join(self.agents)} are needed" if self.agents else "no game is on; call reset()"
-            raise ValueError(f"actions: got those of {', '.join(map(str, actions)) or 'nobody'}; {expected}")
+            raise ValueError(f"actions: got those of {', '.join(map(str, actions)) or 'no agent'}; {expected}")
         checked = {
             a: host_stepping.check_action(f"actions[{a!r}]", actions[a], self.game.action_space(a), batch)
             for a in self.agents
@@ -181,7 +181,7 @@ class _AECGame(parallel_to_aec_wrapper):
 class BatchedParallelGame(_Agents):
     """Many games at once: the dicts of `ParallelEnv` hold JAX arrays with the games in front, `[num_envs, ...]`.
 
-    A game that ends begins anew in the same step: its observation is that of the new one, and the last one of the old
+    A game that ends is reset in the same step: its observation is that of the new game, and the last one of the old
     is in `infos[agent]["final_obs"]`. The agents stay. A caller that is itself written in JAX is faster still
     with the game's own `step` inside its own `jit`.
     """

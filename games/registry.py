@@ -22,7 +22,7 @@ from games.suite.playground import SUFFIX, from_playground
 
 
 class Entry(NamedTuple):
-    """How a game is made."""
+    """A game's class, its default arguments, and one line about it."""
 
     factory: Callable[..., Game] | str  # or "module:name", imported when it is asked for
     params: dict[str, Any]
@@ -64,7 +64,7 @@ _ENTRIES: dict[str, Entry] = {
     "harvest": Entry(
         "suite.harvest:Harvest", {}, "apples that regrow where others are left: the tragedy of the commons"
     ),
-    "cleanup": Entry("suite.cleanup:Cleanup", {}, "apples grow only while somebody cleans the river"),
+    "cleanup": Entry("suite.cleanup:Cleanup", {}, "apples grow only while a player cleans the river"),
     "fishery": Entry("suite.fishery:Fishery", {}, "a common stock of fish with logistic growth"),
     "cournot": Entry("suite.cournot:Cournot", {}, "firms choose quantities and share one market"),
     "ultimatum": Entry(

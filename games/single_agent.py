@@ -20,7 +20,7 @@ from games.core.modes import in_any_mode
 from games.core.rollout import random_actions
 from games.exact.strategies import STRATEGIES, MemoryOne, strategy
 
-# Who plays another seat, in JAX. One of
+# A player of another seat, in JAX. One of
 #   a name: a memory-one strategy of `games.exact.strategies`, such as "tft", "zd(chi=2)" or "0.9,1,0,1,0", in a
 #   repeated game of two players with two actions; "random" in any game;
 #   a function `(key, observation) -> action`;
@@ -37,7 +37,7 @@ class Seat:
 
     game: Game
     agent: str
-    opponents: tuple[tuple[str, Opponent], ...]  # the other agents, and who plays them; None: at random
+    opponents: tuple[tuple[str, Opponent], ...]  # the other agents and their players; None plays at random
 
     @staticmethod
     def of(game: Game, seat: int, opponents: Opponent | Sequence[Opponent] | None) -> Seat:

@@ -91,7 +91,7 @@ class SeatVecEnv(VecEnv):
         return [getattr(self._vector, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        raise NotImplementedError(f"set_attr: {attr_name}: the games are one program; make them anew instead")
+        raise NotImplementedError(f"set_attr: {attr_name}: the games are one program; make new ones instead")
 
     def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **named: Any) -> list[Any]:
         raise NotImplementedError(f"env_method: {method_name}: the games are one program, and none is an object")

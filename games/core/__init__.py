@@ -1,1 +1,1 @@
-"""What a game is."""
+"""The interface of a game, and the tools that all games share."""

@@ -1,4 +1,4 @@
-"""What is dear and seldom done, inside of what is batched."""
+"""A `lax.cond` that stays lazy under `vmap`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 def lazy_cond(predicate: jax.Array, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
-    """`jax.lax.cond` that under `vmap` still leaves out what nobody wants.
+    """`jax.lax.cond` that under `vmap` computes the expensive branch only if some member takes it.
 
     A `cond` whose predicate is batched becomes a choice between two results that are both computed, for every member
     of the batch, at every step. This one computes `then` only where some member wants it.

@@ -78,7 +78,7 @@ def choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 
 
 def known(*values: Any) -> bool:
-    """Whether all values are numbers or words of Python or NumPy, not something that JAX has put in their place."""
+    """True if all values are numbers or strings of Python or NumPy, and none is an object of JAX."""
     return all(
         all(map(known, value))
         if isinstance(value, list | tuple)

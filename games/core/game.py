@@ -1,4 +1,4 @@
-"""What a game is: an n-player simultaneous-move Markov game, in the functional API of JaxMARL."""
+"""The interface of a game: an n-player simultaneous-move Markov game in the functional API of JaxMARL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Game:
     once for all payoffs, and `jax.vmap` over a game plays many variants at once.
 
     An action that its space does not have is refused where it is known: a number of Python or NumPy, or an array of
-    JAX outside of `jit` and `vmap`. Inside of them nobody can look, and what happens is not defined: a repeated game
+    JAX outside of `jit` and `vmap`. Inside of them the value is unknown, and the result is undefined: a repeated game
     pays what some other joint action pays. Beyond the bounds of a `Box` actions are clipped, as each game says. (The
     faces to PettingZoo and Gymnasium refuse them all.)
 
@@ -78,7 +78,7 @@ class Game:
         self, key: jax.Array, observations: Observations, state: State, dones: Dones, reset_state: State | None = None
     ) -> tuple[Observations, State]:
         """(observations, state) of a new game where the old one is done; of `reset_state`, if one is given."""
-        del observations  # seen anew from the state that was chosen: cheaper than to see both and to choose then
+        del observations  # computed again from the chosen state: cheaper than to compute both and to choose then
         new_state = self.reset(key)[1] if reset_state is None else reset_state
         state = jax.tree.map(lambda new, old: jnp.where(dones["__all__"], new, old), new_state, state)
         return self.get_obs(state), state
@@ -97,7 +97,7 @@ class Game:
         return observations, state, rewards, dones, infos
 
     def get_obs(self, state: State) -> Observations:
-        """What every agent sees of a state."""
+        """Observations of a state, one for each agent."""
         raise NotImplementedError(f"{type(self).__name__} does not define get_obs")
 
     def get_avail_actions(self, state: State) -> dict[str, jax.Array]:

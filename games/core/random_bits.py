@@ -91,7 +91,7 @@ def uniform(word: jax.Array) -> jax.Array:
 
 
 def _is_threefry(key: jax.Array) -> bool:
-    """Whether a key, typed or raw, is drawn from as below; the layout of counts is JAX's default since 0.5."""
+    """True for a threefry key, typed or raw; the layout of counts is JAX's default since 0.5."""
     typed = key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
     partitionable = getattr(jax.config, "jax_threefry_partitionable", True)
     return "threefry2x32" in str(jax.random.key_impl(typed)) and bool(partitionable)

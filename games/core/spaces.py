@@ -34,7 +34,7 @@ class Discrete:
         return jax.random.randint(key, (), 0, self.n, self.dtype)
 
     def contains(self, x: Any) -> jax.Array:
-        """Whether `x` is one of the integers."""
+        """True if `x` is one of the integers."""
         if jnp.shape(x) != ():
             return jnp.asarray(False)
         return jnp.all((jnp.asarray(x) >= 0) & (jnp.asarray(x) < self.n) & (jnp.asarray(x) == jnp.floor(x)))
@@ -67,7 +67,7 @@ class MultiDiscrete:
         return jax.random.randint(key, self.shape, 0, jnp.array(self.nvec), self.dtype)
 
     def contains(self, x: Any) -> jax.Array:
-        """Whether `x` has the shape and every entry is one of its integers."""
+        """True if `x` has the shape and every entry is one of its integers."""
         if jnp.shape(x) != self.shape:
             return jnp.asarray(False)
         x = jnp.asarray(x)
@@ -84,8 +84,8 @@ class MultiDiscrete:
 class Box:
     """Arrays of one shape with every entry in [low, high]; the bounds are numbers or arrays, and may be infinite.
 
-    Where `image` is set they are `[height, width, channels]`, in this order: what may be convolved. All others are no
-    images, whatever their shape. Who wants channels first, as PyTorch has them, turns them: `numpy.moveaxis(x, -1, 0)`.
+    Where `image` is set they are `[height, width, channels]`, in this order, and may be convolved. All other
+    arrays are no images, whatever their shape. `numpy.moveaxis(x, -1, 0)` gives the channels first, as in PyTorch.
 
     Attributes:
       low: lower bound, a number or an array `[*shape]`.
@@ -118,7 +118,7 @@ class Box:
         return jnp.where(below & above, inside, outside).astype(self.dtype)
 
     def contains(self, x: Any) -> jax.Array:
-        """Whether `x` has the shape and every entry is within the bounds."""
+        """True if `x` has the shape and every entry is within the bounds."""
         if jnp.shape(x) != self.shape:
             return jnp.asarray(False)
         return jnp.all((jnp.asarray(x) >= self.low) & (jnp.asarray(x) <= self.high))
@@ -142,7 +142,7 @@ def bounds(space: Space) -> tuple[Any, Any]:
 
 
 def described(space: Space) -> str:
-    """What is in a space, for messages."""
+    """The elements of a space in words, for messages."""
     if isinstance(space, Discrete):
         return f"a whole number from 0 to {space.n - 1}"
     if isinstance(space, MultiDiscrete):

@@ -54,7 +54,7 @@ def ultimatum(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Differentiable(Game):
-    """Two players, each of whom chooses a vector of reals; a step of the game pays the payoffs, and it never ends.
+    """Two players choose a vector of reals each; a step of the game pays the payoffs, and it never ends.
 
     The observation is both last choices, one's own first.
 

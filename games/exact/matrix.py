@@ -1,7 +1,7 @@
 """Two-player, two-action games, and the exact value of repeating one for ever.
 
 The state of a repeated game is the last joint action, always listed as CC, CD, DC, DD from the point of view of
-whoever it belongs to, own action first. Action 0 is "cooperate" in a dilemma, and simply the first action elsewhere.
+one player, its own action first. Action 0 is "cooperate" in a dilemma, and simply the first action elsewhere.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ ACTION_NAMES = {
 
 
 def action_names(payoffs: Any) -> tuple[str, ...]:
-    """What the actions of one of these games are called, from its payoffs `[2, 2, 2]`; nothing for other payoffs."""
+    """Names of the actions of a known game, by its payoffs `[2, 2, 2]`; empty for other payoffs."""
     for name, game in matrix_games.items():
         if np.array_equal(np.stack([game.row, game.column], -1), payoffs):
             return ACTION_NAMES[name]

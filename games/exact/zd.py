@@ -27,7 +27,7 @@ REPEAT = np.array([1.0, 1.0, 0.0, 0.0])  # the policy that repeats its own last 
 
 
 class Fit(NamedTuple):
-    """How close policies `[...]` come to zero-determinant strategies through (P, P)."""
+    """Distance of policies `[...]` from zero-determinant strategies through (P, P)."""
 
     chi: np.ndarray  # `[...]`, extortion factor of the nearest one; says nothing of a policy that is not near it
     phi: np.ndarray  # `[...]`
@@ -46,7 +46,7 @@ class Fit(NamedTuple):
 
 
 def is_dilemma(game: MatrixGame) -> bool:
-    """Whether both players face a prisoner's dilemma: T > R > P > S."""
+    """True if both players face a prisoner's dilemma: T > R > P > S."""
     return all(t > r > p > s for r, s, t, p in (game.seen_by(seat)[0] for seat in (0, 1)))
 
 
@@ -132,13 +132,13 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: i
 
 
 def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float, seat: int = 0) -> np.ndarray:
-    """For how many meta-steps in a row the policies of trials are extortion, at the longest: `[...]`.
+    """Length of the longest run of meta-steps in which the policies of a trial are extortion, `[...]`.
 
     A trial is called zero-determinant extortion from `IN_A_ROW` on: a policy shapes by being held while others learn.
 
     Args:
       game: the game that is repeated.
-      policies: `[..., meta_steps, 5]`, of each trial by itself: the mean of several trials' policies is nobody's.
+      policies: `[..., meta_steps, 5]`, of each trial by itself, because the mean of several policies is not a policy that played.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
     """

@@ -29,8 +29,8 @@ class BayesianBattleOfTheSexes(Game):
     """Two choose between a concert of Bach and one of Stravinsky; neither knows whether the other wants to meet.
 
     agent_0 likes Bach better, agent_1 Stravinsky. A player of the type that loves the other wants to be where the
-    other is, one of the type that hates it wants to be where the other is not. Who has that wish is paid `favourite`
-    at the concert it likes better and `other` at the other one; who has not is paid nothing. The types are drawn at
+    other is, one of the type that hates it wants to be where the other is not. A player whose wish comes true is
+    paid `favourite` at the concert it likes better and `other` at the other one; any other player is paid nothing. The types are drawn at
     the reset, each is known to its player only, and stay for the episode, in which they may come to light.
 
     Actions: 0 is Bach, 1 is Stravinsky. The observation, `[7]`, is one's own type in one-hot form (loves, hates), and

@@ -1,4 +1,4 @@
-"""Clean-up: apples grow only while somebody keeps the river clean."""
+"""Clean-up: apples grow only while the river is kept clean."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Cleanup(Commons):
 
     With a share w of the river covered with waste, every site without apple and without player grows one with
     probability `growth * clip((depletion - w) / (depletion - restoration), 0, 1)`: none from `depletion` on. In every
-    step, with `waste_probability`, one random clean cell of the river is polluted. Who cleans eats nothing meanwhile,
-    and the apples are for all: a public good. At the reset there are no apples, and so much waste that none grow.
+    step, with `waste_probability`, one random clean cell of the river is polluted. Cleaning leaves no time to
+    eat, and the apples are for all: a public good. At the reset there are no apples, and so much waste that none grow.
 
     The cleaning beam is as wide as the zap beam, and each lane of it removes the first waste that it gets to. The zap
-    beam removes whoever it hits for `zap_steps`, after which the player returns to a random free place `P`, in a
+    beam removes each player that it hits for `zap_steps`, after which the player returns to a random free place `P`, in a
     random direction. One may walk through the river.
 
     All act at once: players move, eat, zap and clean; then waste falls, and then apples grow. A random one gets a cell

@@ -1,4 +1,4 @@
-"""What the commons share: players who eat apples, which grow by themselves, and may zap one another away."""
+"""The base of the commons: players eat apples, which grow by themselves, and may zap one another away."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class CommonsState:
 
 @struct.dataclass(eq=False)
 class Commons(Game):
-    """What `Harvest` and `Cleanup` have in common; a game of its own only once `_grow` is written.
+    """Base of `Harvest` and `Cleanup`, which define `_grow`.
 
     Attributes:
       layout: one string for each row: `A` where apples grow, `P` where players start and return, `#` a wall.
-      num_agents: any number of players, for whom there are places `P`.
+      num_agents: the number of players; at most as many as there are places `P`.
       view_size: width of the square view; odd.
       beam_length: cells that a beam reaches ahead.
       beam_radius: cells that it covers on either side of the middle.
-      zap_steps: for which a player that was zapped is away; 0 to remove nobody.
+      zap_steps: for which a player that was zapped is away; 0 removes no player.
       zap_cost: for firing.
       zap_penalty: for a player that is hit, for each beam.
       episode_length: steps until the time limit.

@@ -17,7 +17,7 @@ from games.toolbox.drawing import PLAYERS, bars
 
 @struct.dataclass
 class CournotState:
-    """What was brought to the market last."""
+    """The quantities of the last step."""
 
     quantities: jax.Array  # `[num_agents]`, of the last step; 0 before the first
     time: jax.Array  # `[]`, steps since the reset
@@ -44,7 +44,7 @@ class Cournot(Game):
 
     Attributes:
       num_agents: firms, at least 2.
-      intercept: the price of a good that nobody sells.
+      intercept: the price at a supply of 0.
       slope: of the inverse demand.
       marginal_cost: of every unit, below the intercept.
       capacity: the largest quantity of one firm.
@@ -71,12 +71,12 @@ class Cournot(Game):
 
     @property
     def nash_quantity(self) -> Scalar:
-        """Of each agent in the Nash equilibrium of the one-shot game."""
+        """The quantity of each agent in the Nash equilibrium of the one-shot game."""
         return (self.intercept - self.marginal_cost) / (self.slope * (self.num_agents + 1))
 
     @property
     def cartel_quantity(self) -> Scalar:
-        """Of each agent where together they earn the most."""
+        """The quantity of each agent at the largest joint profit."""
         return (self.intercept - self.marginal_cost) / (2 * self.slope * self.num_agents)
 
     def reset(self, key: jax.Array) -> tuple[Observations, CournotState]:

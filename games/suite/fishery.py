@@ -17,7 +17,7 @@ from games.toolbox.drawing import PLAYERS, bars
 
 @struct.dataclass
 class FisheryState:
-    """The stock of fish and who has fished how hard."""
+    """The stock of fish and the last efforts."""
 
     stock: jax.Array  # `[]`
     efforts: jax.Array  # `[num_agents]`, of the last step; 0 before the first
@@ -33,14 +33,14 @@ class Fishery(Game):
         H = min(catchability E S, S + G),    G = growth_rate S (1 - S / K),    S <- S + G - H,
 
     where H is shared in proportion to the efforts: H_i = H E_i / E. Fisher i earns price H_i - cost E_i. Each is paid
-    for its own catch, and the stock that is lost is everyone's: the tragedy of the commons.
+    for its own catch, and all lose by a smaller stock: the tragedy of the commons.
 
     A constant effort E holds the stock at K (1 - catchability E / growth_rate). Of such steady states, with
     z = growth_rate / catchability (1 - cost / (price catchability K)), the whole fleet's effort is
 
         z / 2 where the sum of earnings is the largest, at `cartel_effort` each,
         z n / (n + 1) where none of the n gains by another effort for ever, at `nash_effort` each,
-        z under open access, where nobody earns anything, at `open_access_effort` each.
+        z under open access, where all profits are 0, at `open_access_effort` each.
 
     All is differentiable. Nothing is random, and the seats are exactly alike.
 
@@ -88,18 +88,18 @@ class Fishery(Game):
 
     @property
     def open_access_effort(self) -> Scalar:
-        """Of each agent where nobody earns anything in the steady state."""
+        """The effort of each agent at which all profits are 0 in the steady state."""
         margin = 1 - self.cost / (self.price * self.catchability * self.carrying_capacity)
         return self.growth_rate / self.catchability * margin / self.num_agents
 
     @property
     def nash_effort(self) -> Scalar:
-        """Of each agent in the Nash equilibrium of steady states."""
+        """The effort of each agent in the Nash equilibrium of steady states."""
         return self.open_access_effort * self.num_agents / (self.num_agents + 1)
 
     @property
     def cartel_effort(self) -> Scalar:
-        """Of each agent in the steady state where together they earn the most."""
+        """The effort of each agent at the largest joint profit of a steady state."""
         return self.open_access_effort / 2
 
     def reset(self, key: jax.Array) -> tuple[Observations, FisheryState]:

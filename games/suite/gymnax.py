@@ -182,7 +182,7 @@ def _named(name: str, **arguments: Any) -> Any:
 
 @functools.cache
 def _make(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
-    """One instance for all who ask for the same, for JAX compiles anew for every other instance."""
+    """One instance for equal arguments, because JAX compiles again for every other instance."""
     import gymnax
 
     with jax.ensure_compile_time_eval():  # arrays of the instance outlive any trace in which it is made

@@ -52,7 +52,7 @@ class InTheMatrixState:
     resources: jax.Array  # `[kinds, words]`, where resources of each kind lie
     held: jax.Array  # `[n, kinds, words]`, where those lay that a player holds
     freeze: jax.Array  # `[n]`, steps until the player may act again
-    partner: jax.Array  # `[n]`, whom the player met last; without meaning unless it is frozen
+    partner: jax.Array  # `[n]`, the player's last partner; without meaning unless it is frozen
     fired: jax.Array  # `[n]`, whether the beam was fired in the last step; for pictures
     time: jax.Array  # `[]`, steps since the reset
 
@@ -68,7 +68,7 @@ class InTheMatrix(Game):
     hold returns to where it lay, and both return to random free cells that bear no resource, in random directions.
 
     All act at once: a random one gets a cell that several want, and no player has more than one interaction in a step;
-    which of several possible ones is random too. In a game that is not symmetric, whoever has the lower number is the
+    which of several possible ones is random too. In a game that is not symmetric, the player of the lower number is the
     row player. Seats are alike: to exchange two players in the state and the actions of a symmetric game exchanges
     observations and rewards, up to which of them wins such a draw and where they return.
 
@@ -197,18 +197,18 @@ class InTheMatrix(Game):
 
     @staticmethod
     def _pairs(ready: jax.Array) -> jax.Array:
-        """Pairs `[n, n]` of two different players who are both ready."""
+        """Pairs `[n, n]` of two different players that are both ready."""
         return ready[:, None] & ready[None] & ~np.eye(len(ready), dtype=bool)
 
     @staticmethod
     def _match(possible: jax.Array, seed: Sequence[jax.Array], n: int) -> jax.Array:
-        """Of the possible pairs `[n, n]`, those that win a lottery: the best of both players that are still free."""
+        """The pairs that win a lottery among the possible ones `[n, n]`: the best of both players that are still free."""
         if n == 2:
             return possible
         i, j = np.indices((n, n))
         lot = boards.spread(seed, jnp.asarray(n + np.minimum(i, j) * n + np.maximum(i, j)))
         matched = jnp.zeros_like(possible)
-        for _ in range(n // 2):  # who loses to a pair that loses itself may still meet another
+        for _ in range(n // 2):  # a loser to a pair that loses itself may still meet another
             best = jnp.where(possible, lot, 0).max(1)
             matched |= possible & (lot == best[:, None]) & (lot == best[None])
             busy = matched.any(1)

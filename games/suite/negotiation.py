@@ -33,8 +33,8 @@ class Negotiation(Game):
     In every round both say at once how many items of each kind they want. What they want of a kind, if there are
     that many, they get, and the rest is lost. If there are not, then with `split="proportional"` the items of this
     kind are divided in proportion to what was asked for, so that asking for all is never worse in the round; with
-    `split="nothing"` nobody gets anything of any kind: there was no agreement. Asking modestly for what is worth more
-    to the other is what makes both rich.
+    `split="nothing"` no player gets anything of any kind: there was no agreement. Both gain by asking modestly for the
+    kinds that are worth more to the other.
 
     Quantities are drawn from 1 to `max_quantity` and values from 1 to `max_value`, for each kind and player alike.
 
@@ -51,7 +51,7 @@ class Negotiation(Game):
       max_quantity: of one kind.
       max_value: of one item.
       split: what happens if more is wanted than there is, `proportional` or `nothing`.
-      redraw: whether pool and values are drawn anew in every `episode` or every `round`.
+      redraw: whether pool and values are drawn in every `episode` or every `round`.
       private_values: whether the other's values stay hidden.
       normalize: whether rewards are shares of what the whole pool is worth to the player.
       episode_length: rounds until the time limit.
@@ -102,7 +102,7 @@ class Negotiation(Game):
             got = proposals * enough.astype(jnp.float32)
         worth = (got * state.values).sum(-1)
         most = (state.quantities * state.values).sum(-1)  # what the whole pool is worth to each
-        best = (state.quantities * state.values.max(0)).sum()  # to those who value each kind the more
+        best = (state.quantities * state.values.max(0)).sum()  # to the player that values each kind the more
         dones, infos = self._ending(jnp.zeros((), bool), state.time + 1 >= self.episode_length)
         infos |= {
             "efficiency": jnp.broadcast_to(worth.sum() / best, (2,)),

@@ -109,7 +109,7 @@ class Reacher(Game):
         return self.num_joints * jnp.sqrt(uniform[1]) * jnp.stack([jnp.cos(direction), jnp.sin(direction)])
 
     def tip(self, angles: jax.Array) -> jax.Array:
-        """Where the arm ends, (x, y)."""
+        """The arm's tip, (x, y)."""
         return jnp.stack([jnp.cos(angles).sum(), jnp.sin(angles).sum()])
 
     def get_obs(self, state: ReacherState) -> Observations:

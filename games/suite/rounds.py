@@ -28,7 +28,7 @@ MAX_TABLE = 9  # columns of a table of payoffs
 
 @struct.dataclass
 class RoundsState:
-    """What has been played."""
+    """The last joint action and the time."""
 
     history: jax.Array  # `[memory]`, the joint actions of the last rounds as one number each, newest first; -1: none
     time: jax.Array  # `[]`, rounds since the reset
@@ -64,12 +64,12 @@ class Rounds(Game):
 
     @property
     def num_actions(self) -> tuple[int, ...]:
-        """How many actions each agent has."""
+        """The number of actions of each agent."""
         raise NotImplementedError
 
     @property
     def num_states(self) -> int:
-        """How many different last rounds an agent tells apart."""
+        """The number of last rounds that an agent tells apart."""
         raise NotImplementedError
 
     def _seen(self, actions: Sequence[jax.Array], agent: int) -> jax.Array:
@@ -77,11 +77,11 @@ class Rounds(Game):
         raise NotImplementedError
 
     def _payoffs(self, actions: Sequence[jax.Array]) -> Sequence[jax.Array]:
-        """What the round pays to each agent."""
+        """The payoffs of a round, one for each agent."""
         raise NotImplementedError
 
     def _counts(self, actions: Sequence[jax.Array]) -> Infos:
-        """What a subclass counts, `[num_agents]` each."""
+        """Counts of a subclass for `infos`, `[num_agents]` each."""
         raise NotImplementedError
 
     @property
@@ -254,7 +254,7 @@ class RepeatedGame(Rounds):
         return {name: (seen == place).astype(jnp.float32) for name, place in places.items()}
 
     def _names(self, agent: int) -> list[str]:
-        """What an agent's states are called, in their order."""
+        """Names of an agent's states, in their order."""
         seats = _turned(range(self.num_agents), agent)
         letters = [self.letters(seat) for seat in seats]
         between = "" if all(len(letter) == 1 for letter in itertools.chain(*letters)) else "."  # 1.10 is not 11.0

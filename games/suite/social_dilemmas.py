@@ -62,7 +62,7 @@ class SocialDilemma(Rounds):
         return 2 * self.num_agents
 
     def _defectors(self, actions: Sequence[jax.Array], agent: int) -> jax.Array:
-        """How many of the others defect."""
+        """The number of the others that defect."""
         return sum(actions[1:], start=actions[0]) - actions[agent]
 
     def _seen(self, actions: Sequence[jax.Array], agent: int) -> jax.Array:
@@ -88,7 +88,7 @@ class SocialDilemma(Rounds):
 
 
 def public_goods(num_agents: int = 4, multiplier: float = 1.6, endowment: float = 1.0, **params: Any) -> SocialDilemma:
-    """The public goods game: who cooperates gives its endowment to a pot, which is multiplied and shared by all.
+    """The public goods game: a cooperator gives its endowment to a pot, which is multiplied and shared by all.
 
         payoff = multiplier * endowment * cooperators / num_agents + endowment * (own action is to defect)
 

@@ -18,7 +18,7 @@ from games.toolbox.drawing import PLAYERS, bars
 
 @struct.dataclass
 class UltimatumState:
-    """Who proposes now, and the last round."""
+    """The present proposer, and the last round."""
 
     proposer: jax.Array  # `[]`, of the round to come
     last_proposer: jax.Array  # `[]`; this and the next two without meaning before the first round
@@ -29,11 +29,11 @@ class UltimatumState:
 
 @struct.dataclass(eq=False)
 class Ultimatum(Game):
-    """One proposes how to divide a pie; if the other accepts, it is divided so, and if not, nobody gets anything.
+    """One proposes how to divide a pie; if the other accepts, it is divided so, and if not, both get nothing.
 
     The game is of simultaneous moves by the strategy method of experiments: while the proposer names its offer, the
     responder names the smallest offer that it would accept. The offer is accepted if it is at least that. As in the
-    game of turns, both learn the offer and whether it was accepted, and nobody learns the threshold. A responder that
+    game of turns, both learn the offer and whether it was accepted, but the threshold stays hidden. A responder that
     looks to one round only accepts any offer above zero; in the repeated game it can teach its proposer to share.
 
     Actions: units from 0 to `num_units`: what the proposer gives away, or the least that the responder takes. The

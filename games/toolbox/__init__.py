@@ -1,1 +1,1 @@
-"""What games are built of and drawn with."""
+"""Boards, grids and drawing, of which games are built."""

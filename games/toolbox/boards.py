@@ -36,7 +36,7 @@ def single(cell: jax.Array, words: int) -> jax.Array:
 
 
 def at(board: jax.Array, cell: jax.Array) -> jax.Array:
-    """Whether cells `[...]`, which lie in the grid, are on a board `[words]`: uint32, 0 or 1."""
+    """1 for cells `[...]` of the grid that are on a board `[words]`, else 0: uint32."""
     word = jnp.asarray(board[0])
     for i in range(1, len(board)):
         word = jnp.where(cell >> 5 == i, board[i], word)
@@ -49,7 +49,7 @@ def union(boards: jax.Array, axis: int | tuple[int, ...] = 0) -> jax.Array:
 
 
 def count(board: jax.Array) -> jax.Array:
-    """How many cells are on each board: int32 `[...]` from `[..., words]`."""
+    """The number of cells on each board: int32 `[...]` from `[..., words]`."""
     return jax.lax.population_count(board).astype(jnp.int32).sum(-1)
 
 

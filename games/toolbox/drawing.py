@@ -90,7 +90,7 @@ class Canvas:
         self._draw.text(place, words, color, ImageFont.load_default(size * self._unit), anchor="mm")
 
     def image(self) -> np.ndarray:
-        """What was drawn, RGB `[height, width, 3]` of uint8."""
+        """The picture, RGB `[height, width, 3]` of uint8."""
         from PIL import Image
 
         return np.asarray(self._image.resize(self._size, Image.Resampling.BOX))
@@ -164,7 +164,7 @@ def payoff_table(
     marks: Sequence[Color] = (),
     played: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """What joint actions pay, each player's part in its colour; RGB of uint8.
+    """A table of the payoffs of joint actions, each player's in its colour; RGB of uint8.
 
     Args:
       rows: the actions of the first player.

@@ -1,4 +1,4 @@
-"""What the gridworlds share: players with a place and a direction, their steps, beams and views.
+"""The base of gridworlds: players with a place and a direction, their steps, beams and views.
 
 Directions are up, right, down, left (0 to 3). Positions are (row, column).
 """
@@ -67,7 +67,7 @@ class Grid:
         return jnp.stack([cell // self.columns, cell % self.columns], -1)
 
     def is_open(self, row: jax.Array, column: jax.Array) -> jax.Array:
-        """Whether there is no wall."""
+        """True where there is no wall."""
         inside = (row >= 0) & (row < self.rows) & (column >= 0) & (column < self.columns)
         if self.count("#"):
             inside &= boards.at(jnp.asarray(self.board("#")), row * self.columns + column) == 0
@@ -84,15 +84,15 @@ class Grid:
     ) -> tuple[jax.Array, jax.Array]:
         """Positions `[n, 2]` and directions `[n]` after all players have stepped or turned at once.
 
-        Nobody enters a wall, nor a cell on which another stood before the step, even if that one leaves. Of several
-        who want the same free cell a random one gets it, all of them alike; the others stay.
+        No player enters a wall, nor a cell on which another stood before the step, even if that one leaves. If several
+        want the same free cell, one of them gets it, all with the same probability; the others stay.
 
         Args:
           positions: int32 `[n, 2]`.
           directions: int32 `[n]`.
-          actions: `[n]`; those from `BEAM` on move nobody.
-          present: bool `[n]`, who stands on the grid.
-          active: bool `[n]`, who is present and may act.
+          actions: `[n]`; those from `BEAM` on do not move.
+          present: bool `[n]`, players on the grid.
+          active: bool `[n]`, players that are present and may act.
           seed: two random words, of which this takes the labels 0 to n - 1.
         """
         turn = (actions == TURN_RIGHT).astype(jnp.int32) - (actions == TURN_LEFT)
@@ -136,7 +136,7 @@ class Grid:
     def beam(
         self, positions: jax.Array, directions: jax.Array, length: int, radius: int
     ) -> tuple[jax.Array, jax.Array]:
-        """What the beam of each player covers: cells `[n, length, 2 radius + 1]` and whether it gets there.
+        """Cells that the beam of each player covers, `[n, length, 2 radius + 1]`, and whether it gets there.
 
         The beam starts on the cell ahead and is `2 radius + 1` cells wide. A wall stops that lane of it.
         """
@@ -148,7 +148,7 @@ class Grid:
         return rows * self.columns + columns, jnp.stack(reach, 1)
 
     def hits(self, positions: jax.Array, directions: jax.Array, length: int, radius: int) -> jax.Array:
-        """Whether the beam of player i gets to the cell of player j: bool `[n, n]`."""
+        """True where the beam of player i gets to the cell of player j: bool `[n, n]`."""
         cells, reach = self.beam(positions, directions, length, radius)
         n = len(positions)
         found = (cells[:, None] == self.cell(positions)[None, :, None, None]) & reach[:, None]
@@ -163,11 +163,11 @@ class Grid:
         present: jax.Array,
         marked: jax.Array | None = None,
     ) -> jax.Array:
-        """What every player sees, as bits of words `[n, size * size]`.
+        """Views of all players, as bits of words `[n, size * size]`.
 
-        The view is a square that is turned with its player, who looks up and stands in the middle of the last row but
-        one. The bits are, from the lowest: each of the boards `things`; a wall; another player who looks the same
-        way, to the right, towards the viewer, to the left; another player who is `marked`.
+        The view is a square that is turned with its player, which looks up and stands in the middle of the last row but
+        one. The bits are, from the lowest: each of the boards `things`; a wall; another player that looks the same
+        way, to the right, towards the viewer, to the left; another player that is `marked`.
         """
         n = len(positions)
         ahead, aside = size - 2 - np.arange(size)[:, None], np.arange(size)[None] - size // 2
@@ -206,14 +206,14 @@ class Grid:
                 canvas.square(row, column, color, 0.96)
 
     def draw_beams(self, canvas: Canvas, state: Any, fired: Any, length: int, radius: int, color: str = BEAMS) -> None:
-        """Shades what the beams of those who `fired` cover."""
+        """Shades the cells of the beams that were `fired`."""
         cells, reach = (np.asarray(x) for x in self.beam(state.positions, state.directions, length, radius))
         covered = np.zeros(self.num_cells, bool)
         covered[cells[np.asarray(fired)][reach[np.asarray(fired)]]] = True
         self.draw_cells(canvas, boards.constant(covered), color)
 
     def draw_players(self, canvas: Canvas, state: Any, present: Any) -> None:
-        """Draws who is present, in the players' colours."""
+        """Draws the players that are present, in their colours."""
         for i in np.flatnonzero(np.asarray(present)):
             row, column = np.asarray(state.positions)[i] + 1
             canvas.triangle(row, column, PLAYERS[i % len(PLAYERS)], int(state.directions[i]), 0.8)

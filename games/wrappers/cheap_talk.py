@@ -1,4 +1,4 @@
-"""Cheap talk: somebody appends words to what a player sees, and changes nothing else."""
+"""Cheap talk: an adversary appends a message to a player's observation, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Remember = Callable[[Any, Any, jax.Array], Any]  # (parameters, memory, observat
 
 @struct.dataclass
 class Heard:
-    """The state of a game in which somebody talks who remembers."""
+    """The state of a game with a message function that has a memory."""
 
     bare: Any  # the state of the bare game
     memory: Any  # after what is seen now
@@ -34,7 +34,7 @@ class CheapTalk(Game):
 
         o' = [o, speak(parameters, o)]
 
-    The message is a function of the observation before it and of nothing else, unless who talks has a memory: then it
+    The message is a function of the observation before it and of nothing else, unless the message function has a memory: then it
     is one of the observation and of all before it,
 
         m' = remember(parameters, m, o),   o' = [o, speak(parameters, o, m')],
@@ -111,14 +111,14 @@ class CheapTalk(Game):
         return state.bare if self.remember else state
 
     def going_on(self, state: Any) -> CheapTalk:
-        """The same game, in which who talks remembers at first what it does in a state."""
+        """The same game, in which the message's memory begins as it is in a state."""
         return dataclasses.replace(self, memory=self._memory(state))
 
     def _memory(self, state: Any) -> Any:
         return state.memory if self.remember else ()
 
     def _after(self, observations: Observations, bare: Any, memory: Any) -> tuple[Observations, Any]:
-        """What is heard, and the state, after one more observation."""
+        """Observations with their messages, and the state, after one more observation."""
         if self.remember is None:
             return self._with_message(observations, ()), bare
         memory = self.remember(self.parameters, memory, observations["agent_0"])

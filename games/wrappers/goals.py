@@ -1,4 +1,4 @@
-"""Goals: a game in which something is to be brought to a place that is drawn anew in every episode."""
+"""Goals: a game in which something is to be brought to a place that is drawn in every episode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from games.toolbox.drawing import mark
 
 
 class Goals(NamedTuple):
-    """What a game can be asked for."""
+    """The goals of a game."""
 
     draw: Callable[[Any, jax.Array], jax.Array]  # (game, key) -> goal [size]
     place: Callable[[Any, Any], jax.Array]  # (game, state) -> what is to come to the goal [size]
@@ -127,7 +127,7 @@ def register_goals(name: str, goals: Goals) -> None:
 
 
 def has_goals(game: Game) -> bool:
-    """Whether `GoalConditioned` takes it."""
+    """True for a game that `GoalConditioned` takes."""
     return game.name in _GOALS
 
 
