@@ -1,4 +1,4 @@
-"""What evolves, and how a run is kept: knows nothing of games."""
+"""Evolution over whole trials, and run directories; independent of games."""
 
 # ruff: noqa: F403, F405
 

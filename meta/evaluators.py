@@ -1,4 +1,4 @@
-"""Where the trials of a generation run: on the devices of this process, or on those of a cluster.
+"""Evaluators run the trials of a generation: on the devices of this process, or on those of a cluster.
 
 The unit of work is a chunk of candidates. Its width is fixed, for XLA rounds otherwise in a batch of another width; so
 with `Evolution.chunk_size` set it does not matter for a single bit where, in which order or how often a chunk is
@@ -24,7 +24,7 @@ from meta.xla.fixed_order import in_fixed_order
 
 
 class Outcome(NamedTuple):
-    """How one trial of one candidate went.
+    """The result of one trial of one candidate.
 
     Attributes:
       fitness: `[]`, to be maximised
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 class GenerationRequest(NamedTuple):
-    """What is to be evaluated in a generation. Leading axes `[K]` where K runs are evolved together."""
+    """The arguments of an evaluation of a generation. Leading axes `[K]` where K runs are evolved together."""
 
     vectors: jax.Array  # `[N, D]`, the candidates
     keys: jax.Array  # `[trials]`, those of all candidates or, where pairs share them, `[N, trials]`
@@ -46,7 +46,7 @@ class GenerationRequest(NamedTuple):
 
 
 class EvaluationSpec(NamedTuple):
-    """What an evaluator has to know of an evolution."""
+    """The functions of an evolution that an evaluator needs."""
 
     trial: Callable[[jax.Array, jax.Array, tuple[Any, ...]], Outcome]  # (vector `[D]`, key, context), unbatched
     over_runs: Callable[..., Callable[..., Any]]  # batches a function over K runs, if there are several
@@ -82,14 +82,14 @@ class EvaluationSpec(NamedTuple):
 
 
 class Cluster(Protocol):
-    """Those who evaluate elsewhere."""
+    """A remote backend that reports its status: Ray or `jax.distributed`."""
 
     def words(self) -> str:
-        """How it is, for a line of progress."""
+        """The status in a few words, for a line of progress."""
         ...
 
     def statistics(self) -> dict[str, Any]:
-        """What it is and what became of the work, for a summary."""
+        """Counts of workers and of the work, for a summary."""
         ...
 
 
@@ -97,7 +97,7 @@ Evaluate = Callable[[GenerationRequest, tuple[jax.Array, jax.Array, Any]], Outco
 
 
 class Evaluator(NamedTuple):
-    """Where trials run. `evolve` knows nothing else of it."""
+    """A place where trials run, as `evolve` sees it."""
 
     evaluate: Callable[[EvaluationSpec], Evaluate]
     """-> `(asked, (key, generation, state) that asked for it) -> Outcome [N]` or `[K, N]`."""
@@ -106,7 +106,7 @@ class Evaluator(NamedTuple):
     jit: Callable[[Any], Any] = lambda function: function
     """What becomes of the pure functions beside; of those that the host calls, a program."""
     cluster: Cluster | None = None
-    """Who else is there."""
+    """The remote backend, if there is one."""
 
 
 def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:

@@ -20,7 +20,7 @@ from meta.strategies import Evolution, make_strategy, promoting
 
 
 class Evolved(NamedTuple):
-    """What `evolve` returns. Leading axes `[K]` where it was given K keys.
+    """The result of `evolve`. Leading axes `[K]` where it was given K keys.
 
     Attributes:
       parameters: the mean of the search distribution
@@ -38,7 +38,7 @@ class Evolved(NamedTuple):
 
     @classmethod
     def of(cls, parameters: Any, found: Iterated, seconds: float) -> Evolved:
-        """What was iterated, after `seconds` of preparation."""
+        """The result of iterated generations, after `seconds` of preparation."""
         compiling = seconds + found.seconds_to_compile
         return cls(parameters, found.metrics, compiling, found.seconds_to_run, found.first_iteration)
 
@@ -179,7 +179,7 @@ def evolve(
 
 
 def _checked(outcome: Any) -> Outcome:
-    """What a trial returned, with a fitness and metrics that are scalars."""
+    """The outcome of a trial, whose fitness and metrics have to be scalars."""
     if not isinstance(outcome, Outcome):
         needed = "meta.Outcome(fitness, metrics) is needed, such as Outcome(fitness, {})"
         raise TypeError(f"trial: returned a {type(outcome).__name__}; {needed}")
@@ -192,13 +192,13 @@ def _checked(outcome: Any) -> Outcome:
 
 
 def _as_it_is(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-    """What stands for `jax.vmap` where there is one run."""
+    """A stand-in for `jax.vmap` where there is one run."""
     del in_axes
     return function
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What stands for `jax.vmap` where there are several runs and the memory is for one."""
+    """A stand-in for `jax.vmap` that computes one run after the other, because the memory is for one."""
     return lambda *arguments: jax.lax.map(lambda one: function(*one), arguments)
 
 

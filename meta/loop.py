@@ -30,11 +30,11 @@ class NonFiniteFitness(ArithmeticError):
 
 
 class Lost(RuntimeError):
-    """What evaluates is not there any more. What was saved before stays."""
+    """Raised when the evaluator is gone. Everything that was saved stays."""
 
 
 class Iterated(NamedTuple):
-    """What `iterate` returns."""
+    """The result of `iterate`."""
 
     state: Any
     metrics: dict[str, np.ndarray]  # `[iterations, ...]` each
@@ -44,7 +44,7 @@ class Iterated(NamedTuple):
 
 
 class Store(Protocol):
-    """Where a run is kept: `meta.runs.directory.RunDirectory` is one."""
+    """Storage of a run, such as `meta.runs.directory.RunDirectory`."""
 
     def restore(self, like: Any, last: int) -> tuple[int, Any, dict[str, np.ndarray]] | None:
         """The newest whole checkpoint, as (generation, state like `like`, metrics `[generation, ...]`); None if none.

@@ -1,4 +1,4 @@
-"""Where an evolution may begin: at the best of many random parameters, judged by the trials in which they do best."""
+"""Starts of an evolution at the best of many random parameters, judged by their best trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_ONCE = BATCH // CORES
 
 
 class Screened(NamedTuple):
-    """What `screen` finds. Leading axes `[K]` where it was given K keys."""
+    """The result of `screen`. Leading axes `[K]` where it was given K keys."""
 
     parameters: Any  # of the best candidate
     best_third: np.ndarray  # `[]`, the mean fitness of the best third of its trials
@@ -118,12 +118,12 @@ def screen(
     advice = "; fewer candidates or trials are needed"
     found = iterate(step, nobody, key, candidates // batch, report=report, advice=advice)
     last = jax.jit(lambda key, state: over_runs(choose, key, state), compiler_options=compiler_options())
-    # Through the host: the two programs, and who goes on from here, may have the members on other devices.
+    # Through the host, because the two programs and the caller may have the members on other devices.
     return jax.tree.map(np.asarray, last(key, jax.tree.map(np.asarray, found.state)))
 
 
 def num_together(candidates: int, finalists: int) -> tuple[int, int]:
-    """How many of the candidates, and of the finalists, are computed together at most, on all devices."""
+    """The largest numbers of candidates, and of finalists, that are computed together on all devices."""
     most, cores = min(candidates, BATCH), len(jax.local_devices())
     if jax.default_backend() != "cpu":
         return most, finalists
@@ -150,7 +150,7 @@ def loud(init: Callable[[jax.Array], Any], key: jax.Array, loudest: float) -> An
 
 
 def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:
-    """That of each candidate, by its number."""
+    """The key of each candidate, by its number."""
     key = jax.random.fold_in(key, RunBranch.SCREENING)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, numbers) if numbers.ndim else jax.random.fold_in(key, numbers)
 

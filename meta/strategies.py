@@ -28,7 +28,7 @@ FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize",
 
 @dataclasses.dataclass(frozen=True)
 class Evolution(configs.Part):
-    """How parameters are evolved.
+    """Settings of an evolution.
 
     Attributes:
       strategy: Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es.
@@ -39,8 +39,8 @@ class Evolution(configs.Part):
       learning_rate_end: What is left of the step size in the end, as a fraction.
       sigma_end: What is left of sigma in the end, as a fraction, for strategies that do not adapt it.
       fall: How both fall: along half a cosine, or by the same factor in every generation.
-      shared_trials: Who meets the same trials: all candidates of a generation, or the two of each antithetic pair, so
-        that a generation meets many. A shaping by ranks compares pairs that met others: standardize does not.
+      shared_trials: Candidates that meet the same trials: all of a generation, or the two of each antithetic pair, so
+        that a generation meets many. Shaping by ranks compares pairs that met different trials; standardize does not.
       fitness_shaping: How fitness becomes a weight; `default` is what the strategy's authors chose.
       weight_decay: Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping.
       chunk_size: Candidates evaluated at once on each device, to bound memory; 0 for all of them.
@@ -81,7 +81,7 @@ class Evolution(configs.Part):
         if configs.has_defaults(self):
             return
         try:
-            # Nothing is computed, so that whoever has a config may still choose the devices.
+            # Nothing is computed, so that the devices may still be chosen after the config is made.
             jax.eval_shape(lambda: make_strategy(self, 10)[1])
         except (TypeError, ValueError):  # it does not fit, or it is one of the two that cannot be traced
             make_strategy(self, 10)

@@ -138,7 +138,8 @@ def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float
 
     Args:
       game: the game that is repeated.
-      policies: `[..., meta_steps, 5]`, of each trial by itself, because the mean of several policies is not a policy that played.
+      policies: `[..., meta_steps, 5]`, of each trial by itself, because the mean of several policies is not a policy
+        that played.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
     """

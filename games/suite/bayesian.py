@@ -30,8 +30,9 @@ class BayesianBattleOfTheSexes(Game):
 
     agent_0 likes Bach better, agent_1 Stravinsky. A player of the type that loves the other wants to be where the
     other is, one of the type that hates it wants to be where the other is not. A player whose wish comes true is
-    paid `favourite` at the concert it likes better and `other` at the other one; any other player is paid nothing. The types are drawn at
-    the reset, each is known to its player only, and stay for the episode, in which they may come to light.
+    paid `favourite` at the concert it likes better and `other` at the other one; any other player is paid nothing. The
+    types are drawn at the reset, each is known to its player only, and stay for the episode, in which they may come to
+    light.
 
     Actions: 0 is Bach, 1 is Stravinsky. The observation, `[7]`, is one's own type in one-hot form (loves, hates), and
     the last joint action, own first, in one-hot form (none yet, BB, BS, SB, SS). The tastes tell the seats apart: a

@@ -46,8 +46,8 @@ class Cleanup(Commons):
     eat, and the apples are for all: a public good. At the reset there are no apples, and so much waste that none grow.
 
     The cleaning beam is as wide as the zap beam, and each lane of it removes the first waste that it gets to. The zap
-    beam removes each player that it hits for `zap_steps`, after which the player returns to a random free place `P`, in a
-    random direction. One may walk through the river.
+    beam removes each player that it hits for `zap_steps`, after which the player returns to a random free place `P`, in
+    a random direction. One may walk through the river.
 
     All act at once: players move, eat, zap and clean; then waste falls, and then apples grow. A random one gets a cell
     that several want. Seats are alike: to exchange two players in the state and the actions exchanges observations and

@@ -31,14 +31,15 @@ class CoinGame(Game):
     """Two players walk on a torus and pick up coins, each of which belongs to one of them.
 
     A coin is worth `reward` to the player that takes it, and costs its owner `penalty` when the other takes it. Taking
-    only one's own coins is cooperation. Both may stand on one cell, and both may take a coin at once: then both are paid.
+    only one's own coins is cooperation. Both may stand on one cell, and both may take a coin at once: then both are
+    paid.
 
     With one coin at a time (the default) the rules are those of the LOLA-DiCE repair of the first public code: the
     colour alternates with every coin taken, and is drawn at the reset; the new coin falls on a cell that no player
     stands on, all of them alike. But players begin on any two cells, which may be one, and there on two that differ;
     and each sees its own picture, where that code shows both the same, so that the second does not know which colour is
-    its own. (The first code also paid only one of two players that came at once.) With `num_coins=2` a coin of each colour lies
-    there at all times, and falls anywhere, as in M-FOS and Shaper.
+    its own. (The first code also paid only one of two players that came at once.) With `num_coins=2` a coin of each
+    colour lies there at all times, and falls anywhere, as in M-FOS and Shaper.
 
     Actions: right, left, down, up, and stay with `stay=True`. The observation is an image
     `[grid_size, grid_size, 4]`, whose channels are oneself, the other, one's own coin, the other's coin.

@@ -33,8 +33,8 @@ class Harvest(Commons):
 
     Apples lie on all sites at the reset. A site without apple and without player grows one with a probability that
     depends on how many apples lie within `regrowth_radius`; of none or one, two, ... it takes the corresponding entry
-    of `regrowth`, the last for three or more. The zap beam removes each player that it hits for `zap_steps`, after which the
-    player returns to a random free place `P`, in a random direction.
+    of `regrowth`, the last for three or more. The zap beam removes each player that it hits for `zap_steps`, after
+    which the player returns to a random free place `P`, in a random direction.
 
     All act at once: players move, eat and zap, and two may hit each other; then apples grow. A random one gets a
     cell that several want. Seats are alike: to exchange two players in the state and the actions exchanges

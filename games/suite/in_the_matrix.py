@@ -202,7 +202,7 @@ class InTheMatrix(Game):
 
     @staticmethod
     def _match(possible: jax.Array, seed: Sequence[jax.Array], n: int) -> jax.Array:
-        """The pairs that win a lottery among the possible ones `[n, n]`: the best of both players that are still free."""
+        """Pairs that win a lottery among the possible ones `[n, n]`: the best of both players that are still free."""
         if n == 2:
             return possible
         i, j = np.indices((n, n))

@@ -34,8 +34,8 @@ class CheapTalk(Game):
 
         o' = [o, speak(parameters, o)]
 
-    The message is a function of the observation before it and of nothing else, unless the message function has a memory: then it
-    is one of the observation and of all before it,
+    The message is a function of the observation before it and of nothing else, unless the message function has a
+    memory: then it is one of the observation and of all before it,
 
         m' = remember(parameters, m, o),   o' = [o, speak(parameters, o, m')],
 

@@ -1,1 +1,1 @@
-"""Evaluation on several machines: what travels, who evaluates, and what becomes of those that are lost."""
+"""Evaluation on several machines, by Ray or `jax.distributed`."""

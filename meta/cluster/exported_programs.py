@@ -1,4 +1,4 @@
-"""Programs that travel: functions as what XLA compiles, so that whoever runs them needs JAX and none of our code."""
+"""Serialised programs: functions as StableHLO, which need JAX and none of our code to run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meta.prng_data import data_of, kind_of, typed
 
 
 class ExportedProgram(NamedTuple):
-    """What `unpack` gives. It takes leaves of arguments and returns those of the result, of keys their data."""
+    """The result of `unpack`. It maps leaves of the arguments to leaves of the result; keys travel as their data."""
 
     call: Callable[[Sequence[Any]], list[jax.Array]]
     num_arguments: int

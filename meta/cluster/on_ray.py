@@ -27,19 +27,19 @@ from meta.prng_data import data_of
 from meta.process import check_stop
 
 START = 180.0  # seconds in which Ray begins; 27 were seen on a busy machine
-ANSWER = 10.0  # seconds in which somebody listens at an address
+ANSWER = 10.0  # seconds in which an address has to answer
 
 
 class Refused(Lost):
-    """The cluster is not there, or nobody in it can be used."""
+    """Raised when there is no cluster, or none of its workers can be used."""
 
 
 class RayCluster:
-    """The workers of a Ray cluster, through a process of their own that is begun anew where it is lost.
+    """The workers of a Ray cluster, through a driver process that is restarted when it is lost.
 
     Args:
       plan: which cluster, and how many workers of which size.
-      say: is told of what somebody should know, in one line.
+      say: takes messages for the user, one line each.
     """
 
     def __init__(self, plan: Plan, say: Callable[[str], Any] = lambda words: None):
@@ -57,7 +57,7 @@ class RayCluster:
         """Connects, or begins a cluster on this machine.
 
         Raises:
-          Refused: if nobody answers.
+          Refused: if there is no answer.
         """
         _check_address(self._plan.address)
         here, there = Pipe()
@@ -82,10 +82,10 @@ class RayCluster:
             raise Refused("Ray ended while it began") from None
 
     def _variables(self) -> dict[str, str]:
-        """What the process has to know beside."""
+        """Environment variables of the driver process."""
         path = os.pathsep.join(filter(None, sys.path))
         found = {"PYTHONPATH": path, "RAY_raylet_start_wait_time_s": f"{START:.0f}", "RAY_USAGE_STATS_ENABLED": "0"}
-        if not self._plan.address:  # Ray's name for one that nobody outside this machine can reach
+        if not self._plan.address:  # Ray's name for a cluster that cannot be reached from outside this machine
             found["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         return found
 
@@ -100,20 +100,20 @@ class RayCluster:
                 self._end()
 
     def statistics(self) -> dict[str, Any]:
-        """What became of the work, those of earlier connections included."""
+        """Counts of the work, with those of earlier connections."""
         found = {"workers": 0, "chunks_repeated": 0, "seconds_waited": 0.0} | self._statistics
         for name, value in self._before.items():
             found[name] = found.get(name, 0) + value
         return {"kind": "ray"} | found
 
     def words(self) -> str:
-        """How it is, for a line of progress."""
+        """The status in a few words, for a line of progress."""
         found = self.statistics()
         lost = f", {found['workers_lost']} lost" if found.get("workers_lost") else ""
         return f"{found.get('workers', 0)} workers{lost}  {self._rate:.3g} candidates/s"
 
     def evaluator(self) -> Evaluator:
-        """Where trials run: there."""
+        """An evaluator whose trials run on the cluster."""
         return Evaluator(self._evaluate, run_on_host, partial(jax.jit, compiler_options=compiler_options()), self)
 
     def _evaluate(self, work: EvaluationSpec) -> Evaluate:
@@ -136,7 +136,7 @@ class RayCluster:
                 self._programs = {digest: programs}
                 structure = jax.tree.structure(jax.eval_shape(chunk, asked, jnp.int32(0)))
             leaves = jax.tree.leaves(asked)
-            # What travels is the smaller of what asks and what was asked; who gets the former asks as we did.
+            # The smaller of the strategy's state and the candidates travels; a worker that gets the state asks again.
             is_state = _bytes(to_ask) < _bytes(leaves)
             started = time.perf_counter()
             found = self._work(digest, is_state, [_data(x) for x in (to_ask if is_state else leaves)], chunks)
@@ -198,7 +198,7 @@ class RayCluster:
             while not self._pipe.poll(0.2):
                 check_stop()
                 if time.monotonic() > until:
-                    raise Refused(f"nobody has answered for {seconds:.0f} s")
+                    raise Refused(f"no answer for {seconds:.0f} s")
             name, *rest = self._pipe.recv()
             if name == "said":
                 self._say(*rest)
@@ -217,7 +217,7 @@ def _check_address(address: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
         except (OSError, ValueError) as error:
-            raise Refused(f"nobody answers there: {error}") from None
+            raise Refused(f"no answer there: {error}") from None
 
 
 def run_on_host(step: Step, name: str, state: Any, key: jax.Array, advice: str) -> Call:
@@ -238,7 +238,7 @@ def ray_cluster(plan: Plan, say: Callable[[str], Any] = lambda words: None) -> I
     """A connection with a Ray cluster, or one on this machine, for as long as this lasts.
 
     Raises:
-      Refused: if nobody answers.
+      Refused: if there is no answer.
     """
     with tempfile.TemporaryDirectory(prefix="marl-cache-") as folder:
         cache = plan.cache or jax.config.values["jax_compilation_cache_dir"] or folder

@@ -1,7 +1,7 @@
 """The process that speaks with Ray: it hands chunks to actors, and answers to the process that evolves.
 
 A process of its own, for three reasons. Ray ends the process that is connected to it when the cluster goes, and a run
-should outlive that; its threads are not among those of JAX; and it is not there where nobody wants it.
+should outlive that; its threads are not among those of JAX; and it is not there where it is not needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOK = 5.0  # seconds between two looks at how large the cluster is
 
 
 class Plan(NamedTuple):
-    """What is known of the cluster that is wanted."""
+    """The wanted cluster: its address, workers and their size."""
 
     address: str  # of a Ray cluster; empty for one on this machine
     workers: int  # 0 for as many as fit
@@ -87,7 +87,7 @@ class _Cluster:
             ray.init(address=plan.address, **quiet)
         else:
             number = plan.workers or max(len(self._cores) // plan.cpus, 1)
-            # Nobody outside this machine can reach it.
+            # Not reachable from outside this machine.
             ray.init(
                 address="local",  # whatever else runs on this machine
                 num_cpus=number * plan.cpus,
@@ -113,7 +113,7 @@ class _Cluster:
         for _ in range(number):
             options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.plan.cpus}
             cores: list[int] = []
-            if not self.plan.address:  # of other machines nobody here knows the cores
+            if not self.plan.address:  # the cores of other machines are unknown here
                 first = self._made * self.plan.cpus
                 cores = sorted({self._cores[(first + i) % len(self._cores)] for i in range(self.plan.cpus)})
             found.append(_Actor(self._actor.options(**options).remote(), self.plan, cores, bool(gpus)))
@@ -122,12 +122,12 @@ class _Cluster:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong."""
+    """The first line of an error's message."""
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def wrong(outcomes: list[Any]) -> bool:
-    """Whether the fitness of a candidate, which comes first, is no number."""
+    """True if the fitness of a candidate, which comes first, is not finite."""
     import numpy as np
 
     return not np.isfinite(outcomes[0]).all()
@@ -187,7 +187,7 @@ def main(descriptor: int) -> None:
                 break
     except NoWorkers as error:
         tell("refused", str(error))
-    except (EOFError, OSError):  # whoever evolves is gone
+    except (EOFError, OSError):  # the process that evolves is gone
         status = 1
     finally:
         if scheduler:

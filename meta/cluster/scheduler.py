@@ -1,4 +1,4 @@
-"""Who evaluates which chunk: workers that join, die, come back, are slow or answer nonsense; whatever they are.
+"""Scheduler of chunks over workers that join, die, come back, are slow or give wrong results.
 
 A chunk gives the same outcomes wherever it is evaluated, so that the first answer counts and it may be asked for twice.
 """
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple, Protocol
 
 IN_HAND = 2  # chunks that a worker has at once: the next is there when one is done
 REST = 2.0  # seconds after which one that died is asked whether it is back; at once, it would lose what it is asked
-TICK = 0.5  # seconds between two looks at who is late, who has joined, and who listens
+TICK = 0.5  # seconds between two looks at late, new and returning workers
 TRIES = 3  # of a chunk that workers fail at which are well
-LATE = 3.0  # times the median duration of a chunk, after which somebody idle evaluates it too
+LATE = 3.0  # times the median duration of a chunk, after which an idle worker evaluates it too
 LEAST_LATE = 1.0  # seconds
 NEVER = float("inf")
 ALONE = 600.0  # seconds without any worker after which nothing is waited for any more
 
 
 class NoWorkers(RuntimeError):
-    """Nobody is there who could evaluate anything."""
+    """Raised when no worker can evaluate anything."""
 
 
 class Failed(RuntimeError):
@@ -32,7 +32,7 @@ class Failed(RuntimeError):
 
 
 class Report(NamedTuple):
-    """What a worker tells when it joins."""
+    """The properties that a worker reports when it joins."""
 
     versions: dict[str, str]  # of what has to be the same everywhere
     place: str  # the machine
@@ -40,7 +40,7 @@ class Report(NamedTuple):
 
 
 class Worker(Protocol):
-    """Somebody who evaluates chunks. A future that raises says that it has died or, by `Failed`, that it cannot."""
+    """Evaluates chunks. Its futures raise `Failed` for a chunk that cannot be evaluated, or anything after a death."""
 
     def join(self) -> Future[Report]:
         """Makes it ready, for the first time or after it died."""
@@ -69,7 +69,7 @@ class _Member:
 
 
 class _Generation:
-    """What is to be evaluated, and what is known of it."""
+    """A generation that is being evaluated: chunks, answers and doubts."""
 
     def __init__(self, what: Any, chunks: int):
         self.what, self.chunks = what, chunks
@@ -95,12 +95,12 @@ class _Generation:
 
 
 class Scheduler:
-    """Has chunks evaluated by whoever is there.
+    """Has chunks evaluated by the workers that are there.
 
     Args:
       find_workers: `(how many there are) -> further ones`, called again and again.
       versions: that a worker has to have.
-      say: is told of what somebody should know, in one line.
+      say: takes messages for the user, one line each.
       wrong: `outcomes -> bool`, whether these may be of a worker that is broken; not if another one says so too.
       alone: seconds without any worker after which nothing is waited for any more.
     """
@@ -125,11 +125,11 @@ class Scheduler:
 
     @property
     def workers(self) -> int:
-        """How many are ready."""
+        """The number of workers that are ready."""
         return sum(member.ready for member in self._members)
 
     def statistics(self) -> dict[str, Any]:
-        """What became of the work so far."""
+        """Counts of the work so far."""
         now = time.monotonic()
         waited = self.waited + sum(max(now - one.since - one.busy, 0.0) for one in self._members if one.ready)
         return {
@@ -150,8 +150,8 @@ class Scheduler:
           idle: called now and then; may raise.
 
         Raises:
-          NoWorkers: if nobody has been there for long, or nobody whose versions are the same; or if several could not
-            evaluate a chunk.
+          NoWorkers: if no worker of the same versions has been there for long, or if several could not evaluate a
+            chunk.
         """
         this = _Generation(generation, chunks)
         self._last_seen = time.monotonic()
@@ -172,7 +172,7 @@ class Scheduler:
         return [this.answers[chunk] for chunk in range(chunks)]
 
     def close(self) -> None:
-        """Lets everybody go."""
+        """Releases all workers."""
         for member in self._members:
             member.worker.leave()
         self._members.clear()
@@ -199,14 +199,14 @@ class Scheduler:
             if chunk in this.doubtful:
                 self._broken(this.doubtful[chunk][0])
             this.answers[chunk] = outcomes
-        elif chunk in this.doubtful or self.workers == 1:  # somebody else says so too, or there is nobody else
+        elif chunk in this.doubtful or self.workers == 1:  # confirmed by another worker, or there is no other one
             this.answers[chunk] = outcomes
         else:
             this.doubtful[chunk] = member, time.monotonic()
             this.waiting.appendleft(chunk)
 
     def _look(self, idle: Callable[[], None]) -> None:
-        """At who has joined, and who is back."""
+        """Looks for workers that have joined or come back."""
         self._looked = now = time.monotonic()
         idle()
         self._members += map(_Member, self._find(len(self._members)))
@@ -240,12 +240,12 @@ class Scheduler:
                 return
         if self._vectors and report.vectors not in self._vectors:
             kinds = ", ".join(sorted({*self._vectors, report.vectors}))
-            self._say(f"the workers have several kinds of vector units ({kinds}): last bits depend on who evaluates")
+            self._say(f"the workers have several kinds of vector units ({kinds}): last bits depend on the worker")
         self._vectors.add(report.vectors)
         member.ready, member.since, member.busy = True, now, 0.0
 
     def _died(self, member: _Member) -> None:
-        """What it had is given to others as its futures fail."""
+        """Marks a worker as dead; its chunks go to others as its futures fail."""
         if member.ready:
             now = time.monotonic()
             self.waited += max(now - member.since - member.busy, 0.0)
@@ -253,7 +253,7 @@ class Scheduler:
             member.ready, member.rests_until = False, now + REST
 
     def _broken(self, member: _Member) -> None:
-        """It said what nobody else confirms, perhaps more than once."""
+        """Marks a worker as broken, because no other worker confirms its results."""
         if member.rests_until == NEVER:
             return
         self.wrong_answers += 1
@@ -263,7 +263,7 @@ class Scheduler:
 
     def _give(self, member: _Member, this: _Generation, most: int) -> None:
         """Hands a worker what waits, until it has so many chunks."""
-        before = time.monotonic() - self._late  # what nobody has confirmed since, nobody else is there to confirm
+        before = time.monotonic() - self._late  # unconfirmed since then, because no other worker is there
         while member.ready and len(member.hand) < most and (chunk := this.next_for(member, before)) is not None:
             self._ask(member, this, chunk)
 
@@ -281,8 +281,8 @@ class Scheduler:
         self._when_done(member, future)
 
     def _give_to_all(self, this: _Generation) -> None:
-        """Gives everybody something to do: what waits, or what somebody else is late with."""
-        for full in range(1, IN_HAND + 1):  # everybody has one before anybody gets a second
+        """Gives every worker a chunk: one that waits, or one that another worker is late with."""
+        for full in range(1, IN_HAND + 1):  # each worker has one before any gets a second
             for member in self._members:
                 self._give(member, this, full)
         if this.waiting or not self._durations:

@@ -1,4 +1,4 @@
-"""What a worker is: a process with one device, which compiles programs that it is sent and runs chunks of them."""
+"""A worker: a process with one device, which compiles the programs that it is sent and runs chunks of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT_PROGRAMS = 8
 
 
 def versions() -> dict[str, str]:
-    """Of what has to be the same everywhere, without importing it."""
+    """Versions of the libraries that have to be the same everywhere, without importing them."""
     found = {}
     for name in ("marl-shaping", "jax", "jaxlib"):
         try:
@@ -70,7 +70,7 @@ class Evaluations:
         ask, work = self._programs[digest]
         if token != self._token:
             leaves = self._fetch(handle)
-            # After what was asked comes the state that goes on, which nobody needs here.
+            # The strategy's next state follows the candidates, and is not needed here.
             self._asked = ask.call(leaves)[: work.num_arguments - 1] if is_state else leaves
             self._token = token
         outcomes = [np.asarray(x) for x in work.call([*self._asked, np.int32(chunk)])]
@@ -83,7 +83,7 @@ def prepare(cores: Sequence[int], cache: str, flags: str, gpu: bool) -> Report:
     Args:
       cores: that it computes on; empty for all. XLA's threads respect nothing but this.
       cache: a folder for compiled programs, which several workers share; empty for none.
-      flags: of XLA, those of whoever evolves: some change bits.
+      flags: XLA's flags of the process that evolves, because some change bits.
       gpu: whether it has one.
     """
     if "jax" in sys.modules:  # it has been one before

@@ -1,4 +1,4 @@
-"""What keeps XLA's CPU backend from computing the same again in every kernel that reads it.
+"""Barriers that keep XLA's CPU backend from computing the same again in every kernel that reads it.
 
 It fuses cheap elementwise operations, such as the hundred that make a random word, into all that depends on them. Two
 things stop it: a branch, whose border no fusion crosses, and members of a batch that have each their own.

@@ -45,7 +45,7 @@ def use_all_cores(most: int | None = None) -> None:
     with contextlib.suppress(RuntimeError):  # JAX has begun already
         jax.config.update("jax_num_cpu_devices", number)
         os.environ.setdefault("NPROC", str(number))  # XLA's name for the threads of its pool
-        # Who has done its share waits for the others, and XLA ends a process in which one waits for 40 s.
+        # Devices wait for each other in collectives; XLA aborts after 40 s, so raise that timeout.
         patience = "--xla_cpu_collective_call_terminate_timeout_seconds"
         if patience not in flags and jax.__version_info__ < (0, 13):  # the versions that are known to know it
             os.environ["XLA_FLAGS"] = f"{flags} {patience}=10000000".strip()

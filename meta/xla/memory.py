@@ -1,4 +1,4 @@
-"""Whether a program fits the memory of its devices, known before it runs, and of its arrays before it is compiled."""
+"""Checks that programs fit the memory of their devices before they run, and arrays before anything is compiled."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def check_bytes(field: str, value: Any, needed: float) -> None:
 
 
 def bytes_of(tree: Any) -> int:
-    """What the arrays of a tree take, or those that will have its shapes."""
+    """Bytes of the arrays of a tree, or of arrays with its shapes."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _memory() -> float:
-    """Bytes of a device that may be used, of a CPU those of the machine; 0 where nobody knows."""
+    """Bytes of a device that may be used, of a CPU those of the machine; 0 if unknown."""
     device = jax.local_devices()[0]
     if device.platform == "cpu":
         return 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already

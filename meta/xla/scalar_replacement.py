@@ -114,7 +114,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Value], args: Sequence[Value], limits
     for variable, value in zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True):
         environment[variable] = _apart(value, limits.here)
     needed, equations = set(map(id, jaxpr.outvars)), []
-    for equation in reversed(jaxpr.eqns):  # derivatives leave much behind that nobody reads
+    for equation in reversed(jaxpr.eqns):  # derivatives leave many unused results
         if equation.effects or any(id(variable) in needed for variable in equation.outvars):
             needed |= set(map(id, equation.invars))
             equations.append(equation)
@@ -199,7 +199,7 @@ def _reduce_sum(params: dict[str, Any], value: Value) -> Value:
 
 
 def _border(values: list[Value], always: jax.Array) -> list[Value]:
-    """What stands for a barrier: of an inverse in second derivatives, up to a thousand copies were computed."""
+    """A barrier's stand-in: without it, up to a thousand copies of an inverse in second derivatives were computed."""
     found = computed_once([list(value.flat) if _is_apart(value) else value for value in values], always)
     return [_objects(x, value.shape) if _is_apart(value) else x for x, value in zip(found, values, strict=True)]
 
@@ -285,7 +285,7 @@ def _scalars(value: Value, kind: Any, max_size: int) -> Any:
 
 
 def _pack(values: Sequence[Value]) -> list[Any]:
-    """What may cross the border of a loop or a branch."""
+    """Values in a form that may cross the border of a loop or a branch."""
     return [list(value.flat) if _is_apart(value) else value for value in values]
 
 

@@ -150,7 +150,7 @@ def test_the_connection_is_sought_again_where_all_of_it_is_gone(cluster, alone, 
 
 
 def test_where_nobody_answers_it_is_said():
-    with pytest.raises(Refused, match="nobody answers there"), ray_cluster(Plan("ray://127.0.0.1:9", 0, 1, "", 1.0)):
+    with pytest.raises(Refused, match="no answer there"), ray_cluster(Plan("ray://127.0.0.1:9", 0, 1, "", 1.0)):
         pass
 
 

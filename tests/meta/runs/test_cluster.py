@@ -96,7 +96,7 @@ def test_the_cluster_is_found_among_other_arguments():
     [
         ("--cluster spark", "cluster: got 'spark'; ray, ray://HOST:PORT or jax is needed"),
         ("--cluster ray://nowhere", "cluster: got 'ray://nowhere'; ray://HOST:PORT is needed"),
-        ("--cluster ray://127.0.0.1:9", "cluster: got 'ray://127.0.0.1:9'; nobody answers there: [Errno 111]"),
+        ("--cluster ray://127.0.0.1:9", "cluster: got 'ray://127.0.0.1:9'; no answer there: [Errno 111]"),
         ("--cluster ray --cluster-workers 0", "cluster_workers: got 0; a whole number from 1 to 65536 is needed"),
         ("--cluster ray --cluster-cpus 0", "cluster_cpus: got 0; a whole number from 1 to 65536 is needed"),
         ("--cluster-workers 2", "cluster_workers: has no effect without --cluster ray"),
