@@ -85,7 +85,7 @@ def from_text(cls: type[Config], text: str, where: str) -> Config:
 
 
 def values(text: str, where: str) -> Any:
-    """What YAML says, as nested dicts and lists.
+    """The content of a YAML text, as nested dicts and lists.
 
     Raises:
       ConfigError: if it is none, or none that we read.
@@ -180,7 +180,7 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
 
 
 def of_part(prefix: str, error: ValueError) -> str:
-    """What a config in a config says of a field, which is `part.field`, whatever it is called where it is."""
+    """The message of a nested config about a field, which is named `part.field` in whatever config it stands."""
     return re.sub(r"^\w+\.(?=\w+: )", prefix, str(error)) if prefix else str(error)
 
 
@@ -200,7 +200,7 @@ def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, pr
 
 
 def has_defaults(config: Any, *names: str) -> bool:
-    """Whether these fields, or all if none is named, are as by default: nothing has to tell whether those fit."""
+    """True if these fields, or all if none is named, have their defaults, which need no check."""
     fields = {field.name: field.default for field in dataclasses.fields(config)}
     return all(getattr(config, name) == fields[name] for name in names or fields)
 
@@ -249,7 +249,7 @@ def short(text: str) -> str:
 
 
 def one_line(message: str) -> str:
-    """What is said of bad input: in one line, in which no value has more than `LONGEST` characters."""
+    """A message about bad input in one line, in which no value has more than `LONGEST` characters."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
     for value in (r"(?<=got )('.*?'|\".*?\"|.+?)(?=; |, which |$)", r"\[[^\[\]]*\]", r"\S+"):
         line = re.sub(value, lambda found: short(found[0]), line)
@@ -305,7 +305,7 @@ def _fits(kind: Any, value: Any) -> bool:
 
 
 def describe(kind: Any) -> str:
-    """What a field of this type hint takes, in words."""
+    """The values of a field of this type hint, in words."""
     names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", NoneType: "None"}
     if kind in names:
         return names[kind]

@@ -1,4 +1,4 @@
-"""How a config comes from the flags of a command line."""
+"""Configs from the flags of a command line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _given(classes: Sequence[type], arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(flag: str, kind: Any, values: Sequence[Any]) -> Any:
-    """What these words say of a field; raises ConfigError where that is not of its type."""
+    """The value of a field from these arguments; raises ConfigError where it is not of the field's type."""
     if kind is bool:
         if isinstance(values[0], bool):
             return values[0]
@@ -116,7 +116,7 @@ def _one(flag: str, kind: Any, text: str) -> Any:
 
 
 def _is_flag(word: str) -> bool:
-    """Whether a word is no value: it begins with a hyphen, and is no number."""
+    """True for an argument that is no value: it begins with a hyphen, and is no number."""
     with contextlib.suppress(ValueError):
         float(word)
         return False
@@ -124,7 +124,7 @@ def _is_flag(word: str) -> bool:
 
 
 def _most(kind: Any, values: Sequence[str]) -> float:
-    """How many words a flag of a kind may take, where these are the first of them."""
+    """The number of arguments that a flag of a type may take, if they begin with these."""
     if kind is bool or list(values) == ["None"]:
         return 0
     tuples = [get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is tuple]

@@ -17,13 +17,13 @@ Made = TypeVar("Made")
 
 
 class Registry(Generic[Made]):
-    """What can be made by its name, each by a factory whose keyword-only parameters are the settings.
+    """Objects that are made by a name, each by a factory whose keyword-only parameters are the settings.
 
     Their defaults are the settings' defaults, and their type hints say what may be given: a whole number for int, a
     number for float (and for Any, the hint of a number that may be traced), True or False for bool, text for str, the
     values of a Literal, lists of these for sequences, one of several for a union. What no spec can write, such as a
-    function, is no setting. Without a hint it is the kind of the default. Ranges are for the factory to check: what it
-    says in a ValueError, `setting: got 0; ... is needed`, is said of the spec.
+    function, is no setting. Without a hint it is the kind of the default. The factory checks
+    ranges: the spec is refused with its ValueError, `setting: got 0; ... is needed`.
 
     Args:
       example: a name, for messages.
@@ -39,7 +39,7 @@ class Registry(Generic[Made]):
 
     @property
     def _entries(self) -> dict[str, _Entry]:
-        """All of them, whatever was imported before somebody asks."""
+        """All entries, after the import of the module that registers more."""
         if self._more:
             importlib.import_module(self._more)
         return self._own
@@ -57,7 +57,7 @@ class Registry(Generic[Made]):
 
         Args:
           name: letters, digits, hyphens and underscores, a letter first.
-          factory: what it is called with is for those who call `make` to say.
+          factory: its positional arguments are those of `make`.
           settings: of a factory that hands keywords on to others; by default those of its own signature.
           replace: whether the name may be taken.
           **fixed: keywords of the factory that are no settings.
@@ -121,7 +121,7 @@ class Registry(Generic[Made]):
         return name, given
 
     def build(self, name: str, settings: dict[str, Any], *args: Any, **given: Any) -> Made:
-        """What a name and its settings make; errors are the factory's.
+        """Makes the object of a name and its settings; errors are the factory's.
 
         Args:
           name: a known one.
@@ -134,7 +134,7 @@ class Registry(Generic[Made]):
         return factory(*args, **{keyword: x for keyword, x in given.items() if keyword in taken}, **fixed, **settings)
 
     def make(self, field: str, spec: str, *args: Any, **given: Any) -> Made:
-        """What a spec names: `read` and `build` in one.
+        """Makes the object of a spec: `read` and `build` in one.
 
         Raises:
           ValueError: as `read`, and for what the factory refuses, in one line.
@@ -159,7 +159,7 @@ class Registry(Generic[Made]):
 
 
 class Range(NamedTuple):
-    """A number that somebody else is to draw."""
+    """A range from which a number is to be drawn."""
 
     low: float
     high: float
@@ -227,7 +227,7 @@ def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:
 
 
 class _WithNumbers(ast.NodeTransformer):
-    """Takes the words nan and inf for the numbers that they are, for whoever refuses them."""
+    """Reads the names nan and inf as numbers, so that the checks can refuse them."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Constant(float(node.id)) if node.id.lower() in ("nan", "inf") else node
@@ -243,7 +243,7 @@ def naming(field: str, name: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first."""
+    """The first line of an error's message."""
     return str(error).strip().split("\n")[0]
 
 
@@ -268,7 +268,7 @@ def _keywords(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _kind_of(hint: Any, *, ranges: bool = False) -> _Kind | None:
-    """What a type hint allows; None for what no spec can write."""
+    """The values that a type hint allows; None for a type that no spec can write."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     origin, arguments = get_origin(hint), get_args(hint)

@@ -58,7 +58,7 @@ def main(generations: int = 40, population_size: int = 32, num_victims: int = 25
     evolved = evolve(trial, message.init, jax.random.key(0), search, num_trials=2)
 
     @jax.jit
-    def returns(key, parameters):  # the same victims, whoever talks; `parameters` [victims, ...]
+    def returns(key, parameters):  # the same victims under every message; `parameters` [victims, ...]
         keys = jax.random.split(key, num_victims)
         return jax.vmap(trial)(parameters, keys).metrics["victim_return"]
 

@@ -14,7 +14,7 @@ from meta import Evolution, evolve
 
 
 class State(NamedTuple):
-    """What learns; `logits` is what a shaper may see."""
+    """The learner's state; a shaper may see `logits`."""
 
     logits: jax.Array  # `[5]`
     velocity: jax.Array  # `[5]`

@@ -1,4 +1,4 @@
-"""What past selves are worth: trainings with and without them meet, and a new learner looks for what beats them.
+"""The value of past selves: trainings with and without them meet, and a new learner is trained to beat both.
 
     python -m benchmarks.learning.past_selves --latest RUN RUN ... --past RUN RUN ... [--updates 500] [--seed 0]
 

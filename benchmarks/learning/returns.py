@@ -1,10 +1,10 @@
-"""How well learners learn: the figures of docs/systems.md and docs/learners.md, with errors between seeds.
+"""Returns of learners: the figures of docs/systems.md and docs/learners.md, with errors between seeds.
 
     python -m benchmarks.learning.returns --only lag,hosts,velocities,minatar,presets [--seeds N]
 
 lag: V-trace and the plain policy gradient with policies of 0 and of 8 updates ago (`learn` and `stale`, CartPole).
 hosts: learners of `learn` on Gymnasium's CartPole, one actor in this thread.
-velocities: learners with and without a memory on Gymnasium's CartPole, whose velocities nobody sees.
+velocities: learners with and without a memory on Gymnasium's CartPole, whose velocities are hidden.
 minatar: learners beside PPO in Breakout and Seaquest of MinAtar (`learn`), as many frames for each.
 presets: the systems of docs/systems.md, as `python -m marl.distributed` runs them.
 
@@ -162,7 +162,7 @@ def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[di
 
 
 def solved(configs: tuple[DistributedConfig, ...], goal: float, seeds: int) -> Rows:
-    """Of each learner how many trainings reach the goal."""
+    """The number of trainings that reach the goal, for each learner."""
     yield "learner", "environments x steps", "steps", f"reach {goal:g}", "final return", "of each seed"
     for config in configs:
         returns, _ = on_hosts(config, seeds)
@@ -175,7 +175,7 @@ def minatar(seeds: int) -> Rows:
     """Returns while learning, and final ones."""
     yield "game", "learner", "environments x steps", "last tenth of training", "final return", "s for a seed"
     for game, config in itertools.product(GAMES, MINATAR.values()):
-        # Nobody goes on with it, and a checkpoint of a buffer of images takes seconds.
+        # No run is resumed, and a checkpoint of a replay buffer of images takes seconds.
         own: dict[str, Any] = {"environment": game, "total_steps": FRAMES, "seeds": seeds, "checkpoint_seconds": 1e6}
         config = dataclasses.replace(config, **own)
         with tempfile.TemporaryDirectory() as folder:
@@ -190,7 +190,7 @@ def minatar(seeds: int) -> Rows:
 
 
 def presets(seeds: int) -> Rows:
-    """What each system of the literature reaches here, and how fast."""
+    """Return and speed of each system of the literature."""
     yield "preset", "final return", "of each seed", "steps/s", "for each CPU-second of the process", "updates old"
     for name in PRESETS:
         config = config_of(name)
@@ -219,7 +219,7 @@ def _each(values: np.ndarray) -> str:
 
 
 class Part(NamedTuple):
-    """What is run, how often, and how long that takes."""
+    """A part of the benchmark, its number of seeds, and its duration."""
 
     run: Callable[[int], Rows]
     seeds: int

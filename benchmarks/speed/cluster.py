@@ -1,4 +1,4 @@
-"""What a cluster costs: the same evolution in one process, on Ray and by `jax.distributed`, in turn; and a model of it.
+"""The cost of a cluster: the same evolution in one process, on Ray and by `jax.distributed`, in turn; and a model.
 
     python -m benchmarks.speed.cluster [--rounds 3] [--seconds 0.3 10] [--figure FILE.png]
 
@@ -119,7 +119,7 @@ def measure(way: str, steps: int, generations: int) -> dict[str, Any]:
 
 
 def show_overhead(seconds: list[float], rounds: int) -> None:
-    """What the same generation takes in each way."""
+    """Seconds of the same generation in each way."""
     ways = ("here", "ray", "jax")
     probe = measure("here", 2_000, 8)["seconds"] / 2_000
     print("\nthe same evolution, seconds of a generation (median of rounds), in turn")
@@ -187,7 +187,7 @@ class _Sleeper:
 
 
 def show_scaling() -> None:
-    """How busy the scheduler keeps workers that sleep: weak scaling, four chunks a worker."""
+    """Weak scaling of the scheduler: the share of time in which sleeping workers have a chunk, four chunks each."""
     print("\nthe scheduler, workers that sleep, 4 chunks each in a generation: share of the time that they work")
     print(f"{'workers':>8} {'0.1 s a chunk':>15} {'1 s a chunk':>15}")
     for number in (1, 8, 64, 256, 512):

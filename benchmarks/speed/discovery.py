@@ -1,4 +1,4 @@
-"""What an objective with parameters costs: trainings of PPO as `marl.train` has it, and with objectives, in turn.
+"""The cost of an objective with parameters: trainings of PPO as in `marl.train`, and with objectives, in turn.
 
 Each is 64 trainings at once, the same with other keys, on all cores; the ratio, after a
 run that is not timed, is that of environment steps per second, median over the turns.

@@ -1,4 +1,4 @@
-"""What each opponent costs: meta-steps per second, time against the naive learner's, seconds to compile.
+"""The cost of each opponent: meta-steps per second, time against the naive learner's, seconds to compile.
 
 A meta-step is one policy of an M-FOS shaper, the payoffs of the exact prisoner's dilemma, and one learning step of the
 opponent. Every opponent is timed in turn with the naive learner, so that the ratio holds on a noisy machine. With
@@ -33,7 +33,7 @@ BOUND_SIZE = (4, 64)  # starts x states
 
 def evolution_program(opponent: str, members: int, trials: int) -> Compiled:
     """The trials of a population, as `evolve` runs them."""
-    several = len(terms(opponent)) > 1  # a population, of which only the one is computed whom the trial drew
+    several = len(terms(opponent)) > 1  # of a population only the learner that a trial draws is computed
     trial = shaping_trial(GAME, SHAPER, make_learner(opponent, GAME, 1, alone=several), meta_steps=META_STEPS)
     parameters = jax.vmap(SHAPER.init)(jax.random.split(jax.random.key(0), members))
     over_members = jax.vmap(trial, (0, None))

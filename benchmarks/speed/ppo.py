@@ -103,7 +103,7 @@ class ActorCritic(nn.Module):
 
 
 class Step(NamedTuple):
-    """What the reference keeps of a step."""
+    """A step as the reference implementation keeps it."""
 
     obs: jax.Array
     action: jax.Array

@@ -39,7 +39,7 @@ def main(envs: int, seconds: float) -> None:
     print(json.dumps({
         "steps": last - first, "seconds": time.perf_counter() - begun, "own_cpu_seconds": time.process_time() - own,
     }), flush=True)  # fmt: skip
-    sys.stdin.read()  # whoever counts says when it may end
+    sys.stdin.read()  # the measuring process says when to end
     algorithm.stop()
     ray.shutdown()
 

@@ -53,7 +53,7 @@ def settings() -> dict[str, ShapingConfig]:
 
 
 class Timed(NamedTuple):
-    """How one program ran."""
+    """Times of one program."""
 
     seconds_to_compile: float
     seconds: float  # for a generation
@@ -92,7 +92,7 @@ def main() -> None:
         steps = config.trials_per_generation * SampledKind(config).steps
         parts: dict[str, tuple[ShapingConfig, Any]] = {
             "whole": (config, True),
-            "nobody learns": (dataclasses.replace(config, opponent="random"), True),
+            "no learning": (dataclasses.replace(config, opponent="random"), True),
             "the game alone": (dataclasses.replace(config, opponent="random"), False),
         }
         calls = {part: partial(run, one, 20, shaper=shaper) for part, (one, shaper) in parts.items()}

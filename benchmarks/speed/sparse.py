@@ -1,4 +1,4 @@
-"""What sparsity costs while a learner learns, and what it saves when its policy is used.
+"""The cost of sparsity in training, and its gain in acting.
 
     python -m benchmarks.speed.sparse [--only learning,inference] [--repeats 5]
 
@@ -53,7 +53,7 @@ class Spaces(Game):
 
 
 def plain() -> Callable[[], Any]:
-    """TD3's steps on batches that are there already, as anybody would write them."""
+    """TD3's steps on batches that are there already, in the plainest form."""
     actor = perceptron(SEEN, DONE)
     critic = perceptron(SEEN + DONE, 1)
     adam = optax.adam(3e-4)

@@ -1,13 +1,13 @@
-"""What it costs to learn beyond the device: environments on hosts, actors in threads and in processes.
+"""The cost of learning beyond the device: environments on hosts, actors in threads and in processes.
 
     python -m benchmarks.speed.systems [--only host,inference,pong,ray,rllib] [--repeats 3] [--venv DIR]
 
 host: Gymnasium's own vector of CartPole, one process, V-trace; environment steps for each second of the process.
 inference: sixteen actors with one Python environment each; each evaluates the policy, or one thread does for all.
-pong: eight of ale-py's Pong with the network of A3C: the environments alone, with who acts, and with V-trace too.
+pong: eight of ale-py's Pong with the network of A3C: the environments alone, with acting, and with V-trace too.
 ray: two actors in processes of a Ray cluster on this machine; at the learner, and over all processes.
 rllib: the same by RLlib's IMPALA, in turn with ours: the same network, rollouts and batches. It has an environment of
-its own in DIR, six gigabytes, which is made if it is not there, for it needs an older Gymnasium.
+its own in DIR, six gigabytes, which is made if it is not there, because it needs an older Gymnasium.
 
 Each pair is measured in turn, medians are shown. Compiling is not counted: the clock begins with the second update.
 """
@@ -54,7 +54,7 @@ def measured(host: EnvMaker, actors: int, steps: int, updates: int, spec: str = 
 
 
 def alone(host: EnvMaker, steps: int) -> dict[str, float]:
-    """The environments without anybody who looks at them, in random play."""
+    """The environments alone, in random play."""
     played = host()
     no_keys = np.zeros((host.num_envs, 2), np.uint32)
     played.reset(0, no_keys)
@@ -78,7 +78,7 @@ def acting(host: EnvMaker, steps: int, rollouts: int, spec: str) -> dict[str, fl
 
 
 def timed(play: Callable[[int], Any], times: int, steps: int) -> dict[str, float]:
-    """Of environment steps that are taken so often, but for the first time."""
+    """Speed of environment steps that are taken so often, without the first time."""
     play(0)
     wall, cpu = time.perf_counter(), time.process_time()
     for number in range(1, times):
@@ -113,7 +113,7 @@ class Processes:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of all together, since the beginning."""
+        """CPU seconds of all processes since the beginning."""
         return sum(last - self._first.get(one, 0) for one, last in self._last.items()) / TICKS
 
     def _follow(self) -> None:
@@ -158,7 +158,7 @@ def of_rllib(venv: Path, envs: int, seconds: float) -> dict[str, float]:
     return {
         "steps_per_second": found["steps"] / found["seconds"],
         "learner_steps_per_cpu_second": found["steps"] / found["own_cpu_seconds"],
-        "everybody": found["steps"] / cpu,
+        "all_processes": found["steps"] / cpu,
     }
 
 
@@ -190,8 +190,8 @@ def main() -> None:
         pong, spec = EnvMaker("ale", "ALE/Pong-v5", 8), "impala(network='nature', filters=[16, 32], hidden=[256])"
         parts: dict[str, Callable[[], Any]] = {
             "the environments": lambda: alone(pong, 200),
-            "who acts in them": lambda: acting(pong, 5, 40, spec),
-            "who acts and learns": lambda: measured(pong, 1, 5, 40, spec),
+            "acting in them": lambda: acting(pong, 5, 40, spec),
+            "acting and learning": lambda: measured(pong, 1, 5, 40, spec),
         }
         for name, found in in_turn(parts, options.repeats).items():
             add(table, f"Pong, 8 environments: {name}", found)
@@ -205,7 +205,7 @@ def main() -> None:
 
 
 def on_ray(envs: int) -> dict[str, float]:
-    """Two actors of ours in a cluster that is begun and ended, so that nobody else is in the way."""
+    """Two actors of ours in a cluster that is begun and ended, so that no other process is in the way."""
     import ray
 
     from marl.distributed.ray_pool import connect
@@ -222,7 +222,7 @@ def on_ray(envs: int) -> dict[str, float]:
     ray.shutdown()
     steps = found["steps"] * (1 - settled / all_updates)
     own = steps / found["learner_steps_per_cpu_second"]
-    return {**found, "everybody": steps / (own + others.cpu_seconds)}
+    return {**found, "all_processes": steps / (own + others.cpu_seconds)}
 
 
 def add(table: Table, name: str, found: list[Any]) -> None:
@@ -231,7 +231,7 @@ def add(table: Table, name: str, found: list[Any]) -> None:
     def of(what: str) -> str:
         return f"{statistics.median(one[what] for one in found):,.0f}" if what in found[0] else ""
 
-    table.add_row(name, of("steps_per_second"), of("learner_steps_per_cpu_second"), of("everybody"))
+    table.add_row(name, of("steps_per_second"), of("learner_steps_per_cpu_second"), of("all_processes"))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What learners are made of."""
+"""Networks, distributions, advantages, objectives, replay buffers and sparsity, of which learners are made."""

@@ -113,7 +113,7 @@ def leave_one_out(values: jax.Array) -> jax.Array:
 
 
 class VTrace(NamedTuple):
-    """What `v_trace` returns, `[T, N]` each."""
+    """The result of `v_trace`, `[T, N]` each."""
 
     target: jax.Array  # of the value
     advantage: jax.Array  # of the policy gradient, with the weight of its own step
@@ -176,7 +176,7 @@ def v_trace(
 
 
 class MultiStep(NamedTuple):
-    """What `multi_step` returns, `[T, N]` each."""
+    """The result of `multi_step`, `[T, N]` each."""
 
     reward: jax.Array  # discounted, of up to n steps
     factor: jax.Array  # by which the value after the last of them counts; 0 where the episode terminated

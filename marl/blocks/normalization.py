@@ -20,7 +20,7 @@ class Statistics(NamedTuple):
 
 
 def first_statistics(shape: tuple[int, ...]) -> Statistics:
-    """Of no observation."""
+    """Statistics before any observation."""
     return Statistics(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(()))
 
 

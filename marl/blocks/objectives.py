@@ -1,4 +1,4 @@
-"""What a policy gradient climbs, and how far a value is from its target: surrogates, drifts, distances, as functions.
+"""Objectives of policy gradients and losses of values: surrogates, drifts and distances, as functions.
 
 Those with parameters are pairs of pure functions, `Parametric`, as networks are, so that they can be evolved.
 """

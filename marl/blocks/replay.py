@@ -1,4 +1,4 @@
-"""What is remembered of steps, to be learned from more than once."""
+"""Replay buffers: ring-buffer writes, prioritised sampling, importance weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from games.core.game import Scalar
 
 
 class Transitions(NamedTuple):
-    """What is learned from, `[buffer_size, ...]` or those of a minibatch; observations as the game gives them."""
+    """Transitions of a buffer, `[buffer_size, ...]`, or of a minibatch; observations as the game gives them."""
 
     obs: jax.Array
     action: jax.Array

@@ -23,7 +23,7 @@ Topology = Literal["rigl", "set", "static", "dense"]
 
 
 class Descent(NamedTuple):
-    """How parameters follow gradients: a transformation of optax that may change the parameters themselves too."""
+    """A gradient transformation of optax that may also change the parameters themselves."""
 
     init: Callable[[jax.Array, Any], tuple[Any, Any]]  # (key, parameters) -> parameters to begin with, state
     update: Callable[[Any, Any, Any], tuple[Any, Any]]  # (gradient, state, parameters) -> parameters, state
@@ -43,7 +43,7 @@ class SparseState(NamedTuple):
 
 
 def descent(optimizer: optax.GradientTransformation, sparsity: Sparsity | None = None) -> Descent:
-    """What learners follow gradients by: dense, or with what `sparse` returned."""
+    """The `Descent` of a learner: dense, or sparse as `sparse` returned it."""
     if sparsity:
         return sparsity(optimizer)
     optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
@@ -177,14 +177,14 @@ def _masked(params: Any, masks: Sequence[jax.Array]) -> Any:
 
 
 def num_weights(params: Any, state: Any) -> int:
-    """How many weights there are in all kernels, biases not counted; `state` is that of the `Descent`."""
+    """The number of weights of all kernels, without biases; `state` is that of the `Descent`."""
     if isinstance(state, SparseState):
         return sum(int(mask.sum()) for mask in state.masks)
     return sum(kernel.size for kernel in kernels(params))
 
 
 def allocate(shapes: Sequence[tuple[int, ...]], density: float, allocation: Allocation) -> list[int]:
-    """How many weights each kernel has, of all together the share `density`, and one each at least.
+    """The number of weights of each kernel: all together the share `density`, and one each at least.
 
     Source: Evci et al. (2020), section 3 and appendix; Mocanu et al. (2018), equation 2.
     """
@@ -206,7 +206,7 @@ def allocate(shapes: Sequence[tuple[int, ...]], density: float, allocation: Allo
 
 
 def _highest(score: jax.Array, count: Scalar) -> jax.Array:
-    """Where the `count` highest scores are, in their shape; of equal ones the first."""
+    """A mask of the `count` highest scores, in their shape; of equal ones the first."""
     order = jnp.argsort(-score.ravel(), stable=True)
     return jnp.zeros(score.size, bool).at[order].set(jnp.arange(score.size) < count).reshape(score.shape)
 

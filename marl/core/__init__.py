@@ -1,1 +1,1 @@
-"""What a learner is, and the loop in which all of them meet."""
+"""The interface of a learner, and `learn`, the loop in which learners meet."""

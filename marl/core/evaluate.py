@@ -1,4 +1,4 @@
-"""How well a learner plays by now: whole episodes, without exploration and without learning."""
+"""Evaluation of a learner: whole episodes, without exploration and without learning."""
 
 from __future__ import annotations
 

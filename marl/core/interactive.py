@@ -1,4 +1,4 @@
-"""A learner that plays step by step with somebody outside of JAX: a person, a program of another library."""
+"""A learner that plays step by step with a player outside of JAX: a person, or a program of another library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from marl.core.learner import Learner, Trajectory
 
 
 class Steps(NamedTuple):
-    """What happens in a game of two, each compiled; the learner has one environment."""
+    """The compiled steps of a game of two players; the learner has one environment."""
 
     game: Game
     learner: Learner

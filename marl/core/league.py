@@ -1,4 +1,4 @@
-"""Self-play against what one was: who is met, and a player that is what another one is, or was."""
+"""Self-play against past snapshots: the league, and an opponent that plays a learner's latest policy or a past one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters
 
 RATE = 0.01  # by which the quality of one that was beaten falls, eta
 MOST = 64  # that are kept
-LATEST = -1  # in place of a version, where nobody of the past is met
+LATEST = -1  # stands for the latest policy in place of a version
 
 
 class League(NamedTuple):
@@ -26,27 +26,27 @@ class League(NamedTuple):
 
 
 class PastState(NamedTuple):
-    """Of who plays the latest policy of a learner, or one of its past."""
+    """State of an opponent that plays the learner's latest policy or a past snapshot."""
 
     league: League
     policy: Parameters  # which plays until the next update
     met: jax.Array  # its version where it is of the league, and `LATEST` otherwise
     version: jax.Array  # of the latest
-    key: jax.Array  # from which is drawn who plays when
+    key: jax.Array  # of the draws from the league
 
 
 class PastPolicy(NamedTuple):
-    """What acts, and who that is."""
+    """The policy that acts, and its version."""
 
     policy: Parameters
     met: jax.Array
 
 
 class PastMemory(NamedTuple):
-    """What an actor remembers."""
+    """The memory of an actor."""
 
     own: Memory  # the learner's
-    met: jax.Array  # [N], who it was that acted: an actor elsewhere has an older policy than the learner
+    met: jax.Array  # [N], the version that acted, because a remote actor has an older policy than the learner
 
 
 @factory
@@ -59,8 +59,8 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
 
     A past self is drawn with a probability in proportion to exp(quality). It begins with the highest quality of all,
     and when it is beaten, which is when the learner got more than it between two updates, its quality falls by
-    RATE / (number of past selves * its probability): whoever is still hard to beat is met more often. Of a learner that
-    normalises observations a past self has the weights of then, and the statistics of what has been seen in its seat.
+    RATE / (number of past selves * its probability): a past self that is still hard to beat is met more often. If the
+    learner normalises observations, a past self has its old weights, and the statistics of its own seat.
 
     Args:
       learner: any, in a game that looks the same from all seats.
@@ -147,7 +147,7 @@ def keep(league: League, version: jax.Array, policy: Parameters, every: int) -> 
 
 
 def draw(key: jax.Array, league: League, share: Scalar) -> jax.Array:
-    """The place of who is met; `LATEST` for nobody of the past."""
+    """The place of the past self that is met; `LATEST` for none."""
     share_key, place_key = jax.random.split(key)
     past = jax.random.uniform(share_key) < share
     return jnp.where(past, jax.random.categorical(place_key, league.quality), LATEST)

@@ -57,7 +57,7 @@ class History(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """Of one player since the last update, `[N]` each."""
+    """Returns of one player since the last update, `[N]` each."""
 
     going: jax.Array  # the return so far of the episode that is going on, whenever it began
     finished: jax.Array  # sum of the returns of those that ended
@@ -132,7 +132,7 @@ def _learn(
 
 
 class Carry(NamedTuple):
-    """What goes on from update to update, the entries `[N, ...]`."""
+    """The state that goes on from update to update, the entries `[N, ...]`."""
 
     observations: dict[str, jax.Array]
     game_state: Any
@@ -150,7 +150,7 @@ def learning(
     observe: Callable[..., dict[str, jax.Array]] | None = None,
     keep_trajectories: bool = False,
 ) -> tuple[Callable[[jax.Array], tuple[Carry, jax.Array]], Callable[[Carry, jax.Array], tuple[Carry, History]]]:
-    """`learn` in two pieces, for whoever looks at a run while it goes on.
+    """`learn` in two functions, with which a caller can look at a run while it goes on.
 
     Args:
       game: what is played.
@@ -191,7 +191,7 @@ def learning(
             )
         ]
         actions, memories, extras = zip(*acted, strict=True)
-        if steps_per_update > 1:  # whoever reads them, observations, rewards and what is kept, would draw them again
+        if steps_per_update > 1:  # observations, rewards and the trajectory would each draw them again
             actions = computed_once(actions, number >= 0)
             step_key, reset_key = (drawn_apart(k, episodes[0].going) for k in (step_key, reset_key))
         after, game_state, rewards, dones, infos = step_game(
@@ -274,7 +274,7 @@ def learning(
 
 
 def adopted(learners: Sequence[Learner], states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
-    """The states, after everybody has taken over what it does from those of all others."""
+    """The states, after every learner has copied what it needs from the others."""
     return tuple(
         learner.sync(state, states) if learner.sync else state for learner, state in zip(learners, states, strict=True)
     )

@@ -13,7 +13,7 @@ from marl.core.learner import Learner, Metrics, Parameters, Trajectory
 
 
 class StaleState(NamedTuple):
-    """What learns, and how it was."""
+    """The learner's state, and its past policies."""
 
     own: Any  # the learner's
     policies: Parameters  # `[lag, ...]`, those before now, the oldest first
