@@ -1,1 +1,1 @@
-"""Who learns, in games that are formulas and in games that are sampled."""
+"""Learners of exact games, which are formulas, and of sampled games."""

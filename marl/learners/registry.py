@@ -78,9 +78,8 @@ def make_learner(
     In a repeated game of two players and actions, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy.
     Several specs with a plus between them are a population, of which one is drawn for each trial:
     `naive + lola + tft`. A number of a learner that is given as two in brackets is drawn for each trial too, evenly on
-    a logarithmic scale if both are above 0: `naive(learning_rate=[0.1, 3])`. The names of shapers are shapers that
-    nobody has trained, with parameters that are
-    drawn anew in each trial.
+    a logarithmic scale if both are above 0: `naive(learning_rate=[0.1, 3])`. The names of shapers are untrained
+    shapers, whose parameters are drawn in each trial.
 
     Args:
       spec: values of settings are Python's literals.
@@ -208,7 +207,7 @@ def _member(field: str, spec: str, game: InfinitelyRepeated, seat: int, num_upda
         try:
             jax.eval_shape(lambda drawn: make(drawn).init(jax.random.key(0)), dict.fromkeys(ranges, 0.0))
         except (TypeError, ValueError):
-            message = f"{field}: {name}: {', '.join(ranges)}: cannot be drawn anew for each trial"
+            message = f"{field}: {name}: {', '.join(ranges)}: cannot be drawn for each trial"
             raise ValueError(f"{message}; a plain number is needed") from None
     return Member(make, ranges)
 

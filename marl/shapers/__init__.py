@@ -1,7 +1,7 @@
-"""Who is evolved: policies that stay as they are while the others learn. `marl.shapers.mfos(game, hidden_units=16)`.
+"""Shapers: policies whose parameters are evolved, and fixed while the others learn; `marl.shapers.mfos(game)`.
 
-Here stand the names that somebody who shapes needs; what they are made of is in the rooms, a pair for the two kinds of
-game: `exact` for games that are formulas, `sampled` for those that are played step by step.
+The public names are here. The modules come in pairs for the two kinds of game: `exact` for games that are formulas,
+`sampled` for games that are played step by step.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Observe = Literal["after", "before"]
 
 
 class Shaper(NamedTuple):
-    """What `evolve` works on: parameters, and the learner that they make.
+    """A shaper: initial parameters for `evolve`, and the learner that parameters make.
 
     Attributes:
       init: (key) -> parameters
@@ -29,7 +29,7 @@ class Shaper(NamedTuple):
 
 
 class ShaperState(NamedTuple):
-    """What is drawn for a trial; the parameters are the same in all of them."""
+    """Draws of a trial; the parameters are the same in all trials."""
 
     first: jax.Array  # `[logits]`, the random policy of the first step
 
@@ -41,12 +41,12 @@ class LateState(NamedTuple):
 
     @property
     def late(self) -> bool:
-        """By which `play` knows it, also in the states of those who stand for it."""
+        """The mark by which `play` knows a shaper, also in states that contain one."""
         return True
 
 
 class ShaperMemory(NamedTuple):
-    """What a shaper remembers within a trial."""
+    """The memory of a shaper within a trial."""
 
     started: jax.Array  # `[]`, whether the first step has been taken
     hidden: jax.Array  # `[hidden]`, of a recurrent shaper; empty for the others

@@ -17,7 +17,7 @@ OF_SAMPLED = ("minibatches", "gae_lambda", "max_gradient_norm", "later_episodes"
 
 @dataclasses.dataclass(frozen=True)
 class MetaPPO(configs.Part):
-    """How a shaper is trained by reinforcement learning.
+    """Settings of the training of a shaper by reinforcement learning.
 
     The defaults for games that are formulas are the settings of Lu et al. (2022) in its matrix games. For sampled ones
     the learning rate, the discount and the epochs are those of its coin game, and the rest what is usual; all of that

@@ -37,7 +37,7 @@ class TrialBatch(NamedTuple):
 
 
 class PPOState(NamedTuple):
-    """What an iteration hands to the next."""
+    """The state that goes on from iteration to iteration."""
 
     parameters: Any
     optimizer: optax.OptState
@@ -152,7 +152,7 @@ def train(
 
 
 def batch_metrics(own: jax.Array, other: jax.Array) -> Metrics:
-    """Of a batch, from the mean payoffs of shapers and opponents in each trial, `[batch]`."""
+    """Metrics of a batch, from the mean payoffs of shapers and opponents in each trial, `[batch]`."""
     found = {"fitness": own.mean(), "fitness_deviation": own.std(), "fitness_best": own.max()}
     found |= {"non_finite": jnp.sum(~jnp.isfinite(own))}
     for name, values in (("shaper_return", own), ("opponent_return", other)):

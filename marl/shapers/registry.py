@@ -1,7 +1,6 @@
 """Every shaper by its name, for every game: `make_shaper("mfos(hidden_units=32)", game)`.
 
-Who knows a shaper's name can also play with it, or against it, before anybody has trained it: its name is that of a
-learner as well.
+A shaper's name is also the name of a learner: the untrained shaper, with random parameters.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def register_shaper(name: str, factory: Callable[..., Any], *, kind: learners.Ki
 
 
 class Drawn(NamedTuple):
-    """What learns, and likewise what acts, of a player that is drawn for each trial."""
+    """The state, and the policy, of a player that is drawn for each trial."""
 
     which: Any  # what was drawn
     inner: Any  # of the learner that it makes

@@ -80,14 +80,14 @@ class Policy(NamedTuple):
 
 
 class PlayerMemory(NamedTuple):
-    """What a player remembers."""
+    """The memory of a player."""
 
     own: Memory  # the policy's
     turns: jax.Array  # `[]`, how often the others had learned when it last acted
 
 
 class Extras(NamedTuple):
-    """What is kept of a step, `[N]`, for whoever learns from the trial."""
+    """Values of a step, `[N]`, from which meta-learners learn."""
 
     log_prob: jax.Array
     value: jax.Array

@@ -117,7 +117,7 @@ def sampled_ppo(
         )
 
     def again(parameters: Parameters, trial: Trial) -> tuple[jax.Array, jax.Array]:
-        """What the policy puts out, and the values, on the same observations."""
+        """The policy's outputs and the values on the same observations."""
 
         def step(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
             obs, done = inputs
@@ -180,13 +180,13 @@ def sampled_ppo(
 
 
 def coala_returns(reward: jax.Array) -> jax.Array:
-    """What an action in one of the environments from which others learn is credited with, `[episodes, T, N]`.
+    """The return that an action is credited with in each environment, `[episodes, T, N]`.
 
         sum_{k >= t} r_k^n to the end of the episode + sum_{later episodes} sum_k sum_{n'} r_k^{n'}
 
-    Within the episode nobody learns, and the rest of it depends on the own environment's actions alone; after it the
-    others have learned from all environments, and all rewards depend on it. Summed with the scores of all actions it is
-    N times an unbiased estimate of the gradient of the rewards of a trial, their mean over the environments.
+    Within the episode there is no learning, and the rest of it depends on the own environment's actions alone; after it
+    the others have learned from all environments, and all rewards depend on it. Summed with the scores of all actions
+    it is N times an unbiased estimate of the gradient of the rewards of a trial, their mean over the environments.
 
     Args:
       reward: `[episodes, T, N]`, where the others learn after each of the episodes.

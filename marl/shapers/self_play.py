@@ -22,7 +22,7 @@ ANNEALING = 0.65  # lambda falls from 1 by 0.0015 in each of 1024 iterations in 
 
 
 class Rival(NamedTuple):
-    """What one shaper of a pair meets in a generation; of K pairs, `[2 K]`, row and column seats in turn."""
+    """The rival of one shaper of a pair in a generation; of K pairs, `[2 K]`, row and column seats in turn."""
 
     parameters: Any  # of the shaper in the other seat
     against_naive: jax.Array  # `[]`, whether a naive learner sits there instead
@@ -30,7 +30,7 @@ class Rival(NamedTuple):
 
 
 class RivalState(NamedTuple):
-    """State of whoever sits opposite: a naive learner or a shaper."""
+    """State of the rival: a naive learner or a shaper."""
 
     logits: jax.Array  # `[logits]`, the policy that is seen: a learner's new one, a shaper's last
     naive: Any
@@ -60,7 +60,7 @@ def annealing(opponent: str) -> float | None:
 def rivals(
     game: InfinitelyRepeated, annealing: float, num_generations: int
 ) -> Callable[[jax.Array, jax.Array, Any], Rival]:
-    """The `context` of an evolution of pairs: who is met in each generation.
+    """The `context` of an evolution of pairs: the rival in each generation.
 
     With a probability that falls linearly from 1 to 0 over the first `annealing * num_generations` generations both
     shapers of a pair meet naive learners, otherwise each meets the other as it is then (the mean of its search
@@ -112,7 +112,7 @@ def by_seat(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def seat_rival(game: InfinitelyRepeated, shaper: Shaper, rival: Rival) -> tuple[InfinitelyRepeated, Learner]:
-    """The game as one shaper of a pair sees it, itself the row player, and whom it meets there.
+    """The game as one shaper of a pair sees it, itself the row player, and its rival.
 
     Both see the policies that were played last; of a naive learner, the one that it has learned since, as always.
     """

@@ -58,7 +58,7 @@ def play(
         # A player whose policy learning does not change, such as a shaper, is seen by what it played last.
         seen = dict(observations)
         for agent, player, other in zip(game.agents, states, reversed(states), strict=True):
-            late = getattr(player, "late", False)  # traced, where a number says who sits there
+            late = getattr(player, "late", False)  # traced, where a number chooses the learner
             if hasattr(other, "logits") and late is not True:
                 own = observations[agent][..., : game.num_logits]
                 new = jnp.concatenate([own, jnp.broadcast_to(jax.nn.sigmoid(other.logits), own.shape)], -1)
@@ -85,7 +85,7 @@ def shaping_trial(
     Args:
       game: an `InfinitelyRepeated`, or one that is sampled.
       shaper: what is evolved, of that kind of game.
-      opponents: whoever learns: one, or in a sampled game as many as sit beside the shapers, who come first.
+      opponents: learners: one, or in a sampled game one for each seat after those of the shapers.
       meta_steps: learning steps of the opponents.
       episode_length: of a sampled game, as of `play_sampled`.
       num_envs: of a sampled game, as of `play_sampled`.
@@ -161,7 +161,7 @@ def play_trials(
 def play_trial(
     key: jax.Array, game: InfinitelyRepeated, shaper: Learner, opponent: Learner, *, meta_steps: int
 ) -> Trials:
-    """One of them, `[meta_steps]`, between any two who `play`."""
+    """One trial, `[meta_steps]`, between any two players of `play`."""
     history = play(key, game, shaper, opponent, meta_steps=meta_steps, keep_trajectories=True)
     assert history.trajectories is not None
     own, other = (rewards[1:] for rewards in history.rewards)

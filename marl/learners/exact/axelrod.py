@@ -69,13 +69,13 @@ def player(
     rounds_per_update: int = 100,
     name: str = "Adaptive",
 ) -> axelrod.Player:
-    """A policy, or somebody who adapts, as a player of Axelrod's matches and tournaments: `player([0.9, 1, 0, 1, 0])`.
+    """A policy, or a learner, as a player of Axelrod's matches and tournaments: `player([0.9, 1, 0, 1, 0])`.
 
     Args:
       agent: probabilities of cooperating (action 0) first and after CC, CD, DC, DD, own action first; for logits,
         give `jax.nn.sigmoid(logits)`. Or a learner of the `game`, such as
         `make_learner("tabular_ppo", game)` or a trained shaper's, `agent.learner(agent.parameters)` of
-        `agent = marl.load_agent(DIR)`; it begins anew in every match and learns in it.
+        `agent = marl.load_agent(DIR)`; it begins from its initial state in every match and learns in it.
       game: what the learner plays and is paid by; the match counts by its own. A sampled game of two players with two
         actions, or an `InfinitelyRepeated`: its learner plays its policy for `rounds_per_update` rounds, and takes the
         frequencies of what the opponent did after each state, with one round of each action added, for the
@@ -132,7 +132,7 @@ class _Rounds(Adaptive):
     """A learner of the sampled game: every round is a step."""
 
     def strategy(self, opponent: axelrod.Player) -> axelrod.Action:
-        """What it does next."""
+        """The next action."""
         if self.history:  # noise may have turned its action into the other
             self._play.go_on(*(jnp.int32(one.history[-1] == D) for one in (opponent, self)))
         else:
@@ -144,7 +144,7 @@ class _Policies(Adaptive):
     """A learner of the exact game: every `rounds_per_update` rounds are a step."""
 
     def strategy(self, opponent: axelrod.Player) -> axelrod.Action:
-        """What it does next."""
+        """The next action."""
         rounds = len(self.history)
         if not rounds:
             self._play = self._begin(1)
@@ -162,7 +162,7 @@ class _Policies(Adaptive):
 
 
 def _state(*played: axelrod.Action) -> int:
-    """The number of a state, with the actions of whoever it belongs to first; none at the start."""
+    """The number of a state, from the player's own action and the other's; none at the start."""
     return 1 + 2 * int(played[0] == D) + int(played[1] == D) if played else 0
 
 
@@ -180,7 +180,7 @@ class MemoryOne(axelrod.MemoryOnePlayer):
         self.classifier["stochastic"] |= 0 < self.first < 1
 
     def strategy(self, opponent: axelrod.Player) -> axelrod.Action:
-        """What it does next."""
+        """The next action."""
         if self.history:
             return super().strategy(opponent)
         if self.first in (0, 1):  # a player that draws nothing has no random numbers

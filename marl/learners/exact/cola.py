@@ -127,7 +127,7 @@ def updates(consistent: ConsistentUpdates) -> tuple[Update, Update]:
 def consistency_loss(
     functions: tuple[Update, Update], payoffs: Payoffs, x: jax.Array, y: jax.Array, lookahead_rate: float
 ) -> jax.Array:
-    """How far two update functions are from being consistent: 0 if each is the best step against the other.
+    """The inconsistency of two update functions: 0 if each is the best step against the other.
 
         mean over points of  |f1 - eta d/dx V1(x, y + f2(x, y))|^2 + |f2 - eta d/dy V2(x + f1(x, y), y)|^2
 

@@ -1,4 +1,4 @@
-"""One seat for any of several learners: who sits there is a number, and one program plays them all."""
+"""One seat for any of several learners, chosen by a number, so that one program plays them all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SEAT = 2**32 - 1  # branch of a player's key: what it draws in each step, where 
 
 
 class SeatState(NamedTuple):
-    """State of whoever sits there."""
+    """State of the chosen learner."""
 
     logits: jax.Array  # `[logits]`, what others may see: the policy after learning; of a shaper the last one played
-    state: tuple[jax.Array, ...]  # the numbers of the state of the one who plays, and zeros
+    state: tuple[jax.Array, ...]  # the numbers of the chosen learner's state, and zeros
     key: jax.Array  # its own, for a reason given in `switch`
     step: jax.Array  # `[]`, how often it has updated
     late: jax.Array  # `[]`, whether it sees what the other played, and not what it has learned since
@@ -29,7 +29,7 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
     """A learner that is the one of `learners` with the number `which`, a traced integer: one program for all of them.
 
     Only what is chosen runs, also in a batch of trials, as long as the batch shares the number. Given the same key,
-    whoever draws nothing after its first policy goes exactly through the trial that it would go through by itself.
+    a learner that draws nothing after its first policy has exactly the trial that it has by itself.
 
     Args:
       learners: players of `game`; extras of their actions are dropped.
@@ -42,7 +42,7 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
         for learner, state in zip(learners, states, strict=True)
     ]
     state_size, memory_size = (max(_size(shape) for shape in shapes) for shapes in (states, memories))
-    # A memory crosses the border of a switch number by number; where nobody learns from it, it need not.
+    # A memory crosses the border of a switch number by number; where no learner learns from it, it need not.
     remembered = any(_size(m) and learns(one) for m, one in zip(memories, learners, strict=True))
 
     def choose(make: Callable[[int], Callable[..., Any]], *operands: Any) -> Any:
@@ -76,7 +76,7 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
     def act(
         key: jax.Array, seat: SeatState, memory: tuple[jax.Array, ...], obs: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, ...], tuple[()]]:
-        # Keys that come from outside would be computed for those too who draw nothing, and cost more than a naive
+        # Keys from outside would be computed for learners that draw nothing too, and cost more than a naive
         # learner's whole step; so they are made inside the branches, from a key that stays.
         del key
 

@@ -1,4 +1,4 @@
-"""Meta-MAPG in its exact form (M-MAML): where to begin, and how fast to learn, against others who learn."""
+"""Meta-MAPG in its exact form (M-MAML): meta-learned initial parameters and step sizes against other learners."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from meta.xla.scalar_replacement import scalarize
 
 
 class MetaLearned(NamedTuple):
-    """What training finds: several beginnings from independent draws.
+    """The result of meta-learning: several initial parameters, from independent draws.
 
     The first axis is how they were trained: 0 for naive steps of size 1, 1 for a step size that is learned as well.
     The second is the seat: one in a symmetric game, which both players take; otherwise 0 is row and 1 column.
@@ -159,7 +159,7 @@ def payoff_of_learning(
       learning_rate: one's step size.
       other_logits: where the other begins.
       opponent_learning_rate: the other's step size.
-      steps: how many payoffs are added up, the first of them before anybody has learned.
+      steps: how many payoffs are added up, the first of them before any learning.
     """
 
     def step(policies: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:

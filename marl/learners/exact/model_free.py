@@ -1,10 +1,11 @@
 """Learners that never differentiate the game: they learn from sampled episodes, or from exact payoffs alone.
 
 All are players of `InfinitelyRepeated`, whose action is a whole memory-one policy. The co-player's last policy serves
-the samplers for drawing its actions in episodes of the repeated game, and for nothing else; nobody reads its gradient
-or how it learns. In every round of an episode the state is the last joint action in one's own view (start, CC, CD, DC,
-DD), and both actions come from the two halves of one random word, so that a probability is met to within 2^-17.
-Several policies of a co-player, one in each environment, are all played against, with the same number of episodes each.
+the samplers for drawing its actions in episodes of the repeated game, and for nothing else; its gradient and its
+learning rule stay unknown. In every round of an episode the state is the last joint action in one's own view (start,
+CC, CD, DC, DD), and both actions come from the two halves of one random word, so that a probability is met to within
+2^-17. Several policies of a co-player, one in each environment, are all played against, with the same number of
+episodes each.
 
 An episode of `rounds` rounds leaves out the share `discount ** rounds` of the weight of the infinite game: 13 % of it
 at the default 50 and a discount of 0.96. What is truncated is `reinforce`'s and `tabular_ppo`'s return; `q_learning`

@@ -1,4 +1,4 @@
-"""A population of opponents: which learner one meets, and with which settings, is drawn anew for each trial."""
+"""A population of opponents: each trial draws a learner and its settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
 
 class PopulationState(NamedTuple):
-    """State of the member that was drawn, and of those that were not, who are not seen and may learn along."""
+    """State of the member that was drawn, and of the others, which are not seen and may learn along."""
 
     logits: jax.Array  # `[logits]`, the policy of the one that was drawn
     which: jax.Array  # `[]`, its number

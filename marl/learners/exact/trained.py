@@ -1,4 +1,4 @@
-"""What was learned once for an exact game, and comes with the library or from a file."""
+"""Trained files of learners for exact games, from the library or from the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meta.runs.array_files import Arrays, digest, load
 
 
 def describe(game: InfinitelyRepeated) -> dict[str, Any]:
-    """What of a game has to be the same for what was learned in it to be of use."""
+    """The properties of a game on which a trained file depends."""
     payoffs = game.payoffs
     return {
         "row_payoffs": [float(x) for x in payoffs.row_payoffs],
@@ -30,7 +30,7 @@ def read_by(spec: str, game: InfinitelyRepeated) -> list[str]:
 
 
 def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple[Arrays, dict[str, Any]]:
-    """What `python -m marl.METHOD` learned for a game: from the file, or from the one that comes with the library.
+    """The result of `python -m marl.METHOD` for a game: from the file, or from the one that comes with the library.
 
     Args:
       method: the name of the command.

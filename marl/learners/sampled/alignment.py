@@ -87,7 +87,7 @@ def proximal_advantage_alignment(
         loss = - mean min(rho_t A*_t, clip(rho_t, 1 - clip, 1 + clip) A*_t)
                + value_coefficient L_V - entropy_coefficient H
 
-    with rho_t the ratio of new and old probability, and A* normalised anew in each minibatch.
+    with rho_t the ratio of new and old probability, and A* normalised in each minibatch.
 
     Args:
       game: of two players or more.

@@ -36,7 +36,7 @@ class Table(NamedTuple):
 
 
 class DiceState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     params: Any  # of the network; a `Table` by default
 
@@ -179,7 +179,7 @@ def _table(obs_shape: tuple[int, ...], num_actions: int, init_scale: Scalar) -> 
 
 
 def discrete_actions(game: Game, seat: int) -> Distribution:
-    """Of a player; raises ValueError where they are not `Discrete`."""
+    """The distribution of a player's actions; raises ValueError where they are not `Discrete`."""
     space = game.action_space(game.agents[seat])
     if not isinstance(space, Discrete):
         raise ValueError(f"action space: got {space}; Discrete is needed")
@@ -187,7 +187,7 @@ def discrete_actions(game: Game, seat: int) -> Distribution:
 
 
 def observation_shape(game: Game, seat: int) -> tuple[int, ...]:
-    """Of a player; raises ValueError where it sees no array."""
+    """The shape of a player's observations; raises ValueError where they are no array."""
     space = game.observation_space(game.agents[seat])
     if not isinstance(space, Box):
         raise ValueError(f"observation space: got {space}; a Box is needed")

@@ -24,7 +24,7 @@ from marl.core.learner import Learner, Metrics, Trajectory
 
 
 class DQNState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     params: Any
     target: Any  # parameters that follow `params` slowly
@@ -36,7 +36,7 @@ class DQNState(NamedTuple):
 
 
 class DQNPolicy(NamedTuple):
-    """What acts."""
+    """The policy that acts."""
 
     params: Any
     statistics: Statistics | None  # with which an actor begins
@@ -44,14 +44,14 @@ class DQNPolicy(NamedTuple):
 
 
 class DQNMemory(NamedTuple):
-    """What an actor remembers."""
+    """The memory of an actor."""
 
     statistics: Statistics | None  # they move with every step
     epsilon: jax.Array | None  # [N], an actor's own, in place of the policy's
 
 
 class DQNExtras(NamedTuple):
-    """What an actor knows of its step, for a first priority, `[N]`."""
+    """Values of a step for its first priority, `[N]`."""
 
     value: jax.Array  # of what it did
     best: jax.Array  # of what would have been best

@@ -24,21 +24,21 @@ Optimizer = Literal["adam", "rmsprop"]
 
 
 class ActorCriticState(NamedTuple):
-    """What learns; its policy are the parameters."""
+    """The learner's state; its policy are the parameters."""
 
     params: Any
     optimizer: optax.OptState
 
 
 class ActorCriticMemory(NamedTuple):
-    """What an actor remembers."""
+    """The memory of an actor."""
 
     carry: Any  # of a recurrent network, [N, ...]
-    params: Any  # with which it acted, for one who takes the gradient there; () for others
+    params: Any  # with which it acted, where the actor computes gradients; () elsewhere
 
 
 class ActorCriticExtras(NamedTuple):
-    """What `update` needs to know of a step."""
+    """Values of a step that `update` needs."""
 
     log_prob: jax.Array  # [N]
     carry: Any  # of the network, after the step, [N, ...]
@@ -139,9 +139,9 @@ def a3c(
 ) -> Learner:
     """Learns by the policy gradient of each actor at the actor's own parameters, whatever became of them meanwhile.
 
-    The gradient is that of `a2c`, taken where the actor was; the step of the optimiser is from where the learner is.
-    Nobody waits for anybody, which the paper calls lock-free; nothing is lost either, for gradients are added in the
-    order in which they come. Where nobody is late it is `a2c`. What travels from an actor is a gradient.
+    The gradient is that of `a2c` at the actor's parameters; the step of the optimiser is taken at the learner's. No
+    actor waits for another, which the paper calls lock-free. No gradient is lost, because they are added in the order
+    in which they come. Without delay it is `a2c`. Gradients travel from the actors.
 
     On CartPole-v1, in 8 environments and 5 steps of each in an update, 400,000 steps with the learning rate falling to
     0 bring 8 of 8 seeds to a return of 475 or more, without exploration.

@@ -25,7 +25,7 @@ from marl.learners.sampled.dice import discrete_actions, nonnegative_observation
 
 
 class LolaState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     logits: jax.Array  # [observation, actions], the policy
     model: jax.Array  # [observation, the co-player's actions], its policy as a function of one's own observation
@@ -71,7 +71,8 @@ def lola_dice(
       lookaheads: how many steps; each costs a further batch of episodes, and more derivatives.
       episodes: imagined at once, 2 or more, each as long as the batch that was played.
       model_memory: of how many visits the old estimate of an answer has the weight, above 0.
-      model_smoothing: share of even play in the model, in (0, 1): nobody is taken to be beyond influence.
+      model_smoothing: share of even play in the model, in (0, 1), so that every action of the co-player can be
+        influenced.
       discount: of rewards, one's own and the co-player's.
       init_scale: standard deviation of the normal initial logits. The model begins even.
 
@@ -200,7 +201,7 @@ class _Imagined(NamedTuple):
 
 
 class _Imagination(NamedTuple):
-    """What an update imagines."""
+    """The imagined rollouts of an update."""
 
     play: Callable[[jax.Array, jax.Array, jax.Array], _Imagined]  # (key, own logits, the other's) -> episodes
     value: Callable[..., jax.Array]  # (episodes, own logits, the other's, rewards) -> the DiCE objective

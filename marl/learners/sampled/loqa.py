@@ -20,7 +20,7 @@ from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 
 
 class LOQAParams(NamedTuple):
-    """Of three networks of one kind."""
+    """Parameters of three networks of one kind."""
 
     actor: Any  # the outputs are the logits of the policy
     own: Any  # the value is that of one's own rewards
@@ -28,7 +28,7 @@ class LOQAParams(NamedTuple):
 
 
 class LOQAState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     params: LOQAParams
     target: tuple[Any, Any]  # of both values, which they follow
@@ -73,13 +73,13 @@ def loqa(
 
     Three things are not as in the paper's code: values are learned beside Q and not taken from it and a policy, so that
     nothing is read of the co-player but its actions and rewards; Q does not see the time, and instead of ending with
-    the batch the returns are bootstrapped; and nobody plays against earlier versions of themselves.
+    the batch the returns are bootstrapped; and there is no play against earlier versions.
 
     Args:
       game: of two players with equally many actions.
       seat: 0 or 1.
-      network: of all three, `feed_forward` of the game's observations by default. One with memory begins anew with each
-        batch where it values.
+      network: of all three, `feed_forward` of the game's observations by default. The carry of a recurrent value
+        network begins at zero in each batch.
       learning_rate: of the actor, by Adam: a number, or a schedule of optax over the updates.
       value_learning_rate: of the values, by Adam.
       discount: of rewards.
@@ -177,7 +177,7 @@ def loqa(
                 after = jnp.where(done & ~truncated, 0.0, discount * critic(target)[2])
                 goal = jax.lax.stop_gradient(rewards[i] + after)
                 chosen = jnp.take_along_axis(found, answers[..., None], -1)[..., 0]
-                for error in (value - goal, chosen - goal)[: i + 1]:  # one's own action values serve nobody
+                for error in (value - goal, chosen - goal)[: i + 1]:  # one's own action values are not used
                     total = total + optax.huber_loss(error).mean()
             return total
 

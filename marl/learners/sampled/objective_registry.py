@@ -26,7 +26,7 @@ VALUE_LOSSES: Registry[ValueLoss] = Registry("huber")
 
 
 class Form(NamedTuple):
-    """What an evolved objective is but for its parameters; metadata of its file."""
+    """An evolved objective without its parameters: the metadata of its file."""
 
     kind: Kind
     start: Literal["ppo", "zero", "l2"]  # what it is where nothing has been evolved
@@ -58,7 +58,7 @@ def save(path: Path, form: Form, parameters: Any, clip: float, **about: Any) -> 
 
 
 def load(path: str) -> tuple[Form, Any, float]:
-    """What `save` wrote, in a file or in a run's directory: (form, parameters, clip).
+    """An objective that `save` wrote, in a file or in a run's directory: (form, parameters, clip).
 
     Raises:
       ValueError: if there is none, or if the file is damaged or of another kind; one line.

@@ -29,7 +29,7 @@ FORGOTTEN = 10  # one of so many is forgotten at a time
 
 
 class Memories(NamedTuple):
-    """What is remembered, `[buffer_size, ...]`: the steps of all environments, one time after the other."""
+    """A replay buffer, `[buffer_size, ...]`: the steps of all environments, one time after the other."""
 
     obs: jax.Array  # as the game gives them
     action: jax.Array  # in [-1, 1]
@@ -41,7 +41,7 @@ class Memories(NamedTuple):
 
 
 class Networks(NamedTuple):
-    """What gradient steps change."""
+    """Parameters that gradient steps change."""
 
     actor: Any
     critics: tuple[Any, Any]
@@ -54,7 +54,7 @@ class Networks(NamedTuple):
 
 
 class OffPolicyState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     networks: Networks
     statistics: Statistics | None  # up to the last update; None where observations are not normalised
@@ -63,12 +63,12 @@ class OffPolicyState(NamedTuple):
 
     @property
     def params(self) -> Any:
-        """Of the actor."""
+        """Parameters of the actor."""
         return self.networks.actor
 
 
 class OffPolicyPolicy(NamedTuple):
-    """What acts."""
+    """The policy that acts."""
 
     params: Any
     statistics: Statistics | None  # with which an actor begins
@@ -154,7 +154,7 @@ def off_policy_learner(
         return OffPolicyState(networks, first_statistics(seen.shape) if normalize_observations else None, buffer, zero)
 
     def look(statistics: Statistics | None, obs: jax.Array) -> jax.Array:
-        """What networks see, `[..., num_inputs]`."""
+        """Inputs of the networks, `[..., num_inputs]`."""
         obs = normalize(statistics, obs) if statistics else obs.astype(jnp.float32)
         return obs.reshape(*obs.shape[: obs.ndim - len(seen.shape)], num_inputs)
 

@@ -23,7 +23,7 @@ from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 
 
 class PPOState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     params: Any
     optimizer: optax.OptState
@@ -31,21 +31,21 @@ class PPOState(NamedTuple):
 
 
 class PPOPolicy(NamedTuple):
-    """What acts."""
+    """The policy that acts."""
 
     params: Any
     statistics: Statistics | None  # with which an actor begins
 
 
 class PPOMemory(NamedTuple):
-    """What an actor remembers."""
+    """The memory of an actor."""
 
     statistics: Statistics | None  # they move with every step
     carry: Any  # of a recurrent network, [N, ...]
 
 
 class PPOExtras(NamedTuple):
-    """What `update` needs to know of a step, `[N, ...]`."""
+    """Values of a step that `update` needs, `[N, ...]`."""
 
     log_prob: jax.Array
     value: jax.Array  # with `alignment` [N, 2]: one's own and the co-players'
@@ -103,7 +103,7 @@ def ppo(
       learning_rate: a number, or a schedule of optax over the steps of the optimiser, `epochs * minibatches` in each
         update.
       epochs: over the same batch.
-      minibatches: of an epoch, drawn anew; 1 is the full batch. A recurrent network's are of whole environments.
+      minibatches: of an epoch, shuffled in each; 1 is the full batch. A recurrent network's are of whole environments.
       discount: of rewards.
       gae_lambda: 0 trusts the value, 1 the return.
       objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise. One that is
@@ -130,7 +130,7 @@ def ppo(
 
     Raises:
       ValueError: for a timed objective without `num_updates`, integers in a `Box` of actions, observations that are no
-        array, an `alignment` where nobody else plays, or numbers that are none or out of range.
+        array, an `alignment` in a game of one player, or numbers that are none or out of range.
 
     Source: Schulman et al. (2017), arXiv:1707.06347; the advantages: Schulman et al. (2016), arXiv:1506.02438,
     equation 16; the defaults: PureJaxRL (Lu et al., 2022).
@@ -300,13 +300,13 @@ def ppo(
 
 
 def _steps(state: optax.OptState) -> jax.Array:
-    """How many steps an optimiser has taken."""
+    """The number of steps that an optimiser has taken."""
     counts = optax.tree_utils.tree_get_all_with_path(state, "count")
     return counts[0][1]
 
 
 class _Batch(NamedTuple):
-    """What the loss reads: steps of all environments in one row, or of a network with memory `[T, N, ...]`."""
+    """Inputs of the loss: steps of all environments in one row, or `[T, N, ...]` for a recurrent network."""
 
     obs: jax.Array
     action: jax.Array

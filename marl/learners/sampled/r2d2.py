@@ -23,7 +23,7 @@ from marl.core.learner import Learner, Metrics, Trajectory
 
 
 class Sequences(NamedTuple):
-    """What is learned from, `[buffer_size, sequence_length, ...]`."""
+    """The replay buffer of sequences, `[buffer_size, sequence_length, ...]`."""
 
     obs: jax.Array
     action: jax.Array
@@ -36,7 +36,7 @@ class Sequences(NamedTuple):
 
 
 class R2D2State(NamedTuple):
-    """What learns; its policy are the parameters."""
+    """The learner's state; its policy are the parameters."""
 
     params: Any
     target: Any  # parameters that follow `params` slowly
@@ -47,7 +47,7 @@ class R2D2State(NamedTuple):
 
 
 class R2D2Memory(NamedTuple):
-    """What an actor remembers, `[N, ...]`."""
+    """The memory of an actor, `[N, ...]`."""
 
     carry: Any
     epsilon: jax.Array  # the share of random actions

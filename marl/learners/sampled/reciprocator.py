@@ -22,7 +22,7 @@ from marl.learners.sampled.ppo import ppo
 
 
 class Influence(NamedTuple):
-    """What a pair may expect, linear in one's own observation: tables where that is one-hot."""
+    """Predictions of a pair, linear in one's own observation: tables where that is one-hot."""
 
     own: jax.Array  # [observation, own actions, the other's actions], of one's own rewards
     other: jax.Array  # likewise, of the other's rewards
@@ -31,7 +31,7 @@ class Influence(NamedTuple):
 
 
 class ReciprocatorState(NamedTuple):
-    """What learns."""
+    """The learner's state."""
 
     learner: Any  # of PPO
     influence: Influence
@@ -165,7 +165,7 @@ def reciprocator(
 
 
 def predicted(obs: jax.Array, weights: jax.Array, taken: jax.Array) -> jax.Array:
-    """Of the actions that were taken, `[T, N]`, with their indicators or weights `[T, N, ...]`."""
+    """Predictions for the actions that were taken, `[T, N]`, with their indicators or weights `[T, N, ...]`."""
     return ((obs @ weights.reshape(len(weights), -1)) * taken.reshape(*obs.shape[:-1], -1)).sum(-1)
 
 
@@ -184,6 +184,6 @@ def counted(obs: jax.Array, memory: Scalar, weights: jax.Array, taken: jax.Array
 
 
 def probabilities(obs: jax.Array, weights: jax.Array) -> jax.Array:
-    """Of a policy's actions, `[T, N, actions]`."""
+    """Probabilities of a policy's actions, `[T, N, actions]`."""
     found = jnp.maximum(obs @ weights, 1e-6)
     return found / found.sum(-1, keepdims=True)
