@@ -183,7 +183,7 @@ def test_mixed_vector_units_are_told():
     found = scheduled(Simulated(), Simulated(report=Report(VERSIONS, "there", "avx512f")), say=said.append)
     found.evaluate(1, 12)
     assert found.statistics()["vector_units"] == ["avx2", "avx512f"]
-    assert said == ["the workers have several kinds of vector units (avx2, avx512f): last bits depend on who evaluates"]
+    assert said == ["the workers have several kinds of vector units (avx2, avx512f): last bits depend on the worker"]
 
 
 def test_whoever_listens_may_end_it():

@@ -1,4 +1,4 @@
-"""Opponents that are drawn anew for each trial: which of several, and with which settings."""
+"""Opponents that are drawn for each trial: one of several learners, and its settings."""
 
 from functools import partial
 
@@ -175,8 +175,8 @@ def test_in_a_game_that_is_played_once_policies_are_one_logit():
         ("pola(inner_beta=[0, 4])", "pola: inner_beta: got 0.0; a number above 0"),
         ("tabular_ppo(clip=[0.5, 3])", r"tabular_ppo: clip: got 3.0; a number in \(0, 1\) is needed"),
         ("q_learning(temperature=[-1, 1])", "q_learning: temperature: got -1.0; a number above 0"),
-        ("random(probability=[0, 1])", "random: probability: cannot be drawn anew for each trial; a plain number"),
-        ("zd(chi=[2, 4])", "zd: chi: cannot be drawn anew for each trial; a plain number"),
+        ("random(probability=[0, 1])", "random: probability: cannot be drawn for each trial; a plain number"),
+        ("zd(chi=[2, 4])", "zd: chi: cannot be drawn for each trial; a plain number"),
         ("memory_one(probabilities=[0, 1])", "probabilities: got 2 of them; 5 are needed"),
     ],
 )
