@@ -138,17 +138,17 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         picture = figures.draw_all_curves(run.figures, curves, batches)
         pictures = [("curves", f"figures/{picture.name}")]
         loud = next(goal for goal in config.goals if goal != "control")
-        text = f"Of the first search for each; random messages are as loud as those evolved to {loud}."
+        text = f"The first search for each goal; random messages are as loud as those evolved to {loud}."
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
-        f"Harm and help have to lie {STANDARD_ERRORS:g} standard errors from silence; control has to reach "
-        f"{CONTROL_RATIO:g} times the goal reward of the best baseline: controllers evolved for the victims of silence "
-        "and of random shapers, the evolved controller before victims of these, the best constant message, nothing "
-        "that moves, random talk, silence. In control's tables oracle is the evolved shaper and a controller that PPO "
-        "trains on each victim, random shaper oracle the same beside a random one; silent and random shaper have "
-        "controllers that were evolved for their victims; controller alone and controller other shaper are the evolved "
-        "controller before the victims of silence and of a random shaper. Errors are between searches, of which there "
-        f"are {config.searches}, and between victims where there is one."
+        f"Targets: harm and help lie {STANDARD_ERRORS:g} standard errors from silence; control reaches "
+        f"{CONTROL_RATIO:g} times the goal reward of the best baseline. Baselines are controllers evolved for the "
+        "victims of silence and of random shapers, the evolved controller before victims of these, the best constant "
+        "message, no motion, random messages and silence. In tables of control, *oracle* is the evolved shaper with a "
+        "controller that PPO trains on each victim, and *random shaper oracle* the same with a random shaper. *Silent "
+        "shaper* and *random shaper* have controllers evolved for their victims. *Controller alone* and *controller "
+        "other shaper* are the evolved controller before victims of silence and of a random shaper. Errors are between "
+        f"searches, of which there are {config.searches}; with one search, between its victims."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
     say(console, write_report(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))

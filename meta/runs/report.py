@@ -92,17 +92,22 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> str:
-    """Ours, the reference, the target, the difference and the verdict of each claim."""
-    columns = ["", "ours", "s.e.", "reference", "s.e.", "target", "difference in s.e.", "verdict"]
+    """Ours and the reference with standard errors, the target, the difference and the verdict of each claim."""
+    columns = ["", "ours", "reference", "target", "difference in s.e.", "verdict"]
     with_comments = any(claim.comment for claim in claims)
     rows = []
     for claim in claims:
         verdict = {True: "pass", False: "**fail**", None: ""}[passes(claim)]
-        error = claim.reference_error if claim.reference is not None and claim.reference_error else None
-        cells = [number(claim.ours), number(claim.standard_error), number(claim.reference), number(error)]
+        cells = [_with_error(claim.ours, claim.standard_error)]
+        cells += [_with_error(claim.reference, claim.reference_error or None)]
         cells += [_target(claim), number(difference(claim), 1), verdict]
         rows.append([claim.name, *cells, *([claim.comment] if with_comments else [])])
     return table([*columns, *(["comment"] if with_comments else [])], rows)
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    shown, spread = number(value), number(error)
+    return f"{shown} ± {spread}" if shown and spread else shown
 
 
 def _target(claim: Claim) -> str:

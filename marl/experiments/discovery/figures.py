@@ -42,9 +42,9 @@ COLORS |= {"evolved": ORANGE}
 NAMES = {
     "plain": "PPO",
     "begun": "PPO, Huber's loss",
-    "still": "nobody learns",
+    "still": "no learning",
     "tuned": "PPO, tuned",
-    "without": "PPO, the evolved one's numbers",
+    "without": "PPO, settings of the evolved",
     "dpo": "DPO",
     "l2": "L2",
     "clipped_l2": "clipped L2",

@@ -21,7 +21,7 @@ PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-fo
 TITLES = {
     "drift": "A drift, evolved in two games at once",
     "value-loss": "A value's distance, evolved in two games at once",
-    "drift-for-two": "A drift for two players, judged by what they get together",
+    "drift-for-two": "A drift for two players, judged by the sum of their returns",
 }
 BETTER, THAN_TUNED, NOT_WORSE = 5.0, 3.0, -2.0  # standard errors
 STEPS_PER_SECOND = 0.5e6  # two cores
@@ -67,40 +67,26 @@ def sections(parts: dict[str, DiscoveryConfig], results: dict[str, dict[str, Any
 
 
 def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Section:
-    baseline = "PPO tuned as long, with Huber's loss of any width"
     claims = [
-        _errors("all that was searched in, more than PPO as it is", found["difference_from_plain"], BETTER),
+        _errors("games of the search, above PPO", found["difference_from_plain"], BETTER),
         _errors(
-            f"all that was searched in, more than {baseline}",
+            "games of the search, above tuned PPO",
             found["difference_from_tuned"],
             BETTER if "beside_tuned" in found else THAN_TUNED,
         ),
     ]
     if "difference_from_l2" in found:
-        words = "all that was searched in, more than L2 with the numbers of tuned PPO"
+        words = "games of the search, above L2 with the settings of tuned PPO"
         claims.append(_errors(words, found["difference_from_l2"], THAN_TUNED))
     claims += [
-        _errors(f"{place}, not less than {baseline}", one["difference_from_tuned"], NOT_WORSE, worst=False)
+        _errors(f"{place}, not below tuned PPO", one["difference_from_tuned"], NOT_WORSE, worst=False)
         for place, one in found["transfer"].items()
     ]
-    claims += [  # what all get together may be most where nobody learns to take from the others
-        _errors(
-            f"{place}, more than where nobody learns", found["environments"][place]["difference_from_still"], BETTER
-        )
+    claims += [  # the sum of the returns may be largest without learning, because no player learns to exploit the other
+        _errors(f"{place}, above no learning", found["environments"][place]["difference_from_still"], BETTER)
         for place in found.get("beside_tuned", ())
     ]
-    places = found["environments"] | found["transfer"]
-    arms = [arm for arm in next(iter(places.values())) if arm in NAMES]
-    rows = [
-        [
-            place,
-            *(with_error(one[arm], 2) if arm in one else "" for arm in arms),
-            with_error(one["difference_from_tuned"], 2),
-        ]
-        for place, one in places.items()
-    ]
-    header = ["", *(NAMES[arm] for arm in arms), "evolved less tuned"]
-    tables = [table(header, rows)]
+    tables = [_returns(places) for places in (found["environments"], found["transfer"]) if places]
     if "shape" in found:
         shapes = [[str(i), *(f"{x:.3f}" for x in one.values())] for i, one in enumerate(found["shape"])]
         tables.append(table(["search", *found["shape"][0]], shapes))
@@ -109,21 +95,29 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
             [spec, *(with_error(one[key]) for key in ("evolved", "tuned", "difference"))]
             for spec, one in beside.items()
         ]
-        tables.append(table(["one with the drift beside tuned PPO", "with", "without", "difference"], rows))
+        tables.append(table(["a player with the drift against tuned PPO", "drift", "tuned PPO", "difference"], rows))
     several = f"between {config.searches} searches" if config.searches > 1 else "between trainings, of one search"
     text = (
         f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.num_seeds} fresh ones of each kind; "
-        f"errors are {several}. More is claimed of the worst search, by the errors between its trainings; not less, "
-        "elsewhere, of all of them, by the errors between searches. PPO as it is clips its values; tuned it has "
-        "Huber's loss in place of that, and was tuned from the same start for as many generations, by the same "
-        f"evolution, on {', '.join(SCALES[config.kind])} alone, which the search has as far as it depends on them. "
-        "The unit of what was searched in is the standard deviation of PPO as it is, where there are several games; of "
-        "several players what learning is worth or costs, if that is more."
+        f"errors are {several}. Claims of *above* are about the worst search, by the errors between its trainings; "
+        "claims of *not below* are about the mean, by the errors between searches. PPO clips its values. Tuned PPO has "
+        "Huber's loss of any width in place of that clip, and was tuned from the same start for as many generations, "
+        f"by the same evolution, on {', '.join(SCALES[config.kind])} alone; the search evolves these numbers too, as "
+        "far as its result depends on them. Where the search has several games, their unit is the standard deviation "
+        "of PPO; for several players it is the gain or loss by learning if that is more."
     )
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
-        ("the search", "evolution"), ("what was found", "objective"), ("learning curves", "learning_curves")
+        ("the search", "evolution"), ("the evolved objective", "objective"), ("learning curves", "learning_curves")
     )]  # fmt: skip
     return Section(TITLES[name], text, claims, tables, pictures)
+
+
+def _returns(places: dict[str, dict[str, Any]]) -> str:
+    """A table of returns: one row for each kind of training, one column for each game."""
+    arms = [arm for arm in NAMES if any(arm in one for one in places.values())]
+    rows = [[NAMES[arm], *(with_error(one[arm], 2) if arm in one else "" for one in places.values())] for arm in arms]
+    rows.append(["evolved less tuned", *(with_error(one["difference_from_tuned"], 2) for one in places.values())])
+    return table(["", *places], rows)
 
 
 def _errors(name: str, difference: dict[str, Any], least: float, *, worst: bool = True) -> Claim:
