@@ -71,7 +71,7 @@ def test_a_learner_with_a_network():
 
 
 def test_the_page_of_attacks():
-    page = (Path(__file__).parent.parent / "docs/attacks.md").read_text()
+    page = (Path(__file__).parent.parent / "docs/guides/attacks.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     for long, short in (
         ("updates=8", "updates=1"),
@@ -147,7 +147,7 @@ def test_links_lead_somewhere(link):
 
 def test_commands_of_the_documents_exist():
     root = Path(__file__).parent.parent
-    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "Makefile"]
+    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), root / "Makefile"]
     commands = {name for page in pages for name in re.findall(r"python -m ([a-z]\w*(?:\.\w+)*)", page.read_text())}
     assert {"marl.mfos", "benchmarks.speed.exact_game", "benchmarks.learning.returns"} <= commands
     assert [name for name in sorted(commands) if not importlib.util.find_spec(name)] == []
@@ -155,7 +155,9 @@ def test_commands_of_the_documents_exist():
 
 def test_what_the_docs_call_a_default_is_one():
     docs = Path(__file__).parents[1] / "docs"
-    benchmarks, optimum, attacks = ((docs / f"{name}.md").read_text() for name in ("benchmarks", "optimum", "attacks"))
+    benchmarks, optimum, attacks = (
+        (docs / f"{name}.md").read_text() for name in ("benchmarks", "optimum", "guides/attacks")
+    )
     shaping, attack = ShapingConfig(), configs.load(AttackConfig, "act", "cartpole")
     evolution = shaping.evolution
     assert f"| {evolution.population_size} x {shaping.trials} (default) |" in benchmarks
@@ -166,8 +168,9 @@ def test_what_the_docs_call_a_default_is_one():
     assert f"sigma {evolution.sigma} that falls to a tenth, {units}" in optimum
     assert evolution.sigma_end == 0.1
     assert f"--goal {attack.goal} (the default)" in attacks
-    as_it_comes = f"{attack.warm_up.generations} generations of {attack.warm_up_updates} updates"
-    turning = f"a message that turns (`turn`), {as_it_comes}, {attack.evolution.generations} of whole lives"
-    assert f"as it comes: {turning}" in " ".join(attacks.split())
+    attacks = " ".join(attacks.split())
+    short = f"{attack.warm_up.generations} generations of {attack.warm_up_updates} updates"
+    assert f"{short}, then {attack.evolution.generations} of whole training runs" in attacks
+    assert "`cartpole` has a message that turns (`turn`)" in attacks
     assert f"{attack.num_victims:,} fresh victims for the result" in attacks
     assert resolve(attack).kind.name == "turn"
