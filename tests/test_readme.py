@@ -92,7 +92,7 @@ def test_the_page_of_attacks():
 
 
 def test_the_page_of_discovery():
-    page = (Path(__file__).parent.parent / "docs/discovery.md").read_text()
+    page = (Path(__file__).parent.parent / "docs/guides/discovery.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     for long, short in (("num_updates=100", "num_updates=20"), ("population_size=32", "population_size=16")):
         assert long in code
