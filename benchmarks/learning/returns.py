@@ -1,4 +1,4 @@
-"""Returns of learners: the figures of docs/systems.md and docs/learners.md, with errors between seeds.
+"""Returns of learners: the figures of docs/results/systems.md and docs/learners.md, with errors between seeds.
 
     python -m benchmarks.learning.returns --only lag,hosts,velocities,minatar,presets [--seeds N]
 
@@ -6,7 +6,7 @@ lag: V-trace and the plain policy gradient with policies of 0 and of 8 updates a
 hosts: learners of `learn` on Gymnasium's CartPole, one actor in this thread.
 velocities: learners with and without a memory on Gymnasium's CartPole, whose velocities are hidden.
 minatar: learners beside PPO in Breakout and Seaquest of MinAtar (`learn`), as many frames for each.
-presets: the systems of docs/systems.md, as `python -m marl.distributed` runs them.
+presets: the systems of docs/results/systems.md, as `python -m marl.distributed` runs them.
 
 Each says beforehand how long it takes, prints the rows of a table as they come, and writes nothing. Final returns are
 of fresh episodes without exploration; ± is the standard error between seeds 0, 1, 2, ...
@@ -238,7 +238,7 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="lag,hosts,velocities,minatar,presets")
-    parser.add_argument("--seeds", type=int, help="of each training; by default what docs/systems.md has")
+    parser.add_argument("--seeds", type=int, help="of each training; by default what docs/results/systems.md has")
     options = parser.parse_args()
     only = options.only.split(",")
     if unknown := set(only) - PARTS.keys():
