@@ -1,4 +1,4 @@
-"""Returns of learners: the figures of docs/results/systems.md and docs/learners.md, with errors between seeds.
+"""Returns of learners: the figures of docs/results/systems.md and learners.md, with errors between seeds.
 
     python -m benchmarks.learning.returns --only lag,hosts,velocities,minatar,presets [--seeds N]
 

@@ -3,7 +3,7 @@
 Why: `vmap` puts its axis in front, so that a batch of small vectors `[5]` becomes `[B, 5]`, and XLA on the CPU reads
 and writes single entries of it with a stride, branches in every concatenation, and computes again what it fuses into
 one. Taken apart first, the same batch is five contiguous arrays `[B]`, all arithmetic is elementwise, and stacking
-and indexing cost nothing. The exact repeated games run three to five times as fast (docs/benchmarks.md).
+and indexing cost nothing. The exact repeated games run three to five times as fast (docs/results/speed.md).
 
 It interprets jaxprs, whose primitives and parameters may change with any version of JAX. Where it meets a layout that
 it does not know, it warns and runs the function as it was: the results are the same, and slower. Its tests hold it

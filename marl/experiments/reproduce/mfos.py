@@ -171,7 +171,7 @@ def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, An
         rows = [
             [f"**{name}**"]
             + [
-                f"{number(cell['row_return'])} ± {number(cell['row_standard_error'])} / {number(cell['column_return'])}"
+                f"{_pair(cell['row_return'], cell['row_standard_error'])} / {number(cell['column_return'])}"
                 for cell in cells
                 if cell["row"] == name
             ]
@@ -181,22 +181,22 @@ def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, An
         written.append(table(columns, rows))
     text = (
         f"Average payoff per round over {steps} steps of simultaneous learning, against the public implementation of "
-        f"the paper ({PUBLIC_PAIRS:,} pairs each). No errors are published with it: the standard error of a reference "
-        "is what the deviation between our own pairs gives over as many. Initialisations of M-MAML are the outcome of "
-        "a training: ours were trained by following gradients that are normalised for each opponent, the public ones "
-        "otherwise. Ten public ones are stored, between which payoffs have a standard deviation of 0.1 to 0.2: with "
-        f"M-MAML {PUBLIC_SPREAD:g} stands for the error of the reference, so that its rows can hardly fail. That ours "
-        "gain more is a claim of its own, in the last rows: of this one training of ours."
+        f"the paper ({PUBLIC_PAIRS:,} pairs each), which publishes no errors. The standard error of a reference is "
+        "computed from the deviation between our own pairs. M-MAML's initial parameters are the result of a "
+        "training: ours followed gradients that are normalised for each opponent, the public ones did not. Payoffs "
+        "differ between the ten public ones by a standard deviation of 0.1 to 0.2. Rows with M-MAML take "
+        f"{PUBLIC_SPREAD:g} as the error of the reference, so they can hardly fail. The last rows claim separately "
+        "that ours gain more; they are of one training of ours."
     )
     return Section("Head to head", text, head_to_head_claims(tables["ipd"]), written, pictures)
 
 
 def _antisymmetry_section(cells: Sequence[dict[str, Any]]) -> Section:
     text = (
-        "The game is zero-sum and looks alike from both seats, up to the name of an action. Errors are between "
-        "pairs. They leave out that M-MAML is another learner in each seat, of which the ten initialisations that come "
-        "with the library were trained apart: between these it gets 0.019 ± 0.020 against itself, 0.028 ± 0.012 as row "
-        "and 0.010 ± 0.005 as column against naive learners, so that its claims can fail for that reason alone."
+        "The game is zero-sum and the same from both seats, up to the name of an action. Errors are between pairs. "
+        "They leave out that M-MAML is another learner in each seat: its ten initialisations in the library were "
+        "trained separately. Between these it gets 0.019 ± 0.020 against itself, 0.028 ± 0.012 as row and "
+        "0.010 ± 0.005 as column against naive learners, so its claims can fail for that reason alone."
     )
     return Section("Matching pennies is antisymmetric", text, antisymmetry_claims(cells))
 
@@ -210,7 +210,7 @@ def _evolved(parts: dict[str, ShapingConfig]) -> dict[str, ShapingConfig]:
 def _shapers_section(
     run: RunDirectory, tables: dict[str, list[dict[str, Any]]], parts: dict[str, ShapingConfig], results: dict[str, Any]
 ) -> Section:
-    claims, rows = [], []
+    claims, rows, ways = [], [], []
     drawn: dict[str, list[dict[str, Any]]] = {}
     for part, config in _evolved(parts).items():
         result = results[part]
@@ -223,13 +223,14 @@ def _shapers_section(
             bound.known_bound(config.make_game(), config.opponent, config.meta_steps),
             _naive_return(tables, part, config),
         )
-        cells = [number(ours), number(error), number(result["opponent_return"])]
-        cells += [number(min(each)) + " to " + number(max(each)) for each in [_returns(result, "shaper")]]
+        each = _returns(result, "shaper")
+        rows.append([name, _pair(ours, error), number(result["opponent_return"])])
+        rows[-1].append(f"{number(min(each))} to {number(max(each))}")
+        ways.append([name, number(known.naive_return if known else naive), "", "", ""])
         if known:
             way, way_error = fraction(ours, error, known)
-            cells += [number(x) for x in (known.naive_return, known.bound, known.bound_standard_error, known.gain)]
-            cells += [f"{way:.1%}" if way is not None else "", f"{way_error:.1%}" if way_error is not None else ""]
-        rows.append([name, *cells, *([] if known else [number(naive), *[""] * 5])])
+            share = "" if way is None or way_error is None else f"{way:.1%} ± {way_error:.1%}"
+            ways[-1][2:] = [_pair(known.bound, known.bound_standard_error), number(known.gain), share]
         drawn.setdefault(config.game, []).append(
             {"opponent": config.opponent, "shaper": _returns(result, "shaper"), "shaped": _returns(result, "opponent")}
             | {"naive": known.naive_return if known else naive, "bound": known and known.bound}
@@ -244,17 +245,9 @@ def _shapers_section(
                 reference_error=best["shaper_standard_error"], least=value - BELOW_LONGER
             )
         )
-    columns = [
-        "",
-        "shaper",
-        "s.e.",
-        "opponent",
-        "seeds from - to",
-        "naive instead",
-        "bound",
-        "s.e.",
-        "gain",
-        "of the way",
+    tables = [
+        table(["", "shaper", "opponent", "seeds from - to"], rows),
+        table(["", "naive instead", "bound", "gain", "of the way"], ways),
     ]
     figure = figures.draw_shapers(run.figures, drawn)
     pictures = [("Shapers between naive play and the white-box bound", f"figures/{figure.name}")]
@@ -262,14 +255,17 @@ def _shapers_section(
     text = (
         f"Average payoff per round over the opponent's learning; standard errors are "
         f"{'between seeds' if several else 'over fresh trials'}. References are single runs of a prototype of the same "
-        "evolution, without an error of their own, and the best of the longer runs; targets were set by hand, and are "
-        "none of the paper's. The way leads from a naive "
-        "learner's payoff in the shaper's place (0 %) to the white-box bound (100 %), an estimate from below by ascent "
-        "through the opponent's learning (`python -m marl.bound`), whose column gain says what the second half of the "
-        "ascent's starts has added; cells are empty where no bound is known, and the way's where the bound has not "
-        "levelled off or the shaper gets more."
+        "evolution, without an error, and the best of the longer runs. Targets were set by hand and are not the "
+        "paper's. The way leads from a naive learner's payoff in the shaper's place (0 %) to the white-box bound "
+        "(100 %), an estimate from below by ascent through the opponent's learning (`python -m marl.bound`). Gain is "
+        "the contribution of the second half of the ascent's starts. Cells are empty without a known bound; the way "
+        "is empty if the bound is not level or the shaper exceeds it."
     )
-    return Section("Shapers", text, claims, [table([*columns, "s.e."], rows)], pictures)
+    return Section("Shapers", text, claims, tables, pictures)
+
+
+def _pair(value: float | None, error: float | None) -> str:
+    return f"{number(value)} ± {number(error)}"
 
 
 def _naive_return(tables: dict[str, list[dict[str, Any]]], name: str, config: ShapingConfig) -> float | None:
@@ -295,8 +291,8 @@ def _self_play_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
             claims.append(claim._replace(least=SELF_PLAY_TARGET if annealed else None))
         pictures.append(_picture(run, part, "learning_curve", "payoffs over the generations"))
     text = (
-        "Two shapers trained together in the prisoner's dilemma; with annealing they meet naive learners at first, as "
-        "in the paper, and each other more and more. Both rows of a pair are about the same runs."
+        "Two shapers trained together in the prisoner's dilemma. With annealing they meet naive learners at first, as "
+        "in the paper, and each other more and more. Both rows of a pair describe the same runs."
     )
     return Section("Meta-self-play", text, claims, (), pictures)
 
@@ -309,22 +305,22 @@ def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
         for one in results[part]["runs"]:
             zd = one["zd"]
             shares = zd["trials"], zd["chance"]["kept"], zd["chance"]["redrawn"], zd["meta_steps"]
-            cells = [f"{share[name]:.1%}" for share in shares for name in ("mean", "standard_error")]
+            cells = [f"{share['mean']:.1%} ± {share['standard_error']:.1%}" for share in shares]
             rows.append([f"against {config.opponent}, seed {one['seed']}", *cells])
         pictures += [
             _picture(run, part, "payoff_polygon", "payoffs over a trial, among all that two players can get"),
             _picture(run, part, "policy", "the policy over a trial"),
             _picture(run, part, "trial_payoffs", "payoffs over a trial"),
         ]
-    columns = ["", "trials", "s.e.", "random policy, kept", "s.e.", "random, in each meta-step", "s.e.", "meta-steps"]
+    columns = ["", "trials", "random policy, kept", "random, in each meta-step", "meta-steps"]
     text = (
         "The share of trials whose own policies are extortionate in "
         f"{IN_A_ROW} meta-steps in a row: near a zero-determinant strategy through (P, P), with a residual of at most "
-        f"{MAX_RESIDUAL:g} and a chi of at least the least feasible one. Beside it what passes by chance, and the "
-        "share of all meta-steps that are extortionate. Each row is a training, its errors are over fresh trials. "
-        "`python -m marl.reproduce zd` compares with those who extort."
+        f"{MAX_RESIDUAL:g} and a chi of at least the least feasible one. Beside it are the rates of random policies "
+        "and the share of all meta-steps that are extortionate. Each row is a training; its errors are over fresh "
+        "trials. `python -m marl.reproduce zd` compares with extortioners."
     )
-    return Section("Zero-determinant extortion", text, (), [table([*columns, "s.e."], rows)], pictures)
+    return Section("Zero-determinant extortion", text, (), [table(columns, rows)], pictures)
 
 
 def _ppo_section(parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:

@@ -43,7 +43,7 @@ def advantage_alignment(
     `alignment` depends on the scale of rewards.
 
     With a `gae_lambda` above 0, A_k is made of rewards that a_t had a part in: with 0.95 two such learners mostly
-    defect in the prisoner's dilemma where with 0, as in LOQA, they cooperate (docs/learners.md).
+    defect in the prisoner's dilemma where with 0, as in LOQA, they cooperate (docs/notes/learners.md).
 
     Args:
       game: of two players or more.
