@@ -39,7 +39,7 @@ from flax.training.train_state import TrainState
 import games
 from benchmarks.timing import in_turn, ratio
 from marl import learn
-from marl.blocks.networks import orthogonal
+from marl.blocks.layers import orthogonal
 from marl.experiments.single_agent import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
 from meta.loop import compiler_options

@@ -30,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.timing import in_turn, seconds, seconds_in_turn
 from games import Box, Game
-from marl.blocks.networks import perceptron
+from marl.blocks.perceptron import perceptron
 from marl.blocks.sparse import Sparsity, allocate, sparse
 from marl.core.learner import Trajectory
 from marl.experiments.export import Layer, Policy, compiled, seconds_of_a_call, to_c

@@ -20,7 +20,7 @@ from games.core import checks
 from games.core.arguments import factory
 from games.core.spaces import Space
 from marl.blocks.distributions import Distribution, distribution
-from marl.blocks.networks import where_done
+from marl.blocks.layers import where_done
 from marl.core.learner import Learner, Trajectory
 
 Parameters = dict[str, jax.Array]

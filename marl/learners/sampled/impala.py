@@ -16,7 +16,8 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import mean, v_trace
 from marl.blocks.distributions import distribution
-from marl.blocks.networks import Network, feed_forward, unroll, where_done
+from marl.blocks.layers import where_done
+from marl.blocks.networks import Network, feed_forward, unroll
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Gradients, Learner, Metrics, Trajectory
 

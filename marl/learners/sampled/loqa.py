@@ -14,7 +14,8 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import generalized_advantages, returns_to_go
 from marl.blocks.distributions import categorical
-from marl.blocks.networks import Network, feed_forward, unroll, where_done
+from marl.blocks.layers import where_done
+from marl.blocks.networks import Network, feed_forward, unroll
 from marl.blocks.objectives import magic_box
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 

@@ -18,8 +18,9 @@ from games.core.branching import lazy_cond
 from games.core.game import Scalar
 from marl.blocks.advantages import mean
 from marl.blocks.advantages import multi_step as multi_steps
-from marl.blocks.networks import Activation, perceptron
+from marl.blocks.layers import Activation
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
+from marl.blocks.perceptron import perceptron
 from marl.blocks.replay import put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory

@@ -15,7 +15,8 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import align, generalized_advantages, mean, standardize
 from marl.blocks.distributions import distribution
-from marl.blocks.networks import Network, feed_forward, unroll, where_done, with_critic
+from marl.blocks.layers import where_done
+from marl.blocks.networks import Network, feed_forward, unroll, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
 from marl.blocks.sparse import Sparsity, descent

@@ -16,7 +16,8 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action, squash, unsquash
-from marl.blocks.networks import Network, recurrent, unroll, where_done
+from marl.blocks.layers import where_done
+from marl.blocks.networks import Network, recurrent, unroll
 from marl.blocks.replay import draw, importance, put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory

@@ -11,7 +11,7 @@ from games import Game
 from games.core import checks, random_bits
 from games.core.arguments import factory
 from games.core.game import Scalar
-from marl.blocks.networks import Activation
+from marl.blocks.layers import Activation
 from marl.blocks.sparse import Sparsity
 from marl.core.learner import Learner
 from marl.learners.sampled.off_policy import Style, off_policy_learner

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.networks import _Layers, convolutional, feed_forward, nature, recurrent, unroll, with_critic
+from marl.blocks.layers import _Layers
+from marl.blocks.networks import convolutional, feed_forward, nature, recurrent, unroll, with_critic
 
 SHORT, LONG = 8, 512
 

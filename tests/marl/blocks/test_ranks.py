@@ -8,7 +8,8 @@ from attacks.messages import make_message
 from games import Box, Discrete, make
 from marl.blocks.advantages import generalized_advantages, leave_one_out, returns_to_go
 from marl.blocks.distributions import distribution
-from marl.blocks.networks import feed_forward, recurrent, where_done
+from marl.blocks.layers import where_done
+from marl.blocks.networks import feed_forward, recurrent
 from marl.blocks.normalization import add, first_statistics, normalize
 from marl.blocks.objectives import clipped_surrogate, dice_objective, policy_gradient
 from marl.shapers.sampled import shaper

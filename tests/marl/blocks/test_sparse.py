@@ -11,7 +11,8 @@ from jax.flatten_util import ravel_pytree
 
 from games.registry import make_game
 from marl import learn
-from marl.blocks.networks import convolutional, feed_forward, perceptron, recurrent
+from marl.blocks.networks import convolutional, feed_forward, recurrent
+from marl.blocks.perceptron import perceptron
 from marl.blocks.sparse import SparseState, allocate, descent, kernels, make_sparsity, num_weights, sparse
 from marl.learners.registry import make_learner
 

@@ -12,7 +12,8 @@ import pytest
 from games import make
 from marl import learn
 from marl.blocks.advantages import generalized_advantages
-from marl.blocks.networks import convolutional, feed_forward, orthogonal, recurrent
+from marl.blocks.layers import orthogonal
+from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.blocks.normalization import add, first_statistics, normalize
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.evaluate import evaluate
