@@ -36,8 +36,8 @@ from rich.table import Table
 from benchmarks.timing import in_turn, ratio
 from marl import make_learner
 from marl.distributed.actor import Actor, ActorPrograms, RolloutRequest
+from marl.distributed.adapters.maker import EnvMaker
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import EnvMaker
 
 KINDS = ("actor", "central")  # of inference
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -11,8 +11,8 @@ from attacks.gymnasium_victims import TalkingHost, hearing, host_of, host_return
 from games import make
 from games.wrappers.cheap_talk import CheapTalk
 from marl import learn, make_learner
+from marl.distributed.adapters.game_env import GameVectorEnv
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import GameVectorEnv
 
 pytestmark = pytest.mark.system
 

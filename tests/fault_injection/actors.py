@@ -24,10 +24,10 @@ import numpy as np
 
 from marl import make_learner
 from marl.distributed.actor import Failure, Rollout, RolloutRequest
+from marl.distributed.adapters.maker import EnvMaker
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.ray_pool import RayPool
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import EnvMaker
 from tests.fault_injection.kills import processes
 
 ACTORS, ENVS, STEPS = 2, 8, 5

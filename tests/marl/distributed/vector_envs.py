@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from marl.distributed.vector_env_adapters import BatchedVectorEnv, EnvMaker
+from marl.distributed.adapters.gymnasium_envs import BatchedVectorEnv
+from marl.distributed.adapters.maker import EnvMaker
 
 
 class Counting(gymnasium.Env):

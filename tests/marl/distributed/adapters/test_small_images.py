@@ -8,8 +8,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from games import make
-from marl.distributed.images import SmallImages
-from marl.distributed.vector_env_adapters import BatchedVectorEnv, EnvMaker, GameVectorEnv
+from marl.distributed.adapters.game_env import GameVectorEnv
+from marl.distributed.adapters.gymnasium_envs import BatchedVectorEnv
+from marl.distributed.adapters.maker import EnvMaker
+from marl.distributed.adapters.small_images import SmallImages
 
 KEYS = (np.zeros((2, 2), np.uint32),) * 2
 

@@ -1,4 +1,4 @@
-"""Large images, as learners of Atari have seen them since 2015: grey, small, and the last few at once."""
+"""Preprocessing of large images as for Atari since 2015: grey, small, and the last four stacked."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ GREY = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue, as
 
 
 class SmallImages:
-    """A host whose images are grey, `side` x `side`, and seen with the three before them, `[N, side, side, 4]`.
+    """A vector environment with grey images, each stacked with the three before it, `[N, side, side, 4]`.
 
-    A pixel is the mean of those in whose place it is. At the beginning of an episode there are four of the first image.
+    A pixel is the mean of the pixels that it replaces. An episode begins with four copies of its first image.
 
     Args:
-      host: whose agents all see images of bytes in one or three colours.
-      side: of an image, pixels.
+      env: the vector environment; its agents all see images of bytes in one or three colours.
+      side: pixels of a side of an image.
 
     Raises:
-      ValueError: if somebody sees something else.
+      ValueError: for other observations.
 
     Source: Mnih et al., Human-level control through deep reinforcement learning (2015).
     """
 
-    def __init__(self, host: VectorEnv, side: int):
-        self._host, self.num_envs, self.has_empty_steps, self._side = host, host.num_envs, host.has_empty_steps, side
-        agents = host.game.agents
+    def __init__(self, env: VectorEnv, side: int):
+        self._env, self.num_envs, self.has_empty_steps, self._side = env, env.num_envs, env.has_empty_steps, side
+        agents = env.game.agents
         for agent in agents:
-            space: Any = host.game.observation_space(agent)
+            space: Any = env.game.observation_space(agent)
             if not getattr(space, "image", False) or space.shape[-1] not in (1, 3):
                 raise ValueError(f"images: got observations {space.shape}; images in one or three colours are needed")
         small = spaces.Box(0, 255, (side, side, FRAMES), jnp.uint8, True)
-        self.game: Game = Outline([small] * len(agents), [host.game.action_space(agent) for agent in agents])
+        self.game: Game = Outline([small] * len(agents), [env.game.action_space(agent) for agent in agents])
 
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
-        """As of `VectorEnv`, as are the others."""
-        self._seen = {agent: _first(self._small(obs)) for agent, obs in self._host.reset(seed, keys).items()}
+        """As `VectorEnv.reset`; the other methods likewise."""
+        self._seen = {agent: _first(self._small(obs)) for agent, obs in self._env.reset(seed, keys).items()}
         return self._seen
 
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
-        self._host.send(actions, keys)
+        self._env.send(actions, keys)
 
     def receive(self) -> EnvStep:
-        told = self._host.receive()
+        step = self._env.receive()
         last, seen = {}, {}
         for agent, before in self._seen.items():
-            last[agent] = seen[agent] = np.concatenate([before[..., 1:], self._small(told.last_obs[agent])], -1)
-            if told.done.any():
-                begun = _first(self._small(told.obs[agent][told.done]))
+            last[agent] = seen[agent] = np.concatenate([before[..., 1:], self._small(step.last_obs[agent])], -1)
+            if step.done.any():
+                begun = _first(self._small(step.obs[agent][step.done]))
                 seen[agent] = last[agent].copy()
-                seen[agent][told.done] = begun
+                seen[agent][step.done] = begun
         self._seen = seen
-        return told._replace(obs=seen, last_obs=last)
+        return step._replace(obs=seen, last_obs=last)
 
     def picture(self) -> np.ndarray | None:
-        return self._host.picture()
+        return self._env.picture()
 
     def close(self) -> None:
-        self._host.close()
+        self._env.close()
 
     def _small(self, images: np.ndarray) -> np.ndarray:
         """`[N, height, width, colours]` to `[N, side, side, 1]`."""

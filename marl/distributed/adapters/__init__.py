@@ -1,0 +1,1 @@
+"""Vector environments of Gymnasium, Atari, EnvPool, PettingZoo and our own games."""
