@@ -33,8 +33,9 @@ from rich.console import Console
 from games.registry import make_game
 from marl import impala, learn, stale
 from marl.core.evaluate import evaluate
+from marl.distributed.config import DistributedConfig, choose_devices, config_of
 from marl.distributed.evaluation import play_episodes
-from marl.distributed.experiment import DistributedConfig, choose_devices, config_of
+from marl.distributed.experiment import DistributedExperiment
 from marl.distributed.runtime import train
 from marl.experiments.single_agent import SEEDS_IN_CACHE, SingleAgent, TrainConfig
 from meta import RunDirectory
@@ -137,26 +138,24 @@ def lag(seeds: int) -> Rows:
 
 def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Final returns `[seeds]` and statistics of as many trainings of `python -m marl.distributed`, compiled once."""
-    host = config.maker()
-    learners = config.make_learners(host.game)
-    host.close()
+    experiment = DistributedExperiment(config)
+    setup = experiment.setup
     returns, statistics = [], []
     for seed in range(seeds):
         key = jax.random.key(seed)
-        hosts: list[Any] = [config.maker] * config.actors
         trained = train(
-            learners,
-            hosts,
+            setup.learners,
+            setup.make_envs,
             key=key,
-            num_updates=config.num_updates,
-            steps_per_update=config.rollout_steps,
-            **config.system,
+            num_updates=experiment.num_updates,
+            steps_per_update=setup.steps_per_update,
+            system=setup.system,
             seed=seed,
         )
-        host = config.maker._replace(num_envs=16)()
+        env = experiment.make_env._replace(num_envs=16)()
         key, states = jax.random.fold_in(key, RunBranch.EVALUATION), trained.history.states
-        returns.append(play_episodes(key, host, learners, states, config.evaluation_episodes, seed).mean())
-        host.close()
+        returns.append(play_episodes(key, env, setup.learners, states, config.evaluation_episodes, seed).mean())
+        env.close()
         statistics.append(trained.statistics)
     return np.array(returns), statistics
 

@@ -35,9 +35,12 @@ from rich.table import Table
 
 from benchmarks.timing import in_turn, ratio
 from marl import make_learner
-from marl.distributed.actor import Actor, ActorPrograms, RolloutRequest
+from marl.distributed.actors.actor import Actor
+from marl.distributed.actors.actor_programs import ActorPrograms
+from marl.distributed.actors.rollouts import RolloutRequest
 from marl.distributed.adapters.maker import EnvMaker
 from marl.distributed.runtime import train
+from marl.distributed.system import System
 
 KINDS = ("actor", "central")  # of inference
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -180,7 +183,7 @@ def main() -> None:
             add(table, f"host, here, {envs} environments", found)
     if "inference" in only:
         one = EnvMaker("gymnasium", "MountainCar-v0", 1)  # has no vector of its own
-        runs = {kind: partial(measured, one, 16, 100, 160, where="threads", inference=kind) for kind in KINDS}
+        runs = {kind: partial(measured, one, 16, 100, 160, system=System("threads", kind)) for kind in KINDS}
         kinds = in_turn(runs, options.repeats)
         for kind, found in kinds.items():
             add(table, f"16 threads x 1 Python environment, inference {kind}", found)
@@ -208,7 +211,7 @@ def on_ray(envs: int) -> dict[str, float]:
     """Two actors of ours in a cluster that is begun and ended, so that no other process is in the way."""
     import ray
 
-    from marl.distributed.ray_pool import connect
+    from marl.distributed.actors.ray_pool import connect
 
     connect("", 2)
     updates, all_updates, settled = itertools.count(), 4_000, 100  # by when both have begun and compiled
@@ -218,7 +221,9 @@ def on_ray(envs: int) -> dict[str, float]:
             if next(updates) == settled:
                 others.begin()
 
-        found = measured(EnvMaker("gymnasium", "CartPole-v1", envs), 2, 20, all_updates, where="ray", look=look)
+        found = measured(
+            EnvMaker("gymnasium", "CartPole-v1", envs), 2, 20, all_updates, system=System("ray"), look=look
+        )
     ray.shutdown()
     steps = found["steps"] * (1 - settled / all_updates)
     own = steps / found["learner_steps_per_cpu_second"]

@@ -50,7 +50,7 @@ def feed_forward(
     """Layers for the policy and others for the value, or the same for both, with a linear head each.
 
     Weights begin orthogonal, scaled by the square root of 2; of the policy's head by 0.01, of the value's by 1. Or
-    normal with variance 1 / inputs, of layers and heads alike, which is what flax does unless it is told otherwise: the
+    normal with variance 1 / inputs, of layers and heads alike, the default of flax: the
     hidden units begin less steep, and the policy decided and not uniform.
 
     Args:

@@ -1,1 +1,1 @@
-"""The same learners where environments live on hosts: in one process, in threads, on a cluster."""
+"""The same learners in environments of other libraries: in one process, in threads, on a cluster."""

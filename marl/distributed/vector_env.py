@@ -1,12 +1,12 @@
-"""Environments on the host: one way to play whatever is no pure function.
+"""Vector environments: the one interface of environments that are no pure functions.
 
-A host plays `num_envs` environments at once. Whatever an environment of somebody else's does when an episode ends, a
-host says what was seen last and what is seen next, and where nothing happened.
+A vector environment plays `num_envs` environments at once. Libraries differ in what they return when an episode ends; a
+step here always has the last observation of the episode, the first one of the next, and a mark of empty steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,61 +20,65 @@ Arrays = dict[str, np.ndarray]  # by agent
 def seed_of(*numbers: int) -> int:
     """A seed for environments, below 2^31, far from that of neighbouring numbers.
 
-    Gymnasium and EnvPool seed the environments of a vector by numbers in a row, so that trainings with the seeds 0 and
-    1 would else have all but one in common.
+    Gymnasium and EnvPool seed the environments of a vector by consecutive numbers. Trainings with the seeds 0 and 1
+    would otherwise share all environments but one.
     """
     return int(np.random.SeedSequence(numbers).generate_state(1)[0]) % 2**31
 
 
 class EnvStep(NamedTuple):
-    """What a step brings, `[N, ...]`; all agents of an environment end at once."""
+    """Results of a step, `[N, ...]`; all agents of an environment end at once."""
 
-    obs: Arrays  # what is seen next: of a new episode where one ended
-    last_obs: Arrays  # what was seen after the step, before a reset
+    obs: Arrays  # the next observations: of a new episode where one ended
+    last_obs: Arrays  # the observations after the step, before a reset
     reward: Arrays  # [N]
     done: np.ndarray  # [N], whether the episode ended, by its rules or by its time limit
-    truncated: np.ndarray  # [N], whether it was the time limit
-    valid: np.ndarray | None = None  # [N], whether there was a step; None where all are
-    infos: dict[str, np.ndarray] | None = None  # what our games count, `[N, agents]` each
+    truncated: np.ndarray  # [N], whether it ended by the time limit
+    valid: np.ndarray | None = None  # [N], False for empty steps; None if there are none
+    infos: dict[str, np.ndarray] | None = None  # infos of our games, `[N, agents]` each
 
 
 class VectorEnv(Protocol):
-    """Environments that are played in one thread."""
+    """Environments that are stepped together."""
 
     num_envs: int
-    has_empty_steps: bool  # whether `EnvStep.valid` is ever given
+    has_empty_steps: bool  # whether steps have `EnvStep.valid`
 
     @property
     def game(self) -> Game:
-        """Its agents and spaces, for factories of learners; it is played by the host alone."""
+        """Agents and spaces, for factories of learners; only the environment itself may step it."""
         ...
 
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
-        """New episodes everywhere, and what is seen first; `keys` `[N, words]` are what our own games draw from.
+        """Begins new episodes in all environments and returns the first observations.
 
-        `seed` is that of the first environment, the others have those after it.
+        Our own games take `keys` `[N, words]`. Others take `seed` in the first environment and the numbers after it in
+        the others.
         """
         ...
 
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
-        """Begins a step; the keys `[N, words]` are of the step and of a reset after it."""
+        """Begins a step; the keys `[N, words]` are for the step and for a reset after it."""
         ...
 
     def receive(self) -> EnvStep:
-        """Ends it."""
+        """Ends a step."""
         ...
 
     def picture(self) -> np.ndarray | None:
-        """The first environment now, RGB; None where nobody can draw it."""
+        """A picture of the first environment, RGB; None if it cannot be drawn."""
         ...
 
     def close(self) -> None:
-        """Lets go of what it has."""
+        """Closes the environments."""
         ...
 
 
+MakeVectorEnv = Callable[[], VectorEnv]
+
+
 class Outline(Game):
-    """Agents and spaces of an environment that a host plays."""
+    """Agents and spaces of a vector environment."""
 
     def __init__(self, observation_spaces: Sequence[Space], action_spaces: Sequence[Space]):
         self.num_agents = len(observation_spaces)

@@ -26,7 +26,7 @@ from configs.usage import Positional
 from games import Box, Discrete, Game
 from games.registry import make_game
 from marl.core.learner import Learner
-from marl.distributed.experiment import DistributedConfig
+from marl.distributed.adapters.maker import make_env
 from marl.experiments.single_agent import LEARNER_FILE
 from marl.learners import registry
 from marl.learners.registry import make_learner
@@ -139,23 +139,20 @@ def load_arrays(path: Path, number: int) -> Arrays:
     else:
         several = len({name.partition(".")[0] for name in found})
         own = {name.removeprefix(f"{number}."): x for name, x in found.items() if name.startswith(f"{number}.")}
-        game = _of_host(settings)
+        game = _played_by_actors(settings)
     if not own:
         raise ValueError(f"number: got {number}; one of 0 to {several - 1} is needed")
     seat = min(number, game.num_agents - 1) if method == "distributed" else 0
     return Arrays(settings["learner"], settings["environment"], game, seat, own)
 
 
-def _of_host(settings: dict[str, Any]) -> Game:
-    known = {field.name for field in dataclasses.fields(DistributedConfig)}
-    given: dict[str, Any] = {
-        name: tuple(x) if isinstance(x, list) else x for name, x in settings.items() if name in known
-    }
-    host = DistributedConfig(**given).maker()
+def _played_by_actors(settings: dict[str, Any]) -> Game:
+    """Agents and spaces of the environment of a run of marl.distributed."""
+    env = make_env(settings["environment"], seen=settings.get("seen", ()), images=settings.get("images"))()
     try:
-        return host.game
+        return env.game
     finally:
-        host.close()
+        env.close()
 
 
 def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> Policy:

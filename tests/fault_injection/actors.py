@@ -23,11 +23,12 @@ import jax
 import numpy as np
 
 from marl import make_learner
-from marl.distributed.actor import Failure, Rollout, RolloutRequest
+from marl.distributed.actors.ray_pool import RayPool
+from marl.distributed.actors.rollouts import Failure, Rollout, RolloutRequest
 from marl.distributed.adapters.maker import EnvMaker
 from marl.distributed.evaluation import play_episodes
-from marl.distributed.ray_pool import RayPool
 from marl.distributed.runtime import train
+from marl.distributed.system import System
 from tests.fault_injection.kills import processes
 
 ACTORS, ENVS, STEPS = 2, 8, 5
@@ -87,7 +88,7 @@ def trained(seed: int, updates: int, at: list[float]) -> list[str]:
     began = time.monotonic()
     hosts: list[Any] = [host] * ACTORS
     settings: dict[str, Any] = {"num_updates": updates, "steps_per_update": STEPS, "seed": seed}
-    found = train([learner], hosts, key=jax.random.key(seed), where="ray", look=look, say=say, **settings)
+    found = train([learner], hosts, key=jax.random.key(seed), system=System("ray"), look=look, say=say, **settings)
     wall, pool = time.monotonic() - began, Watched.last
     returns = play_episodes(
         jax.random.key(seed + 1), host._replace(num_envs=16)(), [learner], found.history.states, 32, seed + 1
@@ -120,7 +121,7 @@ def main() -> int:
     options = parser.parse_args()
     # Ray begins its workers with a niceness of 15, with which they starve beside other work.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    sys.modules["marl.distributed.ray_pool"].RayPool = Watched  # type: ignore[attr-defined]
+    sys.modules["marl.distributed.actors.ray_pool"].RayPool = Watched  # type: ignore[attr-defined]
     updates = options.total_steps // (ENVS * STEPS)
     wrong = [words for seed in range(options.seeds) for words in trained(seed, updates, options.at)]
     print("\n".join(wrong) or "all as it should be")

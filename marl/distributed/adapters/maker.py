@@ -16,7 +16,7 @@ from marl.distributed.adapters.small_images import SmallImages
 from marl.distributed.vector_env import VectorEnv
 
 KINDS = ("gymnasium", "ale", "envpool", "pettingzoo", "games")
-LARGEST, SIDE = 100, 84  # images with a longer side become squares of 84 pixels, as Atari's do, unless told otherwise
+LARGEST, SIDE = 100, 84  # images with a longer side become squares of 84 pixels by default, as Atari's do
 
 
 def make_env(

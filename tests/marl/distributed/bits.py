@@ -13,6 +13,7 @@ from games import make
 from marl import learn, make_learner, past_selves, stale
 from marl.distributed.adapters.maker import make_env
 from marl.distributed.runtime import train
+from marl.distributed.system import System
 
 CASES = [
     ("ppo(normalize_observations=True)", 8, 0, "queue"),
@@ -36,7 +37,7 @@ def equal(where: str, spec: str, steps: int, lag: int, path: str, name: str = "C
     lasting = [stale(learner, lag), *others]
     run = jax.jit(lambda key: learn(key, game, lasting, num_updates=UPDATES, steps_per_update=steps, num_envs=4))
     expected = run(jax.random.key(3))
-    settings = {"num_updates": UPDATES, "steps_per_update": steps, "lag": lag, "path": path, "where": where}
+    settings = {"num_updates": UPDATES, "steps_per_update": steps, "system": System(where, path=path, lag=lag)}
     found = train([learner, *others], [make_env(f"games({name})", 4)], key=jax.random.key(3), **settings).history
     state = expected.states[0].own if lag else expected.states[0]
     pairs = [(found.states[0], state), (found.rewards, expected.rewards), (found.returns, expected.returns)]

@@ -12,7 +12,8 @@ import pytest
 
 import configs
 from games.registry import make_game
-from marl.distributed.experiment import DistributedConfig, checked
+from marl.distributed.config import DistributedConfig
+from marl.distributed.experiment import DistributedExperiment
 from marl.learners.registry import make_learner
 from meta.runs import array_files
 
@@ -95,16 +96,15 @@ def test_presets_are_known_to_fit():
         if "rlx2" in name or "half_cheetah" in name:  # robots of MuJoCo, an extra: the learner is made for another one
             make_learner(config.learner, make_game("pendulum"))
         elif not config.environment.startswith("ALE/"):
-            checked(config)
+            DistributedExperiment(config)
 
 
 def test_learners_that_differ_and_the_steps_that_suit_them():
     config = DistributedConfig(environment="ipd", learner="ppo(minibatches=2) + impala", total_steps=10_000)
-    learners = config.make_learners(config.maker().game)
-    assert [learner.seat for learner in learners] == [0, 1]
+    assert [learner.seat for learner in DistributedExperiment(config).setup.learners] == [0, 1]
     assert DistributedConfig(learner="r2d2(sequence_length=33)").rollout_steps == 33
     assert DistributedConfig(learner="r2d2").rollout_steps == 20
-    checked(DistributedConfig("Pendulum-v1", learner="sac"))  # as many steps as its buffer is a multiple of
+    DistributedExperiment(DistributedConfig("Pendulum-v1", learner="sac"))  # the steps divide its buffer
     for a3c in ("a3c", "a3c(hidden=[8])", "a3c + ppo", "a3c() + ppo"):
         assert DistributedConfig(learner=a3c).data_path == "gradients"
     assert {DistributedConfig(learner=ppo).rollout_steps for ppo in ("ppo", "ppo + a2c", "ppo() + a2c")} == {128}
@@ -113,9 +113,9 @@ def test_learners_that_differ_and_the_steps_that_suit_them():
 def test_a_barrier_makes_one_batch_of_what_all_actors_play():
     """Which is what minibatches divide: of whole environments, for a network with memory."""
     settings = {"learner": "ppo(network='recurrent')", "where": "threads", "path": "barrier", "num_envs": 2}
-    checked(DistributedConfig("CartPole-v1", actors=4, **settings))
+    DistributedExperiment(DistributedConfig("CartPole-v1", actors=4, **settings))
     with pytest.raises(ValueError, match="minibatches: got 4; a divisor of the 6 environments"):
-        checked(DistributedConfig("CartPole-v1", actors=3, **settings))
+        DistributedExperiment(DistributedConfig("CartPole-v1", actors=3, **settings))
 
 
 def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):

@@ -10,11 +10,12 @@ import pytest
 
 from games import Box, Discrete
 from games.registry import make_game
-from marl.distributed import evaluation, runtime
-from marl.distributed.actor import acting, alike
+from marl.distributed import evaluation, learner_group
+from marl.distributed.actors.actor_programs import ActorPrograms, acting, alike
 from marl.distributed.adapters.maker import make_env
-from marl.distributed.experiment import DistributedConfig, checked, suited
-from marl.distributed.runtime import ActorPrograms
+from marl.distributed.config import DistributedConfig
+from marl.distributed.experiment import DistributedExperiment
+from marl.distributed.seat_learners import make_learners, suited
 from marl.distributed.vector_env import Outline
 from marl.learners.registry import make_learner
 
@@ -26,9 +27,9 @@ MINATAR = Outline([Box(0, 1, (10, 10, 4), jnp.float32, True)], [Discrete(6)])
 
 def test_learners_of_seats_that_are_alike_have_the_same_programs():
     game = make_game("coin_game")
-    one, other = DistributedConfig(environment="coin_game", learner="ppo").make_learners(game)
+    one, other = make_learners("ppo", game, num_updates=390)
     assert (one.seat, other.seat) == (0, 1)
-    for programs in (lambda x: acting(x, together=False), runtime._programs_of, evaluation._best_of):
+    for programs in (lambda x: acting(x, together=False), learner_group._programs_of, evaluation._best_of):
         assert programs(alike(one)) is programs(alike(other))
 
 
@@ -88,17 +89,19 @@ def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
     one = 2 * (3 * 2 * 100) * (8 * 8 * 3)  # bytes of an agent
     monkeypatch.setattr("meta.xla.memory._memory", lambda: 10.5 * one)
     for agents, refused in ((11, pytest.raises(ValueError, match="num_envs: got 2, which needs")), (10, nullcontext())):
-        monkeypatch.setattr(DistributedConfig, "maker", property(lambda _, agents=agents: lambda: Crowd(agents)))
+        monkeypatch.setattr(
+            "marl.distributed.experiment.make_env", lambda *_, agents=agents, **__: lambda: Crowd(agents)
+        )
         with refused:
-            checked(config)
-    monkeypatch.setattr(DistributedConfig, "maker", property(lambda _: lambda: Crowd(1)))
+            DistributedExperiment(config)
+    monkeypatch.setattr("marl.distributed.experiment.make_env", lambda *_, **__: lambda: Crowd(1))
     monkeypatch.setattr("meta.xla.memory._memory", lambda: 1e5)
     with pytest.raises(ValueError, match=r"learner: got 'ppo\(hidden=\[1000\]\)', which needs"):
-        checked(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
+        DistributedExperiment(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
 
 
 def test_seats_that_are_alike_have_one_learner_unless_it_knows_the_game():
     for spec, one in (("ppo(minibatches=2)", True), ("lola_dice", False)):
-        first, second = DistributedConfig("ipd", spec).make_learners(make_game("ipd"))
+        first, second = make_learners(spec, make_game("ipd"), num_updates=100)
         assert (first.seat, second.seat) == (0, 1)
         assert (first.update is second.update) == one

@@ -8,6 +8,7 @@ from games import make
 from marl import learn, make_learner, past_selves
 from marl.distributed.adapters.maker import make_env
 from marl.distributed.runtime import train
+from marl.distributed.system import System
 from meta import RunDirectory
 from meta.prng_data import data_of
 
@@ -42,19 +43,21 @@ def test_one_actor_makes_what_learn_does(pair):
 
 
 def test_threads_and_old_policies_change_nothing_that_is_heard_of_whom(pair):
-    here, threads = (train(pair, [HOST] * 2, lag=2, where=where, **SETTINGS).history for where in ("here", "threads"))
+    here, threads = (
+        train(pair, [HOST] * 2, system=System(where, lag=2), **SETTINGS).history for where in ("here", "threads")
+    )
     assert_equal(here.states, threads.states, rtol=0)
-    together = train(pair, [HOST] * 2, lag=2, path="barrier", **SETTINGS).history
+    together = train(pair, [HOST] * 2, system=System(path="barrier", lag=2), **SETTINGS).history
     assert together.metrics[1]["against_past"].shape == (UPDATES,)
 
 
 def test_a_run_that_goes_on_has_its_past(pair, tmp_path):
     """Episodes end with the rollouts, so that new environments are as the old ones."""
-    whole = train(pair, [HOST], lag=0, **SETTINGS).history
+    whole = train(pair, [HOST], system=System(lag=0), **SETTINGS).history
     with RunDirectory.create(tmp_path / "run", {}) as run:
-        train(pair, [HOST], lag=0, **SETTINGS | {"num_updates": 7}, store=run)
+        train(pair, [HOST], system=System(lag=0), **SETTINGS | {"num_updates": 7}, store=run)
     with RunDirectory(tmp_path / "run") as run:
-        found = train(pair, [HOST], lag=0, **SETTINGS, store=run).history
+        found = train(pair, [HOST], system=System(lag=0), **SETTINGS, store=run).history
     assert_equal(found.states, whole.states, rtol=0)
     assert_equal(found.metrics, whole.metrics, rtol=0)
     assert sorted(found.states[1].league.version.tolist()) == [6, 8, 10, 12]

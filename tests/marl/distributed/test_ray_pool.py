@@ -10,9 +10,10 @@ import pytest
 
 from games import make
 from marl import make_learner
+from marl.distributed.actors.ray_pool import connect, named
 from marl.distributed.adapters.maker import EnvMaker, make_env
-from marl.distributed.ray_pool import connect, named
 from marl.distributed.runtime import train
+from marl.distributed.system import System
 from tests.fault_injection.kills import processes
 from tests.marl.distributed.vector_envs import Faulty
 from tests.sockets import listening
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.system
 
 ray = pytest.importorskip("ray")
 GAME = make("CartPole-v1")
-SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5, "where": "ray"}
+SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,7 +38,7 @@ def cluster():
 
 def test_nothing_of_a_cluster_that_is_begun_listens_to_other_machines():
     """In a process of its own, for Ray reads when it is imported whether it may."""
-    code = "from marl.distributed.ray_pool import connect; print(connect('', 1), flush=True); input()"
+    code = "from marl.distributed.actors.ray_pool import connect; print(connect('', 1), flush=True); input()"
     line = [sys.executable, "-c", code]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "True\n"
@@ -62,7 +63,7 @@ def learner():
 def test_with_a_lag_it_does_what_threads_do_bit_for_bit():
     hosts = [make_env("games(CartPole-v1)", 4), make_env("games(CartPole-v1)", 4)]
     found = [
-        train([learner()], hosts, num_updates=7, lag=2, **SETTINGS | {"where": where}).history
+        train([learner()], hosts, num_updates=7, system=System(where, lag=2), **SETTINGS).history
         for where in ("ray", "threads")
     ]
     for one, other in zip(*(jax.tree.leaves((x.states, x.rewards)) for x in found), strict=True):
@@ -70,7 +71,8 @@ def test_with_a_lag_it_does_what_threads_do_bit_for_bit():
 
 
 def test_one_process_evaluates_for_its_actors():
-    found = train([learner()], [make_env("CartPole-v1", 2)] * 3, num_updates=20, inference="central", **SETTINGS)
+    system = System("ray", inference="central")
+    found = train([learner()], [make_env("CartPole-v1", 2)] * 3, num_updates=20, system=system, **SETTINGS)
     assert found.statistics["steps"] == 20 * 10
 
 
@@ -78,7 +80,7 @@ def test_an_actor_whose_process_dies_comes_back(tmp_path):
     """Killed as by somebody else, twice: all updates are done, and nothing but what was in flight is lost."""
     hosts = [Faulty(str(tmp_path), "die", times=2), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []
-    found = train([learner()], hosts, num_updates=20, lag=1, say=said.append, **SETTINGS)
+    found = train([learner()], hosts, num_updates=20, system=System("ray", lag=1), say=said.append, **SETTINGS)
     assert found.statistics["actors_restarted"] == 2
     assert found.statistics["steps"] == 20 * 10
     assert all("its process ended" in words for words in said)
@@ -87,6 +89,6 @@ def test_an_actor_whose_process_dies_comes_back(tmp_path):
 def test_one_whose_environment_fails_begins_anew(tmp_path):
     hosts = [Faulty(str(tmp_path), "raise"), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []
-    found = train([learner()], hosts, num_updates=12, lag=1, say=said.append, **SETTINGS)
+    found = train([learner()], hosts, num_updates=12, system=System("ray", lag=1), say=said.append, **SETTINGS)
     assert found.statistics["actors_restarted"] == 1
     assert said == ["actor 0: RuntimeError: the pole broke; it begins anew in 1 s"]

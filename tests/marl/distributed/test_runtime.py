@@ -12,12 +12,16 @@ import pytest
 
 from games import make
 from marl import learn, make_learner, stale
-from marl.distributed.actor import Actor, ActorPrograms, Rollout, RolloutRequest, counted
-from marl.distributed.actor_pools import begin
+from marl.distributed.actors.actor import Actor
+from marl.distributed.actors.actor_pools import EnvSeeds, begin
+from marl.distributed.actors.actor_programs import ActorPrograms
+from marl.distributed.actors.inference import CentralInference
+from marl.distributed.actors.rollouts import Rollout, RolloutRequest, counted
 from marl.distributed.adapters.maker import EnvMaker, make_env
 from marl.distributed.dispatcher import Broken, _again
-from marl.distributed.inference import CentralInference
-from marl.distributed.runtime import _Learning, train
+from marl.distributed.learner_group import LearnerGroup
+from marl.distributed.runtime import train
+from marl.distributed.system import System
 from meta import RunDirectory
 from tests.marl.distributed.vector_envs import Faulty, Late
 
@@ -39,7 +43,8 @@ LEARNERS = {
 
 
 def settings(**changes):
-    return {"key": jax.random.key(3), "num_updates": UPDATES, "steps_per_update": 5} | changes
+    system = System(**{name: changes.pop(name) for name in System._fields if name in changes})
+    return {"key": jax.random.key(3), "num_updates": UPDATES, "steps_per_update": 5, "system": system} | changes
 
 
 def assert_equal(one, two):
@@ -150,14 +155,14 @@ def test_actors_with_the_same_order_explore_otherwise():
     learner = make_learner("impala(hidden=[8])", GAME)
     programs = ActorPrograms([learner], 4, 2, 40)
     order = RolloutRequest(0, 0, (learner.policy(learner.init(jax.random.key(0))),))
-    keys = jax.random.key(1), jax.random.key(2)
-    actors = [begin(programs, OURS, number, *keys, 0) for number in (0, 1)]
+    seeds = EnvSeeds(jax.random.key(1), jax.random.key(2), 0)
+    actors = [begin(programs, OURS, number, seeds) for number in (0, 1)]
     actions, firsts = zip(
         *[(x.action, x.obs[0]) for x in (one.play(order).experience[0] for one in actors)], strict=True
     )
     assert np.mean(actions[0] == actions[1]) < 0.75  # half of them, of a policy that is nearly even
     assert not np.isin(firsts[0], firsts[1]).any()
-    lives = [begin(programs, OURS, number, *keys, 0, tried)._seen for number in (0, 1) for tried in (0, 1, 2)]
+    lives = [begin(programs, OURS, number, seeds, tried)._seen for number in (0, 1) for tried in (0, 1, 2)]
     assert len({str(one) for one in lives}) == 6  # no life begins as another
 
 
@@ -165,7 +170,11 @@ def test_trainings_with_neighbouring_seeds_have_no_environment_in_common():
     programs = ActorPrograms([make_learner("impala(hidden=[8])", GAME)], 4, 8, 40)
     keys = jax.random.key(1), jax.random.key(2)
     given = make_env("CartPole-v1", 8)
-    firsts = [begin(programs, given, number, *keys, seed)._seen["agent_0"] for seed in (0, 1, 2) for number in (0, 1)]
+    firsts = [
+        begin(programs, given, number, EnvSeeds(*keys, seed))._seen["agent_0"]
+        for seed in (0, 1, 2)
+        for number in (0, 1)
+    ]
     assert len({row.tobytes() for first in firsts for row in first}) == 6 * 8
 
 
@@ -189,7 +198,7 @@ def test_without_a_lag_nobody_waits(inference):
 
 
 def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
-    monkeypatch.setattr("marl.distributed.inference.WAIT", 0.5)
+    monkeypatch.setattr("marl.distributed.actors.inference.WAIT", 0.5)
     learner = make_learner("impala(network='recurrent', hidden=[4], memory=4)", GAME)
     programs = ActorPrograms([learner], 4, 3, 5)
     policies = (learner.policy(learner.init(jax.random.key(0))),)
@@ -333,7 +342,7 @@ def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
 @pytest.mark.parametrize("deleted", [False, True])
 def test_an_update_that_is_interrupted_is_none(tmp_path, monkeypatch, deleted):
     """The states' place may have been taken by then, as by a donated buffer; what was saved before stays."""
-    update = _Learning.update
+    update = LearnerGroup.update
 
     def interrupted(self, run_key, number, states, rollouts):
         if number < 3:
@@ -342,7 +351,7 @@ def test_an_update_that_is_interrupted_is_none(tmp_path, monkeypatch, deleted):
             update(self, run_key, number, states, rollouts)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_Learning, "update", interrupted)
+    monkeypatch.setattr(LearnerGroup, "update", interrupted)
     with RunDirectory.create(tmp_path / "run", {}) as run, pytest.raises(KeyboardInterrupt):
         train([IMPALA], [OURS], **settings(), store=run, checkpoint_seconds=0 if deleted else 1e9)
     monkeypatch.undo()

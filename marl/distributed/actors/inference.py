@@ -1,4 +1,4 @@
-"""One place that evaluates policies for many actors, in batches of what is ready."""
+"""Central inference: one thread evaluates the policies for many actors, in batches of the requests at hand."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import jax
 import numpy as np
 
-from marl.distributed.actor import ActorPrograms
+from marl.distributed.actors.actor_programs import ActorPrograms
 
-WAIT = 0.002  # seconds for others, once somebody is waiting
+WAIT = 0.002  # seconds for further requests after the first one
 
 
 class CentralInference:
-    """Evaluates the policies of those who ask at about the same time in one call, with the newest parameters.
+    """Evaluates the policies for actors that ask at about the same time in one call, with the newest parameters.
 
-    A batch is of as many askers as are ready, up to a power of two, and waits for others no longer than `WAIT`; what is
-    missing in it is filled up, so that there are few programs. An asker's result does not depend on who else asked.
+    A batch waits for further requests no longer than `WAIT`, and is filled up to a power of two, so that there are few
+    programs. The result of a request does not depend on the other requests of its batch.
 
     Args:
       programs: compiled.
-      policies: first of them; replaced by whoever learns.
-      most: askers at once.
+      policies: the first ones; the learners' loop sets newer ones.
+      most: requests in a batch.
     """
 
     def __init__(self, programs: ActorPrograms, policies: Any, most: int):
@@ -35,10 +35,10 @@ class CentralInference:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def act(self, keys: Any, policies: Any, memories: Any, done: Any, observations: Any) -> Any:
-        """As `Programs.act`, for a thread, with the newest policies in place of those given.
+        """As `ActorPrograms.act`, for a thread, with the newest policies in place of those given.
 
         Raises:
-          RuntimeError: if nobody evaluates any more.
+          RuntimeError: after `close`.
         """
         del policies
         asked = _Asked((keys, memories, done, observations))
@@ -77,7 +77,7 @@ class CentralInference:
                     asked.ready.release()
 
     def _gather(self) -> list[_Asked]:
-        """Who asks, the first of them waited for; none when it is over."""
+        """The requests of a batch, of which the first is waited for; none after `close`."""
         first = self._asked.get()
         batch: list[_Asked] = []
         until = time.monotonic() + WAIT
@@ -93,7 +93,7 @@ class CentralInference:
 
 
 class _Asked:
-    """A question and, later, its answer."""
+    """A request and, later, its answer."""
 
     def __init__(self, question: Any):
         self.question = question

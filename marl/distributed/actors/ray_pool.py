@@ -1,4 +1,4 @@
-"""Actors in processes of a Ray cluster."""
+"""Pool of actors in processes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -13,150 +13,132 @@ import jax
 import numpy as np
 
 from configs.specs import first_line
-from marl.core.learner import Learner
-from marl.distributed.actor import Actor, ActorPrograms, Failure, Rollout, RolloutRequest
-from marl.distributed.actor_pools import MakeVectorEnv, begin, close_quietly, words_of
-from marl.distributed.inference import CentralInference
+from marl.distributed.actors.actor import Actor
+from marl.distributed.actors.actor_pools import EnvSeeds, begin, close_quietly, error_line
+from marl.distributed.actors.actor_programs import ActorPrograms
+from marl.distributed.actors.inference import CentralInference
+from marl.distributed.actors.rollouts import Failure, Rollout, RolloutRequest
+from marl.distributed.system import Setup
 from meta.cluster.worker import prepare
 from meta.xla.devices import cores as cores_of_process
 
-PROBE = 1.0  # seconds before one that is not there yet is called again
+PROBE = 1.0  # seconds before a process that does not answer yet is called again
 START = "180"  # seconds in which Ray begins; 27 were seen on a busy machine
 
 
-class Setup(NamedTuple):
-    """What a process needs to know once."""
+class ActorsSetup(NamedTuple):
+    """Data that each process gets once."""
 
-    learners: tuple[Learner, ...]
-    hosts: tuple[MakeVectorEnv, ...]
-    steps: int
-    num_envs: int
-    gradients: bool
-    central: bool
+    training: Setup
     run_key: Any  # as numbers
     reset_key: Any
     seed: int
 
+    @property
+    def seeds(self) -> EnvSeeds:
+        """The seeds, with keys made of their numbers."""
+        return EnvSeeds(jax.random.wrap_key_data(self.run_key), jax.random.wrap_key_data(self.reset_key), self.seed)
+
 
 class Group:
-    """Actors of one process; several of them share one who evaluates.
+    """Actors of one process; with central inference they share its thread.
 
     Args:
-      fetch: gives what a handle stands for.
-      cores: that the process computes on; all if empty.
+      fetch: returns the value of a handle.
+      cores: on which the process computes; all if empty.
     """
 
     def __init__(self, fetch: Callable[[Any], Any], cores: Sequence[int]):
         prepare(cores, os.environ.get("JAX_COMPILATION_CACHE_DIR", ""), os.environ.get("XLA_FLAGS", ""), False)
         self._fetch, self._lock = fetch, threading.Lock()
-        self._setup: Setup | None = None
+        self._setup: ActorsSetup | None = None
         self._actors: dict[int, Actor] = {}
         self._version = -1
 
-    def play(self, setup: Any, number: int, tried: int, order: RolloutRequest, policies: Any) -> Rollout | Failure:
-        """One rollout of one of the actors, which is begun where there is none."""
+    def play(self, setup: Any, number: int, tried: int, request: RolloutRequest, policies: Any) -> Rollout | Failure:
+        """A rollout of one of the actors, which is started first if necessary."""
         try:
             with self._lock:
                 known = self._set_up(setup)
-                order = order._replace(policies=policies)
+                request = request._replace(policies=policies)
                 central = self._central
-                if central and order.version > self._version:
-                    central.policies, self._version = policies, order.version
+                if central and request.version > self._version:
+                    central.policies, self._version = policies, request.version
                 actor = self._actors.get(number)
             if actor is None:
-                run_key, reset_key = jax.random.wrap_key_data(known.run_key), jax.random.wrap_key_data(known.reset_key)
-                act, make = central.act if central else None, known.hosts[number]
-                actor = begin(self._programs, make, number, run_key, reset_key, known.seed, tried, act)
+                act, make = central.act if central else None, known.training.make_envs[number]
+                actor = begin(self._programs, make, number, known.seeds, tried, act)
                 self._actors[number] = actor
-            return actor.play(order)
-        except Exception as error:  # of somebody else's environment
-            return Failure(order.number, words_of(error))
+            return actor.play(request)
+        except Exception as error:  # of an environment
+            return Failure(request.number, error_line(error))
 
-    def _set_up(self, setup: Any) -> Setup:
+    def _set_up(self, setup: Any) -> ActorsSetup:
         if self._setup is None:
-            found: Setup = self._fetch(setup)
-            number = len(found.hosts)
-            self._programs = ActorPrograms(found.learners, found.num_envs, number, found.steps, found.gradients)
-            self._central = CentralInference(self._programs, None, number) if found.central else None
+            found: ActorsSetup = self._fetch(setup)
+            training, number = found.training, found.training.num_actors
+            size = training.num_envs, number, training.steps_per_update
+            self._programs = ActorPrograms(training.learners, *size, training.takes_gradients)
+            central = training.system.inference == "central"
+            self._central = CentralInference(self._programs, None, number) if central else None
             self._setup = found
         return self._setup
 
     def restart(self, number: int) -> None:
-        """Forgets an actor."""
+        """Closes an actor; its next request starts it again."""
         close_quietly(self._actors.pop(number, None))
 
     def ready(self) -> bool:
-        """Whether the process is there."""
+        """True, as soon as the process answers."""
         return True
 
 
 class RayPool:
-    """Actors that are Ray's, each a process of its own, or all of a machine in one where one evaluates for them.
+    """Actors in processes of Ray: one process each, or one for all actors of a machine with central inference.
 
-    Ray begins a process that has died anew. It gets no work before it has answered a call that costs nothing: whoever
-    calls one at once that has died loses what is called.
+    Ray restarts a process that has died. The process gets no work before it has answered an empty call, because Ray
+    loses calls to a process that is dead.
     """
 
-    def __init__(
-        self,
-        programs: ActorPrograms,
-        hosts: Sequence[MakeVectorEnv],
-        run_key: jax.Array,
-        reset_key: jax.Array,
-        seed: int,
-        central: bool,
-        address: str,
-    ):
+    def __init__(self, setup: Setup, seeds: EnvSeeds):
         import ray
 
-        self._ray = ray
-        self._own = connect(address, 1 if central else len(hosts))
-        setup = Setup(
-            programs.learners,
-            tuple(hosts),
-            programs.steps,
-            programs.num_envs,
-            programs.gradients,
-            central,
-            np.asarray(jax.random.key_data(run_key)),
-            np.asarray(jax.random.key_data(reset_key)),
-            seed,
-        )
-        self._setup = [ray.put(setup)]
+        self._ray, actors = ray, setup.num_actors
+        central, address = setup.system.inference == "central", setup.system.address
+        self._own = connect(address, 1 if central else actors)
+        run_key, reset_key = (np.asarray(jax.random.key_data(key)) for key in seeds[:2])
+        self._setup = [ray.put(ActorsSetup(setup, run_key, reset_key, seeds.seed))]
         machines = sum(node["Alive"] for node in ray.nodes())
-        number = max(min(machines, len(hosts)), 1) if central else len(hosts)
-        kind = _define(-(-len(hosts) // number) + 1)
+        number = max(min(machines, actors), 1) if central else actors
+        kind = _define(-(-actors // number) + 1)
         cores = cores_of_process()
-        # Of other machines nobody here knows the cores.
-        here = not named(address) and len(cores) >= number and not central
+        here = not named(address) and len(cores) >= number and not central  # cores of other machines are not known
         if central:  # one on each machine
             kind = kind.options(scheduling_strategy="SPREAD")
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
-        self._group_of = [i % number for i in range(len(hosts))]
-        self._tried = [0] * len(hosts)
-        self._held: dict[int, list[RolloutRequest]] = {
-            i: [] for i in range(len(hosts))
-        }  # asked for, and not called yet
-        self._called: dict[Any, tuple[int, int]] = {}  # what it will be -> (actor, life)
+        self._group_of = [i % number for i in range(actors)]
+        self._tried = [0] * actors
+        self._held: dict[int, list[RolloutRequest]] = {i: [] for i in range(actors)}  # asked for, and not called yet
+        self._called: dict[Any, tuple[int, int]] = {}  # reference -> (actor, its start)
         self._probes: dict[Any, int] = {group.ready.remote(): i for i, group in enumerate(self._groups)}
         self._to_probe: dict[int, float] = {}  # group -> when
         self._absent = set(range(number))
         self._policies: tuple[int, Any] = (-1, None)
 
-    def start(self, actor: int, order: RolloutRequest) -> None:
-        self._held[actor].append(order)
+    def start(self, actor: int, request: RolloutRequest) -> None:
+        self._held[actor].append(request)
         self._call(actor)
 
     def _call(self, actor: int) -> None:
-        """An actor is called for one rollout after the other, that it may be known which one it is at."""
+        """Calls an actor for one rollout at a time, so that it is known which one it plays."""
         group = self._group_of[actor]
         busy = any(number == actor for number, _ in self._called.values())
         if busy or group in self._absent or not self._held[actor]:
             return
-        order = self._held[actor].pop(0)
-        if self._policies[0] != order.version:
-            self._policies = order.version, self._ray.put(order.policies)
-        arguments = self._setup, actor, self._tried[actor], order._replace(policies=()), self._policies[1]
+        request = self._held[actor].pop(0)
+        if self._policies[0] != request.version:
+            self._policies = request.version, self._ray.put(request.policies)
+        arguments = self._setup, actor, self._tried[actor], request._replace(policies=()), self._policies[1]
         self._called[self._groups[group].play.remote(*arguments)] = actor, self._tried[actor]
 
     def next(self, seconds: float) -> tuple[int, Rollout | Failure] | None:
@@ -176,14 +158,14 @@ class RayPool:
             if reference in self._probes:
                 self._answered(reference)
                 continue
-            actor, life = self._called.pop(reference)
+            actor, start = self._called.pop(reference)
             try:
                 found = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
                 self._probe(self._group_of[actor])
                 found = Failure(-1, f"its process ended ({type(error).__name__})")
-            if life == self._tried[actor]:
-                if isinstance(found, Rollout):  # who failed is begun anew first
+            if start == self._tried[actor]:
+                if isinstance(found, Rollout):  # an actor that failed is started again first
                     self._call(actor)
                 return actor, found
 
@@ -197,7 +179,7 @@ class RayPool:
         try:
             self._ray.get(reference)
         except self._ray.exceptions.RayError:
-            self._to_probe[group] = time.monotonic() + PROBE  # it is not there yet
+            self._to_probe[group] = time.monotonic() + PROBE  # it does not answer yet
             return
         self._absent.discard(group)
         for actor, own in enumerate(self._group_of):
@@ -223,22 +205,22 @@ class RayPool:
 
 
 def named(address: str) -> str:
-    """The cluster that is named, here or by RAY_ADDRESS; empty where none is."""
+    """The address of the cluster, by default that of RAY_ADDRESS; empty if there is none."""
     return address or os.environ.get("RAY_ADDRESS", "")
 
 
 def connect(address: str, workers: int) -> bool:
-    """Connects with a cluster, or begins one on this machine; whether that was done here.
+    """Connects with a cluster, or starts one on this machine; False if Ray was connected before.
 
     Args:
-      address: of the cluster; that of RAY_ADDRESS if empty, and without that one is begun.
-      workers: processes that have to fit into one that is begun.
+      address: of the cluster; that of RAY_ADDRESS if empty, and without that one is started.
+      workers: processes that have to fit into a cluster that is started.
 
     Raises:
-      ValueError: if Ray is not installed, or if nobody answers.
+      ValueError: if Ray is not installed, or if the cluster does not answer.
     """
     address = named(address)
-    if not address:  # before its import: Ray's name for a cluster that nobody outside this machine can reach
+    if not address:  # before its import: Ray's name for a cluster that other machines cannot reach
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
@@ -260,7 +242,7 @@ def connect(address: str, workers: int) -> bool:
         else:
             cpus = max(workers, len(cores_of_process()))
             ray.init(
-                address="local",  # whatever else runs on this machine
+                address="local",  # even if another cluster runs on this machine
                 num_cpus=cpus,
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
@@ -273,7 +255,7 @@ def connect(address: str, workers: int) -> bool:
 
 
 def _define(threads: int) -> Any:
-    """The class of the processes, where Ray is there."""
+    """The class of the processes; it needs Ray."""
     import ray
 
     class RayGroup:
@@ -289,5 +271,5 @@ def _define(threads: int) -> Any:
         def ready(self) -> bool:
             return self._group.ready()
 
-    # By themselves they come back; what they had in hand is asked for again.
+    # Ray restarts them; the dispatcher asks for their rollouts again.
     return ray.remote(max_restarts=-1, max_task_retries=0, num_cpus=1, max_concurrency=threads)(RayGroup)  # type: ignore[call-overload]

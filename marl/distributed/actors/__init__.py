@@ -1,0 +1,1 @@
+"""Actors: play rollouts in this thread, in threads or in processes of Ray."""
