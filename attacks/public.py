@@ -1,5 +1,6 @@
-"""Public names of `attacks`, imported all at once when the first of them is asked for."""
+"""Public names of `attacks`, imported when the first of them is used."""
 
+# mypy: implicit-reexport
 # ruff: noqa: F401
 
 from attacks.control import (
