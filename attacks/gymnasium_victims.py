@@ -20,7 +20,7 @@ from games.wrappers.cheap_talk import CheapTalk
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import train
 from marl.distributed.vector_env import Arrays, EnvStep, Outline, VectorEnv
-from marl.distributed.vector_env_adapters import EnvMaker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, make_env
 
 EPISODES = 32  # of a victim in the end, without exploration
 
@@ -112,7 +112,7 @@ def host_of(attack: Attack) -> EnvMaker:
 
     if name not in gymnasium.registry:
         raise ValueError(f"host: got {shown(name)}, which Gymnasium does not have")
-    return maker(f"gymnasium({name})", attack.schedule.num_envs)._replace(limit=limit)
+    return make_env(f"gymnasium({name})", attack.schedule.num_envs)._replace(limit=limit)
 
 
 def host_returns(

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-PACKAGES = ("games", "meta", "marl", "marl.shapers", "attacks")
+PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
 FIRST = """
 import sys, games, meta, marl, attacks
 assert not {"jax", "numpy", "yaml"} & sys.modules.keys(), "importing the packages imports what they are made of"

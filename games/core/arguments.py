@@ -51,6 +51,12 @@ def check_arguments(function: Function) -> Function:
     return typing.cast(Function, call)
 
 
+def check_game(game: Any) -> None:
+    """Raises TypeError for what is no game."""
+    if not isinstance(game, Game):
+        raise TypeError(f"game: got {shown(game)}; a Game is needed, such as games.make('ipd')")
+
+
 def factory(function: Function) -> Function:
     """A decorator for a function that makes a tuple of functions, such as a learner or a network.
 

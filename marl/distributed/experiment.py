@@ -26,7 +26,7 @@ from marl.core.learner import Learner
 from marl.distributed.actor_pools import words_of
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.runtime import INFERENCE, PATHS, WHERE, check, train
-from marl.distributed.vector_env_adapters import EnvMaker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, make_env
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
 from meta.run_keys import RunBranch
@@ -173,7 +173,7 @@ class DistributedConfig(configs.CommandConfig):
     @property
     def maker(self) -> EnvMaker:
         """Makes what an actor plays."""
-        return maker(self.environment, self.num_envs, seen=self.seen, processes=self.processes, images=self.images)
+        return make_env(self.environment, self.num_envs, seen=self.seen, processes=self.processes, images=self.images)
 
     def make_learners(self, game: Game) -> list[Learner]:
         """One for each agent.

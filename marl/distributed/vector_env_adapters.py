@@ -17,7 +17,8 @@ import numpy as np
 
 from configs import one_of, shown
 from configs.specs import first_line
-from games.core import spaces
+from games.core import checks, spaces
+from games.core.arguments import check_arguments
 from games.core.game import Game
 from games.core.spaces import Space
 from marl.distributed.images import SmallImages
@@ -393,7 +394,8 @@ class _Pooled:
         self._pool.close()
 
 
-def maker(
+@check_arguments
+def make_env(
     name: str,
     num_envs: int = 1,
     *,
@@ -401,22 +403,29 @@ def maker(
     processes: bool = False,
     images: int | None = None,
 ) -> EnvMaker:
-    """Finds who has an environment: `CartPole-v1`, `ALE/Pong-v5`, `pistonball_v6`, `coin_game`.
+    """A factory of environments, by their name: `CartPole-v1`, `ALE/Pong-v5`, `pistonball_v6`, `coin_game`.
 
-    Gymnasium's come first, then PettingZoo's, then our own games, which may have parameters in brackets. Somebody's in
-    particular are had with who in front: `games(CartPole-v1)`, `envpool(CartPole-v1)`, `gymnasium(CartPole-v1)`.
+    Gymnasium is searched first, then PettingZoo, then our own games, which may have parameters in brackets. A library
+    in front chooses: `games(CartPole-v1)`, `envpool(CartPole-v1)`, `gymnasium(CartPole-v1)`.
 
     Args:
       name: the environment's.
-      num_envs: how many a host plays at once.
+      num_envs: how many an actor plays at once.
       seen: the entries of a vector that are seen; all if empty. CartPole without velocities is `(0, 2)`.
       processes: whether each environment of Gymnasium is a process of its own, with shared memory.
       images: the side of the grey images that its images become, of which the last four are seen; 0 leaves them as
         they are. None: 84, where they have a side of more than 100.
 
+    Returns:
+      A function without arguments that makes a `VectorEnv`, here or in another process.
+
     Raises:
-      ValueError: if nobody has it, naming those with nearly that name.
+      TypeError: for arguments of another type.
+      ValueError: for a name that no library has, naming those with nearly that name, or a number out of range.
     """
+    checks.size("num_envs", num_envs, 1)
+    if images is not None:
+        checks.size("images", images, 0)
     kind, bracket, inside = name.partition("(")
     given = (num_envs, tuple(seen), None, processes, images)
     if bracket and kind in KINDS and inside.endswith(")"):

@@ -19,6 +19,7 @@ import optax
 from configs import shown
 from configs.specs import Range, Registry, Setting, change, naming, settings_of
 from games import Game, InfinitelyRepeated
+from games.core.arguments import check_game
 from games.core.game import Scalar
 from games.exact.strategies import STRATEGIES, formula_of
 from marl.blocks.distributions import distribution
@@ -112,7 +113,7 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None,
     return population(members, alone=alone)
 
 
-def register(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:
+def register_learner(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:
     """Makes a learner of your own known by a name, on every command line of a program that does so first, too.
 
     Args:
@@ -131,7 +132,7 @@ def register(name: str, factory: Make, *, kind: Kind | None = None, replace: boo
         registry.register(name, factory, replace=replace)
 
 
-def names(game: Game) -> list[str]:
+def learner_names(game: Game) -> list[str]:
     """The names of all learners of a game."""
     return _registry(game).names()
 
@@ -159,8 +160,7 @@ def with_hidden(spec: str, units: Sequence[int]) -> str:
 
 def check_seat(field: str, game: Game, seat: int) -> None:
     """Raises ValueError for a seat that a game does not have, TypeError for what is no game."""
-    if not isinstance(game, Game):
-        raise TypeError(f"game: got {shown(game)}; a Game is needed, such as games.make('ipd')")
+    check_game(game)
     if isinstance(seat, bool) or not isinstance(seat, int | np.integer) or seat not in range(game.num_agents):
         raise ValueError(f"{field}: seat: got {shown(seat)}; one of 0 to {game.num_agents - 1} is needed")
 

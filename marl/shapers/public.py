@@ -26,7 +26,12 @@ def mfos(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
 
 
 def good_shepherd(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
-    """One way to play for the whole of the opponent's learning; arguments and result as of `mfos`.
+    """One way to play for the whole of the opponent's learning.
+
+    Args:
+      game: as of `mfos`.
+      seat: as of `mfos`.
+      **settings: of `marl.shapers.exact.good_shepherd` or `marl.shapers.sampled.good_shepherd`.
 
     Source: Balaguer et al. (2022), arXiv:2202.10135.
     """
@@ -34,7 +39,12 @@ def good_shepherd(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
 
 
 def shaper(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
-    """One recurrent policy that remembers the whole trial; arguments and result as of `mfos`.
+    """One recurrent policy that remembers the whole trial.
+
+    Args:
+      game: as of `mfos`.
+      seat: as of `mfos`.
+      **settings: of `marl.shapers.exact.shaper` or `marl.shapers.sampled.shaper`.
 
     Source: Khan et al. (2023), arXiv:2312.12568.
     """

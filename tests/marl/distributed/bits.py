@@ -12,7 +12,7 @@ import numpy as np
 from games import make
 from marl import learn, make_learner, past_selves, stale
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import maker
+from marl.distributed.vector_env_adapters import make_env
 
 CASES = [
     ("ppo(normalize_observations=True)", 8, 0, "queue"),
@@ -37,7 +37,7 @@ def equal(where: str, spec: str, steps: int, lag: int, path: str, name: str = "C
     run = jax.jit(lambda key: learn(key, game, lasting, num_updates=UPDATES, steps_per_update=steps, num_envs=4))
     expected = run(jax.random.key(3))
     settings = {"num_updates": UPDATES, "steps_per_update": steps, "lag": lag, "path": path, "where": where}
-    found = train([learner, *others], [maker(f"games({name})", 4)], key=jax.random.key(3), **settings).history
+    found = train([learner, *others], [make_env(f"games({name})", 4)], key=jax.random.key(3), **settings).history
     state = expected.states[0].own if lag else expected.states[0]
     pairs = [(found.states[0], state), (found.rewards, expected.rewards), (found.returns, expected.returns)]
     return all(

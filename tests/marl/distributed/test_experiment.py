@@ -15,7 +15,7 @@ from marl.distributed.actor import acting, alike
 from marl.distributed.experiment import DistributedConfig, checked, suited
 from marl.distributed.runtime import ActorPrograms
 from marl.distributed.vector_env import Outline
-from marl.distributed.vector_env_adapters import maker
+from marl.distributed.vector_env_adapters import make_env
 from marl.learners.registry import make_learner
 
 pytestmark = pytest.mark.system
@@ -53,7 +53,7 @@ def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
 
 
 def test_fresh_episodes_do_not_count_what_is_no_number():
-    host, learner = maker("games(CartPole-v1)", 2)(), make_learner("ppo(hidden=[4])", make_game("CartPole-v1"))
+    host, learner = make_env("games(CartPole-v1)", 2)(), make_learner("ppo(hidden=[4])", make_game("CartPole-v1"))
     receive = host.receive
     host.receive = lambda: (told := receive())._replace(reward={"agent_0": told.reward["agent_0"] + np.nan})
     state = learner.init(jax.random.key(0))

@@ -7,14 +7,14 @@ import pytest
 from games import make
 from marl import learn, make_learner, past_selves
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import maker
+from marl.distributed.vector_env_adapters import make_env
 from meta import RunDirectory
 from meta.prng_data import data_of
 
 pytestmark = pytest.mark.system
 
 UPDATES = 12
-HOST = maker("ipd(episode_length=4)", 2)
+HOST = make_env("ipd(episode_length=4)", 2)
 SETTINGS = {"key": jax.random.key(0), "num_updates": UPDATES, "steps_per_update": 4}
 
 

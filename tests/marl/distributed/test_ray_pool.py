@@ -12,7 +12,7 @@ from games import make
 from marl import make_learner
 from marl.distributed.ray_pool import connect, named
 from marl.distributed.runtime import train
-from marl.distributed.vector_env_adapters import EnvMaker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, make_env
 from tests.fault_injection.kills import processes
 from tests.marl.distributed.vector_envs import Faulty
 from tests.sockets import listening
@@ -60,7 +60,7 @@ def learner():
 
 
 def test_with_a_lag_it_does_what_threads_do_bit_for_bit():
-    hosts = [maker("games(CartPole-v1)", 4), maker("games(CartPole-v1)", 4)]
+    hosts = [make_env("games(CartPole-v1)", 4), make_env("games(CartPole-v1)", 4)]
     found = [
         train([learner()], hosts, num_updates=7, lag=2, **SETTINGS | {"where": where}).history
         for where in ("ray", "threads")
@@ -70,7 +70,7 @@ def test_with_a_lag_it_does_what_threads_do_bit_for_bit():
 
 
 def test_one_process_evaluates_for_its_actors():
-    found = train([learner()], [maker("CartPole-v1", 2)] * 3, num_updates=20, inference="central", **SETTINGS)
+    found = train([learner()], [make_env("CartPole-v1", 2)] * 3, num_updates=20, inference="central", **SETTINGS)
     assert found.statistics["steps"] == 20 * 10
 
 

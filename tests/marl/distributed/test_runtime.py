@@ -17,15 +17,15 @@ from marl.distributed.actor_pools import begin
 from marl.distributed.dispatcher import Broken, _again
 from marl.distributed.inference import CentralInference
 from marl.distributed.runtime import _Learning, train
-from marl.distributed.vector_env_adapters import EnvMaker, maker
+from marl.distributed.vector_env_adapters import EnvMaker, make_env
 from meta import RunDirectory
 from tests.marl.distributed.vector_envs import Faulty, Late
 
 pytestmark = pytest.mark.system
 
 GAME = make("CartPole-v1")
-OURS = maker("games(CartPole-v1)", 4)
-THEIRS = maker("CartPole-v1", 4)
+OURS = make_env("games(CartPole-v1)", 4)
+THEIRS = make_env("CartPole-v1", 4)
 UPDATES = 6
 IMPALA = make_learner("impala(hidden=[8])", GAME)
 LEARNERS = {
@@ -86,7 +86,7 @@ def test_here_it_is_learn_with_numbers_for_actions():
     learner = make_learner("sac(hidden=[8], learning_starts=32, buffer_size=64, batch_size=16)", game)
     run = jax.jit(lambda key: learn(key, game, [learner], num_updates=UPDATES, steps_per_update=4, num_envs=4))
     expected = run(jax.random.key(3))
-    found = train([learner], [maker("games(pendulum)", 4)], **settings(steps_per_update=4)).history
+    found = train([learner], [make_env("games(pendulum)", 4)], **settings(steps_per_update=4)).history
     assert int(found.states[0].networks.updates) == 5 * 16  # an update before there were 32 steps
     assert_close(found.states[0].networks.actor, expected.states[0].networks.actor)
     assert_close(found.rewards, expected.rewards)
@@ -117,7 +117,9 @@ def test_players_of_a_game_learn_from_each_other_as_in_learn():
     expected = jax.jit(lambda key: learn(key, game, learners, num_updates=3, steps_per_update=4, num_envs=2))(
         jax.random.key(3)
     )
-    found = train(learners, [maker("ipd(episode_length=3)", 2)], **settings(num_updates=3, steps_per_update=4)).history
+    found = train(
+        learners, [make_env("ipd(episode_length=3)", 2)], **settings(num_updates=3, steps_per_update=4)
+    ).history
     assert_close(found.states, expected.states)
     assert_close(found.infos, expected.infos)
 
@@ -162,7 +164,7 @@ def test_actors_with_the_same_order_explore_otherwise():
 def test_trainings_with_neighbouring_seeds_have_no_environment_in_common():
     programs = ActorPrograms([make_learner("impala(hidden=[8])", GAME)], 4, 8, 40)
     keys = jax.random.key(1), jax.random.key(2)
-    given = maker("CartPole-v1", 8)
+    given = make_env("CartPole-v1", 8)
     firsts = [begin(programs, given, number, *keys, seed)._seen["agent_0"] for seed in (0, 1, 2) for number in (0, 1)]
     assert len({row.tobytes() for first in firsts for row in first}) == 6 * 8
 

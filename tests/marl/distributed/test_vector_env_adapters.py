@@ -18,7 +18,7 @@ from marl.distributed.vector_env_adapters import (
     GameVectorEnv,
     ParallelVectorEnv,
     acted,
-    maker,
+    make_env,
     observed,
 )
 from marl.learners.registry import make_learner
@@ -72,18 +72,18 @@ def test_a_game_is_the_same_through_pettingzoo():
 
 
 def test_who_has_an_environment():
-    assert maker("CartPole-v1").kind == "gymnasium"
-    assert maker("games(CartPole-v1)").kind == "games"
-    assert maker("coin_game(grid_size=5)").kind == "games"
-    assert maker("pistonball_v6").kind == "pettingzoo"
-    assert maker("ALE/Pong-v5").kind == "ale"
-    assert maker("gymnasium(LunarLander-v3)").name == "LunarLander-v3"
+    assert make_env("CartPole-v1").kind == "gymnasium"
+    assert make_env("games(CartPole-v1)").kind == "games"
+    assert make_env("coin_game(grid_size=5)").kind == "games"
+    assert make_env("pistonball_v6").kind == "pettingzoo"
+    assert make_env("ALE/Pong-v5").kind == "ale"
+    assert make_env("gymnasium(LunarLander-v3)").name == "LunarLander-v3"
     with pytest.raises(ValueError, match="did you mean CartPole-v1"):
-        maker("CartPol-v1")
+        make_env("CartPol-v1")
     with pytest.raises(ValueError, match="seen: got"):
-        maker("CartPole-v1", seen=[7])()
+        make_env("CartPole-v1", seen=[7])()
     with pytest.raises(ValueError, match="EnvPool is not installed"):
-        maker("envpool(CartPole-v1)")()
+        make_env("envpool(CartPole-v1)")()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_who_has_an_environment():
 def test_what_an_environment_needs_is_said(name, module, words, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ValueError, match=f"{name}.*{words}"):
-        maker(name)()
+        make_env(name)()
 
 
 def test_every_actor_has_a_pool_of_its_own_seed(monkeypatch):
@@ -113,14 +113,14 @@ def test_every_actor_has_a_pool_of_its_own_seed(monkeypatch):
             pass
 
     monkeypatch.setitem(sys.modules, "envpool", types.SimpleNamespace(make_gymnasium=Pool))
-    host = maker("envpool(CartPole-v1)", 2)()
+    host = make_env("envpool(CartPole-v1)", 2)()
     first, other, again = (host.reset(seed, NO_KEYS)["agent_0"] for seed in (1, 2, 1))
     assert not np.array_equal(first, other)
     np.testing.assert_array_equal(first, again)
 
 
 def test_entries_that_are_seen_and_images_that_are_turned():
-    host = maker("CartPole-v1", 2, seen=(0, 2))()
+    host = make_env("CartPole-v1", 2, seen=(0, 2))()
     assert host.game.observation_space("agent_0").shape == (2,)
     assert host.reset(0, NO_KEYS)["agent_0"].shape == (2, 2)
     space, look = observed(gymnasium.spaces.Box(0, 255, (4, 84, 80), np.uint8))
@@ -141,7 +141,7 @@ def test_entries_that_are_seen_and_images_that_are_turned():
 
 def test_ataris_own_preprocessing():
     pytest.importorskip("ale_py")
-    host = maker("ALE/Pong-v5", 2)()
+    host = make_env("ALE/Pong-v5", 2)()
     assert not host.has_empty_steps
     space = host.game.observation_space("agent_0")
     assert (space.shape, space.image, host.game.action_space("agent_0").n) == ((84, 84, 4), True, 6)
@@ -151,7 +151,7 @@ def test_ataris_own_preprocessing():
     host.close()
     for name, meant in {"ALE/Pogn-v5": "ALE/Pong-v5", "ALE/MsPacmann-v5": "ALE/MsPacman-v5"}.items():
         with pytest.raises(ValueError, match=f"did you mean {meant}"):
-            maker(name)()
+            make_env(name)()
 
 
 def test_processes_with_shared_memory_play_what_one_thread_does():
@@ -172,7 +172,7 @@ def test_processes_with_shared_memory_play_what_one_thread_does():
 def test_an_episode_of_the_evaluation_is_cut_by_its_own_length(monkeypatch):
     monkeypatch.setattr("marl.distributed.evaluation.LONGEST", 5)
     for length, returns in ((3, 3.0), (7, 5.0)):  # of three steps each; and cut at five, though others would have seven
-        host = maker(f"games(CartPole-v1(max_steps_in_episode={length}))", 2)()
+        host = make_env(f"games(CartPole-v1(max_steps_in_episode={length}))", 2)()
         learner = make_learner("ppo(hidden=[4])", host.game)
         states = [learner.init(jax.random.key(0))]
         found = play_episodes(jax.random.key(1), host, [learner], states, 6, 0)

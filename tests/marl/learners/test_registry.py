@@ -12,7 +12,7 @@ import pytest
 
 from configs.specs import REQUIRED
 from games import Box, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
-from marl import Learner, learn, make_learner, make_shaper, naive, register
+from marl import Learner, learn, make_learner, make_shaper, naive, register_learner
 from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.core.learn import learning
 from marl.learners import registry
@@ -69,7 +69,7 @@ def test_a_spec_is_the_learner_with_these_settings(spec, expected):
 
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
 def test_every_setting_may_be_given_as_it_is_by_default(game):
-    for name in registry.names(game):
+    for name in registry.learner_names(game):
         settings = registry.settings(name, game)
         if "network" in settings:  # those that this one does not have
             networks = registry.NETWORKS
@@ -153,7 +153,7 @@ def test_a_learner_of_ones_own_has_a_name_in_every_game(a_name):
         seen.append((game, seat, step, num_updates, kind))
         return random(game, seat) if game is ROUNDS else naive(game, seat, learning_rate=step)
 
-    register(a_name, mine)
+    register_learner(a_name, mine)
     make_learner("mine", ROUNDS, 1, num_updates=7)
     make_learner("mine(step=2, kind='wild')", EXACT, 1)
     assert [seen[0], seen[-1]] == [(ROUNDS, 1, 0.5, 7, "calm"), (EXACT, 1, 2, None, "wild")]
@@ -172,14 +172,14 @@ def test_a_name_that_is_taken_is_taken_where_it_is(a_name):
     def mine(game, seat) -> Learner:
         return random(game, seat)
 
-    register(a_name, mine, kind="sampled")
+    register_learner(a_name, mine, kind="sampled")
     with pytest.raises(ValueError, match="name: got 'mine', which is taken; another name, or replace=True, is needed"):
-        register(a_name, mine)
-    assert a_name not in registry.names(EXACT)  # nothing has changed
-    register(a_name, lambda game, seat: mine(game, seat), replace=True)
-    assert a_name in registry.names(EXACT)
+        register_learner(a_name, mine)
+    assert a_name not in registry.learner_names(EXACT)  # nothing has changed
+    register_learner(a_name, lambda game, seat: mine(game, seat), replace=True)
+    assert a_name in registry.learner_names(EXACT)
     with pytest.raises(ValueError, match="name: got 'two words'; letters, digits, - and _ are needed"):
-        register("two words", mine)
+        register_learner("two words", mine)
 
 
 class Told(Game):
