@@ -38,7 +38,7 @@ def put(buffer: Any, number: jax.Array, new: Any) -> Any:
     return jax.tree.map(one, buffer, new)
 
 
-def draw(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+def draw_prioritized(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """Numbers drawn in proportion to weights, one out of each of as many equal parts of their sum.
 
     Written here, for these lines need no library, and in buffers of our learners' sizes flashbax's tree of sums saves

@@ -382,7 +382,9 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
     except Exception as error:  # of somebody else's drawing
         say(console, f"no pictures of an episode: {first_line(error)}")
     policies = {str(i): learner.policy(state) for i, (learner, state) in enumerate(zip(players, states, strict=True))}
-    array_files.replace(run.path / LEARNER_FILE, policies, {"method": "distributed", "config": configs.plain(config)})
+    array_files.replace_arrays(
+        run.path / LEARNER_FILE, policies, {"method": "distributed", "config": configs.plain(config)}
+    )
     run.write_summary(summary)
     _show(summary, files, run, console)
 

@@ -128,7 +128,7 @@ class RayPool:
         kind = _define(-(-len(hosts) // number) + 1)
         cores = cores_of_process()
         # Of other machines nobody here knows the cores.
-        here = not named(address) and len(cores) >= number and not central
+        here = not cluster_address(address) and len(cores) >= number and not central
         if central:  # one on each machine
             kind = kind.options(scheduling_strategy="SPREAD")
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
@@ -222,7 +222,7 @@ class RayPool:
             self._ray.shutdown()
 
 
-def named(address: str) -> str:
+def cluster_address(address: str) -> str:
     """The cluster that is named, here or by RAY_ADDRESS; empty where none is."""
     return address or os.environ.get("RAY_ADDRESS", "")
 
@@ -237,7 +237,7 @@ def connect(address: str, workers: int) -> bool:
     Raises:
       ValueError: if Ray is not installed, or if nobody answers.
     """
-    address = named(address)
+    address = cluster_address(address)
     if not address:  # before its import: Ray's name for a cluster that nobody outside this machine can reach
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:

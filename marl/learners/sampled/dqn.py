@@ -18,7 +18,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.replay import Transitions, draw, importance, put
+from marl.blocks.replay import Transitions, draw_prioritized, importance, put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory
 
@@ -184,7 +184,7 @@ def dqn(
             memory = memory._replace(statistics=add(memory.statistics, seen_now))
         found = values(parameters.params, memory.statistics, obs)
         greedy = jnp.argmax(found, -1)
-        action, rest = random_bits.draw(
+        action, rest = random_bits.draw_integer(
             random_bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n
         )
         epsilon = parameters.epsilon if memory.epsilon is None else memory.epsilon
@@ -214,7 +214,7 @@ def dqn(
             params, target, optimizer_state, priority = carry
             index, weight = drawn, jnp.float32(1.0)
             if prioritized:  # what is drawn is the key
-                index, probability = draw(drawn, priority, batch_size)
+                index, probability = draw_prioritized(drawn, priority, batch_size)
                 weight = importance(probability, stored, importance_exponent)
             batch = jax.tree.map(lambda x: x[index], state.buffer)
             gradient, (off, metrics) = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch, weight)

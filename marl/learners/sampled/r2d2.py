@@ -17,7 +17,7 @@ from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.networks import Network, recurrent, unroll, where_done
-from marl.blocks.replay import draw, importance, put
+from marl.blocks.replay import draw_prioritized, importance, put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory
 
@@ -164,7 +164,7 @@ def r2d2(
 
     def act(key: jax.Array, params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory, tuple[()]]:
         greedy, memory = act_greedy(params, memory, obs)
-        action, rest = random_bits.draw(random_bits.array(key, math.prod(greedy.shape)), actions.n)
+        action, rest = random_bits.draw_integer(random_bits.array(key, math.prod(greedy.shape)), actions.n)
         return jnp.where(random_bits.uniform(rest) < memory.epsilon, action, greedy), memory, ()
 
     def act_greedy(params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory]:
@@ -209,7 +209,7 @@ def r2d2(
 
         def step(carry: Any, key: jax.Array) -> Any:
             params, target, optimizer_state, priority = carry
-            index, probability = draw(key, priority, batch_size)
+            index, probability = draw_prioritized(key, priority, batch_size)
             steps = jax.tree.map(lambda x: x[index], state.buffer)
             steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps._replace(carry=()))._replace(carry=steps.carry)
             weight = importance(probability, stored, importance_exponent)

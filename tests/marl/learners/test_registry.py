@@ -329,7 +329,7 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     form = objective_registry.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)
     parameters = form.network().init(jax.random.key(0))
     parameters["w2"] = jnp.full(3, 2.0)
-    objective_registry.save(tmp_path / objective_registry.FILE, form, parameters, 0.3)
+    objective_registry.save_objective(tmp_path / objective_registry.FILE, form, parameters, 0.3)
     field, small = "objective" if kind == "drift" else "value_loss", "hidden=[4], epochs=2, minibatches=1"
 
     def learned(spec):
@@ -373,7 +373,7 @@ def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_disl
 
 
 def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
-    array_files.replace(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
+    array_files.replace_arrays(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
     for path, words in (
         (tmp_path / "other.safetensors", "marl.discover wrote"),
         (tmp_path / "none.safetensors", "no such file"),
@@ -385,7 +385,9 @@ def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
 
 def test_an_objective_that_knows_the_time_needs_the_number_of_updates(tmp_path):
     form = objective_registry.Form("drift", "zero", hidden=2, timed=True)
-    objective_registry.save(tmp_path / objective_registry.FILE, form, form.network().init(jax.random.key(0)), 0.2)
+    objective_registry.save_objective(
+        tmp_path / objective_registry.FILE, form, form.network().init(jax.random.key(0)), 0.2
+    )
     spec = f"ppo(objective={str(tmp_path)!r})"
     make_learner(spec, CART_POLE, num_updates=3)
     with pytest.raises(ValueError, match="objective: got one that knows the time; the number of updates"):
