@@ -1,12 +1,15 @@
 """Public names of the packages, imported when they are used."""
 
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
 import types
 
 import pytest
+
+import marl.public
 
 PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
 FIRST = """
@@ -35,6 +38,11 @@ def test_a_name_is_not_that_of_another_module(package):
     modules = {one.name for one in pkgutil.iter_modules(module.__path__)}
     for name in modules & set(module.__all__):
         assert isinstance(getattr(module, name), types.ModuleType)
+
+
+def test_no_factory_of_a_learner_has_more_than_sixteen_parameters():
+    numbers = {name: len(inspect.signature(x).parameters) for name, x in vars(marl.public).items() if callable(x)}
+    assert max(numbers.values()) <= 16, numbers
 
 
 def test_packages_are_imported_at_once_and_shapers_are_known_as_learners():

@@ -14,12 +14,15 @@ from configs.specs import REQUIRED
 from games import Box, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
 from marl import Learner, learn, make_learner, make_shaper, naive, register_learner
 from marl.blocks.networks import convolutional, feed_forward, recurrent
+from marl.core.fingerprint import fingerprint
 from marl.core.learn import learning
 from marl.learners import registry
 from marl.learners.sampled import objective_registry
 from marl.learners.sampled.dqn import dqn
 from marl.learners.sampled.fixed import random
 from marl.learners.sampled.ppo import a2c, ppo
+from marl.learners.sampled.sac import sac
+from marl.learners.sampled.td3 import td3
 from marl.shapers import registry as shapers
 from marl.shapers import sampled
 from marl.shapers.exact import mfos
@@ -27,7 +30,7 @@ from meta.runs import array_files
 from tests.marl.sampled_steps import CART_POLE
 
 EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
-BREAKOUT = make("Breakout-MinAtar")
+BREAKOUT, PENDULUM = make("Breakout-MinAtar"), make("Pendulum-v1")
 IMAGE = BREAKOUT.observation_space("agent_0").shape
 SMALL = {"hidden": (8,)}
 SPECS = {
@@ -48,10 +51,10 @@ SPECS = {
         BREAKOUT,
         a2c(BREAKOUT, network=convolutional(IMAGE, 3, channels=2, **SMALL)),
     ),
-    "dqn(buffer_size=6)": (CART_POLE, dqn(CART_POLE, buffer_size=6)),
+    "dqn(buffer_size=6)": (CART_POLE, dqn(CART_POLE, replay={"buffer_size": 6})),
     "dqn(buffer_size=6, hidden=[8])": (
         CART_POLE,
-        dqn(CART_POLE, buffer_size=6, network=feed_forward((4,), 2, shared=True, **SMALL)),
+        dqn(CART_POLE, replay={"buffer_size": 6}, network=feed_forward((4,), 2, shared=True, **SMALL)),
     ),
     "tabular_ppo": (ROUNDS, ppo(ROUNDS, network=feed_forward((5,), 2, hidden=(), shared=True))),
 }
@@ -65,6 +68,21 @@ def test_a_spec_is_the_learner_with_these_settings(spec, expected):
     assert type(ours) is type(theirs)
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+
+
+GROUPED = {
+    "td3(batch_size=8, target_noise=0.3, buffer_drift=0.1, buffer_every=5)": td3(
+        PENDULUM, replay={"batch_size": 8}, noise={"target_noise": 0.3},
+        dynamic_buffer={"buffer_drift": 0.1, "buffer_every": 5},
+    ),
+    "sac(temperature=0.5)": sac(PENDULUM, entropy={"temperature": 0.5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", GROUPED)
+def test_a_spec_names_the_settings_of_groups_beside_the_others(spec):
+    assert fingerprint(make_learner(spec, PENDULUM)) == fingerprint(GROUPED[spec]._replace(seat=0))
+    assert fingerprint(make_learner(spec.partition("(")[0], PENDULUM)) != fingerprint(make_learner(spec, PENDULUM))
 
 
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
