@@ -152,7 +152,7 @@ def load_adversary(
     file = path / ADVERSARY_FILE
     if not os.path.isfile(file):
         raise ValueError(f"{field}: got {str(path)!r}; {needed} is needed")
-    arrays, metadata = array_files.load(file)
+    arrays, metadata = array_files.load_arrays(file)
     config = configs.build(AttackConfig, metadata.get("config"), str(file))
     if config.goal == "control":
         raise ValueError(f"{field}: {path} is a run with the goal control; one that harms or helps is needed")
@@ -166,7 +166,7 @@ def save_adversary(path: Path, attack: Attack, parameters: Any) -> None:
     if attack.controller_kind:
         config = dataclasses.replace(config, controller=attack.controller_kind.spec)
     metadata = {"method": "attack", "config": configs.plain(config)}
-    array_files.replace(path / ADVERSARY_FILE, parameters, metadata)
+    array_files.replace_arrays(path / ADVERSARY_FILE, parameters, metadata)
 
 
 def _message_kind(config: AttackConfig, units: list[float]) -> MessageKind:

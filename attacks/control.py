@@ -13,6 +13,7 @@ from flax import struct
 from attacks.messages import Message
 from attacks.victim_training import MakeVictim, TrainingSchedule, VictimTraining, train_victim
 from games import Game, Rollout
+from games.core.arguments import check_arguments
 from games.core.game import Actions, Scalar, Step, static
 from games.core.modes import in_any_mode
 from games.core.spaces import Box
@@ -25,6 +26,8 @@ from marl.core.learn import learn
 from marl.core.learner import Learner, keep_state
 from marl.learners.sampled.ppo import ppo
 from meta import Outcome
+
+__all__ = ["Puppet", "control_trial", "controller_ppo", "goal_reward", "oracle", "speaker", "train_puppet"]
 
 
 @struct.dataclass(eq=False)
@@ -78,8 +81,13 @@ class Puppet(GoalConditioned):
         return f"{self.game.name} through a puppet"
 
 
+@check_arguments
 def speaker(message: Message) -> Learner:
-    """A player of `Puppet` that says what a message function of [o, goal] says; its state is the parameters."""
+    """A player of `Puppet` that says what a message function of [o, goal] says; its state is the parameters.
+
+    Args:
+      message: of [o, goal].
+    """
 
     def act(key: jax.Array, parameters: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
         return jax.vmap(message.speak, (None, 0))(parameters, obs), memory, ()
@@ -87,19 +95,17 @@ def speaker(message: Message) -> Learner:
     return Learner(init=message.init, act=act, update=keep_state)
 
 
+@check_arguments
 def controller_ppo(puppet: Game) -> Learner:
     """PPO as in the paper's public code for CartPole, which learns what to say.
 
     Two shared layers of 32 tanh units, 16 epochs of the full batch, learning rate 0.02, entropy 0.005.
+
+    Args:
+      puppet: the game.
     """
-    messages = distribution(puppet.action_space("agent_0"))
-    network = feed_forward(
-        puppet.observation_space("agent_0").shape,
-        messages.num_outputs,
-        num_scales=messages.num_scales,
-        hidden=(32, 32),
-        shared=True,
-    )
+    messages, shape = distribution(puppet.action_space("agent_0")), puppet.observation_space("agent_0").shape
+    network = feed_forward(shape, messages.num_outputs, num_scales=messages.num_scales, hidden=(32, 32), shared=True)
     return ppo(puppet, network=network, learning_rate=0.02, epochs=16, minibatches=1, entropy_coefficient=0.005)
 
 
@@ -113,6 +119,7 @@ def first_parameters(shaper: Message, controller: Message) -> Callable[[jax.Arra
     return init
 
 
+@check_arguments
 def train_puppet(
     key: jax.Array,
     game: Game,
@@ -143,6 +150,7 @@ def train_puppet(
     return Puppet(game, victim.policy(training.state), victim, size), training
 
 
+@check_arguments
 def goal_reward(
     key: jax.Array, puppet: Puppet, controller: Learner, state: Any, *, num_episodes: int, num_steps: int
 ) -> jax.Array:
@@ -162,13 +170,9 @@ def goal_reward(
     return returns.mean() / num_steps
 
 
+@check_arguments
 def oracle(
-    key: jax.Array,
-    puppet: Puppet,
-    *,
-    num_updates: int = 64,
-    steps_per_update: int = 256,
-    num_envs: int = 4,
+    key: jax.Array, puppet: Puppet, *, num_updates: int = 64, steps_per_update: int = 256, num_envs: int = 4
 ) -> tuple[Learner, Any]:
     """A controller that learned to steer this very victim: (the learner, its state in the end).
 
@@ -186,6 +190,7 @@ def oracle(
     return controller, history.states[0]
 
 
+@check_arguments
 def control_trial(
     game: Game,
     shaper: Message,

@@ -25,6 +25,19 @@ from games.core.arguments import check_arguments
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learner import Learner, Metrics, Trajectory
 
+__all__ = [
+    "DEFENCES",
+    "Defence",
+    "disturbed",
+    "ensemble",
+    "input_decay",
+    "input_noise",
+    "masking",
+    "message_dropout",
+    "seeing",
+    "undefended",
+]
+
 MEMBERS = 5  # of an ensemble
 
 Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N, entries]) -> the same
@@ -32,7 +45,14 @@ Transform = Callable[[jax.Array, jax.Array], jax.Array]  # (key, observations [N
 
 @check_arguments
 def message_dropout(rate: float = 0.5) -> Defence:
-    """While it learns, the victim hears every message with probability 1 - rate and zeros otherwise."""
+    """While it learns, the victim hears every message with probability 1 - rate and zeros otherwise.
+
+    Args:
+      rate: in [0, 1].
+
+    Raises:
+      ValueError: for a rate out of range.
+    """
     checks.number("rate", rate, 0, 1)
 
     def defend(
@@ -49,7 +69,14 @@ def message_dropout(rate: float = 0.5) -> Defence:
 
 @check_arguments
 def input_noise(scale: float = 0.3) -> Defence:
-    """While it learns, the victim sees everything with normal noise, in standard deviations of random play."""
+    """While it learns, the victim sees everything with normal noise.
+
+    Args:
+      scale: of the noise, in standard deviations of random play.
+
+    Raises:
+      ValueError: for a scale below 0.
+    """
     checks.number("scale", scale, 0)
 
     def defend(
@@ -73,6 +100,12 @@ def input_decay(rate: float = 0.05) -> Defence:
     """After every learning step the weights that read the input shrink by `rate`, as decoupled weight decay does.
 
     Of a learner with critics, theirs too.
+
+    Args:
+      rate: in [0, 1].
+
+    Raises:
+      ValueError: for a rate out of range.
     """
     checks.number("rate", rate, 0, 1)
 
@@ -160,6 +193,9 @@ def masking(threshold: float = 0.05) -> Defence:
     The importance of an input is what the return loses when it is exchanged between parallel episodes at every step;
     what loses less than the fraction `threshold` of the return is masked. That takes two environments at least.
 
+    Args:
+      threshold: of the loss, as a share of the return.
+
     Source: the permutation importance of Breiman, Random Forests (2001), section 10.
     """
 
@@ -211,10 +247,18 @@ def share_of(num_updates: int, share: float) -> int:
     return max(round(share * num_updates), 1)
 
 
+@check_arguments
 def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Learner:
-    """The learner with other eyes, while it learns and after: `transform` changes observations `[N, entries]`."""
-    assert learner.act_greedy is not None
-    best = learner.act_greedy
+    """The learner with other observations, while it learns and after.
+
+    Args:
+      learner: one with `act_greedy`.
+      transform: changes observations `[N, entries]`.
+
+    Raises:
+      ValueError: for a learner without `act_greedy`.
+    """
+    best = _act_greedy_of(learner)
 
     def act(key: jax.Array, policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any, Any]:
         return learner.act(key, policy, memory, transform(obs))
@@ -227,6 +271,12 @@ def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Lea
         return best(policy, memory, transform(obs))
 
     return learner._replace(act=act, update=update, act_greedy=act_greedy)
+
+
+def _act_greedy_of(learner: Learner) -> Any:
+    if learner.act_greedy is None:
+        raise ValueError("learner: got one without act_greedy; one that acts without exploration, too, is needed")
+    return learner.act_greedy
 
 
 class Disturbed(NamedTuple):
@@ -244,13 +294,20 @@ class DisturbedMemory(NamedTuple):
     own: Any  # the learner's
 
 
+@check_arguments
 def disturbed(learner: Learner, transform: Transform) -> Learner:
-    """While it learns, the learner sees what a `transform` makes of each observation, and afterwards what there is.
+    """The learner with disturbed observations while it learns, and with the true ones afterwards.
 
-    Every observation is disturbed once: what came after a step is what the next step sees.
+    Every observation is disturbed once: the observation after a step is the one that the next step sees.
+
+    Args:
+      learner: one with `act_greedy`.
+      transform: `(key, observations [N, entries]) -> observations`.
+
+    Raises:
+      ValueError: for a learner without `act_greedy`.
     """
-    assert learner.act_greedy is not None
-    best, reset_own = learner.act_greedy, learner.reset_memory
+    best, reset_own = _act_greedy_of(learner), learner.reset_memory
 
     def init(key: jax.Array) -> Disturbed:
         key, own_key = jax.random.split(key)

@@ -20,7 +20,7 @@ from attacks.random_play import observations_of_play
 from attacks.search import AttackBranch, search, stages_of_search
 from games import Game, animate
 from meta import RunDirectory
-from meta.batched_trials import compile_trials, play_trials
+from meta.batched_trials import compile_trials, run_trials
 from meta.runs.atomic_files import save_whole
 from meta.runs.command import STARTED
 from meta.runs.environment import devices, versions
@@ -174,7 +174,7 @@ def fresh_victims(attack: Attack, key: jax.Array, parameters: Any, stages: Stage
         line.show(part / parts, f"part {part} of {parts}")
 
     program = compile_trials(compared, parameters, config.num_victims, config.at_once)
-    found: control.Comparison = play_trials(program, keys, parameters, config.at_once, report)
+    found: control.Comparison = run_trials(program, keys, parameters, config.at_once, report)
     line.end()
     return found
 

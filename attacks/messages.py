@@ -20,6 +20,8 @@ from games.core import checks
 from games.core.arguments import factory
 from games.wrappers.cheap_talk import CheapTalk
 
+__all__ = ["Message", "constant", "echo", "linear", "lstm", "make_message", "mlp", "quadratic", "table", "turn"]
+
 SPEAKER = 2**32 - 1  # branch of a victim's key: the random message that it hears
 MOST_ENTRIES = 64  # of an observation, for products of two of them
 
@@ -236,7 +238,16 @@ def _divisors(units: float | Sequence[float], inputs: int) -> np.ndarray:
 
 @factory
 def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi) -> Message:
-    """The same words whatever is seen: `scale` tanh of the parameters, at first standard normal."""
+    """The same message for each observation: `scale` tanh of the parameters, at first standard normal.
+
+    Args:
+      obs_shape: of an observation.
+      size: entries of a message.
+      scale: the message lies in [-scale, scale].
+
+    Raises:
+      ValueError: for a scale that is not above 0.
+    """
     del obs_shape
     checks.number("scale", scale, 0, brackets="()")
     return Message(lambda key: jax.random.normal(key, (size,)), lambda parameters, obs: scale * jnp.tanh(parameters))

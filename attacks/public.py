@@ -1,28 +1,16 @@
-"""Public names of `attacks`, imported all at once when the first of them is asked for."""
+"""Public names of `attacks`, imported when the first of them is used."""
 
+# mypy: implicit-reexport
 # ruff: noqa: F401
 
-from attacks.control import (
-    Comparison,
-    Puppet,
-    control_trial,
-    controller_ppo,
-    goal_reward,
-    oracle,
-    speaker,
-    train_puppet,
-)
-from attacks.defences import (
-    DEFENCES,
+from attacks import control, defences, messages
+from attacks.control import control_trial
+from attacks.messages import Message, make_message
+from attacks.victim_training import (
     Defence,
-    disturbed,
-    ensemble,
-    input_decay,
-    input_noise,
-    masking,
-    message_dropout,
-    seeing,
-    undefended,
+    TrainingSchedule,
+    VictimTraining,
+    train_in,
+    train_time_trial,
+    train_victim,
 )
-from attacks.messages import Message, constant, echo, linear, lstm, make_message, mlp, quadratic, table, turn
-from attacks.victim_training import TrainingSchedule, VictimTraining, train_in, train_time_trial, train_victim

@@ -21,7 +21,7 @@ from attacks.distillation import EXPERT_TRAININGS, EXPERTS, distil, refit
 from attacks.messages import SPEAKER
 from attacks.victim_training import train_time_trial
 from meta import Evolved, Outcome, RunDirectory, evolve
-from meta.batched_trials import compile_trials, play_trials
+from meta.batched_trials import compile_trials, run_trials
 from meta.run_keys import RunBranch
 from meta.runs import array_files
 from meta.runs.formatting import many
@@ -110,7 +110,7 @@ def _start(
     """Where the search begins with an expert or a run, and what the summary says of it; kept for a run that goes on."""
     file, console = run.path / START_FILE, stages.console
     if os.path.isfile(file):
-        arrays, metadata = array_files.load(file)
+        arrays, metadata = array_files.load_arrays(file)
         return array_files.as_tree(arrays, jax.eval_shape(attack.init, key), str(file)), metadata["told"]
     expert_key = jax.random.fold_in(key, AttackBranch.EXPERT)
     if attack.config.begin != "expert":
@@ -120,7 +120,7 @@ def _start(
             start, share = refit(expert_key, attack.game, attack.message, other.message, start)
             say(console, f"{attack.kind.spec} tells {share:.0%} of what was said by {other.kind.spec}")
             told = {"message": {"share_told": share}}
-        array_files.replace(file, start, {"told": told})
+        array_files.replace_arrays(file, start, {"told": told})
         return start, told
     stages.begin(EXPERT_STAGE, f"{EXPERTS} experts learn in silence, {EXPERT_TRAININGS} times as long as a victim")
     start, found = distil(attack, expert_key)
@@ -130,7 +130,7 @@ def _start(
             f"the best has a return of {one.expert_return:.4g}; the {name} tells {one.share:.0%} of what it does",
         )
     told = {name: {"expert_return": one.expert_return, "share_told": one.share} for name, one in found.items()}
-    array_files.replace(file, start, {"told": told})
+    array_files.replace_arrays(file, start, {"told": told})
     return start, told
 
 
@@ -239,7 +239,7 @@ def _best(
     trial, at_once = make_trial(attack), attack.config.at_once
     keys = jax.random.split(key, min(NUM_JUDGES, attack.config.num_victims))
     program = compile_trials(lambda key, parameters: trial(parameters, key).fitness, found[last], len(keys), at_once)
-    values = {name: play_trials(program, keys, parameters, at_once) for name, parameters in found.items()}
+    values = {name: run_trials(program, keys, parameters, at_once) for name, parameters in found.items()}
     for name in before:
         added = with_error(mean_and_error(values[last] - values[name]))
         say(

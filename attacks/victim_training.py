@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from attacks.messages import Message
 from games import Game
+from games.core.arguments import check_arguments
 from games.core.modes import in_any_mode
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.evaluate import evaluate
@@ -73,11 +74,20 @@ Defence = Callable[[jax.Array, CheapTalk, MakeVictim, TrainingSchedule, int], Vi
 def undefended(
     key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
 ) -> VictimTraining:
-    """The victim as it is."""
+    """The victim as it is: `train_in` of the game with cheap talk.
+
+    Args:
+      key: as of `train_in`.
+      talk: the game with cheap talk.
+      make_victim: `(game with cheap talk) -> learner`.
+      schedule: as of `train_in`.
+      size: entries of a message; unused.
+    """
     del size
     return train_in(key, talk, make_victim(talk), schedule)
 
 
+@check_arguments
 def train_victim(
     key: jax.Array,
     game: Game,
@@ -100,14 +110,31 @@ def train_victim(
       schedule: how long it lives.
       size: entries of a message.
       defence: what the victim does against talk.
+
+    Returns:
+      `VictimTraining`.
+
+    Raises:
+      TypeError: for arguments of another type.
+      ValueError: for a game of several players, or a message of another size.
     """
     return defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
 
 
+@check_arguments
 def train_in(key: jax.Array, game: Game, victim: Learner, schedule: TrainingSchedule) -> VictimTraining:
-    """The life of a learner in a game of one player, whoever talks in it, and how it plays in the end.
+    """A training run of a learner in a game of one player, with or without cheap talk, and its evaluation.
 
-    Who talks and has a memory goes on with that of the first environment.
+    A message function with memory is evaluated from the memory of the first training environment.
+
+    Args:
+      key: of everything.
+      game: with or without cheap talk.
+      victim: the learner.
+      schedule: lengths of the training run and of the evaluation.
+
+    Returns:
+      `VictimTraining`.
     """
     training_key, evaluation_key = jax.random.split(key)
     history = learn(
@@ -158,6 +185,7 @@ FITNESS: dict[str, Callable[[VictimTraining], jax.Array]] = {
 }
 
 
+@check_arguments
 def train_time_trial(
     game: Game,
     message: Message,
@@ -180,6 +208,13 @@ def train_time_trial(
       size: entries of a message.
       fitness: what the victim's return is, one of `FITNESS`.
       defence: what the victims do against talk.
+
+    Returns:
+      `trial(parameters, key) -> Outcome`, with the metric `victim_return`.
+
+    Raises:
+      TypeError: for arguments of another type.
+      ValueError: for a fitness that there is not.
     """
     if fitness not in FITNESS:
         raise ValueError(f"fitness: got {fitness!r}; one of {', '.join(FITNESS)} is needed")

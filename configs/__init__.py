@@ -112,11 +112,11 @@ def plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def named(value: Any, prefix: str = "") -> dict[str, Any]:
+def full_names(value: Any, prefix: str = "") -> dict[str, Any]:
     """The fields of nested dicts by their names in full, such as `evolution.sigma`."""
     if not isinstance(value, dict):
         return {prefix: value}
-    return {name: x for key, one in value.items() for name, x in named(one, f"{prefix}.{key}".lstrip(".")).items()}
+    return {name: x for key, one in value.items() for name, x in full_names(one, f"{prefix}.{key}".lstrip(".")).items()}
 
 
 def part(config: Any, words: Mapping[str, str]) -> Any:
@@ -280,10 +280,10 @@ def typed(kind: Any, value: Any, where: str) -> Any:
         with contextlib.suppress(ValueError, OverflowError):  # text too, for YAML 1.1 reads 1e-3 as that
             number = float(value)
         if not abs(number) <= LARGEST:
-            raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed")
+            raise ConfigError(f"{where}: got {shown(value)}; {type_in_words(kind)} is needed")
         return number
     if not _fits(kind, value):
-        raise ConfigError(f"{where}: got {shown(value)}; {describe(kind)} is needed")
+        raise ConfigError(f"{where}: got {shown(value)}; {type_in_words(kind)} is needed")
     return value
 
 
@@ -304,7 +304,7 @@ def _fits(kind: Any, value: Any) -> bool:
     return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
 
 
-def describe(kind: Any) -> str:
+def type_in_words(kind: Any) -> str:
     """The values of a field of this type hint, in words."""
     names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", NoneType: "None"}
     if kind in names:
@@ -313,6 +313,6 @@ def describe(kind: Any) -> str:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     parts = get_args(kind)
     if get_origin(kind) is tuple:
-        one = describe(parts[0]).removeprefix("a ")
+        one = type_in_words(parts[0]).removeprefix("a ")
         return f"a list of {one}s".replace("texts", "text") if parts[1:] == (...,) else f"{len(parts)} {one}s"
-    return " or ".join(map(describe, parts))
+    return " or ".join(map(type_in_words, parts))

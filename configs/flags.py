@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from configs import Config, ConfigError, describe, of_part, one_of, short, shown, typed
+from configs import Config, ConfigError, of_part, one_of, short, shown, type_in_words, typed
 from configs.usage import Positional
 
 HELP = "--help shows what there is"
@@ -98,12 +98,12 @@ def _value(flag: str, kind: Any, values: Sequence[Any]) -> Any:
         return None
     if get_origin(inner) is not tuple:
         if not values:
-            raise ConfigError(f"{flag}: no value is given; {describe(kind)} is needed")
+            raise ConfigError(f"{flag}: no value is given; {type_in_words(kind)} is needed")
         return _one(flag, inner, values[0])
     parts = get_args(inner)
     each = parts[:1] * len(values) if parts[1:] == (...,) else parts
     if len(each) != len(values):
-        raise ConfigError(f"{flag}: got {shown(' '.join(values))}; {describe(kind)} is needed")
+        raise ConfigError(f"{flag}: got {shown(' '.join(values))}; {type_in_words(kind)} is needed")
     return tuple(_one(flag, one, value) for one, value in zip(each, values, strict=True))
 
 

@@ -9,7 +9,19 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from configs import LARGEST, one_of, short, shown
 
@@ -22,8 +34,9 @@ class Registry(Generic[Made]):
     Their defaults are the settings' defaults, and their type hints say what may be given: a whole number for int, a
     number for float (and for Any, the hint of a number that may be traced), True or False for bool, text for str, the
     values of a Literal, lists of these for sequences, one of several for a union. What no spec can write, such as a
-    function, is no setting. Without a hint it is the kind of the default. The factory checks
-    ranges: the spec is refused with its ValueError, `setting: got 0; ... is needed`.
+    function, is no setting. Without a hint it is the kind of the default. A keyword whose hint is a TypedDict, with a
+    dict as its default, is a group of settings: its members are settings, and it is none. Ranges are for the factory to
+    check: what it says in a ValueError, `setting: got 0; ... is needed`, is said of the spec.
 
     Args:
       example: a name, for messages.
@@ -131,7 +144,8 @@ class Registry(Generic[Made]):
         """
         factory, _, fixed = self._entries[name]
         taken = _keywords(factory)
-        return factory(*args, **{keyword: x for keyword, x in given.items() if keyword in taken}, **fixed, **settings)
+        given = {keyword: x for keyword, x in given.items() if keyword in taken}
+        return factory(*args, **given, **grouped(fixed | settings, factory))
 
     def make(self, field: str, spec: str, *args: Any, **given: Any) -> Made:
         """Makes the object of a spec: `read` and `build` in one.
@@ -185,6 +199,18 @@ def settings_of(*factories: Callable[..., Any], **defaults: Any) -> dict[str, Se
                 hint = _UNKNOWN if parameter.default in (None, REQUIRED) else type(parameter.default)
             if name not in found and _kind_of(hint):
                 found[name] = Setting(hint, defaults.get(name, parameter.default))
+    return found
+
+
+def grouped(settings: dict[str, Any], *factories: Callable[..., Any]) -> dict[str, Any]:
+    """Settings as the factories' keywords: the members of a group of settings as one dict."""
+    found: dict[str, Any] = {}
+    groups = {member: name for factory in factories for name, hints in _groups(factory).items() for member in hints}
+    for setting, value in settings.items():
+        if setting in groups:
+            found.setdefault(groups[setting], {})[setting] = value
+        else:
+            found[setting] = value
     return found
 
 
@@ -263,8 +289,21 @@ class _Kind(NamedTuple):
 
 
 def _keywords(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(factory, eval_str=True).parameters
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    """The keyword-only parameters; the members of a group, as far as they have defaults there, in its place."""
+    groups, found = _groups(factory), {}
+    for name, parameter in inspect.signature(factory, eval_str=True).parameters.items():
+        for member, hint in groups.get(name, {}).items():
+            if member in parameter.default:
+                found[member] = parameter.replace(name=member, default=parameter.default[member], annotation=hint)
+        if name not in groups and parameter.kind is parameter.KEYWORD_ONLY:
+            found[name] = parameter
+    return found
+
+
+def _groups(factory: Callable[..., Any]) -> dict[str, dict[str, Any]]:
+    """The groups of settings of a factory, with the type hints of their members."""
+    hints = {name: x.annotation for name, x in inspect.signature(factory, eval_str=True).parameters.items()}
+    return {name: get_type_hints(hint, include_extras=True) for name, hint in hints.items() if is_typeddict(hint)}
 
 
 def _kind_of(hint: Any, *, ranges: bool = False) -> _Kind | None:

@@ -56,7 +56,7 @@ def regret_matching(game: games.Game, seat: int = 0, *, decay: float = 0.9) -> m
     return marl.Learner(init=init, act=act, update=update, policy=lambda state: probabilities(state.regrets))
 
 
-marl.register("regret_matching", regret_matching, kind="sampled", replace=True)
+marl.register_learner("regret_matching", regret_matching, kind="sampled", replace=True)
 
 
 def main(num_updates: int = 60, seeds: int = 16) -> jax.Array:

@@ -42,7 +42,7 @@ def momentum(
 
 def main(generations: int = 150, population_size: int = 128, num_trials: int = 512) -> dict[str, tuple[float, float]]:
     """Mean payoffs a round (shaper's, learner's) over fresh trials, of the evolved and of untrained shapers."""
-    marl.register("momentum", momentum, kind="formula", replace=True)
+    marl.register_learner("momentum", momentum, kind="formula", replace=True)
     game = InfinitelyRepeated(prisoners_dilemma, discount=0.96)
     shaper = marl.make_shaper("mfos(hidden_units=16)", game)
     learner = marl.make_learner("momentum(learning_rate=0.5)", game, seat=1)

@@ -1,12 +1,13 @@
-"""Public names of `games`, imported all at once when the first of them is asked for."""
+"""Public names of `games`, imported when the first of them is used."""
 
+# mypy: implicit-reexport
 # ruff: noqa: F401
 
 from games.core.game import Game
-from games.core.rollout import Rollout, rollout
+from games.core.rollout import Rollout, random_actions, rollout
 from games.core.spaces import Box, Discrete, MultiDiscrete
 from games.exact import zd
-from games.exact.differentiable import Differentiable
+from games.exact.differentiable import Differentiable, tandem
 from games.exact.infinite import InfinitelyRepeated
 from games.exact.matrix import (
     MatrixGame,
@@ -26,3 +27,5 @@ from games.suite.coin_game import CoinGame
 from games.suite.rounds import RepeatedGame, repeated
 from games.suite.social_dilemmas import SocialDilemma
 from games.toolbox.drawing import animate
+from games.wrappers.cheap_talk import CheapTalk
+from games.wrappers.goals import GoalConditioned

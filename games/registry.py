@@ -101,7 +101,10 @@ def ids() -> dict[str, str]:
 def make(name: str, **params: Any) -> Game:
     """A game by its name, with parameters of your own: `make("coin_game", grid_size=5)`.
 
-    Those of MuJoCo Playground, an extra, have their own names with -playground behind: `CheetahRun-playground`.
+    Args:
+      name: one of `names()`. Those of MuJoCo Playground, an extra, have their own names with -playground behind:
+        `CheetahRun-playground`.
+      **params: parameters of the game.
 
     Raises:
       ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not

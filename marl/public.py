@@ -1,14 +1,16 @@
-"""Public names of `marl`, imported all at once when the first of them is asked for."""
+"""Public names of `marl`, imported when the first of them is used."""
 
+# mypy: implicit-reexport
 # ruff: noqa: F401
 
-from marl import shapers
+from marl import distributed, shapers
 from marl.blocks import objectives
+from marl.blocks.network_growth import widen
 from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
 from marl.blocks.sparse import sparse
 from marl.core.evaluate import evaluate
 from marl.core.league import past_selves
-from marl.core.learn import History, learn
+from marl.core.learn import History, learn, learning
 from marl.core.learner import Learner, Trajectory
 from marl.core.policy_lag import stale
 from marl.experiments.shaping.agents import load_agent
@@ -17,7 +19,7 @@ from marl.learners.exact.fixed import memory_one
 from marl.learners.exact.model_free import best_response, q_learning
 from marl.learners.exact.naive import follow, one_policy
 from marl.learners.exact.population import Member, population
-from marl.learners.registry import make_learner, register
+from marl.learners.registry import make_learner, register_learner
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
 from marl.learners.sampled.dice import naive_dice, reinforce
 from marl.learners.sampled.dqn import ape_x, dqn
@@ -32,4 +34,4 @@ from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
 from marl.shapers.exact import Shaper
 from marl.shapers.registry import make_shaper, register_shaper
-from marl.shapers.trial import Trials, play_trials, shaping_trial
+from marl.shapers.trial import Trials, play_sampled, play_trials, shaping_trial

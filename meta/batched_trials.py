@@ -15,7 +15,7 @@ from meta.xla.devices import spread
 
 
 def compile_trials(trial: Callable[[jax.Array, Any], Any], parameters: Any, count: int, at_once: int) -> Any:
-    """Compiles a trial for `play_trials`.
+    """Compiles a trial for `run_trials`.
 
     Args:
       trial: `(key, parameters) -> result`, unbatched.
@@ -33,7 +33,7 @@ def compile_trials(trial: Callable[[jax.Array, Any], Any], parameters: Any, coun
     return jax.jit(spread(some, number), compiler_options=compiler_options()).lower(keys, shapes).compile()
 
 
-def play_trials(
+def run_trials(
     program: Any,
     keys: jax.Array,
     parameters: Any,

@@ -95,17 +95,10 @@ def evolve(
         is no whole number of at least 1.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
     """
-    if isinstance(num_trials, bool) or not isinstance(num_trials, int) or not 1 <= num_trials <= MOST:
-        raise ValueError(f"num_trials: got {shown(num_trials)}; a whole number from 1 to {MOST} is needed")
+    check_call(trial, init, key, num_trials=num_trials)
     evolution = Evolution() if evolution is None else evolution
     if not isinstance(evolution, Evolution):
         raise TypeError(f"evolution: got a {type(evolution).__name__}; a meta.Evolution is needed")
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim < 2):
-        got = f"an array {key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else shown(key)
-        raise ValueError(f"key: got {got}; a key of jax.random.key(seed), or an array [K] of them, is needed")
-    if not callable(trial) or not callable(init):
-        name, got = ("init", init) if callable(trial) else ("trial", trial)
-        raise TypeError(f"{name}: got {shown(got)}; a function is needed")
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
@@ -135,7 +128,7 @@ def evolve(
         )
 
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
-        return _checked(trial(unravel(vector), key, *context))
+        return checked_outcome(trial(unravel(vector), key, *context))
 
     over_trials = _one_by_one if one_by_one else over_runs
     spec = EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
@@ -178,7 +171,25 @@ def evolve(
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
 
 
-def _checked(outcome: Any) -> Outcome:
+def check_call(trial: Any, init: Any, key: Any, **counts: Any) -> None:
+    """Checks what a search is given: two functions, a key or several, and counts by their names.
+
+    Raises:
+      TypeError: for what is no function.
+      ValueError: for what is no key, or no whole number of at least 1.
+    """
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
+            raise ValueError(f"{name}: got {shown(count)}; a whole number from 1 to {MOST} is needed")
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.ndim < 2):
+        got = f"an array {key.dtype}{list(key.shape)}" if hasattr(key, "dtype") else shown(key)
+        raise ValueError(f"key: got {got}; a key of jax.random.key(seed), or an array [K] of them, is needed")
+    for name, function in (("trial", trial), ("init", init)):
+        if not callable(function):
+            raise TypeError(f"{name}: got {shown(function)}; a function is needed")
+
+
+def checked_outcome(outcome: Any) -> Outcome:
     """The outcome of a trial, whose fitness and metrics have to be scalars."""
     if not isinstance(outcome, Outcome):
         needed = "meta.Outcome(fitness, metrics) is needed, such as Outcome(fitness, {})"

@@ -1,8 +1,10 @@
-"""Public names of `meta`, imported all at once when the first of them is asked for."""
+"""Public names of `meta`, imported when the first of them is used."""
 
+# mypy: implicit-reexport
 # ruff: noqa: F401
 
 from meta.evolution import Evolved, NonFiniteFitness, Outcome, evolve
 from meta.runs.directory import RunDirectory
+from meta.screening import Screened, screen
 from meta.strategies import Evolution, strategy_names
 from meta.xla.scalar_replacement import scalarize

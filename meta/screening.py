@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from meta.evolution import Outcome
+from configs import LARGEST, shown
+from meta.evolution import Outcome, check_call, checked_outcome
 from meta.loop import Report, compiler_options, iterate
 from meta.run_keys import RunBranch
 from meta.xla.devices import in_chunks
@@ -25,11 +26,17 @@ AT_ONCE = BATCH // CORES
 
 
 class Screened(NamedTuple):
-    """The result of `screen`. Leading axes `[K]` where it was given K keys."""
+    """Result of `screen`. Leading axes are `[K]` for K keys.
 
-    parameters: Any  # of the best candidate
-    best_third: np.ndarray  # `[]`, the mean fitness of the best third of its trials
-    mean: np.ndarray  # `[]`, of all of them
+    Attributes:
+      parameters: of the best candidate
+      best_third: `[]`, the mean fitness of the best third of its trials
+      mean: `[]`, the mean fitness of all of them
+    """
+
+    parameters: Any
+    best_third: np.ndarray
+    mean: np.ndarray
 
 
 def screen(
@@ -68,9 +75,19 @@ def screen(
       report: called as `report(iterations so far, metrics, seconds of running)` by the host, with the metrics `best`,
         the fitness of the best trial so far, `tried`, candidates so far, and `number`, of all candidates.
 
+    Returns:
+      `Screened`: the best parameters, and how they did in their last trials.
+
     Raises:
-      ValueError: for more finalists than candidates, or candidates that are no such multiple.
+      TypeError: for a `trial` or an `init` that is no function, or a trial that returns no `Outcome`.
+      ValueError: for more finalists than candidates, candidates that are no such multiple, or numbers that are none or
+        out of range.
     """
+    counts = {"candidates": candidates, "trials": trials, "finalists": finalists, "final_trials": final_trials}
+    check_call(trial, init, key, **counts)
+    for name, value, least in (("sigma", sigma, 0), ("loudest", loudest, 1)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
+            raise ValueError(f"{name}: got {shown(value)}; a number of at least {least} is needed")
     batch = min(BATCH, candidates)
     if not 1 <= finalists <= batch or candidates % batch:
         raise ValueError(
@@ -85,7 +102,7 @@ def screen(
 
         def play(key: jax.Array) -> jax.Array:
             noise = sigma * jax.random.normal(jax.random.fold_in(key, NOISE), vector.shape) if stage else 0.0
-            return trial(unravel(vector + noise), key).fitness
+            return checked_outcome(trial(unravel(vector + noise), key)).fitness
 
         fitness = jax.vmap(play)(jax.random.split(of_stages[stage], number))
         return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()

@@ -18,7 +18,8 @@ def test_wrong_calls_are_answered_in_one_line_of_ours():
 
 
 def test_the_right_calls_are_right_and_have_every_learner():
-    for name in ("marl.ppo", "marl.lola", "marl.shapers.mfos", "marl.sparse", "attacks.linear", "meta.evolve"):
+    of_marl = ("marl.ppo", "marl.lola", "marl.shapers.mfos", "marl.sparse")
+    for name in (*of_marl, "attacks.messages.linear", "attacks.defences.seeing", "meta.evolve", "meta.screen"):
         function, arguments = calls.RIGHT[name]
         assert function(**arguments) is not None
     # What `marl` registers by name and exports under the same one.

@@ -1,4 +1,4 @@
-"""`help` explains the fields of every public class."""
+"""`help` explains the fields of every public class and the arguments of every public function."""
 
 import dataclasses
 import importlib
@@ -6,23 +6,35 @@ import inspect
 
 import pytest
 
+PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
+NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages")
 
-def public_classes():
-    for package in ("games", "meta", "marl", "attacks"):
+
+def public(fits):
+    for package in (*PACKAGES, *NAMESPACES):
         module = importlib.import_module(package)
         for name in module.__all__:
-            found = getattr(module, name)
-            if inspect.isclass(found) and (hasattr(found, "_fields") or dataclasses.is_dataclass(found)):
+            if fits(found := getattr(module, name)):
                 yield pytest.param(found, id=f"{package}.{name}")
+
+
+def has_fields(found):
+    return inspect.isclass(found) and (hasattr(found, "_fields") or dataclasses.is_dataclass(found))
 
 
 def fields_of(found):
     return getattr(found, "_fields", None) or [field.name for field in dataclasses.fields(found)]
 
 
-@pytest.mark.parametrize("found", [*public_classes()])
+@pytest.mark.parametrize("found", [*public(has_fields)])
 def test_every_field_of_a_public_class_is_explained(found):
     about = "\n".join(inspect.getdoc(one) or "" for one in found.__mro__ if one.__module__ == found.__module__)
     lines = [line.strip() for line in about.splitlines()]
     missing = [name for name in fields_of(found) if not any(line.startswith(f"{name}: ") for line in lines)]
     assert not missing
+
+
+@pytest.mark.parametrize("function", [*public(inspect.isfunction)])
+def test_every_argument_of_a_public_function_is_explained(function):
+    about = inspect.getdoc(function) or ""
+    assert not [name for name in inspect.signature(function).parameters if f"{name}: " not in about]

@@ -13,7 +13,7 @@ import pytest
 
 import games.gymnax
 import games.jaxmarl
-from attacks import TrainingSchedule, linear, train_time_trial
+from attacks import TrainingSchedule, messages, train_time_trial
 from games import InfinitelyRepeated, make, prisoners_dilemma, registry
 from games.gymnasium import Seat, _reset, _step
 from marl import learn, make_learner, make_shaper, shaping_trial
@@ -144,7 +144,7 @@ def test_shaping_and_attacks_are_traced(mode):
             trial = shaping_trial(game, shaper, opponent, meta_steps=2, episode_length=4)
             assert jax.eval_shape(trial, jax.eval_shape(shaper.init, KEY), KEY).fitness.shape == ()
         cart_pole = make("CartPole-v1")
-        message = linear(cart_pole.observation_space("agent_0").shape, 2)
+        message = messages.linear(cart_pole.observation_space("agent_0").shape, 2)
         schedule = TrainingSchedule(2, 4, 2, 2, 4)
         attack = train_time_trial(
             cart_pole, message, lambda game: make_learner("ppo(hidden=[4], epochs=1, minibatches=1)", game), schedule

@@ -1,6 +1,5 @@
 """The five packages where other programs have them: hidden by other files, in a zip file, without POSIX."""
 
-import importlib
 import subprocess
 import sys
 import zipfile
@@ -26,16 +25,6 @@ def python(environment):
         return subprocess.run(line, cwd=cwd, env=environment | variables, capture_output=True, text=True, timeout=120)
 
     return run
-
-
-@pytest.mark.parametrize("name", ["games", "meta", "marl", "attacks"])
-def test_a_package_offers_what_it_names(name):
-    package, public = importlib.import_module(name), importlib.import_module(f"{name}.public")
-    offered = {word for word in vars(public) if not word.startswith("_")}
-    assert offered == set(package.__all__) == set(dir(package))
-    assert all(getattr(package, word) is getattr(public, word) for word in package.__all__)
-    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
-        package.nothing  # noqa: B018
 
 
 @pytest.mark.parametrize(

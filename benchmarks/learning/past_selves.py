@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     runs = [*options.latest, *options.past]
-    config = array_files.load(runs[0] / LEARNER_FILE)[1]["config"]
+    config = array_files.load_arrays(runs[0] / LEARNER_FILE)[1]["config"]
     game = make_game(config["environment"])
     learner = make_learner(config["learner"], game, num_updates=options.updates)
     first = jax.eval_shape(lambda key: learner.policy(learner.init(key)), jax.random.key(0))
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _own(run: Path) -> dict[str, np.ndarray]:
-    arrays, _ = array_files.load(run / LEARNER_FILE)
+    arrays, _ = array_files.load_arrays(run / LEARNER_FILE)
     return {name.removeprefix("0."): x for name, x in arrays.items() if name.startswith("0.")}
 
 

@@ -42,11 +42,11 @@ def random_actions(words: jax.Array, spaces: Sequence[Any], keys: jax.Array) -> 
     actions = []
     for space in spaces:
         if hasattr(space, "n"):
-            action, words = random_bits.draw(words, space.n)
+            action, words = random_bits.draw_integer(words, space.n)
         elif isinstance(space, MultiDiscrete):
             digits = []
             for n in space.nvec:
-                digit, words = random_bits.draw(words, n)
+                digit, words = random_bits.draw_integer(words, n)
                 digits.append(digit)
             action = jnp.stack(digits, -1)
         else:

@@ -99,7 +99,8 @@ def plain() -> Callable[[], Any]:
 
 def ours(sparsity: Sparsity | None) -> Callable[[], Any]:
     """Updates of `td3` with a full buffer."""
-    learner = td3(Spaces(), gradient_steps=STEPS, buffer_size=STORED, learning_starts=1, sparsity=sparsity)
+    replay = {"gradient_steps": STEPS, "buffer_size": STORED, "learning_starts": 1}
+    learner = td3(Spaces(), replay=replay, sparsity=sparsity)
     keys = jax.random.split(jax.random.key(0), 4)
     obs, next_obs = (jax.random.normal(key, (STORED // 8, 8, SEEN)) for key in keys[:2])
     action = jax.random.uniform(keys[2], (STORED // 8, 8, DONE), minval=-1)

@@ -50,7 +50,7 @@ def unrolled(key: jax.Array) -> jax.Array:
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_UNROLLED) if _is_threefry(key) else key
 
 
-def draw(word: jax.Array, n: int | jax.Array) -> tuple[jax.Array, jax.Array]:
+def draw_integer(word: jax.Array, n: int | jax.Array) -> tuple[jax.Array, jax.Array]:
     """A uniform integer in 0 ... n - 1 from a random word, and the word that is left for further draws.
 
     A word w is read as the fraction w / 2^32 and the integer is its first digit in base n; what remains of the

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from games.core import checks
+from games.core.arguments import check_arguments
 from games.core.game import Actions, Game, Infos, Observations
 from games.core.modes import in_any_mode
 from games.core.spaces import Discrete
@@ -69,8 +70,21 @@ def rollout(
 
 
 @in_any_mode
+@check_arguments
 def random_actions(key: jax.Array, game: Game, state: Any) -> Actions:
-    """Uniform actions of all agents, of those that are possible now."""
+    """Uniform actions of all agents, of those that are possible in a state.
+
+    Args:
+      key: of the draw.
+      game: what is played.
+      state: of the game, as of `game.reset` or `game.step`.
+
+    Returns:
+      The actions by agent.
+
+    Raises:
+      TypeError: for what is no game.
+    """
     available, actions = game.get_avail_actions(state), {}
     for agent, agent_key in zip(game.agents, jax.random.split(key, game.num_agents), strict=True):
         space = game.action_space(agent)

@@ -16,7 +16,16 @@ Payoffs = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
 def tandem(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two on one bicycle: V1 = 2x - (x + y)^2, V2 = 2y - (x + y)^2. Every point of x + y = 1 is a stable fixed point.
+    """Payoffs of a tandem bicycle: V1 = 2x - (x + y)^2, V2 = 2y - (x + y)^2. Each point of x + y = 1 is a fixed point.
+
+    All of them are stable. `Differentiable(tandem)` is the game.
+
+    Args:
+      x: the first player's parameters.
+      y: the second player's parameters.
+
+    Returns:
+      (V1, V2), `[]` each.
 
     Source: Letcher et al., Stable Opponent Shaping in Differentiable Games (2019), arXiv:1811.08469, section 2.3.
     """

@@ -64,7 +64,12 @@ class MatrixGame:
 
 
 def symmetric(name: str, payoffs: Sequence[Sequence[Scalar]]) -> MatrixGame:
-    """A game that looks the same to both players, from the payoffs `payoffs[own][other]`."""
+    """A game that looks the same to both players.
+
+    Args:
+      name: of the game.
+      payoffs: `payoffs[own][other]`, by both players' actions.
+    """
     return MatrixGame(name, payoffs, tuple(tuple(payoffs[j][i] for j in range(2)) for i in range(2)))
 
 
@@ -142,7 +147,14 @@ def state_visits(
     """Expected discounted visits to CC, CD, DC, DD (the row player's action first); they add up to 1 / (1 - discount).
 
     Each is accurate to a few units in the last place, however extreme the policies: nothing is ever subtracted.
-    Arguments as in `discounted_payoffs`, and a `ValueError` for policies of other shapes, which would be broadcast.
+
+    Args:
+      policy_1: as of `discounted_payoffs`.
+      policy_2: as of `discounted_payoffs`.
+      discount: in [0, 1).
+
+    Raises:
+      ValueError: for policies of other shapes, which would be broadcast.
     """
     _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)

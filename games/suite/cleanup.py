@@ -11,7 +11,7 @@ from flax import struct
 
 from games.core import checks
 from games.core.game import Infos, Observations, Scalar, static
-from games.core.random_bits import draw, uniform
+from games.core.random_bits import draw_integer, uniform
 from games.core.spaces import Discrete
 from games.suite.commons import APPLE_LABELS, WASTE, WATER, Commons, CommonsState
 from games.toolbox import boards, grid
@@ -106,7 +106,7 @@ class Cleanup(Commons):
         clean = self._board("HR") & ~waste
         num_clean = boards.count(clean)
         falls = (uniform(chance) < self.waste_probability) & (num_clean > 0)
-        fallen = boards.single(boards.nth(clean, draw(which, num_clean)[0]), world.words)
+        fallen = boards.single(boards.nth(clean, draw_integer(which, num_clean)[0]), world.words)
         waste |= jnp.where(falls, fallen, 0)
         share = boards.count(waste) / river
         health = jnp.clip((self.depletion - share) / (self.depletion - self.restoration), 0, 1)

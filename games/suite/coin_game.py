@@ -12,7 +12,7 @@ from flax import struct
 
 from games.core import checks
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
-from games.core.random_bits import draw, words
+from games.core.random_bits import draw_integer, words
 from games.core.spaces import Box, Discrete
 from games.toolbox.drawing import PLAYERS, Canvas
 
@@ -84,9 +84,9 @@ class CoinGame(Game):
 
     def reset(self, key: jax.Array) -> tuple[Observations, CoinState]:
         word, more = words(key, 2)
-        first, word = draw(word, self.num_cells)
-        second, _ = draw(word, self.num_cells)
-        owner, more = draw(more, 2)
+        first, word = draw_integer(word, self.num_cells)
+        second, _ = draw_integer(word, self.num_cells)
+        owner, more = draw_integer(more, 2)
         coins = self._drop(more, (first, second), owner)
         state = CoinState((first, second), coins, jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
@@ -94,11 +94,11 @@ class CoinGame(Game):
     def _drop(self, word: jax.Array, players: Sequence[jax.Array], owner: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Cells for new coins; where there is one at a time, for its owner's alone."""
         if self.num_coins == 2:
-            first, word = draw(word, self.num_cells)
-            return first, draw(word, self.num_cells)[0]
+            first, word = draw_integer(word, self.num_cells)
+            return first, draw_integer(word, self.num_cells)[0]
         low, high = jnp.minimum(*players), jnp.maximum(*players)
         apart = low != high
-        cell, _ = draw(word, self.num_cells - 1 - apart)  # counts the cells without a player
+        cell, _ = draw_integer(word, self.num_cells - 1 - apart)  # counts the cells without a player
         cell = cell + (cell >= low)
         cell = cell + ((cell >= high) & apart)
         return jnp.where(owner == 0, cell, -1), jnp.where(owner == 1, cell, -1)

@@ -11,7 +11,7 @@ from flax import struct
 
 from games.core import checks
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
-from games.core.random_bits import array, draw
+from games.core.random_bits import array, draw_integer
 from games.core.spaces import Box, MultiDiscrete
 from games.toolbox.drawing import PLAYERS, bars
 
@@ -87,9 +87,9 @@ class Negotiation(Game):
 
     def _draw(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Quantities `[num_items]` and values `[2, num_items]`."""
-        quantities, words = draw(array(key, self.num_items), self.max_quantity)
-        first, words = draw(words, self.max_value)
-        second, _ = draw(words, self.max_value)
+        quantities, words = draw_integer(array(key, self.num_items), self.max_quantity)
+        first, words = draw_integer(words, self.max_value)
+        second, _ = draw_integer(words, self.max_value)
         return quantities + 1, jnp.stack([first, second]) + 1
 
     def step_env(self, key: jax.Array, state: NegotiationState, actions: Actions) -> Step[NegotiationState]:

@@ -287,7 +287,12 @@ def _turned(values: Sequence[Any], agent: int) -> Sequence[Any]:
 
 
 def repeated(game: MatrixGame, **params: Any) -> RepeatedGame:
-    """A game of `games.exact.matrix`, sampled: `repeated(prisoners_dilemma, discount=0.96)`."""
+    """A game of `games.exact.matrix`, sampled: `repeated(prisoners_dilemma, discount=0.96)`.
+
+    Args:
+      game: the payoffs.
+      **params: parameters of `RepeatedGame`.
+    """
     tables = [np.asarray(table, np.float32) for table in (game.row, game.column)]
     params.setdefault("payoffs", np.stack(tables, -1))
     return RepeatedGame(**params)

@@ -11,7 +11,7 @@ from flax import struct
 
 from games.core import checks
 from games.core.game import Actions, Game, Observations, Scalar, Step, static
-from games.core.random_bits import draw, words
+from games.core.random_bits import draw_integer, words
 from games.core.spaces import Box, Discrete
 from games.toolbox.drawing import PLAYERS, bars
 
@@ -66,7 +66,7 @@ class Ultimatum(Game):
 
     def reset(self, key: jax.Array) -> tuple[Observations, UltimatumState]:
         zero = jnp.zeros((), jnp.int32)
-        proposer = zero if self.roles == "fixed" else draw(words(key, 1)[0], 2)[0]
+        proposer = zero if self.roles == "fixed" else draw_integer(words(key, 1)[0], 2)[0]
         state = UltimatumState(proposer, zero, zero, jnp.zeros((), bool), zero)
         return self.get_obs(state), state
 
@@ -80,7 +80,7 @@ class Ultimatum(Game):
         if self.roles == "alternating":
             proposer = 1 - proposer
         elif self.roles == "sampled":
-            proposer = draw(words(key, 1)[0], 2)[0]
+            proposer = draw_integer(words(key, 1)[0], 2)[0]
         state = UltimatumState(proposer, state.proposer, offer, accepted, state.time + 1)
         dones, infos = self._ending(jnp.zeros((), bool), state.time >= self.episode_length)
         infos |= {

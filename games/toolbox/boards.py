@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from games.core.random_bits import draw
+from games.core.random_bits import draw_integer
 
 
 def constant(cells: Any) -> np.ndarray:
@@ -142,7 +142,7 @@ def distinct(seed: Sequence[jax.Array], first_label: int, number: int, n: int) -
 
     drawn = []
     for i in range(number):
-        place = i + draw(words[i], n - i)[0]
+        place = i + draw_integer(words[i], n - i)[0]
         drawn.append(look(place))
         moved.append((place, look(i)))
     return drawn

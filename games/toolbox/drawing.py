@@ -205,7 +205,12 @@ def stacked(above: np.ndarray, below: np.ndarray, gap: int = 8) -> np.ndarray:
 
 
 def animate(played: Rollout, path: str | Path | IO[bytes], *, frames_per_second: float = 4.0) -> None:
-    """Writes a rollout as a GIF that repeats for ever, to a path or an open file.
+    """Writes a rollout as a GIF that repeats for ever.
+
+    Args:
+      played: one game, `[steps]`.
+      path: a path, or an open file.
+      frames_per_second: 0.01 or more.
 
     Raises:
       NotImplementedError: if the game has no pictures.

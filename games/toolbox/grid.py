@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games.core import checks
-from games.core.random_bits import draw
+from games.core.random_bits import draw_integer
 from games.toolbox import boards
 from games.toolbox.drawing import PAPER, PLAYERS, WALL, Canvas
 
@@ -122,11 +122,11 @@ class Grid:
         words = boards.spread(seed, first_label + jnp.arange(n))
         new_cells, new_directions = [], []
         for i in range(n):
-            chosen, word = draw(words[i], boards.count(free))
+            chosen, word = draw_integer(words[i], boards.count(free))
             cell = boards.nth(free, chosen)
             free = jnp.where(who[i], free & ~boards.single(cell, self.words), free)
             new_cells.append(cell)
-            new_directions.append(draw(word, 4)[0])
+            new_directions.append(draw_integer(word, 4)[0])
         new_positions = self.position(jnp.stack(new_cells))
         return (
             jnp.where(who[:, None], new_positions, positions),

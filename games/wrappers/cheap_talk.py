@@ -12,6 +12,7 @@ import numpy as np
 from flax import struct
 
 from games.core import checks
+from games.core.arguments import check_game
 from games.core.game import Actions, Dones, Game, Observations, Scalar, Step, static
 from games.core.spaces import Box, Space
 
@@ -54,6 +55,7 @@ class CheapTalk(Game):
       memory: before the first observation; unused without `remember`.
 
     Raises:
+      TypeError: for what is no game.
       ValueError: for a game of several players, observations that are no array (or with `planes` no image), or a
         message size below 1; and at the reset, where the message is of another size.
 
@@ -71,6 +73,7 @@ class CheapTalk(Game):
     memory: Any = ()
 
     def __post_init__(self) -> None:
+        check_game(self.game)
         checks.size("message_size", self.message_size, 1)
         if self.game.num_agents != 1:
             raise ValueError(f"game: got {self.game.name} of {self.game.num_agents} players; a game of one is needed")

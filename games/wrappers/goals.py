@@ -12,6 +12,7 @@ import numpy as np
 from flax import struct
 
 from games.core import random_bits
+from games.core.arguments import check_game
 from games.core.game import Actions, Game, Observations, Scalar, Step
 from games.core.spaces import Box, Space
 from games.toolbox.drawing import mark
@@ -55,6 +56,7 @@ class GoalConditioned(Game):
       game: the bare game.
 
     Raises:
+      TypeError: for what is no game.
       ValueError: for a game without goals.
 
     Source: the test-time attack of Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030. In its public code a
@@ -67,6 +69,7 @@ class GoalConditioned(Game):
     game: Game
 
     def __post_init__(self) -> None:
+        check_game(self.game)
         self._goals  # noqa: B018
 
     @property

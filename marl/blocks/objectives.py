@@ -28,6 +28,14 @@ class Timed(NamedTuple):
     """An objective that depends on how much of the training is over."""
 
     at: Callable[[jax.Array], Objective]  # (share in [0, 1]) -> the objective of then
+    num_updates: int | None = None  # of the whole training, as of `learn`; a learner needs it
+
+
+class Aligned(NamedTuple):
+    """An objective of advantages to which the co-players' advantages are added, as of `advantage_alignment`."""
+
+    alignment: Scalar  # weight of the co-players' advantages
+    objective: Objective
 
 
 class Parametric(NamedTuple):

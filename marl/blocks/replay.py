@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
 
 from games.core import random_bits
 from games.core.game import Scalar
+
+
+class Buffer(TypedDict, total=False):
+    """Settings of a replay buffer."""
+
+    buffer_size: int
+    batch_size: int
+    learning_starts: Scalar
+
+
+class Replay(Buffer, total=False):
+    """Settings of a replay buffer and of what is learned from it."""
+
+    gradient_steps: int
+
+
+class Priorities(TypedDict, total=False):
+    """Settings of prioritised draws."""
+
+    priority_exponent: Scalar
+    importance_exponent: Scalar
 
 
 class Transitions(NamedTuple):
@@ -38,7 +59,7 @@ def put(buffer: Any, number: jax.Array, new: Any) -> Any:
     return jax.tree.map(one, buffer, new)
 
 
-def draw(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+def draw_prioritized(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """Numbers drawn in proportion to weights, one out of each of as many equal parts of their sum.
 
     Written here, for these lines need no library, and in buffers of our learners' sizes flashbax's tree of sums saves

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
-from games.core.arguments import check_arguments
+from games.core.arguments import check_arguments, check_game
 from marl.core.learner import Learner, Memory, Parameters
-from marl.core.learner_checks import check_game, check_key, check_number, check_state
+from marl.core.learner_checks import check_key, check_number, check_state
 
 
 @check_arguments

@@ -91,7 +91,7 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
     def sync(state: PastState, states: tuple[LearnerState, ...]) -> PastState:
         latest = learner.policy(states[0])
         league = keep(state.league, state.version, latest, every)
-        place = draw(jax.random.fold_in(state.key, state.version), league, share)
+        place = draw_opponent(jax.random.fold_in(state.key, state.version), league, share)
         past = place != LATEST
         policy = jax.tree.map(lambda kept, new: jnp.where(past, kept[place], new), league.policies, latest)
         return state._replace(league=league, policy=policy, met=jnp.where(past, league.version[place], LATEST))
@@ -146,7 +146,7 @@ def keep(league: League, version: jax.Array, policy: Parameters, every: int) -> 
     return jax.tree.map(lambda x, new: x.at[place].set(new), league, League(policy, version, quality))
 
 
-def draw(key: jax.Array, league: League, share: Scalar) -> jax.Array:
+def draw_opponent(key: jax.Array, league: League, share: Scalar) -> jax.Array:
     """The place of the past self that is met; `LATEST` for none."""
     share_key, place_key = jax.random.split(key)
     past = jax.random.uniform(share_key) < share

@@ -150,7 +150,7 @@ def learning(
     observe: Callable[..., dict[str, jax.Array]] | None = None,
     keep_trajectories: bool = False,
 ) -> tuple[Callable[[jax.Array], tuple[Carry, jax.Array]], Callable[[Carry, jax.Array], tuple[Carry, History]]]:
-    """`learn` in two functions, with which a caller can look at a run while it goes on.
+    """`learn` in two parts, so that a run can be watched, saved or changed between updates.
 
     Args:
       game: what is played.
@@ -163,8 +163,12 @@ def learning(
 
     Returns:
       `begin(key) -> (carry, run key)`, and `update(carry, key) -> (carry, History)` with the key number i of
-      `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and has nothing of
-      what there is in the end.
+      `jax.random.split(run key, num_updates)`; that `History` is of one update, without the axis K, and without
+      `states` and `game_state`.
+
+    Raises:
+      ValueError: as `learn`.
+      TypeError: as `learn`.
     """
     check_learners(game, learners)
     check_number("steps_per_update", steps_per_update)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from configs import MOST
-from games import Game
+from games.core.arguments import check_game
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner
 
@@ -29,12 +29,6 @@ def check_number(name: str, number: Any, least: int = 1) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= MOST:
         limits = f"at most {MOST}" if isinstance(number, int) and number > MOST else f"at least {least}"
         raise ValueError(f"{name}: got {_shown(number)}; a whole number of {limits} is needed")
-
-
-def check_game(game: Any) -> None:
-    """Raises TypeError for what is no game."""
-    if not isinstance(game, Game):
-        raise TypeError(f"game: got {_shown(game)}; a Game is needed, such as games.make('ipd')")
 
 
 def check_state(learner: Learner, state: Any) -> None:

@@ -150,7 +150,7 @@ class DistributedExperiment(Experiment[Trained, Found]):
         each = enumerate(zip(self.players, states, strict=True))
         policies = {str(i): learner.policy(state) for i, (learner, state) in each}
         metadata = {"method": "distributed", "config": configs.plain(self.config)}
-        array_files.replace(context.run.path / LEARNER_FILE, policies, metadata)
+        array_files.replace_arrays(context.run.path / LEARNER_FILE, policies, metadata)
         return Found(returns, film)
 
     def draw(self, folder: Path, trained: Trained, found: Found) -> list[Path]:

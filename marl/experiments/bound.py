@@ -16,13 +16,13 @@ from games import InfinitelyRepeated
 from marl.core.learner import Learner
 from marl.experiments.file_command import TrainingConfig, write
 from marl.experiments.trajectory_ascent import curve, start_names, white_box_bound
-from marl.learners.exact.trained import describe, read_by
+from marl.learners.exact.trained import game_metadata, read_by
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from marl.trained import folder
 from meta import RunDirectory, scalarize
 from meta.loop import compiler_options
-from meta.runs.array_files import Arrays, load
+from meta.runs.array_files import Arrays, load_arrays
 from meta.runs.formatting import many
 from meta.runs.progress import Progress
 from meta.runs.statistics import standard_error
@@ -60,10 +60,10 @@ def known_bound(game: InfinitelyRepeated, opponent: str, meta_steps: int) -> Kno
     file = folder() / file_name(game.payoffs.name, opponent)
     if not file.is_file():
         return None
-    arrays, metadata = load(file)
-    settings = metadata["config"]
+    arrays, metadata = load_arrays(file)
+    settings, files = metadata["config"], metadata.get("opponent_files", [])
     same = settings["opponent"] == opponent and settings["meta_steps"] == meta_steps
-    if not same or metadata["game"] != describe(game) or metadata.get("opponent_files", []) != read_by(opponent, game):
+    if not same or metadata["game"] != game_metadata(game) or files != read_by(opponent, game):
         return None
     return _known(arrays)
 

@@ -126,7 +126,7 @@ def load_arrays(path: Path, number: int) -> Arrays:
     Raises:
       ValueError: if there is no such file or number, or if it is none of a learner.
     """
-    found, about = array_files.load(path / LEARNER_FILE if path.is_dir() else path)
+    found, about = array_files.load_arrays(path / LEARNER_FILE if path.is_dir() else path)
     method, settings = about.get("method"), about.get("config", {})
     if method not in ("train", "distributed"):
         raise ValueError(f"directory: got {str(path)!r}; a run of marl.train or marl.distributed is needed")
@@ -200,9 +200,9 @@ def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarr
     """A learner, and the parameters in these arrays, by which it acts."""
     learner = make_learner(spec, game, seat, num_updates=1)
     own: Any = learner.policy(jax.jit(learner.init)(jax.random.key(0)))
-    whole = array_files.named(own).keys() <= arrays.keys()
+    whole = array_files.named_leaves(own).keys() <= arrays.keys()
     if whole:
-        own = array_files.as_tree({name: arrays[name] for name in array_files.named(own)}, own, "directory")
+        own = array_files.as_tree({name: arrays[name] for name in array_files.named_leaves(own)}, own, "directory")
     elif hasattr(own, "_replace"):
         parts = {name for name in ("params", "statistics") if getattr(own, name, None) is not None}
         own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})

@@ -11,9 +11,9 @@ from rich.console import Console
 
 import configs
 from marl.experiments.game_config import GameConfig
-from marl.learners.exact.trained import describe
+from marl.learners.exact.trained import game_metadata
 from meta import RunDirectory
-from meta.runs.array_files import Arrays, replace
+from meta.runs.array_files import Arrays, replace_arrays
 from meta.runs.command import file_of
 from meta.xla.memory import check_bytes
 
@@ -66,7 +66,7 @@ def write(
     run: RunDirectory, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
 ) -> None:
     """Writes what the command `method` has found, with the game and the config that it belongs to, and says where."""
-    about = {"method": method, "game": describe(config.make_game()), "config": configs.plain(config)}
+    about = {"method": method, "game": game_metadata(config.make_game()), "config": configs.plain(config)}
     path = file_of(run.path)
-    replace(path, arrays, about | metadata)
+    replace_arrays(path, arrays, about | metadata)
     console.print(f"written to {path}", soft_wrap=True)

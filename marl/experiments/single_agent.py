@@ -302,7 +302,7 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
         keys = of_seeds(self.config.seed, self.config.seeds)
         returns = np.asarray(context.programs.get(EVALUATION)(keys, states), np.float64)
         metadata = {"method": "train", "config": configs.plain(self.config)}
-        array_files.replace(context.run.path / LEARNER_FILE, _policy(states), metadata)
+        array_files.replace_arrays(context.run.path / LEARNER_FILE, _policy(states), metadata)
         return returns
 
     def draw(self, folder: Path, trained: Trained, found: np.ndarray) -> list[Path]:

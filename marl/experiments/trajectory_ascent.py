@@ -69,8 +69,8 @@ def white_box_bound(
 ) -> Bound:
     """Ascends the shaper's mean payoff over a trial, on its sequence of policies, from several starts.
 
-    The initial states are those of `play_trials` with the same key and number of trials, so that a shaper's payoffs
-    there can be compared trial by trial. Draws of a learner that samples differ from those there.
+    The initial states are those of `marl.play_trials` with the same key and number of trials, so that a shaper's
+    payoffs there can be compared trial by trial. Draws of a learner that samples differ from those there.
 
     Args:
       key: of the initial states.

@@ -17,8 +17,9 @@ import numpy as np
 import optax
 
 from configs import shown
-from configs.specs import Range, Registry, Setting, change, naming, settings_of
+from configs.specs import Range, Registry, Setting, change, grouped, naming, settings_of
 from games import Game, InfinitelyRepeated
+from games.core.arguments import check_game
 from games.core.game import Scalar
 from games.exact.strategies import STRATEGIES, formula_of
 from marl.blocks.distributions import distribution
@@ -73,13 +74,13 @@ def make_learner(
     beside its own, and `anneal`, with which the learning rate falls on a straight line to 0 at the optimiser's last
     step: `ppo(network='recurrent', hidden=[32], memory=32)`, or `r2d2(network='nature', memory=512)`. With `sparsity`,
     as in `ppo(sparsity='rigl(density=0.1, until=5_000)')`, which all but loqa take, few of its weights are there, as
-    of `marl.blocks.sparse`; td3 and sac take that too, and no network.
+    of `marl.blocks.sparse`; td3 and sac take that too, and no network. The members of a group of settings, which is a
+    dict in Python as in `dqn(game, replay={"buffer_size": 64})`, stand beside the others: `dqn(buffer_size=64)`.
 
-    In a repeated game of two players and actions, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy.
-    Several specs with a plus between them are a population, of which one is drawn for each trial:
-    `naive + lola + tft`. A number of a learner that is given as two in brackets is drawn for each trial too, evenly on
-    a logarithmic scale if both are above 0: `naive(learning_rate=[0.1, 3])`. The names of shapers are untrained
-    shapers, whose parameters are drawn in each trial.
+    In a repeated game of two players and actions, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy. Several
+    specs with a plus between them are a population, of which one is drawn for each trial: `naive + lola + tft`. A
+    number that is given as two in brackets is drawn for each trial too, evenly on a logarithmic scale if both are above
+    0: `naive(learning_rate=[0.1, 3])`. A shaper's name is an untrained shaper, drawn for each trial.
 
     Args:
       spec: values of settings are Python's literals.
@@ -112,7 +113,7 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None,
     return population(members, alone=alone)
 
 
-def register(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:
+def register_learner(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:
     """Makes a learner of your own known by a name, on every command line of a program that does so first, too.
 
     Args:
@@ -131,7 +132,7 @@ def register(name: str, factory: Make, *, kind: Kind | None = None, replace: boo
         registry.register(name, factory, replace=replace)
 
 
-def names(game: Game) -> list[str]:
+def learner_names(game: Game) -> list[str]:
     """The names of all learners of a game."""
     return _registry(game).names()
 
@@ -159,8 +160,7 @@ def with_hidden(spec: str, units: Sequence[int]) -> str:
 
 def check_seat(field: str, game: Game, seat: int) -> None:
     """Raises ValueError for a seat that a game does not have, TypeError for what is no game."""
-    if not isinstance(game, Game):
-        raise TypeError(f"game: got {shown(game)}; a Game is needed, such as games.make('ipd')")
+    check_game(game)
     if isinstance(seat, bool) or not isinstance(seat, int | np.integer) or seat not in range(game.num_agents):
         raise ValueError(f"{field}: seat: got {shown(seat)}; one of 0 to {game.num_agents - 1} is needed")
 
@@ -250,6 +250,7 @@ def _ppo(
     clip: Scalar = 0.2,
     objective: str | Objective | Timed = "clipped",
     value_loss: str | ValueLoss | None = None,
+    num_updates: int | None = None,
     **settings: Any,
 ) -> Learner:
     """PPO with an objective and a value's loss that are functions, or named, or in files."""
@@ -259,6 +260,8 @@ def _ppo(
         objective = clipped_surrogate(clip=clip)
     elif isinstance(objective, str):
         objective = make_objective(objective)
+    if isinstance(objective, Timed):
+        objective = objective._replace(num_updates=num_updates)
     if isinstance(value_loss, str):
         value_loss = make_value_loss(value_loss)
     return ppo(game, seat, objective=objective, value_loss=value_loss, **settings)
@@ -305,7 +308,7 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
             of_learner["learning_rate"] = rate
         of_network = {setting: x for setting, x in settings.items() if setting not in own}
         made = _network(network, defaults, of_network, game, seat)
-        return factories[0](game, seat, network=made, **of_learner)
+        return factories[0](game, seat, network=made, **grouped(of_learner, *factories))
 
     SAMPLED.register(name, make, settings=of_all)
 
@@ -317,7 +320,8 @@ def _register_continuous(name: str, factory: Callable[..., Learner]) -> None:
         game: Game, seat: int, *, sparsity: str | None = None, critic_sparsity: str | None = None, **settings: Any
     ) -> Learner:
         named = {"sparsity": sparsity, "critic_sparsity": critic_sparsity}
-        return factory(game, seat, **settings, **{name: make_sparsity(spec) for name, spec in named.items() if spec})
+        sparsities = {name: make_sparsity(spec) for name, spec in named.items() if spec}
+        return factory(game, seat, **grouped(settings, factory), **sparsities)
 
     SAMPLED.register(name, make, settings=lambda: settings_of(factory, make))
 
@@ -365,9 +369,9 @@ for _name, _factory in _formula.items():
 FORMULA.register("exact_lola", factories.hola, order=1)
 FORMULA.register("hola2", factories.hola, order=2)
 
-_register_deep("ppo", _ppo, ppo, without=["alignment"])
-_register_deep("a2c", a2c, ppo, without=[*ONE_STEP, "alignment"])
-_register_deep("advantage_alignment", advantage_alignment, ppo, without=list(ONE_STEP))
+_register_deep("ppo", _ppo, ppo)
+_register_deep("a2c", a2c, ppo, without=ONE_STEP)
+_register_deep("advantage_alignment", advantage_alignment, ppo, without=ONE_STEP)
 _register_deep("proximal_advantage_alignment", proximal_advantage_alignment, ppo)
 _register_deep("loqa", loqa, without=["sparsity"])
 _register_deep("dqn", dqn, shared=True)
@@ -380,8 +384,8 @@ _register_continuous("sac", sac)
 # A table of logits and one of values, where observations are one-hot; the rates are those at which two of them defect
 # within a hundred episodes of the prisoner's dilemma.
 _table: dict[str, Any] = {"hidden": [], "shared": True, "learning_rate": 0.1, "epochs": 4, "minibatches": 1}
-_register_deep("tabular_ppo", _ppo, ppo, without=["alignment"], **_table, discount=0.96)
-_register_deep("reciprocator", reciprocator, ppo, without=["alignment"], hidden=[], shared=True)
+_register_deep("tabular_ppo", _ppo, ppo, **_table, discount=0.96)
+_register_deep("reciprocator", reciprocator, ppo, hidden=[], shared=True)
 _sampled: dict[str, Make] = {
     "reinforce": dice.reinforce,
     "naive_dice": dice.naive_dice,

@@ -114,10 +114,10 @@ def meta_ppo(
         each = (lambda *x: jax.lax.map(lambda y: run(*y), x)) if keys.ndim else run
         return each(keys, state, (context(keys, number, state.parameters),) if context else ())
 
-    return train(shaper.init, optimizer, step, key, settings, store=store, report=report)
+    return train_meta_ppo(shaper.init, optimizer, step, key, settings, store=store, report=report)
 
 
-def train(
+def train_meta_ppo(
     init: Callable[[jax.Array], Any],
     optimizer: optax.GradientTransformation,
     step: Callable[..., tuple[PPOState, Any]],

@@ -48,7 +48,7 @@ def make_shaper(spec: str, game: Game, seat: int = 0, *, field: str = "shaper", 
         return registry.build(name, settings, game, seat)
 
 
-def build(name: str, game: Game, seat: int, settings: dict[str, Any]) -> Any:
+def build_shaper(name: str, game: Game, seat: int, settings: dict[str, Any]) -> Any:
     """The shaper of a name and its settings, which are its factory's to check."""
     return _registry(game).build(name, settings, game, seat)
 

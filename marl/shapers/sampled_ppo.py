@@ -16,7 +16,7 @@ from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History
 from marl.core.learner import Metrics, Trajectory
 from marl.shapers.meta_ppo import MetaPPO
-from marl.shapers.ppo import PPOState, batch_metrics, train
+from marl.shapers.ppo import PPOState, batch_metrics, train_meta_ppo
 from marl.shapers.sampled import Memory, Parameters, Policy
 from meta import Evolved
 from meta.loop import Report, Store
@@ -176,7 +176,7 @@ def sampled_ppo(
         return jax.lax.map(lambda run: iteration(number, *run), (keys, state))
 
     advice = "; a smaller meta_ppo.batch_size or more meta_ppo.minibatches bound it"
-    return train(policy.init, optimizer, step, key, settings, store=store, report=report, advice=advice)
+    return train_meta_ppo(policy.init, optimizer, step, key, settings, store=store, report=report, advice=advice)
 
 
 def coala_returns(reward: jax.Array) -> jax.Array:

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from configs import shown
 from games import Game, InfinitelyRepeated
-from games.core.arguments import check_arguments
+from games.core.arguments import check_arguments, check_game
 from games.core.modes import in_any_mode
 from marl.core.learn import History, learn
 from marl.core.learner import Learner
-from marl.core.learner_checks import check_number
+from marl.core.learner_checks import check_key, check_number
 from marl.shapers.exact import Shaper
 from marl.shapers.sampled import Policy
 from meta import Outcome, scalarize
@@ -120,8 +122,7 @@ def shaping_trial(
 def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> None:
     """Raises ValueError or TypeError for a shaper of another kind of game, or opponents that do not fill the seats."""
     kind = Shaper if isinstance(game, InfinitelyRepeated) else Policy
-    if not isinstance(game, Game):
-        raise TypeError(f"game: got a {type(game).__name__}; a Game is needed")
+    check_game(game)
     if not isinstance(shaper, kind):
         needed = f"a {kind.__name__}, such as marl.make_shaper('mfos', game) of this game,"
         raise TypeError(f"shaper: got a {type(shaper).__name__}; {needed} is needed")
@@ -139,6 +140,14 @@ def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> Non
         raise ValueError(f"opponents: got {len(opponents)}; {needed} is needed in {players}")
 
 
+def _check_parameters(shaper: Shaper | Policy, parameters: Any) -> None:
+    """Raises ValueError for parameters that are not of the shaper, by their names and shapes."""
+    needed = jax.eval_shape(shaper.init, jax.random.key(0))
+    shapes: list[Any] = [jax.tree.map(np.shape, tree) for tree in (parameters, needed)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(f"parameters: got {shown(parameters)}; those of the shaper's init, or like them, are needed")
+
+
 @check_arguments
 def play_trials(
     key: jax.Array,
@@ -150,7 +159,28 @@ def play_trials(
     meta_steps: int,
     num_trials: int,
 ) -> Trials:
-    """Fresh trials of one shaper, everything kept that reports and figures need."""
+    """Fresh trials of one shaper, with all that reports and figures need.
+
+    Args:
+      key: of all trials.
+      game: a game that is a formula.
+      shaper: of the first agent.
+      parameters: of the shaper.
+      opponent: the learner.
+      meta_steps: learning steps of the opponent in a trial.
+      num_trials: how many trials.
+
+    Returns:
+      `Trials`.
+
+    Raises:
+      TypeError: for arguments of another type.
+      ValueError: for numbers that are none or out of range, or parameters that are not the shaper's.
+    """
+    check_key(key)
+    for name, number in (("meta_steps", meta_steps), ("num_trials", num_trials)):
+        check_number(name, number)
+    _check_parameters(shaper, parameters)
 
     def one(key: jax.Array) -> Trials:
         return play_trial(key, game, shaper.learner(parameters), opponent, meta_steps=meta_steps)
@@ -168,6 +198,7 @@ def play_trial(
     return Trials(own, other, jax.nn.sigmoid(history.trajectories[0].action[1:, 0]))
 
 
+@check_arguments
 def play_sampled(
     key: jax.Array,
     game: Game,
@@ -180,7 +211,7 @@ def play_sampled(
     num_envs: int,
     keep_trajectories: bool = False,
 ) -> History:
-    """One trial: the opponents learn after every episode, which all play at once in several environments.
+    """One trial in a sampled game: the opponents learn after every episode, from several environments at once.
 
     Args:
       key: of the trial.
@@ -193,8 +224,18 @@ def play_sampled(
       num_envs: environments of a trial.
       keep_trajectories: as of `learn`.
 
+    Returns:
+      The `History` of `learn`.
+
+    Raises:
+      TypeError: for arguments of another type.
+      ValueError: for numbers that are none or out of range, parameters that are not the policy's, or opponents that do
+        not fill the seats.
+
     Source: Lu et al. (2022), arXiv:2205.01447, section 3; several environments: Khan et al. (2023), arXiv:2312.12568.
     """
+    _check_players(game, policy, opponents)
+    _check_parameters(policy, parameters)
     shapers = [policy.learner(parameters)] * (game.num_agents - len(opponents))
     return learn(
         key,

@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 DIGEST = "digest"  # in a file's metadata
 
 
-def save(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
+def save_arrays(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     """Writes arrays, and metadata of anything that JSON can hold; the same ones give the same bytes.
 
     Raises:
@@ -42,9 +42,9 @@ def _in_order(contents: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + contents[end:]
 
 
-def replace(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
+def replace_arrays(path: Path, tree: Any, metadata: dict[str, Any]) -> None:
     """Writes the leaves of a tree by their names; the file appears whole or not at all, in place of an older one."""
-    write_whole(path, _to_bytes(named(tree), metadata))
+    write_whole(path, _to_bytes(named_leaves(tree), metadata))
 
 
 def _to_bytes(arrays: dict[str, Any], metadata: dict[str, Any]) -> bytes:
@@ -60,7 +60,7 @@ def _digest_of_file(arrays: Arrays, metadata: dict[str, Any]) -> str:
     return digest(arrays | {"metadata": np.frombuffer(json.dumps(metadata, sort_keys=True).encode(), np.uint8)})
 
 
-def named(tree: Any) -> dict[str, Any]:
+def named_leaves(tree: Any) -> dict[str, Any]:
     """The leaves by their paths, such as `w1`; `parameters` where there is one array and nothing around it."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator=".") or "parameters": leaf for path, leaf in leaves}
@@ -69,14 +69,14 @@ def named(tree: Any) -> dict[str, Any]:
 def digest(tree: Any) -> str:
     """Hexadecimal digits that change with the leaves of a tree, their names and their shapes."""
     found = hashlib.sha256()
-    for name, leaf in named(tree).items():
+    for name, leaf in named_leaves(tree).items():
         array = np.asarray(leaf)
         found.update(f"{name} {array.shape} {array.dtype}".encode() + array.tobytes())
     return found.hexdigest()
 
 
-def load(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the metadata of a file that `save` wrote, which carries a digest of both.
+def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays and the metadata of a file that `save_arrays` wrote, which carries a digest of both.
 
     Raises:
       ValueError: if there is no such file, or if it is damaged or none of ours; one line that names it.
@@ -111,11 +111,11 @@ def same_shapes(arrays: Arrays, shapes: dict[str, tuple[int, ...]], file: str = 
 
 
 def as_tree(arrays: Arrays, like: Any, file: str, leading: tuple[int, ...] = ()) -> Any:
-    """What `replace` wrote, as a tree again: like one of arrays or their shapes, with further axes in front.
+    """What `replace_arrays` wrote, as a tree again: like one of arrays or their shapes, with further axes in front.
 
     Raises:
       ValueError: if the names or shapes are others.
     """
-    shapes = {name: (*leading, *leaf.shape) for name, leaf in named(like).items()}
+    shapes = {name: (*leading, *leaf.shape) for name, leaf in named_leaves(like).items()}
     same_shapes(arrays, shapes, file)
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in shapes])

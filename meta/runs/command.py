@@ -25,7 +25,7 @@ from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
 from meta.runs import environment, resume_checks
-from meta.runs.array_files import load
+from meta.runs.array_files import load_arrays
 from meta.runs.cluster import Connection, OnCluster, connect, said_of
 from meta.runs.environment import version_line
 from meta.xla.devices import claim_cores
@@ -461,6 +461,6 @@ def _check_file(file: Path, config: Any) -> None:
     try:
         if not file.is_file():
             raise ValueError
-        resume_checks.check(configs.build(type(config), load(file)[1].get("config"), str(file)), config)
+        resume_checks.check(configs.build(type(config), load_arrays(file)[1].get("config"), str(file)), config)
     except ValueError:
         raise configs.ConfigError(f"out: {file} already exists, and is not of this run; move it away") from None

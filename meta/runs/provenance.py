@@ -92,7 +92,7 @@ def digest_of(value: Any) -> str:
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The fields that differ, by their names in full, with both values as JSON holds them; None for one that is not."""
-    old, new = configs.named(before), configs.named(now)
+    old, new = configs.full_names(before), configs.full_names(now)
     return {
         name: (old.get(name), new.get(name))
         for name in (old | new)

@@ -62,8 +62,8 @@ def read(path: Path, program: str, first: str, first_is: str, kind: Callable[[st
         raise ConfigError(
             f"{where}: the run was begun as {record.command}, which its first line does not say; {remedy}"
         )
-    written = configs.named(configs.values(text, where))
-    for name, value in configs.named(record.config).items():
+    written = configs.full_names(configs.values(text, where))
+    for name, value in configs.full_names(record.config).items():
         if name not in written:
             raise ConfigError(f"{where}: {name} is missing, and was {value!r}; {remedy}")
     return was, now

@@ -215,7 +215,7 @@ def test_a_message_that_was_made_again_turns_when_its_kind_says():
 def test_a_search_may_begin_where_another_ended(tmp_path):
     config = AttackConfig(message="turn(what='linear')", num_victims=2)
     words, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
-    array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
     attack = prepare(goes_on)
     assert attack.config == goes_on
@@ -230,7 +230,7 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
         prepare(goes_on)
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
         prepare(dataclasses.replace(goes_on, goal="control"))
-    array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear of 2 is needed"):
         prepare(dataclasses.replace(goes_on, message="linear"))
     with pytest.raises(ValueError, match=r"begin: .* reads observations \(4,\); \(6,\) are needed"):
@@ -242,7 +242,7 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
     config = AttackConfig(message="linear", num_victims=2)
     message, run = resolve(config).message, RunDirectory.create(tmp_path / "new", config)
     words = message.init(jax.random.key(7))
-    array_files.replace(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
     attack = prepare(network)
     start, told = search._start(attack, jax.random.key(0), run, QUIET)

@@ -150,7 +150,7 @@ def attacked(tmp_path):
         kept = {"method": "attack", "config": configs.plain(config)}
         (tmp_path / "run").mkdir(exist_ok=True)
         words = resolve(config).message.init(jax.random.key(seed))
-        array_files.replace(tmp_path / "run" / ADVERSARY_FILE, words, kept)
+        array_files.replace_arrays(tmp_path / "run" / ADVERSARY_FILE, words, kept)
         return tmp_path / "run" / FILE
 
     return attack

@@ -1,7 +1,8 @@
 """Specs against the type hints of what they name."""
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pytest
 
@@ -89,6 +90,33 @@ def test_defaults_and_what_is_given_or_fixed_are_the_factorys_own():
     assert (made["guest"], made["layers"], made["sugar"], made["oven"]) == ("Ada", 9, 0, "hot")
     with pytest.raises(ValueError, match=r"^party: tall-cake has no setting 'layers'; it takes sugar, salt"):
         registry().make("party", "tall-cake(layers=3)", "Ada")
+
+
+class Oven(TypedDict, total=False):
+    heat: float
+    fan: bool
+    shelf: int
+
+
+def roast(*, oven: Oven = {"heat": 180.0, "fan": False}, salt: float = 0.1):  # noqa: B006
+    return oven, salt
+
+
+def test_the_settings_of_a_group_stand_beside_the_others():
+    found: Registry[Any] = Registry("roast")
+    found.register("roast", roast)
+    assert {name: setting.default for name, setting in found.settings("roast").items()} == {
+        "heat": 180.0, "fan": False, "salt": 0.1
+    }  # fmt: skip
+    assert found.make("dinner", "roast(fan=True, salt=0)") == ({"fan": True}, 0)
+    assert found.make("dinner", "roast") == ({"heat": 180.0, "fan": False}, 0.1)
+    for spec, words in {
+        "roast(oven={})": "dinner: roast has no setting 'oven'; it takes heat, fan, salt",
+        "roast(shelf=2)": "dinner: roast has no setting 'shelf'; it takes heat, fan, salt",
+        "roast(heat='hot')": "dinner: roast: heat: got 'hot'; a number is needed",
+    }.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+            found.make("dinner", spec)
 
 
 def test_a_range_stands_for_a_number_where_it_may():

@@ -21,6 +21,7 @@ import numpy as np
 import attacks
 import games
 import marl
+import meta
 from games import InfinitelyRepeated, make, prisoners_dilemma
 from meta import Evolution, Outcome, evolve
 
@@ -30,7 +31,8 @@ FORMULA, SAMPLED, CART_POLE, THREE = (
     InfinitelyRepeated(prisoners_dilemma), make("ipd"), make("CartPole-v1"), make("three_player_ipd")
 )  # fmt: skip
 NAIVE, PPO = marl.make_learner("naive", FORMULA, 1), marl.ppo(CART_POLE)
-MFOS = marl.make_shaper("mfos", FORMULA)
+MFOS, SHAPER = marl.make_shaper("mfos", FORMULA), marl.make_shaper("mfos", SAMPLED)
+MESSAGE, SCHEDULE = attacks.make_message("linear", (4,), 2), attacks.TrainingSchedule(1, 2, 2, 2, 2)
 
 WRONG: list[Any] = [
     None, -1, 0, 2.5, float("nan"), "", "nonsense", "ppo(", "lola(learning_rate='x')", [],
@@ -56,6 +58,15 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "games.matrix_game": (
         lambda **k: games.make("matrix_game", **k), {"payoffs": np.zeros((2, 2, 2)), "num_agents": 2}
     ),
+    "games.random_actions": (
+        lambda **k: games.random_actions(KEY, **k), {"game": CART_POLE, "state": CART_POLE.reset(KEY)[1]}
+    ),
+    "games.CheapTalk": (
+        games.CheapTalk,
+        {"game": CART_POLE, "parameters": jnp.zeros(2), "speak": lambda parameters, obs: parameters, "message_size": 2,
+         "planes": False, "remember": None},
+    ),
+    "games.GoalConditioned": (games.GoalConditioned, {"game": CART_POLE}),
     "games.InfinitelyRepeated": (InfinitelyRepeated, {"payoffs": prisoners_dilemma, "discount": 0.9}),
     "games.make of a repeated game": (
         lambda **k: games.make("ipd", **k), {"episode_length": 3, "discount": None, "memory": 1}
@@ -69,11 +80,35 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         marl.learn,
         {"key": KEY, "game": CART_POLE, "learners": [PPO], "num_updates": 1, "steps_per_update": 4, "num_envs": 2},
     ),
+    "marl.learning": (
+        marl.learning,
+        {"game": CART_POLE, "learners": [PPO], "steps_per_update": 4, "num_envs": 2, "keep_trajectories": False},
+    ),
     "marl.make_learner": (marl.make_learner, {"spec": "naive", "game": FORMULA, "seat": 0}),
     "marl.make_learner of samples": (marl.make_learner, {"spec": "ppo", "game": CART_POLE, "seat": 0}),
     "marl.make_shaper": (marl.make_shaper, {"spec": "mfos", "game": FORMULA, "seat": 0}),
     "marl.shaping_trial": (
         marl.shaping_trial, {"game": FORMULA, "shaper": MFOS, "opponents": NAIVE, "meta_steps": 2}
+    ),
+    "marl.play_trials": (
+        marl.play_trials,
+        {"key": KEY, "game": FORMULA, "shaper": MFOS, "parameters": MFOS.init(KEY), "opponent": NAIVE,
+         "meta_steps": 1, "num_trials": 2},
+    ),
+    "marl.play_sampled": (
+        marl.play_sampled,
+        {"key": KEY, "game": SAMPLED, "policy": SHAPER, "parameters": SHAPER.init(KEY),
+         "opponents": [marl.make_learner("reinforce", SAMPLED, 1)], "num_episodes": 1, "episode_length": 2,
+         "num_envs": 2},
+    ),
+    "marl.distributed.make_env": (
+        marl.distributed.make_env,
+        {"name": "games(CartPole-v1)", "num_envs": 2, "seen": (), "processes": False, "images": None},
+    ),
+    "marl.distributed.train": (
+        marl.distributed.train,
+        {"learners": [PPO], "hosts": [marl.distributed.make_env("games(CartPole-v1)", 2)], "key": KEY,
+         "num_updates": 1, "steps_per_update": 4, "where": "here", "inference": "actor", "path": "queue", "lag": None},
     ),
     "marl.memory_one": (marl.memory_one, {"probabilities": [0.5] * 5}),
     "marl.play_memory_one": (marl.play_memory_one, {"probabilities": [0.5] * 5}),
@@ -85,9 +120,24 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "meta.evolve": (
         evolve, {"trial": fine, "init": init, "key": KEY, "evolution": SMALL, "num_trials": 1}
     ),
+    "meta.screen": (
+        meta.screen,
+        {"trial": fine, "init": init, "key": KEY, "candidates": 2, "trials": 1, "finalists": 1, "final_trials": 1,
+         "sigma": 0.0, "loudest": 2.0},
+    ),
     "meta.Evolution": (Evolution, {"strategy": "open_es", "population_size": 4, "sigma": 0.1, "generations": 2}),
     "attacks.make_message": (
         lambda **k: attacks.make_message(**k), {"spec": "linear", "obs_shape": (4,), "size": 2}
+    ),
+    "attacks.train_time_trial": (
+        attacks.train_time_trial,
+        {"game": CART_POLE, "message": MESSAGE, "make_victim": marl.ppo, "schedule": SCHEDULE, "help": False, "size": 2,
+         "fitness": "end"},
+    ),
+    "attacks.control_trial": (
+        attacks.control_trial,
+        {"game": CART_POLE, "shaper": MESSAGE, "controller": MESSAGE, "make_victim": marl.ppo, "schedule": SCHEDULE,
+         "size": 2},
     ),
 }  # fmt: skip
 
@@ -95,6 +145,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 GIVEN: dict[str, Any] = {
     "game": SAMPLED, "payoff": lambda own, other: (own * other).sum(), "obs_shape": (4,), "num_outputs": 2,
     "payoffs": lambda own, other: ((own * other).sum(), -(own * other).sum()),
+    "transform": lambda *seen: seen[-1], "message": MESSAGE,
     "density": 0.5, "until": 5, "direction": lambda own, other: own, "init": init, "learner": PPO, "lag": 1,
     "update": lambda key, state, trajectory: (state, {}), "members": [marl.Member(lambda drawn: NAIVE)], "size": 2,
 }  # fmt: skip
@@ -109,7 +160,7 @@ GAMES = {
 def factories() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """The public factories of learners, networks, shapers and messages that are not above, with right arguments."""
     found = {}
-    for module in (marl, marl.shapers, marl.objectives, attacks):
+    for module in (marl, marl.shapers, marl.objectives, attacks, attacks.messages, attacks.defences, attacks.control):
         for name in getattr(module, "__all__", [x for x in vars(module) if not x.startswith("_")]):
             function, called = getattr(module, name), f"{module.__name__.removeprefix('marl.blocks.')}.{name}"
             if not inspect.isfunction(function):

@@ -101,7 +101,7 @@ def results(run: Path) -> dict:
         elif file.suffix == ".csv" or file.name == "pairs.jsonl":
             found[str(file)] = sorted((run / file).read_text().splitlines())
         elif file.suffix == ".safetensors":
-            arrays, about = array_files.load(run / file)
+            arrays, about = array_files.load_arrays(run / file)
             found[str(file)] = about, {name: array.tolist() for name, array in arrays.items()}
         elif file.suffix == ".npz":
             with np.load(run / file) as arrays:

@@ -215,7 +215,7 @@ def _read(file: Path) -> Any:
         with np.load(file) as arrays:
             return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
     if file.suffix == ".safetensors":
-        arrays, metadata = array_files.load(file)
+        arrays, metadata = array_files.load_arrays(file)
         return metadata, {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
     return file.read_bytes()
 

@@ -112,7 +112,9 @@ class RayPool:
         number = max(min(machines, actors), 1) if central else actors
         kind = _define(-(-actors // number) + 1)
         cores = cores_of_process()
-        here = not named(address) and len(cores) >= number and not central  # cores of other machines are not known
+        here = (
+            not cluster_address(address) and len(cores) >= number and not central
+        )  # cores of other machines are not known
         if central:  # one on each machine
             kind = kind.options(scheduling_strategy="SPREAD")
         self._groups = [kind.remote([cores[i % len(cores)]] if here else []) for i in range(number)]
@@ -204,7 +206,7 @@ class RayPool:
             self._ray.shutdown()
 
 
-def named(address: str) -> str:
+def cluster_address(address: str) -> str:
     """The address of the cluster, by default that of RAY_ADDRESS; empty if there is none."""
     return address or os.environ.get("RAY_ADDRESS", "")
 
@@ -219,7 +221,7 @@ def connect(address: str, workers: int) -> bool:
     Raises:
       ValueError: if Ray is not installed, or if the cluster does not answer.
     """
-    address = named(address)
+    address = cluster_address(address)
     if not address:  # before its import: Ray's name for a cluster that other machines cannot reach
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:

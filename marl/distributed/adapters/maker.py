@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from configs import one_of, shown
 from configs.specs import first_line
+from games.core import checks
+from games.core.arguments import check_arguments
 from marl.distributed.adapters.game_env import make_game_env
 from marl.distributed.adapters.gymnasium_envs import make_atari_env, make_envpool_env, make_gymnasium_env
 from marl.distributed.adapters.pettingzoo_envs import make_pettingzoo_env, pettingzoo_names
@@ -19,6 +21,7 @@ KINDS = ("gymnasium", "ale", "envpool", "pettingzoo", "games")
 LARGEST, SIDE = 100, 84  # images with a longer side become squares of 84 pixels by default, as Atari's do
 
 
+@check_arguments
 def make_env(
     name: str,
     num_envs: int = 1,
@@ -44,8 +47,12 @@ def make_env(
       A function without arguments that makes a `VectorEnv`, here or in another process.
 
     Raises:
-      ValueError: for a name that no library has, naming those with nearly that name.
+      TypeError: for arguments of another type.
+      ValueError: for a name that no library has, naming those with nearly that name, or a number out of range.
     """
+    checks.size("num_envs", num_envs, 1)
+    if images is not None:
+        checks.size("images", images, 0)
     kind, bracket, inside = name.partition("(")
     given = (num_envs, tuple(seen), None, processes, images)
     if bracket and kind in KINDS and inside.endswith(")"):

@@ -35,9 +35,9 @@ from marl.experiments.discovery.trial import (
     tuned,
     unused,
 )
-from marl.learners.sampled.objective_registry import FILE, Kind, save
+from marl.learners.sampled.objective_registry import FILE, Kind, save_objective
 from meta import Evolution, Evolved, RunDirectory, evolve
-from meta.batched_trials import compile_trials, play_trials, with_nan, without_nan
+from meta.batched_trials import compile_trials, run_trials, with_nan, without_nan
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs.command import STARTED
 from meta.runs.environment import devices, versions
@@ -130,7 +130,7 @@ def discover(
     paths = [run.path / (FILE if i == 0 else FILE.replace(".", f"_{i}.")) for i in range(len(each))]
     for path, one, its in zip(paths, each, numbers, strict=True):
         clip = its.get("clip", 0.2)
-        save(path, form, one["objective"], clip, learner=spec, settings=its, config=configs.plain(config))
+        save_objective(path, form, one["objective"], clip, learner=spec, settings=its, config=configs.plain(config))
     others, tuning = known(kind, spec), tuned(kind, spec)
     # Of a value's distance PPO as it is has the program of another arm.
     as_it_is, nothing = others.get("clipped_l2", plain), begin(keys)
@@ -265,7 +265,7 @@ def _lives(
     program = compile_trials(trial, several[0], len(keys[0]), AT_ONCE)
     compiled = time.perf_counter()
     lives = [
-        with_nan(play_trials(program, own, parameters, AT_ONCE)) for own, parameters in zip(keys, several, strict=True)
+        with_nan(run_trials(program, own, parameters, AT_ONCE)) for own, parameters in zip(keys, several, strict=True)
     ]
     return lives, compiled - started, time.perf_counter() - compiled
 

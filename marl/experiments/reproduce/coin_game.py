@@ -81,7 +81,7 @@ class Meetings(NamedTuple):
     own: np.ndarray  # share of own coins in what a player took
 
 
-def train(config: SelfPlay, *, store: Store | None = None, report: Report | None = None) -> Iterated:
+def train_pair(config: SelfPlay, *, store: Store | None = None, report: Report | None = None) -> Iterated:
     """Trains two learners with each other, every seed in one program; the last state is a `Carry` `[seeds, ...]`."""
     begin, update = learning(
         config.game, config.make_learners(), steps_per_update=config.episode_length, num_envs=config.num_envs
@@ -127,7 +127,7 @@ def make_jobs(folder: Path, configs: dict[str, SelfPlay], console: Console) -> d
 def measured(job: Job, console: Console) -> Job:
     """The same with the seconds that it will take on this machine, from its first updates."""
     say(console, f"measuring the speed of this machine: {job.path.name}")
-    short = train(dataclasses.replace(job.config, updates=MEASURED))
+    short = train_pair(dataclasses.replace(job.config, updates=MEASURED))
     return job._replace(seconds=short.seconds_to_compile + short.seconds_to_run / MEASURED * job.config.updates)
 
 
@@ -136,7 +136,7 @@ def _job(path: Path, config: SelfPlay, console: Console) -> Callable[[], None]:
         store = open_run(path, config, console)
         steps = config.seeds * config.steps_of_an_update
         with Progress(console, config.updates, steps, "environment steps", _describe, name="update") as progress:
-            trained = train(config, store=store, report=progress)
+            trained = train_pair(config, store=store, report=progress)
         last = {name: x[-max(1, config.updates // 10) :] for name, x in trained.metrics.items()}
         summary: dict[str, Any] = dataclasses.asdict(config)
         summary |= {"reward": last["reward"].mean((0, 1)).tolist(), "own_coin_share": _share(last).mean(0).tolist()}
@@ -189,7 +189,9 @@ def _as_it_is(learner: Learner, state: Any) -> Learner:
 def head_to_head(jobs: dict[str, Job], console: Console, *, seed: int) -> tuple[dict[str, Any], dict[str, Iterated]]:
     """All against all: `{row: {column: Meetings}}`, and the trainings, which have to be done."""
     config: SelfPlay = next(iter(jobs.values())).config
-    trained = {name: train(job.config, store=open_run(job.path, job.config, console)) for name, job in jobs.items()}
+    trained = {
+        name: train_pair(job.config, store=open_run(job.path, job.config, console)) for name, job in jobs.items()
+    }
     players = {name: job.config.make_learners() for name, job in jobs.items()}
     players |= {name: [make_learner(spec, config.game, seat) for seat in range(2)] for name, spec in FIXED.items()}
     states: dict[str, tuple[Any, ...]] = {name: one.state.states for name, one in trained.items()}

@@ -245,7 +245,7 @@ def _shapers_section(
                 reference_error=best["shaper_standard_error"], least=value - BELOW_LONGER
             )
         )
-    tables = [
+    shown = [
         table(["", "shaper", "opponent", "seeds from - to"], rows),
         table(["", "naive instead", "bound", "gain", "of the way"], ways),
     ]
@@ -261,7 +261,7 @@ def _shapers_section(
         "the contribution of the second half of the ascent's starts. Cells are empty without a known bound; the way "
         "is empty if the bound is not level or the shaper exceeds it."
     )
-    return Section("Shapers", text, claims, tables, pictures)
+    return Section("Shapers", text, claims, shown, pictures)
 
 
 def _pair(value: float | None, error: float | None) -> str:

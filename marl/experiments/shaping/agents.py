@@ -22,7 +22,7 @@ from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learner import Learner, keep_state, whole_state
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.exact.learner_switch import switch
-from marl.learners.exact.trained import describe
+from marl.learners.exact.trained import game_metadata
 from marl.learners.registry import FORMULA, SAMPLED, make_learner
 from marl.shapers.registry import FORMULA as SHAPERS
 from marl.shapers.registry import drawn
@@ -100,7 +100,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, seat: int, *, num_upd
     assert agent.config is not None
     if not isinstance(game, InfinitelyRepeated):
         check_spaces(spec, agent.config, game, seat)
-    elif agent.config.environment or describe(agent.config.make_game()) != describe(as_row(game, seat)):
+    elif agent.config.environment or game_metadata(agent.config.make_game()) != game_metadata(as_row(game, seat)):
         where = "" if game == as_row(game, 1) else f" in the {('row', 'column')[seat]}'s seat"
         raise ValueError(f"agent: got {spec!r}, trained in another game than {_describe(game)}{where}")
     return agent
@@ -167,8 +167,8 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
     """
     metadata = {"method": "agent", "config": configs.plain(config)}
     if not config.environment:
-        metadata["game"] = describe(config.make_game())
-    array_files.replace(path, parameters, metadata)
+        metadata["game"] = game_metadata(config.make_game())
+    array_files.replace_arrays(path, parameters, metadata)
 
 
 def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
@@ -191,7 +191,7 @@ def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
     names = (LEARNER_FILE, ADVERSARY_FILE)
     files = [Path(path) / name for name in names] if os.path.isdir(path) else [Path(path)]
     file = next(filter(os.path.isfile, files), None)
-    method = array_files.load(file)[1].get("method") if file else None
+    method = array_files.load_arrays(file)[1].get("method") if file else None
     if file and method in ("train", "distributed"):
         return _load_learner(file, str(path), number)
     if file and method == "attack":
@@ -230,7 +230,7 @@ def load_shaper(path: Path | str) -> Agent:
     if not os.path.isfile(file):
         got = shown(str(path))
         raise ValueError(f"agent: got {got}; a name, or the file or the run's directory of a trained shaper, is needed")
-    arrays, metadata = array_files.load(file)
+    arrays, metadata = array_files.load_arrays(file)
     if metadata.get("method") != "agent":
         raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")
     config = configs.build(ShapingConfig, metadata.get("config"), str(file))

@@ -50,7 +50,7 @@ class EvaluationCache:
                 trial = kind.groups()[kind.config.opponent if name == UNTRAINED else name]
                 like = jax.eval_shape(trial, jax.random.key(0), parameters[i])
                 with contextlib.suppress(ValueError):  # a damaged one is played again
-                    arrays, metadata = array_files.load(file)
+                    arrays, metadata = array_files.load_arrays(file)
                     if metadata == self._about[i] | {"opponent": name}:
                         count = (kind.config.evaluation_trials,)
                         self._found[name, i] = array_files.as_tree(arrays, like, str(file), count)
@@ -66,7 +66,7 @@ class EvaluationCache:
     def keep(self, name: str, i: int, played: EvaluationResult) -> EvaluationResult:
         """Keeps what was played by training i, and returns it."""
         self._folder.mkdir(exist_ok=True)
-        array_files.replace(self._files[name, i], played, self._about[i] | {"opponent": name})
+        array_files.replace_arrays(self._files[name, i], played, self._about[i] | {"opponent": name})
         return played
 
     def clear(self) -> None:

@@ -20,7 +20,7 @@ from marl.experiments.shaping.evaluation_cache import EvaluationCache
 from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, EvaluationResult, analyse, pool
 from marl.experiments.shaping.game_kind import GameKind
 from meta import RunDirectory
-from meta.batched_trials import compile_trials, play_trials
+from meta.batched_trials import compile_trials, run_trials
 from meta.process import check_stop
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs import environment
@@ -202,6 +202,6 @@ def _play(
             assert program
             # A key that no generation drew from: `evolve` splits its own.
             fresh = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), kind.config.evaluation_trials)
-            played = before.keep(name, i, play_trials(program.result(), fresh, parameters[i], kind.at_once))
+            played = before.keep(name, i, run_trials(program.result(), fresh, parameters[i], kind.at_once))
         found.append(played)
     return found

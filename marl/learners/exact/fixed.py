@@ -18,7 +18,11 @@ MAX_LOGIT = 20.0  # a certainty: 2e-9 away from 0 or 1, and still a number that 
 
 @factory
 def memory_one(probabilities: Sequence[float]) -> Learner:
-    """A fixed policy: the probabilities of action 0 at the start and after CC, CD, DC, DD, own action first.
+    """A fixed memory-one policy in the infinitely repeated game.
+
+    Args:
+      probabilities: of action 0 at the start and after CC, CD, DC, DD, own action first; or the first alone, in a game
+        that is played once.
 
     Raises:
       ValueError: if they are not one or five numbers in [0, 1].

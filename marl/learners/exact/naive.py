@@ -86,7 +86,12 @@ def _normal(key: jax.Array, *, scale: float, num_logits: int) -> jax.Array:
 
 @check_arguments
 def one_policy(init: Callable[[jax.Array], Any], update: Callable[..., tuple[Any, Metrics]]) -> Learner:
-    """A player that is one policy, the `logits` of its state, in every environment alike and whatever it sees."""
+    """A player that is one policy, the `logits` of its state, in every environment alike and whatever it sees.
+
+    Args:
+      init: `(key) -> state`, with `logits`.
+      update: as of `Learner`.
+    """
     return Learner(init=init, act=_play, update=update, policy=lambda state: state.logits)
 
 

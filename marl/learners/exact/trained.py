@@ -9,10 +9,10 @@ from typing import Any
 
 from games import InfinitelyRepeated
 from marl.trained import folder
-from meta.runs.array_files import Arrays, digest, load
+from meta.runs.array_files import Arrays, digest, load_arrays
 
 
-def describe(game: InfinitelyRepeated) -> dict[str, Any]:
+def game_metadata(game: InfinitelyRepeated) -> dict[str, Any]:
     """The properties of a game on which a trained file depends."""
     payoffs = game.payoffs
     return {
@@ -26,7 +26,7 @@ def read_by(spec: str, game: InfinitelyRepeated) -> list[str]:
     """Digests of what learners of a spec read: from the files that it names, and those that come for this game."""
     named = [Path(file) for file in re.findall(r"""file\s*=\s*['"](.+?)['"]""", spec)]
     shipped = [folder() / f"{name}-{game.payoffs.name}.safetensors" for name in re.findall(r"\w+", spec)]
-    return [digest(load(file)[0]) for file in [*named, *filter(Path.is_file, shipped)]]
+    return [digest(load_arrays(file)[0]) for file in [*named, *filter(Path.is_file, shipped)]]
 
 
 def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple[Arrays, dict[str, Any]]:
@@ -44,10 +44,10 @@ def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple
     train_one = f"python -m marl.{method} trains one, to be named by file='...'"
     if not file and not os.path.isfile(path):
         raise ValueError(f"file: none comes with the library for {game.payoffs.name}; {train_one}")
-    arrays, metadata = load(path)
+    arrays, metadata = load_arrays(path)
     if metadata.get("method") != method:
         raise ValueError(f"file: got {file!r}; one that python -m marl.{method} wrote is needed")
-    if metadata.get("game") != describe(game):
+    if metadata.get("game") != game_metadata(game):
         what = f"got {file!r}, of a game" if file else f"none comes with the library for {game.payoffs.name}"
         raise ValueError(f"file: {what} with other payoffs or another discount; {train_one}")
     return arrays, metadata

@@ -9,9 +9,9 @@ import optax
 from games import Game
 from games.core.arguments import factory
 from games.core.game import Scalar
-from marl.blocks.objectives import clipped_surrogate
+from marl.blocks.objectives import Aligned, clipped_surrogate, policy_gradient
 from marl.core.learner import Learner
-from marl.learners.sampled.ppo import ONE_STEP, ppo
+from marl.learners.sampled.ppo import OneStepDetails, one_step, ppo
 
 
 @factory
@@ -24,6 +24,7 @@ def advantage_alignment(
     discount: Scalar = 0.96,
     gae_lambda: Scalar = 0.0,
     entropy_coefficient: Scalar = 0.05,
+    details: OneStepDetails = {},
     **settings: Any,
 ) -> Learner:
     """The policy gradient, and with it what one's own return gains through the answers of the co-player.
@@ -55,6 +56,7 @@ def advantage_alignment(
       discount: of rewards.
       gae_lambda: 0 trusts the values, 1 the returns.
       entropy_coefficient: weight of the policy's entropy.
+      details: as of `ppo`, but without `value_clip`.
       **settings: of `ppo`, but for those in `ONE_STEP`.
 
     Raises:
@@ -65,7 +67,7 @@ def advantage_alignment(
     0.95, and the weight is 0.05 to 1, the latter with a mean in place of the discounted sum.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
-    return ppo(game, seat, **ONE_STEP, alignment=alignment, discount=discount, **own, **settings)
+    return one_step(game, seat, Aligned(alignment, policy_gradient), details, discount=discount, **own, **settings)
 
 
 @factory
@@ -107,5 +109,5 @@ def proximal_advantage_alignment(
     Source: the proximal form of the same paper; clip and epochs are those of its code's Commons Harvest.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
-    own |= {"epochs": epochs, "discount": discount, "alignment": alignment}
-    return ppo(game, seat, objective=clipped_surrogate(clip=clip), **own, **settings)
+    objective = Aligned(alignment, clipped_surrogate(clip=clip))
+    return ppo(game, seat, objective=objective, epochs=epochs, discount=discount, **own, **settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import chex
 import jax
@@ -18,7 +18,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.replay import Transitions, draw, importance, put
+from marl.blocks.replay import Replay, Transitions, draw_prioritized, importance, put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory
 
@@ -57,6 +57,22 @@ class DQNExtras(NamedTuple):
     best: jax.Array  # of what would have been best
 
 
+class DQNPriorities(TypedDict, total=False):
+    """Settings of prioritised draws."""
+
+    priority_exponent: Scalar | None  # None draws evenly
+    importance_exponent: Scalar
+
+
+class Exploration(TypedDict, total=False):
+    """Settings of random actions."""
+
+    epsilon_start: Scalar
+    epsilon_end: Scalar
+    epsilon_steps: Scalar
+    epsilon_ladder: bool
+
+
 @factory
 def dqn(
     game: Game,
@@ -65,21 +81,19 @@ def dqn(
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 1e-3,
     discount: Scalar = 0.99,
-    buffer_size: int = 32_768,
-    batch_size: int = 128,
-    gradient_steps: int = 8,
-    learning_starts: Scalar = 1_000,
+    replay: Replay = {"buffer_size": 32_768, "batch_size": 128, "learning_starts": 1_000, "gradient_steps": 8},
     tau: Scalar = 0.02,
-    epsilon_start: Scalar = 1.0,
-    epsilon_end: Scalar = 0.05,
-    epsilon_steps: Scalar = 20_000,
+    exploration: Exploration = {
+        "epsilon_start": 1.0,
+        "epsilon_end": 0.05,
+        "epsilon_steps": 20_000,
+        "epsilon_ladder": False,
+    },
     double: bool = True,
     max_gradient_norm: Scalar = 1000.0,
     normalize_observations: bool = False,
     multi_step: int = 1,
-    priority_exponent: Scalar | None = None,
-    importance_exponent: Scalar = 0.4,
-    epsilon_ladder: bool = False,
+    priorities: DQNPriorities = {"priority_exponent": None, "importance_exponent": 0.4},
     sparsity: Sparsity | None = None,
 ) -> Learner:
     """Learns action values from what it remembers, and acts on them greedily but for a share epsilon of random actions.
@@ -102,23 +116,26 @@ def dqn(
       network: `feed_forward` of the game's observations by default, with layers that both heads share.
       learning_rate: a number, or a schedule of optax over the gradient steps.
       discount: of rewards.
-      buffer_size: transitions that are remembered, a multiple of those between two updates.
-      batch_size: transitions of a gradient step.
-      gradient_steps: in each update.
-      learning_starts: transitions that are stored before the first gradient step.
+      replay: a dict of settings, each with a default:
+        buffer_size: number of stored transitions, a multiple of those between two updates.
+        batch_size: transitions of a gradient step.
+        learning_starts: transitions that are stored before the first gradient step.
+        gradient_steps: in each update.
       tau: 1 takes Q itself for the target.
-      epsilon_start: of the first actions.
-      epsilon_end: of the last.
-      epsilon_steps: transitions over which epsilon falls from one to the other, on a straight line.
+      exploration: a dict of settings, each with a default:
+        epsilon_start: share of random actions at first.
+        epsilon_end: share of random actions in the end.
+        epsilon_steps: transitions over which epsilon falls from one to the other, on a straight line.
+        epsilon_ladder: whether environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions for ever, in
+          place of one that falls; a single one keeps 0.4.
       double: whether Q chooses the action that the target values.
       max_gradient_norm: of the gradient of all parameters together; errors are as large as returns.
       normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
       multi_step: how many rewards come before the value of what is then, fewer at the end of an update's steps.
-      priority_exponent: of the size of an error, to which the probability is proportional that a transition is drawn;
-        at first by the errors of its actor's own values. None draws evenly.
-      importance_exponent: how far a gradient step makes up for that.
-      epsilon_ladder: whether environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions for ever, in
-        place of one that falls; a single one keeps 0.4.
+      priorities: a dict of settings, each with a default:
+        priority_exponent: of the size of an error, to which the probability is proportional that a transition is
+          drawn; at first by the errors of its actor's own values. None draws evenly.
+        importance_exponent: how far a gradient step makes up for that.
       sparsity: of the parameters, what `sparse` returns; None is dense.
 
     Raises:
@@ -130,6 +147,11 @@ def dqn(
     priorities: Schaul et al. (2016), arXiv:1511.05952; the ladder and first priorities: Horgan et al. (2018),
     arXiv:1803.00933.
     """
+    buffer_size, batch_size, gradient_steps = replay["buffer_size"], replay["batch_size"], replay["gradient_steps"]
+    learning_starts, epsilon_ladder = replay["learning_starts"], exploration["epsilon_ladder"]
+    epsilon_start, epsilon_end = exploration["epsilon_start"], exploration["epsilon_end"]
+    epsilon_steps = exploration["epsilon_steps"]
+    priority_exponent, importance_exponent = priorities["priority_exponent"], priorities["importance_exponent"]
     sizes = {"buffer_size": buffer_size, "batch_size": batch_size, "gradient_steps": gradient_steps}
     for name, size in (sizes | {"multi_step": multi_step}).items():
         checks.size(name, size, 1)
@@ -184,7 +206,7 @@ def dqn(
             memory = memory._replace(statistics=add(memory.statistics, seen_now))
         found = values(parameters.params, memory.statistics, obs)
         greedy = jnp.argmax(found, -1)
-        action, rest = random_bits.draw(
+        action, rest = random_bits.draw_integer(
             random_bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n
         )
         epsilon = parameters.epsilon if memory.epsilon is None else memory.epsilon
@@ -214,7 +236,7 @@ def dqn(
             params, target, optimizer_state, priority = carry
             index, weight = drawn, jnp.float32(1.0)
             if prioritized:  # what is drawn is the key
-                index, probability = draw(drawn, priority, batch_size)
+                index, probability = draw_prioritized(drawn, priority, batch_size)
                 weight = importance(probability, stored, importance_exponent)
             batch = jax.tree.map(lambda x: x[index], state.buffer)
             gradient, (off, metrics) = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch, weight)
@@ -291,8 +313,8 @@ def ape_x(
     seat: int = 0,
     *,
     multi_step: int = 3,
-    priority_exponent: Scalar | None = 0.6,
-    epsilon_ladder: bool = True,
+    priorities: DQNPriorities = {"priority_exponent": 0.6},
+    exploration: Exploration = {"epsilon_ladder": True},
     **settings: Any,
 ) -> Learner:
     """`dqn` as many actors need it: each explores at a rate of its own, and what surprises is drawn more often.
@@ -304,8 +326,8 @@ def ape_x(
       game: what is played.
       seat: its number among the game's agents.
       multi_step: rewards that come before a value.
-      priority_exponent: of the errors, for the probability that a transition is drawn.
-      epsilon_ladder: whether every environment has its own share of random actions.
+      priorities: as of `dqn`, with priorities by default.
+      exploration: as of `dqn`, with a share of random actions for each environment by default.
       **settings: of `dqn`. The paper's target is exchanged every 2,500 steps, and here it moves.
 
     Raises:
@@ -313,9 +335,4 @@ def ape_x(
 
     Source: Horgan et al., Distributed Prioritized Experience Replay (2018), arXiv:1803.00933.
     """
-    own: dict[str, Any] = {
-        "multi_step": multi_step,
-        "priority_exponent": priority_exponent,
-        "epsilon_ladder": epsilon_ladder,
-    }
-    return dqn(game, seat, **own, **settings)
+    return dqn(game, seat, multi_step=multi_step, priorities=priorities, exploration=exploration, **settings)

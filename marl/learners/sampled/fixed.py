@@ -36,6 +36,10 @@ def always_cooperate(game: Game, seat: int = 0) -> Learner:
     There it walks the shortest way to its own coin that leads over none of the other's, and avoids those where its own
     lies nowhere, or below one of them. Between ways of one length it draws.
 
+    Args:
+      game: what is played.
+      seat: its number among the game's agents.
+
     Raises:
       ValueError: for a game that is neither rounds of two actions nor the coin game.
     """
@@ -45,6 +49,10 @@ def always_cooperate(game: Game, seat: int = 0) -> Learner:
 @factory
 def always_defect(game: Game, seat: int = 0) -> Learner:
     """Defects in every step: action 1 of a repeated game; in the coin game it walks the shortest way to any coin.
+
+    Args:
+      game: what is played.
+      seat: its number among the game's agents.
 
     Raises:
       ValueError: as `always_cooperate`.
@@ -87,9 +95,12 @@ def _collector(game: CoinGame, seat: int, *, spares: bool) -> Learner:
 
 @factory
 def play_memory_one(probabilities: Sequence[float]) -> Learner:
-    """The same fixed policy in the sampled games of `games.suite.rounds`: it draws an action in every round.
+    """A fixed memory-one policy in the sampled games of `games.suite.rounds`: it draws an action in every round.
 
     What it sees is the one-hot state `[..., 5]`: start, CC, CD, DC, DD.
+
+    Args:
+      probabilities: of action 0 at the start and after CC, CD, DC, DD, own action first.
 
     Raises:
       ValueError: if they are not five numbers in [0, 1].

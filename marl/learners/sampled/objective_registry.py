@@ -52,19 +52,19 @@ class Form(NamedTuple):
         return {self.field: lambda *x: network.apply(parameters, *x)}
 
 
-def save(path: Path, form: Form, parameters: Any, clip: float, **about: Any) -> None:
+def save_objective(path: Path, form: Form, parameters: Any, clip: float, **about: Any) -> None:
     """Writes an evolved objective, for `ppo(objective='PATH')` or `ppo(value_loss='PATH')`."""
-    array_files.replace(path, parameters, {"method": METHOD, "form": form._asdict(), "clip": clip, **about})
+    array_files.replace_arrays(path, parameters, {"method": METHOD, "form": form._asdict(), "clip": clip, **about})
 
 
-def load(path: str) -> tuple[Form, Any, float]:
-    """An objective that `save` wrote, in a file or in a run's directory: (form, parameters, clip).
+def load_objective(path: str) -> tuple[Form, Any, float]:
+    """An objective that `save_objective` wrote, in a file or in a run's directory: (form, parameters, clip).
 
     Raises:
       ValueError: if there is none, or if the file is damaged or of another kind; one line.
     """
     file = Path(path) / FILE if os.path.isdir(path) else Path(path)
-    arrays, metadata = array_files.load(file)
+    arrays, metadata = array_files.load_arrays(file)
     try:
         form, clip = Form(**metadata["form"]), float(metadata["clip"])
         known = metadata["method"] == METHOD and form.hidden <= 4096 and form.kind in ("drift", "value_loss")
@@ -99,7 +99,7 @@ def make_value_loss(spec: str) -> ValueLoss:
 def _of_file(kind: Kind, path: str) -> Any:
     field = Form(kind, "zero").field
     try:
-        form, parameters, clip = load(path)
+        form, parameters, clip = load_objective(path)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from None
     if form.kind != kind:
@@ -116,7 +116,7 @@ def _is_path(spec: str) -> bool:
 
 
 def _shapes(network: Parametric) -> dict[str, Any]:
-    return array_files.named(jax.eval_shape(network.init, jax.random.key(0)))
+    return array_files.named_leaves(jax.eval_shape(network.init, jax.random.key(0)))
 
 
 OBJECTIVES.register("clipped", objectives.clipped_surrogate)

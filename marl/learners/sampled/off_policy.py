@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import chex
 import jax
@@ -21,12 +21,27 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.layers import Activation
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.perceptron import perceptron
-from marl.blocks.replay import put
+from marl.blocks.replay import Buffer, put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory
 
 MEASURED = 2_048  # oldest steps, of which the distance to the actor is taken
 FORGOTTEN = 10  # one of so many is forgotten at a time
+
+
+class OffPolicyReplay(Buffer, total=False):
+    """Settings of a replay buffer and of what is learned from it."""
+
+    gradient_steps: int | None  # None takes one for each step of the environments
+
+
+class DynamicBuffer(TypedDict, total=False):
+    """Settings of a buffer that drops what the actor would not do any more."""
+
+    buffer_drift: Scalar | None  # None drops nothing
+    buffer_relative: bool
+    buffer_least: int
+    buffer_every: int
 
 
 class Memories(NamedTuple):
@@ -98,22 +113,20 @@ def off_policy_learner(
     activation: Activation,
     learning_rate: Scalar,
     discount: Scalar,
-    buffer_size: int,
-    batch_size: int,
-    gradient_steps: int | None,
-    learning_starts: Scalar,
+    replay: OffPolicyReplay,
     tau: Scalar,
     normalize_observations: bool,
     multi_step: int,
     multi_step_from: Scalar,
-    buffer_drift: Scalar | None,
-    buffer_relative: bool,
-    buffer_least: int,
-    buffer_every: int,
+    dynamic_buffer: DynamicBuffer,
     sparsity: Sparsity | None,
     critic_sparsity: Sparsity | None,
 ) -> Learner:
     """A learner of this style, with the settings that `td3` explains."""
+    buffer_size, batch_size, gradient_steps = replay["buffer_size"], replay["batch_size"], replay["gradient_steps"]
+    learning_starts, buffer_relative = replay["learning_starts"], dynamic_buffer["buffer_relative"]
+    buffer_drift, buffer_least = dynamic_buffer["buffer_drift"], dynamic_buffer["buffer_least"]
+    buffer_every = dynamic_buffer["buffer_every"]
     sizes = {"buffer_size": buffer_size, "batch_size": batch_size, "multi_step": multi_step}
     sizes |= {"gradient_steps": 1 if gradient_steps is None else gradient_steps}
     for name, size in (sizes | {"buffer_least": buffer_least, "buffer_every": buffer_every}).items():

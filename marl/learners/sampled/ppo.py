@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import chex
 import jax
@@ -18,9 +18,34 @@ from marl.blocks.distributions import distribution
 from marl.blocks.layers import where_done
 from marl.blocks.networks import Network, feed_forward, unroll, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_l2, clipped_surrogate, l2, policy_gradient
+from marl.blocks.objectives import (
+    Aligned,
+    Objective,
+    Timed,
+    ValueLoss,
+    clipped_l2,
+    clipped_surrogate,
+    l2,
+    policy_gradient,
+)
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
+
+
+class OneStepDetails(TypedDict, total=False):
+    """Settings in which implementations of a policy gradient with a value differ."""
+
+    adam_epsilon: float
+    observation_epsilon: Scalar
+    normalize_advantages: bool
+    bootstrap_limits: bool
+    learn_last_step: bool
+
+
+class Details(OneStepDetails, total=False):
+    """Settings in which implementations of PPO differ."""
+
+    value_clip: Scalar | None
 
 
 class PPOState(NamedTuple):
@@ -66,21 +91,21 @@ def ppo(
     minibatches: int = 4,
     discount: Scalar = 0.99,
     gae_lambda: Scalar = 0.95,
-    objective: Objective | Timed | None = None,
-    value_clip: Scalar | None = 0.2,
+    objective: Objective | Timed | Aligned | None = None,
     value_loss: ValueLoss | None = None,
     value_coefficient: Scalar = 0.5,
     entropy_coefficient: Scalar = 0.01,
     max_gradient_norm: Scalar | None = 0.5,
-    adam_epsilon: float = 1e-5,
     normalize_observations: bool = False,
-    observation_epsilon: Scalar = 1e-8,
-    normalize_advantages: bool = True,
-    bootstrap_limits: bool = True,
-    learn_last_step: bool = True,
-    alignment: Scalar | None = None,
+    details: Details = {
+        "value_clip": 0.2,
+        "adam_epsilon": 1e-5,
+        "observation_epsilon": 1e-8,
+        "normalize_advantages": True,
+        "bootstrap_limits": True,
+        "learn_last_step": True,
+    },
     sparsity: Sparsity | None = None,
-    num_updates: int | None = None,
 ) -> Learner:
     """Learns a policy and a value from the episodes between two updates, several steps up a clipped surrogate.
 
@@ -108,38 +133,39 @@ def ppo(
       discount: of rewards.
       gae_lambda: 0 trusts the value, 1 the return.
       objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise. One that is
-        `Timed` is told how much of the training is over, which needs `num_updates`.
-      value_clip: None does not clip.
+        `Timed` is told how much of the training is over, and one that is `Aligned` gets advantages of co-players.
       value_loss: in place of L_V; anything of values, targets and the values before the update, elementwise.
       value_coefficient: weight of the value's loss.
       entropy_coefficient: weight of the policy's entropy.
       max_gradient_norm: of the gradient of all parameters together; None does not clip it.
-      adam_epsilon: of Adam.
       normalize_observations: by their running mean and standard deviation, which move with every step: they are the
         actor's, and reach the learner with the trajectory. The first observations are normalised too, unlike in
         code that wraps the game, where those of the first reset pass as they are. The value of the observation after a
         step is of that observation as the next step sees it, by the statistics of then.
-      observation_epsilon: added to the variance by which they are normalised.
-      normalize_advantages: in each minibatch.
-      bootstrap_limits: whether an episode that a time limit ends is worth what would have come; otherwise the limit is
-        an end like any other, which the observation does not announce.
-      learn_last_step: from all steps of the batch; otherwise the last one only lends its value to those before, as in
-        code that saves the network one evaluation.
-      alignment: what the co-players' advantages count, as `marl.learners.sampled.alignment` has it; None is PPO.
+      details: a dict of settings in which implementations differ, each with a default:
+        value_clip: None does not clip.
+        adam_epsilon: of Adam.
+        observation_epsilon: added to the variance by which observations are normalised.
+        normalize_advantages: in each minibatch.
+        bootstrap_limits: whether an episode that a time limit ends is worth what would have come; otherwise the limit
+          is an end like any other, which the observation does not announce.
+        learn_last_step: from all steps of the batch; otherwise the last one only lends its value to those before, as
+          in code that saves the network one evaluation.
       sparsity: of the parameters, what `sparse` returns; None is dense.
-      num_updates: of the whole training, as of `learn`.
 
     Raises:
-      ValueError: for a timed objective without `num_updates`, integers in a `Box` of actions, observations that are no
-        array, an `alignment` in a game of one player, or numbers that are none or out of range.
+      ValueError: for a timed objective without its number of updates, integers in a `Box` of actions, observations that
+        are no array, an aligned objective in a game of one player, or numbers that are none or out of range.
 
     Source: Schulman et al. (2017), arXiv:1707.06347; the advantages: Schulman et al. (2016), arXiv:1506.02438,
     equation 16; the defaults: PureJaxRL (Lu et al., 2022).
     """
+    value_clip, normalize_advantages = details["value_clip"], details["normalize_advantages"]
+    adam_epsilon, observation_epsilon = details["adam_epsilon"], details["observation_epsilon"]
+    bootstrap_limits, learn_last_step = details["bootstrap_limits"], details["learn_last_step"]
+    alignment, objective = objective if isinstance(objective, Aligned) else (None, objective)
     checks.size("epochs", epochs, 1)
     checks.size("minibatches", minibatches, 1)
-    if num_updates is not None:
-        checks.size("num_updates", num_updates, 1)
     checks.number("discount", discount, 0, 1)
     checks.number("gae_lambda", gae_lambda, 0, 1)
     checks.number("learning_rate", learning_rate, 0)
@@ -159,9 +185,12 @@ def ppo(
     if alignment is not None:
         network = with_critic(network, network)
     objective = objective or clipped_surrogate()
-    if isinstance(objective, Timed) and num_updates is None:
-        raise ValueError("objective: got one that knows the time; the number of updates, num_updates, is needed")
-    all_steps = (num_updates or 1) * epochs * minibatches
+    all_steps = epochs * minibatches
+    if isinstance(objective, Timed):
+        if objective.num_updates is None:
+            raise ValueError("objective: got one that knows the time; the number of updates, num_updates, is needed")
+        checks.size("num_updates", objective.num_updates, 1)
+        all_steps *= objective.num_updates
     value_loss = value_loss or (l2 if value_clip is None else clipped_l2(clip=value_clip))
     has_memory = bool(jax.tree.leaves(network.initial(1)))
     clip = optax.identity() if max_gradient_norm is None else optax.clip_by_global_norm(max_gradient_norm)
@@ -327,7 +356,7 @@ def a2c(
     *,
     learning_rate: Scalar | optax.Schedule = 7e-4,
     gae_lambda: Scalar = 1.0,
-    normalize_advantages: bool = False,
+    details: OneStepDetails = {"normalize_advantages": False},
     **settings: Any,
 ) -> Learner:
     """Learns a policy and a value from the episodes between two updates, by one step up the policy gradient.
@@ -346,7 +375,7 @@ def a2c(
       seat: its number among the game's agents.
       learning_rate: a number, or a schedule of optax over the updates.
       gae_lambda: 0 trusts the value, 1 the return; 1 in the paper.
-      normalize_advantages: in each batch.
+      details: as of `ppo` but without `value_clip`; advantages are not normalised by default.
       **settings: of `ppo`, but for those in `ONE_STEP`. The paper's optimiser is RMSProp, and here it is Adam.
 
     Raises:
@@ -355,8 +384,16 @@ def a2c(
     Source: Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), arXiv:1602.01783, of which this
     is the synchronous form; Huang et al., A2C Is a Special Case of PPO (2022), arXiv:2205.09123.
     """
-    own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "normalize_advantages": normalize_advantages}
-    return ppo(game, seat, **ONE_STEP, **own, **settings)
+    own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda}
+    return one_step(game, seat, policy_gradient, details, **own, **settings)
 
 
-ONE_STEP: dict[str, Any] = {"epochs": 1, "minibatches": 1, "objective": policy_gradient, "value_clip": None}
+ONE_STEP = ("epochs", "minibatches", "objective", "value_clip")  # settings of `ppo` that `one_step` chooses
+
+
+def one_step(
+    game: Game, seat: int, objective: Objective | Aligned, details: OneStepDetails, **settings: Any
+) -> Learner:
+    """`ppo` with one step of the optimiser in each update, from the whole batch."""
+    whole: Details = {**details, "value_clip": None}
+    return ppo(game, seat, epochs=1, minibatches=1, objective=objective, details=whole, **settings)

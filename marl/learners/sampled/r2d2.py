@@ -18,7 +18,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.layers import where_done
 from marl.blocks.networks import Network, recurrent, unroll
-from marl.blocks.replay import draw, importance, put
+from marl.blocks.replay import Priorities, Replay, draw_prioritized, importance, put
 from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory
 
@@ -65,13 +65,9 @@ def r2d2(
     sequence_length: int = 20,
     burn_in: int = 4,
     multi_step: int = 5,
-    buffer_size: int = 2_048,
-    batch_size: int = 32,
-    gradient_steps: int = 4,
-    learning_starts: Scalar = 64,
+    replay: Replay = {"buffer_size": 2_048, "batch_size": 32, "learning_starts": 64, "gradient_steps": 4},
     tau: Scalar = 0.02,
-    priority_exponent: Scalar = 0.9,
-    importance_exponent: Scalar = 0.6,
+    priorities: Priorities = {"priority_exponent": 0.9, "importance_exponent": 0.6},
     rescale: bool = True,
     max_gradient_norm: Scalar = 40.0,
     adam_epsilon: float = 1e-3,
@@ -102,13 +98,15 @@ def r2d2(
       sequence_length: steps of each environment in an update.
       burn_in: of them, from which nothing is learned.
       multi_step: rewards that come before a value.
-      buffer_size: sequences that are remembered, a multiple of the environments.
-      batch_size: sequences of a gradient step.
-      gradient_steps: in each update.
-      learning_starts: sequences that are stored before the first gradient step.
+      replay: a dict of settings, each with a default:
+        buffer_size: number of stored sequences, a multiple of the environments.
+        batch_size: sequences of a gradient step.
+        learning_starts: sequences that are stored before the first gradient step.
+        gradient_steps: in each update.
       tau: by which the target moves to Q with each gradient step; 1 takes Q itself.
-      priority_exponent: 0 draws evenly.
-      importance_exponent: how far a gradient step makes up for that.
+      priorities: a dict of settings, each with a default:
+        priority_exponent: 0 draws evenly.
+        importance_exponent: how far a gradient step makes up for that.
       rescale: whether the network puts out h of values, and not values.
       max_gradient_norm: of the gradient of all parameters together.
       adam_epsilon: of Adam.
@@ -120,6 +118,9 @@ def r2d2(
 
     Source: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019).
     """
+    buffer_size, batch_size, gradient_steps = replay["buffer_size"], replay["batch_size"], replay["gradient_steps"]
+    learning_starts = replay["learning_starts"]
+    priority_exponent, importance_exponent = priorities["priority_exponent"], priorities["importance_exponent"]
     sizes = {"sequence_length": sequence_length, "multi_step": multi_step, "buffer_size": buffer_size}
     sizes |= {"batch_size": batch_size, "gradient_steps": gradient_steps}
     for name, size in sizes.items():
@@ -165,7 +166,7 @@ def r2d2(
 
     def act(key: jax.Array, params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory, tuple[()]]:
         greedy, memory = act_greedy(params, memory, obs)
-        action, rest = random_bits.draw(random_bits.array(key, math.prod(greedy.shape)), actions.n)
+        action, rest = random_bits.draw_integer(random_bits.array(key, math.prod(greedy.shape)), actions.n)
         return jnp.where(random_bits.uniform(rest) < memory.epsilon, action, greedy), memory, ()
 
     def act_greedy(params: Any, memory: R2D2Memory, obs: jax.Array) -> tuple[jax.Array, R2D2Memory]:
@@ -210,7 +211,7 @@ def r2d2(
 
         def step(carry: Any, key: jax.Array) -> Any:
             params, target, optimizer_state, priority = carry
-            index, probability = draw(key, priority, batch_size)
+            index, probability = draw_prioritized(key, priority, batch_size)
             steps = jax.tree.map(lambda x: x[index], state.buffer)
             steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps._replace(carry=()))._replace(carry=steps.carry)
             weight = importance(probability, stored, importance_exponent)

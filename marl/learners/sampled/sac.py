@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,17 @@ from games.core.game import Scalar
 from marl.blocks.layers import Activation
 from marl.blocks.sparse import Sparsity
 from marl.core.learner import Learner
-from marl.learners.sampled.off_policy import Style, off_policy_learner
+from marl.learners.sampled.off_policy import DynamicBuffer, OffPolicyReplay, Style, off_policy_learner
 
 LOG_SCALE = (-20.0, 2.0)  # bounds of the normal distribution's log standard deviation
+
+
+class Entropy(TypedDict, total=False):
+    """Settings of the entropy that counts as a reward."""
+
+    temperature: Scalar
+    target_entropy: Scalar | None
+    learn_temperature: bool
 
 
 @factory
@@ -29,21 +38,23 @@ def sac(
     activation: Activation = "relu",
     learning_rate: Scalar = 3e-4,
     discount: Scalar = 0.99,
-    buffer_size: int = 2**20,
-    batch_size: int = 256,
-    gradient_steps: int | None = None,
-    learning_starts: Scalar = 1_000,
+    replay: OffPolicyReplay = {
+        "buffer_size": 2**20,
+        "batch_size": 256,
+        "learning_starts": 1_000,
+        "gradient_steps": None,
+    },
     tau: Scalar = 0.005,
-    temperature: Scalar = 1.0,
-    target_entropy: Scalar | None = None,
-    learn_temperature: bool = True,
+    entropy: Entropy = {"temperature": 1.0, "target_entropy": None, "learn_temperature": True},
     normalize_observations: bool = False,
     multi_step: int = 1,
     multi_step_from: Scalar = 0,
-    buffer_drift: Scalar | None = None,
-    buffer_relative: bool = False,
-    buffer_least: int = 200_000,
-    buffer_every: int = 10_000,
+    dynamic_buffer: DynamicBuffer = {
+        "buffer_drift": None,
+        "buffer_relative": False,
+        "buffer_least": 200_000,
+        "buffer_every": 10_000,
+    },
     sparsity: Sparsity | None = None,
     critic_sparsity: Sparsity | None = None,
 ) -> Learner:
@@ -65,21 +76,20 @@ def sac(
       activation: after each.
       learning_rate: of Adam, for all three.
       discount: of rewards.
-      buffer_size: steps that are remembered, a multiple of those between two updates.
-      batch_size: of a gradient step.
-      gradient_steps: in each update; None takes as many as there were steps of the environments.
-      learning_starts: steps before the first gradient step, with uniform actions.
+      replay: a dict of settings, each with a default:
+        buffer_size: number of stored steps, a multiple of those between two updates.
+        batch_size: of a gradient step.
+        learning_starts: steps before the first gradient step, with uniform actions.
+        gradient_steps: in each update; None takes as many as there were steps of the environments.
       tau: 1 takes Q itself for the target.
-      temperature: in the beginning.
-      target_entropy: of actions in [-1, 1]; as many as an action has numbers, and negative, if None.
-      learn_temperature: whether it changes.
+      entropy: a dict of settings, each with a default:
+        temperature: in the beginning.
+        target_entropy: of actions in [-1, 1]; as many as an action has numbers, and negative, if None.
+        learn_temperature: whether it changes.
       normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
       multi_step: how many rewards come before a value, fewer at the end of what is stored.
       multi_step_from: gradient steps from which on they are so many; one before.
-      buffer_drift: as of `td3`, with the actions that are likeliest.
-      buffer_relative: as of `td3`.
-      buffer_least: nothing is forgotten where no more steps than these are remembered.
-      buffer_every: gradient steps from one measurement of that distance to the next.
+      dynamic_buffer: as of `td3`, with the likeliest actions and another default of `buffer_least`.
       sparsity: of the actor, what `sparse` returns; None is dense.
       critic_sparsity: of both critics together; the same as the actor's if None.
 
@@ -88,6 +98,7 @@ def sac(
 
     Source: Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), arXiv:1812.05905.
     """
+    temperature, target_entropy = entropy["temperature"], entropy["target_entropy"]
     checks.number("temperature", temperature, 0, brackets="()")
     if target_entropy is not None:
         checks.number("target_entropy", target_entropy)
@@ -103,7 +114,7 @@ def sac(
         return jnp.tanh(before), log_prob.sum(-1)
 
     style = Style(2, lambda key, outputs: draw(key, outputs)[0], draw, draw, delayed=False, delay=1)
-    rate = learning_rate if learn_temperature else 0.0
+    rate = learning_rate if entropy["learn_temperature"] else 0.0
     return off_policy_learner(
         style,
         temperature,
@@ -114,18 +125,12 @@ def sac(
         activation=activation,
         learning_rate=learning_rate,
         discount=discount,
-        buffer_size=buffer_size,
-        batch_size=batch_size,
-        gradient_steps=gradient_steps,
-        learning_starts=learning_starts,
+        replay=replay,
         tau=tau,
         normalize_observations=normalize_observations,
         multi_step=multi_step,
         multi_step_from=multi_step_from,
-        buffer_drift=buffer_drift,
-        buffer_relative=buffer_relative,
-        buffer_least=buffer_least,
-        buffer_every=buffer_every,
+        dynamic_buffer=dynamic_buffer,
         sparsity=sparsity,
         critic_sparsity=critic_sparsity,
     )

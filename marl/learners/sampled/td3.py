@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,15 @@ from games.core.game import Scalar
 from marl.blocks.layers import Activation
 from marl.blocks.sparse import Sparsity
 from marl.core.learner import Learner
-from marl.learners.sampled.off_policy import Style, off_policy_learner
+from marl.learners.sampled.off_policy import DynamicBuffer, OffPolicyReplay, Style, off_policy_learner
+
+
+class Noise(TypedDict, total=False):
+    """Settings of the noise on actions."""
+
+    exploration_noise: Scalar
+    target_noise: Scalar
+    noise_clip: Scalar
 
 
 @factory
@@ -26,22 +35,24 @@ def td3(
     activation: Activation = "relu",
     learning_rate: Scalar = 3e-4,
     discount: Scalar = 0.99,
-    buffer_size: int = 2**20,
-    batch_size: int = 256,
-    gradient_steps: int | None = None,
-    learning_starts: Scalar = 1_000,
+    replay: OffPolicyReplay = {
+        "buffer_size": 2**20,
+        "batch_size": 256,
+        "learning_starts": 1_000,
+        "gradient_steps": None,
+    },
     tau: Scalar = 0.005,
-    exploration_noise: Scalar = 0.1,
-    target_noise: Scalar = 0.2,
-    noise_clip: Scalar = 0.5,
+    noise: Noise = {"exploration_noise": 0.1, "target_noise": 0.2, "noise_clip": 0.5},
     policy_delay: int = 2,
     normalize_observations: bool = False,
     multi_step: int = 1,
     multi_step_from: Scalar = 0,
-    buffer_drift: Scalar | None = None,
-    buffer_relative: bool = False,
-    buffer_least: int = 100_000,
-    buffer_every: int = 10_000,
+    dynamic_buffer: DynamicBuffer = {
+        "buffer_drift": None,
+        "buffer_relative": False,
+        "buffer_least": 100_000,
+        "buffer_every": 10_000,
+    },
     sparsity: Sparsity | None = None,
     critic_sparsity: Sparsity | None = None,
 ) -> Learner:
@@ -55,7 +66,7 @@ def td3(
     the mean of Q_1(s, pi(s)), and Q' and pi' move the share `tau` of their way to Q and pi. Actions and noise are in
     units of half the width of the bounds. The first `learning_starts` actions are uniform, and nothing is learned.
 
-    With `multi_step`, `multi_step_from`, `buffer_drift`, `sparsity` and `critic_sparsity` it is RLx2.
+    With `multi_step`, `multi_step_from`, `dynamic_buffer`, `sparsity` and `critic_sparsity` it is RLx2.
 
     Args:
       game: what is played.
@@ -64,26 +75,29 @@ def td3(
       activation: after each.
       learning_rate: of Adam, for the actor and the critics.
       discount: of rewards.
-      buffer_size: steps that are remembered, a multiple of those between two updates.
-      batch_size: of a gradient step.
-      gradient_steps: of the critics, in each update; None takes as many as there were steps of the environments.
-      learning_starts: steps before the first gradient step.
+      replay: a dict of settings, each with a default:
+        buffer_size: number of stored steps, a multiple of those between two updates.
+        batch_size: of a gradient step.
+        learning_starts: steps before the first gradient step.
+        gradient_steps: of the critics, in each update; None takes as many as there were steps of the environments.
       tau: 1 takes Q itself for the target.
-      exploration_noise: standard deviation of what is added to the actor's actions while it learns.
-      target_noise: of what is added to the target's.
-      noise_clip: bound of the latter.
+      noise: a dict of settings, each with a default:
+        exploration_noise: standard deviation of the noise on the actor's actions while it learns.
+        target_noise: standard deviation of the noise on the target's actions.
+        noise_clip: bound of the latter noise.
       policy_delay: gradient steps of the critics for one of the actor.
       normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
       multi_step: how many rewards come before a value, fewer at the end of what is stored.
       multi_step_from: gradient steps of the critics from which on they are so many; one before.
-      buffer_drift: how far the actor may be from what is remembered: while it is farther, the oldest tenth is
-        forgotten. The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps.
-        None remembers whatever there is room for.
-      buffer_relative: whether that distance is in units of half the mean of both squares together, so that it is 0
-        between the same actions, 1 between such as have nothing to do with each other, and 2 between opposite ones,
-        whether actions are as large as they can be or small.
-      buffer_least: nothing is forgotten where no more steps than these are remembered.
-      buffer_every: gradient steps from one measurement of that distance to the next.
+      dynamic_buffer: a dict of settings, each with a default:
+        buffer_drift: largest distance of the actor from the buffer: while it is farther, the oldest tenth is dropped.
+          The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps. None
+          drops nothing before the buffer is full.
+        buffer_relative: whether that distance is in units of half the mean of both squares together, so that it is 0
+          between the same actions, 1 between such as have nothing to do with each other, and 2 between opposite ones,
+          whether actions are as large as they can be or small.
+        buffer_least: nothing is dropped while no more steps than these are stored.
+        buffer_every: gradient steps from one measurement of that distance to the next.
       sparsity: of the actor, what `sparse` returns; None is dense. Counts the actor's own steps.
       critic_sparsity: of both critics together; the same as the actor's if None.
 
@@ -95,9 +109,10 @@ def td3(
     with the sizes and rates of its public code; the rest: Tan et al., RLx2 (2023), arXiv:2205.15043.
     """
     checks.size("policy_delay", policy_delay, 1)
-    noises = {"exploration_noise": exploration_noise, "target_noise": target_noise, "noise_clip": noise_clip}
-    for name, noise in noises.items():
-        checks.number(name, noise, 0)
+    exploration_noise, target_noise = noise["exploration_noise"], noise["target_noise"]
+    noise_clip = noise["noise_clip"]
+    for name, value in noise.items():
+        checks.number(name, value, 0)
 
     def noisy(key: jax.Array, outputs: jax.Array, scale: Scalar, most: Scalar) -> jax.Array:
         noise = jnp.clip(scale * jax.random.normal(random_bits.unrolled(key), outputs.shape), -most, most)
@@ -121,18 +136,12 @@ def td3(
         activation=activation,
         learning_rate=learning_rate,
         discount=discount,
-        buffer_size=buffer_size,
-        batch_size=batch_size,
-        gradient_steps=gradient_steps,
-        learning_starts=learning_starts,
+        replay=replay,
         tau=tau,
         normalize_observations=normalize_observations,
         multi_step=multi_step,
         multi_step_from=multi_step_from,
-        buffer_drift=buffer_drift,
-        buffer_relative=buffer_relative,
-        buffer_least=buffer_least,
-        buffer_every=buffer_every,
+        dynamic_buffer=dynamic_buffer,
         sparsity=sparsity,
         critic_sparsity=critic_sparsity,
     )

@@ -25,21 +25,21 @@ def test_words_and_keys_are_those_of_jax(key):
 
 def test_digits_of_a_word_by_hand():
     # 0.75 in binary, and in base 3 it is 0.2020...
-    digit, rest = random_bits.draw(np.uint32(3 << 30), 2)
+    digit, rest = random_bits.draw_integer(np.uint32(3 << 30), 2)
     assert (int(digit), int(rest)) == (1, 1 << 31)
     digits, word = [], np.uint32(3 << 30)
     for _ in range(4):
-        digit, word = random_bits.draw(word, 3)
+        digit, word = random_bits.draw_integer(word, 3)
         digits.append(int(digit))
     assert digits == [2, 0, 2, 0]
-    assert int(random_bits.draw(np.uint32(2**32 - 1), 2**16)[0]) == 2**16 - 1
+    assert int(random_bits.draw_integer(np.uint32(2**32 - 1), 2**16)[0]) == 2**16 - 1
 
 
 @pytest.mark.parametrize(("sizes", "total"), [((9, 9, 8), 648), ((3, 5), 15)])
 def test_several_draws_from_one_word_are_uniform_and_independent(sizes, total):
     word, joint = jax.random.bits(jax.random.key(1), (200_000,), "uint32"), 0
     for n in sizes:
-        digit, word = random_bits.draw(word, n)
+        digit, word = random_bits.draw_integer(word, n)
         joint = joint * n + digit
     counts = np.bincount(np.asarray(joint), minlength=total)
     expected = 200_000 / total

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.replay import draw, importance, put
+from marl.blocks.replay import draw_prioritized, importance, put
 
 
 def test_a_ring():
@@ -19,7 +19,7 @@ def test_a_ring():
 
 def test_draws_are_in_proportion_to_weights():
     weights = jnp.array([0.0, 1.0, 3.0, 0.0, 4.0, 0.0])
-    index, probability = draw(jax.random.key(0), weights, 8_000)
+    index, probability = draw_prioritized(jax.random.key(0), weights, 8_000)
     counts = np.bincount(index, minlength=6)
     # One out of each of 8,000 equal parts: only those in which one weight ends and another begins are left to chance.
     np.testing.assert_allclose(counts, [0, 1000, 3000, 0, 4000, 0], atol=2)
@@ -29,7 +29,7 @@ def test_draws_are_in_proportion_to_weights():
 def test_nothing_without_a_weight_is_drawn_whatever_the_rounding():
     weights = jnp.zeros(4096).at[:3000].set(jax.random.uniform(jax.random.key(1), (3000,)) ** 8)
     keys = jax.random.split(jax.random.key(2), 50)
-    index, _ = jax.vmap(lambda key: draw(key, weights, 512))(keys)
+    index, _ = jax.vmap(lambda key: draw_prioritized(key, weights, 512))(keys)
     assert int(index.max()) < 3000
 
 

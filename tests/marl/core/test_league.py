@@ -7,7 +7,7 @@ import pytest
 
 from games import make
 from marl import Learner, make_learner, past_selves, stale
-from marl.core.league import LATEST, RATE, League, draw
+from marl.core.league import LATEST, RATE, League, draw_opponent
 from marl.core.learn import learning
 
 IPD = make("ipd", episode_length=2)
@@ -71,7 +71,7 @@ def test_a_share_is_against_the_past_in_proportion_to_the_exponentials_of_its_qu
     quality = np.array([0.0, 1.0, -np.inf, 2.0, 0.0])
     league = League(jnp.arange(5), jnp.array([0, 5, LATEST, 10, 15]), jnp.asarray(quality))
     places = np.asarray(
-        jax.jit(jax.vmap(lambda key: draw(key, league, 0.3)))(jax.random.split(jax.random.key(1), 20_000))
+        jax.jit(jax.vmap(lambda key: draw_opponent(key, league, 0.3)))(jax.random.split(jax.random.key(1), 20_000))
     )
     assert np.mean(places != LATEST) == pytest.approx(0.3, abs=0.01)
     weights = np.exp(quality)

@@ -42,7 +42,7 @@ def test_what_it_writes(within, tmp_path, headless):
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["update"] for row in rows] == list(range(1, 31))
     assert (run / "figures/training_return.png").stat().st_size > 5000
-    _, about = array_files.load(run / "learner.safetensors")[:2]
+    _, about = array_files.load_arrays(run / "learner.safetensors")[:2]
     assert about["method"] == "distributed"
     again = within("--resume", str(run), "--total-steps=400", cwd=tmp_path, module=MODULE)
     assert again.returncode == 0, again.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from games import make
 from marl import make_learner
-from marl.distributed.actors.ray_pool import connect, named
+from marl.distributed.actors.ray_pool import cluster_address, connect
 from marl.distributed.adapters.maker import EnvMaker, make_env
 from marl.distributed.runtime import train
 from marl.distributed.system import System
@@ -50,10 +50,10 @@ def test_nothing_of_a_cluster_that_is_begun_listens_to_other_machines():
 
 def test_a_cluster_may_be_named_by_the_environment(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert named("") == ""
+    assert cluster_address("") == ""
     monkeypatch.setenv("RAY_ADDRESS", "there:6379")
-    assert named("") == "there:6379"
-    assert named("here:6379") == "here:6379"
+    assert cluster_address("") == "there:6379"
+    assert cluster_address("here:6379") == "here:6379"
 
 
 def learner():

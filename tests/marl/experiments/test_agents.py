@@ -73,11 +73,11 @@ def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
     path = tmp_path / "agent.safetensors"
     save_agent(path, config, parameters)
     whole = path.read_bytes()
-    arrays, metadata = array_files.load(path)
+    arrays, metadata = array_files.load_arrays(path)
 
     def written(**changes):
         path.unlink()
-        array_files.save(path, arrays | changes.pop("arrays", {}), metadata | changes)
+        array_files.save_arrays(path, arrays | changes.pop("arrays", {}), metadata | changes)
 
     def cut():
         path.write_bytes(whole[:-20])
@@ -211,7 +211,7 @@ def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
     message = resolve(config).message
     (tmp_path / "attack").mkdir()
     metadata = {"method": "attack", "config": configs.plain(config)}
-    array_files.replace(tmp_path / "attack" / "adversary.safetensors", message.init(jax.random.key(0)), metadata)
+    array_files.replace_arrays(tmp_path / "attack" / "adversary.safetensors", message.init(jax.random.key(0)), metadata)
     adversary = load_agent(tmp_path / "attack")
     assert repr(adversary) == f"Adversary('{tmp_path / 'attack'}', {len_of(adversary)} parameters)"
     jax.tree.map(np.testing.assert_array_equal, adversary.parameters, message.init(jax.random.key(0)))

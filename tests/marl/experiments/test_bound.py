@@ -145,8 +145,8 @@ def test_a_bound_is_of_what_the_opponent_learned_before(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "folder", lambda: folder)
     assert known_bound(GAME, "mmaml", 100) is not None
     file = folder / "mmaml-prisoners_dilemma.safetensors"
-    arrays, metadata = array_files.load(file)
-    array_files.replace(file, arrays | {"logits": arrays["logits"] + 1}, metadata)
+    arrays, metadata = array_files.load_arrays(file)
+    array_files.replace_arrays(file, arrays | {"logits": arrays["logits"] + 1}, metadata)
     assert known_bound(GAME, "mmaml", 100) is None
     assert known_bound(GAME, "naive", 100) is not None
 

@@ -31,7 +31,7 @@ from marl.learners.sampled import objective_registry
 from marl.trained import folder
 from meta import RunDirectory
 from meta.runs import array_files
-from meta.runs.array_files import load
+from meta.runs.array_files import load_arrays
 from meta.runs.statistics import with_error
 
 pytestmark = pytest.mark.system
@@ -174,7 +174,7 @@ def test_what_is_damaged_is_made_anew(finished, within, tmp_path):
     ]
     (path / "pairs.jsonl").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
     (file,) = (path / "agents").iterdir()
-    agent = load(file)
+    agent = load_arrays(file)
     file.write_bytes(file.read_bytes()[:-7])
     again = within("--resume", "run", cwd=tmp_path, module="marl.crossplay")
     assert again.returncode == 0, again.stderr
@@ -183,7 +183,7 @@ def test_what_is_damaged_is_made_anew(finished, within, tmp_path):
     assert "it cannot be read (Error while deserializing header" in again.stdout
     assert rows(path) == first
     assert sorted((path / "pairs.jsonl").read_text().splitlines()) == sorted(whole.splitlines())
-    assert_same(load(file), agent)
+    assert_same(load_arrays(file), agent)
 
 
 def assert_same(found, expected):
@@ -241,7 +241,7 @@ def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypa
     assert not list((path / "trainings").iterdir())
     assert rows(path) == rows(finished[0])
     (file,) = (path / "agents").iterdir()
-    assert_same(load(file), load(finished[0] / "agents" / file.name))
+    assert_same(load_arrays(file), load_arrays(finished[0] / "agents" / file.name))
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
     config = CrossplayConfig(agents=f"mfos:cola(file='{tmp_path / 'file'}')")
     found = []
     for name in ("prisoners_dilemma", "prisoners_dilemma", "changed"):
-        arrays, metadata = load(folder() / "cola-prisoners_dilemma.safetensors")
+        arrays, metadata = load_arrays(folder() / "cola-prisoners_dilemma.safetensors")
         changed = {key: array + (name == "changed") for key, array in arrays.items()}
         if len(found) != 1:  # the second time it is the same file
-            array_files.replace(tmp_path / "file", changed, metadata)
+            array_files.replace_arrays(tmp_path / "file", changed, metadata)
         (participant,) = line_up(config).participants
         found.append((participant.files, participant.identity))
     assert found[0] == found[1]
@@ -286,8 +286,8 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
     config = CrossplayConfig(environment="ipd(episode_length=4)", agents=f"ppo(objective='{path}')")
     found = []
     for scale in (1, 1, 2):
-        arrays, metadata = load(folder() / "drift-classic.safetensors")
-        array_files.replace(
+        arrays, metadata = load_arrays(folder() / "drift-classic.safetensors")
+        array_files.replace_arrays(
             path / objective_registry.FILE, {key: array * scale for key, array in arrays.items()}, metadata
         )
         (participant,) = line_up(config).participants

@@ -12,7 +12,7 @@ from configs.specs import read
 from marl import make_learner
 from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
-from marl.learners.sampled.objective_registry import Form, load
+from marl.learners.sampled.objective_registry import Form, load_objective
 from tests.marl.sampled_steps import CART_POLE
 
 pytestmark = pytest.mark.system
@@ -72,7 +72,7 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
         make_learner(spec.replace("='run", f"='{folder}/run"), CART_POLE)
         assert "value_loss='huber(delta=" in spec
         assert "hidden=[4]" in spec
-    form, parameters, clip = load(str(folder / "run"))
+    form, parameters, clip = load_objective(str(folder / "run"))
     assert form == Form("drift", "ppo", 3, timed=False)
     assert clip == pytest.approx(summary["scales"]["clip"][0])
     assert parameters["w1"].shape == (8, 3)

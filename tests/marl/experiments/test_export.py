@@ -47,7 +47,7 @@ def run(tmp_path):
 
         states = jax.vmap(state)(jax.random.split(jax.random.key(0)))
         config = TrainConfig(environment=environment, learner=spec)
-        array_files.replace(
+        array_files.replace_arrays(
             tmp_path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)}
         )
         return tmp_path
@@ -118,7 +118,7 @@ def test_no_run_at_all(capsys, tmp_path):
     assert main([str(tmp_path)]) == 2
     assert "there is no such file" in capsys.readouterr().err
     config = TrainConfig(environment="CartPole-v1", learner="random")
-    array_files.replace(tmp_path / LEARNER_FILE, {}, {"method": "train", "config": configs.plain(config)})
+    array_files.replace_arrays(tmp_path / LEARNER_FILE, {}, {"method": "train", "config": configs.plain(config)})
     assert main([str(tmp_path)]) == 2
     assert "a learner with parameters is needed" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from meta import RunDirectory
-from meta.runs.array_files import load
+from meta.runs.array_files import load_arrays
 
 pytestmark = pytest.mark.system
 
@@ -38,7 +38,7 @@ def trained(within, tmp_path):
     def run(module, *arguments):
         result = within(*arguments, cwd=tmp_path, module=module)
         assert result.returncode == 0, result.stderr
-        arrays, metadata = load(tmp_path / result.stdout.splitlines()[-1].removeprefix("written to "))
+        arrays, metadata = load_arrays(tmp_path / result.stdout.splitlines()[-1].removeprefix("written to "))
         return {name: array.tobytes() for name, array in arrays.items()}, metadata
 
     return run

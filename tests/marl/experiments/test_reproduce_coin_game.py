@@ -9,7 +9,7 @@ import pytest
 from games import CoinGame
 from marl import learn, make_learner
 from marl.experiments.reproduce import coin_game
-from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, meet, train
+from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, meet, train_pair
 from marl.experiments.reproduce.papers import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.report import passes
@@ -48,7 +48,7 @@ def test_a_training_is_that_of_learn_and_what_is_done_is_not_done_again(tmp_path
     config, seen = SelfPlay(LEARNERS["PPO"], updates=3, num_envs=2, episode_length=16, seeds=2, seed=1), []
 
     def run():
-        return train(config, store=RunDirectory(tmp_path), report=lambda *now: seen.append(now))
+        return train_pair(config, store=RunDirectory(tmp_path), report=lambda *now: seen.append(now))
 
     trained = run()
     assert seen[-1][0] == 3

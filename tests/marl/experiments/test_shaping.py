@@ -24,7 +24,7 @@ from marl.experiments.shaping.game_kind import make_kind
 from marl.experiments.shaping.sampled_kind import SampledKind
 from marl.mfos import main
 from marl.shapers.trial import play
-from meta.batched_trials import play_trials
+from meta.batched_trials import run_trials
 from meta.runs import array_files
 
 pytestmark = pytest.mark.system
@@ -280,7 +280,7 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(kind, environment, within,
     assert (resumed.returncode, resumed.stdout, resumed.stderr) == (0, "", "")
     assert rows(path) == rows(finished[kind][0])
     assert summary(path) == summary(finished[kind][0])
-    kept, resumed = (array_files.load(one / "agent.safetensors")[0] for one in (finished[kind][0], path))
+    kept, resumed = (array_files.load_arrays(one / "agent.safetensors")[0] for one in (finished[kind][0], path))
     for name, array in resumed.items():
         np.testing.assert_array_equal(kept[name], array)
 
@@ -300,10 +300,10 @@ def test_what_was_played_before_a_stop_is_not_played_again(kind, within, finishe
             calls.append(arguments)
             if len(calls) == stop_at:
                 raise KeyboardInterrupt
-            return play_trials(*arguments)
+            return run_trials(*arguments)
 
         calls.clear()
-        monkeypatch.setattr(experiment, "play_trials", play)
+        monkeypatch.setattr(experiment, "run_trials", play)
         return within("--resume=run", "--quiet", cwd=tmp_path).returncode, len(calls)
 
     assert resume(stop_at=2) == (130, 2)

@@ -81,14 +81,14 @@ def test_returns_are_reported_of_each_seed_and_over_all(finished):
 
 
 def test_each_seed_learns_what_learn_makes_of_it(finished):
-    arrays, metadata = array_files.load(finished / "learner.safetensors")
+    arrays, metadata = array_files.load_arrays(finished / "learner.safetensors")
     assert metadata["config"]["environment"] == GAME
     game = make("CartPole-v1", max_steps_in_episode=20)
     learner = ppo(game, network=feed_forward((4,), 2, hidden=[4]), epochs=1, minibatches=2)
     run = jax.jit(lambda key: learn(key, game, [learner], num_updates=UPDATES, steps_per_update=8, num_envs=2))
     for i, seed in enumerate((5, 6)):
         history = run(jax.random.key(seed))
-        expected = {f"params.{name}": x for name, x in array_files.named(history.states[0].params).items()}
+        expected = {f"params.{name}": x for name, x in array_files.named_leaves(history.states[0].params).items()}
         assert expected.keys() == arrays.keys()
         for name, x in expected.items():
             np.testing.assert_allclose(arrays[name][i], x, rtol=1e-3, atol=1e-5)
@@ -131,7 +131,7 @@ def test_a_run_that_is_stopped_ends_as_if_never_stopped(within, tmp_path, monkey
     assert summary(path) == summary(tmp_path / "whole")
     assert rows(path) == rows(tmp_path / "whole")
     (ours, settings), (theirs, others) = (
-        array_files.load(folder / "learner.safetensors") for folder in (path, tmp_path / "whole")
+        array_files.load_arrays(folder / "learner.safetensors") for folder in (path, tmp_path / "whole")
     )
     assert settings == others
     assert ours.keys() == theirs.keys()

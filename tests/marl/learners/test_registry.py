@@ -12,14 +12,17 @@ import pytest
 
 from configs.specs import REQUIRED
 from games import Box, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
-from marl import Learner, learn, make_learner, make_shaper, naive, register
+from marl import Learner, learn, make_learner, make_shaper, naive, register_learner
 from marl.blocks.networks import convolutional, feed_forward, recurrent
+from marl.core.fingerprint import fingerprint
 from marl.core.learn import learning
 from marl.learners import registry
 from marl.learners.sampled import objective_registry
 from marl.learners.sampled.dqn import dqn
 from marl.learners.sampled.fixed import random
 from marl.learners.sampled.ppo import a2c, ppo
+from marl.learners.sampled.sac import sac
+from marl.learners.sampled.td3 import td3
 from marl.shapers import registry as shapers
 from marl.shapers import sampled
 from marl.shapers.exact import mfos
@@ -27,7 +30,7 @@ from meta.runs import array_files
 from tests.marl.sampled_steps import CART_POLE
 
 EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
-BREAKOUT = make("Breakout-MinAtar")
+BREAKOUT, PENDULUM = make("Breakout-MinAtar"), make("Pendulum-v1")
 IMAGE = BREAKOUT.observation_space("agent_0").shape
 SMALL = {"hidden": (8,)}
 SPECS = {
@@ -48,10 +51,10 @@ SPECS = {
         BREAKOUT,
         a2c(BREAKOUT, network=convolutional(IMAGE, 3, channels=2, **SMALL)),
     ),
-    "dqn(buffer_size=6)": (CART_POLE, dqn(CART_POLE, buffer_size=6)),
+    "dqn(buffer_size=6)": (CART_POLE, dqn(CART_POLE, replay={"buffer_size": 6})),
     "dqn(buffer_size=6, hidden=[8])": (
         CART_POLE,
-        dqn(CART_POLE, buffer_size=6, network=feed_forward((4,), 2, shared=True, **SMALL)),
+        dqn(CART_POLE, replay={"buffer_size": 6}, network=feed_forward((4,), 2, shared=True, **SMALL)),
     ),
     "tabular_ppo": (ROUNDS, ppo(ROUNDS, network=feed_forward((5,), 2, hidden=(), shared=True))),
 }
@@ -67,9 +70,24 @@ def test_a_spec_is_the_learner_with_these_settings(spec, expected):
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
 
 
+GROUPED = {
+    "td3(batch_size=8, target_noise=0.3, buffer_drift=0.1, buffer_every=5)": td3(
+        PENDULUM, replay={"batch_size": 8}, noise={"target_noise": 0.3},
+        dynamic_buffer={"buffer_drift": 0.1, "buffer_every": 5},
+    ),
+    "sac(temperature=0.5)": sac(PENDULUM, entropy={"temperature": 0.5}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", GROUPED)
+def test_a_spec_names_the_settings_of_groups_beside_the_others(spec):
+    assert fingerprint(make_learner(spec, PENDULUM)) == fingerprint(GROUPED[spec]._replace(seat=0))
+    assert fingerprint(make_learner(spec.partition("(")[0], PENDULUM)) != fingerprint(make_learner(spec, PENDULUM))
+
+
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
 def test_every_setting_may_be_given_as_it_is_by_default(game):
-    for name in registry.names(game):
+    for name in registry.learner_names(game):
         settings = registry.settings(name, game)
         if "network" in settings:  # those that this one does not have
             networks = registry.NETWORKS
@@ -153,7 +171,7 @@ def test_a_learner_of_ones_own_has_a_name_in_every_game(a_name):
         seen.append((game, seat, step, num_updates, kind))
         return random(game, seat) if game is ROUNDS else naive(game, seat, learning_rate=step)
 
-    register(a_name, mine)
+    register_learner(a_name, mine)
     make_learner("mine", ROUNDS, 1, num_updates=7)
     make_learner("mine(step=2, kind='wild')", EXACT, 1)
     assert [seen[0], seen[-1]] == [(ROUNDS, 1, 0.5, 7, "calm"), (EXACT, 1, 2, None, "wild")]
@@ -172,14 +190,14 @@ def test_a_name_that_is_taken_is_taken_where_it_is(a_name):
     def mine(game, seat) -> Learner:
         return random(game, seat)
 
-    register(a_name, mine, kind="sampled")
+    register_learner(a_name, mine, kind="sampled")
     with pytest.raises(ValueError, match="name: got 'mine', which is taken; another name, or replace=True, is needed"):
-        register(a_name, mine)
-    assert a_name not in registry.names(EXACT)  # nothing has changed
-    register(a_name, lambda game, seat: mine(game, seat), replace=True)
-    assert a_name in registry.names(EXACT)
+        register_learner(a_name, mine)
+    assert a_name not in registry.learner_names(EXACT)  # nothing has changed
+    register_learner(a_name, lambda game, seat: mine(game, seat), replace=True)
+    assert a_name in registry.learner_names(EXACT)
     with pytest.raises(ValueError, match="name: got 'two words'; letters, digits, - and _ are needed"):
-        register("two words", mine)
+        register_learner("two words", mine)
 
 
 class Told(Game):
@@ -329,7 +347,7 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     form = objective_registry.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)
     parameters = form.network().init(jax.random.key(0))
     parameters["w2"] = jnp.full(3, 2.0)
-    objective_registry.save(tmp_path / objective_registry.FILE, form, parameters, 0.3)
+    objective_registry.save_objective(tmp_path / objective_registry.FILE, form, parameters, 0.3)
     field, small = "objective" if kind == "drift" else "value_loss", "hidden=[4], epochs=2, minibatches=1"
 
     def learned(spec):
@@ -373,7 +391,7 @@ def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_disl
 
 
 def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
-    array_files.replace(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
+    array_files.replace_arrays(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
     for path, words in (
         (tmp_path / "other.safetensors", "marl.discover wrote"),
         (tmp_path / "none.safetensors", "no such file"),
@@ -385,7 +403,9 @@ def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
 
 def test_an_objective_that_knows_the_time_needs_the_number_of_updates(tmp_path):
     form = objective_registry.Form("drift", "zero", hidden=2, timed=True)
-    objective_registry.save(tmp_path / objective_registry.FILE, form, form.network().init(jax.random.key(0)), 0.2)
+    objective_registry.save_objective(
+        tmp_path / objective_registry.FILE, form, form.network().init(jax.random.key(0)), 0.2
+    )
     spec = f"ppo(objective={str(tmp_path)!r})"
     make_learner(spec, CART_POLE, num_updates=3)
     with pytest.raises(ValueError, match="objective: got one that knows the time; the number of updates"):

@@ -13,9 +13,9 @@ METADATA = {name: {"value": i, "of": name} for i, name in enumerate(["config", "
 def test_equal_arrays_and_metadata_give_equal_bytes(tmp_path):
     backwards = dict(reversed(METADATA.items()))
     for i in range(6):  # the library's own order of six entries is one of 720
-        array_files.replace(tmp_path / str(i), ARRAYS, METADATA if i % 2 else backwards)
+        array_files.replace_arrays(tmp_path / str(i), ARRAYS, METADATA if i % 2 else backwards)
     assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
-    arrays, metadata = array_files.load(tmp_path / "0")
+    arrays, metadata = array_files.load_arrays(tmp_path / "0")
     assert metadata == METADATA
     assert {name: (x.dtype, x.tolist()) for name, x in arrays.items()} == {
         name: (x.dtype, x.tolist()) for name, x in ARRAYS.items()
@@ -24,7 +24,7 @@ def test_equal_arrays_and_metadata_give_equal_bytes(tmp_path):
 
 def test_a_file_as_the_library_writes_it_is_read_too(tmp_path):
     (tmp_path / "file").write_bytes(save(ARRAYS, {"method": '"mfos"', "seeds": "3"}))
-    arrays, metadata = array_files.load(tmp_path / "file")
+    arrays, metadata = array_files.load_arrays(tmp_path / "file")
     assert metadata == {"method": "mfos", "seeds": 3}
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array)
@@ -32,8 +32,8 @@ def test_a_file_as_the_library_writes_it_is_read_too(tmp_path):
 
 def test_one_bit_anywhere_is_noticed(tmp_path):
     file, given = tmp_path / "file", {"method": "mfos", "hidden": (4, 4), "rates": {10: 0.1, 2: 1e-7}}
-    array_files.replace(file, ARRAYS, given)
-    arrays, metadata = array_files.load(file)
+    array_files.replace_arrays(file, ARRAYS, given)
+    arrays, metadata = array_files.load_arrays(file)
     assert {name: x.tolist() for name, x in arrays.items()} == {name: x.tolist() for name, x in ARRAYS.items()}
     assert metadata == {"method": "mfos", "hidden": [4, 4], "rates": {"10": 0.1, "2": 1e-7}}
     whole = file.read_bytes()
@@ -41,4 +41,4 @@ def test_one_bit_anywhere_is_noticed(tmp_path):
     for place in (*at, *range(8, len(whole), 17)):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(ValueError, match=r"^file: got '\S+'; [^\n]+$"):
-            array_files.load(file)
+            array_files.load_arrays(file)

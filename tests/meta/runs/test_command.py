@@ -15,7 +15,7 @@ from jax.errors import JaxRuntimeError
 import configs
 from meta import RunDirectory
 from meta.runs import command
-from meta.runs.array_files import save
+from meta.runs.array_files import save_arrays
 from meta.runs.cluster import OnCluster
 
 # A first argument, another one, an option with a value that does not fit, and what is said of it.
@@ -203,7 +203,7 @@ def test_a_run_of_a_file_writes_over_nothing_but_its_own(module, refused, tmp_pa
     (tmp_path / "file").write_text("mine")
     assert told in refused(module, "--resume=file.run")
     (tmp_path / "file").unlink()
-    save(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
+    save_arrays(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
     assert told in refused(module, "--resume=file.run")
 
 

@@ -384,11 +384,11 @@ def test_arrays_of_strangers(tmp_path):
     file = tmp_path / "agent.safetensors"
     file.write_bytes(save({"x": np.zeros(3)}, {"config": "[" * 100_000}))
     with pytest.raises(ValueError, match=r"agent.safetensors'; it cannot be read \(maximum recursion depth"):
-        array_files.load(file)
+        array_files.load_arrays(file)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(ValueError, match="cannot be read"):
-        array_files.load(file)
+        array_files.load_arrays(file)
 
 
 def test_a_directory_in_which_nothing_was_begun_is_empty(runs, tmp_path):

@@ -34,13 +34,13 @@ use_all_cores()
 import jax
 from marl.experiments.single_agent import TrainConfig, train
 from meta import RunDirectory
-from meta.batched_trials import compile_trials, play_trials
+from meta.batched_trials import compile_trials, run_trials
 
 def draw(key, scale):
     return scale * jax.random.uniform(key)
 
 keys, scale = jax.random.split(jax.random.key(3), 7), jax.numpy.float32(2)
-fresh = play_trials(compile_trials(draw, scale, 7, 3), keys, scale, 3).tolist()  # of 12 places
+fresh = run_trials(compile_trials(draw, scale, 7, 3), keys, scale, 3).tolist()  # of 12 places
 
 def stop(update, metrics, seconds):
     raise KeyboardInterrupt

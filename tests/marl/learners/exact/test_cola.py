@@ -25,7 +25,7 @@ from marl.learners.exact.cola import (
 )
 from marl.learners.exact.white_box import hola, lola
 from marl.trained import folder
-from meta.runs.array_files import load, replace
+from meta.runs.array_files import load_arrays, replace_arrays
 
 GAMES = {"prisoners_dilemma": 0.96, "matching_pennies": 0.96, "chicken": 0.0}
 POINTS = jax.random.uniform(jax.random.key(9), (2, 256, 1), minval=-2, maxval=2)
@@ -106,7 +106,7 @@ def shipped_loss(game, functions):
 @pytest.mark.parametrize("name", GAMES)
 def test_what_comes_with_the_library_is_more_consistent_than_lola(name):
     game = InfinitelyRepeated(matrix_games[name], GAMES[name])
-    recorded = load(folder() / f"cola-{name}.safetensors")[1]["consistency_losses"]
+    recorded = load_arrays(folder() / f"cola-{name}.safetensors")[1]["consistency_losses"]
     found = shipped_loss(game, updates(load_cola(game)))
     assert found < min(recorded["LOLA"], recorded["exact LOLA"]) / 10
     if name == "chicken":  # LOLA's second derivatives of a repeated game take long to compile
@@ -152,9 +152,9 @@ def test_files_that_do_not_fit_get_one_line(written, tmp_path):
     damaged.write_bytes(b"\xff" * 40)
     cut.write_bytes(contents[:-4])
     swapped = tmp_path / "swapped.safetensors"
-    arrays, metadata = load(written[0])
+    arrays, metadata = load_arrays(written[0])
     metadata["config"]["activation"] = "sine"
-    replace(swapped, arrays, metadata)
+    replace_arrays(swapped, arrays, metadata)
     for game, file, message in (
         (chicken, damaged, "cannot be read"),
         (chicken, cut, "cannot be read"),

@@ -15,7 +15,7 @@ from marl.learners.exact.mmaml import mmaml, payoff_of_learning, train_mmaml
 from marl.learners.exact.naive import naive
 from marl.mmaml import main
 from marl.trained import folder
-from meta.runs.array_files import load, replace
+from meta.runs.array_files import load_arrays, replace_arrays
 
 IPD = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])
@@ -90,7 +90,7 @@ def test_the_learned_step_size_is_for_the_beginnings_that_were_learned_with_it()
 
 
 def test_one_of_ten_beginnings_is_drawn_evenly_for_each_seat():
-    arrays, _ = load(folder() / "mmaml-matching_pennies.safetensors")
+    arrays, _ = load_arrays(folder() / "mmaml-matching_pennies.safetensors")
     assert arrays["logits"].shape == (2, 2, 10, 5)
     for seat in range(2):
         states = jax.vmap(mmaml(PENNIES, seat, learning_rate=0.5).init)(jax.random.split(jax.random.key(0), 2000))
@@ -125,7 +125,7 @@ def test_the_command_writes_a_file_that_plays(written):
     path, output = written
     assert "20/20" in output
     assert "written to mmaml-chicken.safetensors" in output
-    arrays, metadata = load(path)
+    arrays, metadata = load_arrays(path)
     assert (arrays["logits"].shape, arrays["learning_rate"].shape) == ((2, 1, 3, 1), (2, 1, 3))
     assert metadata["config"]["iterations"] == 20
     state = mmaml(CHICKEN, 0, file=str(path)).init(jax.random.key(0))
@@ -135,8 +135,8 @@ def test_the_command_writes_a_file_that_plays(written):
 def test_files_that_do_not_fit_get_one_line(written, tmp_path):
     cut, other = tmp_path / "cut.safetensors", tmp_path / "other.safetensors"
     cut.write_bytes(written[0].read_bytes()[:-4])
-    arrays, metadata = load(written[0])
-    replace(other, {"lagits" if name == "logits" else name: array for name, array in arrays.items()}, metadata)
+    arrays, metadata = load_arrays(written[0])
+    replace_arrays(other, {"lagits" if name == "logits" else name: array for name, array in arrays.items()}, metadata)
     for game, file, message in (
         (CHICKEN, cut, "cannot be read"),
         (CHICKEN, other, "with arrays of shape"),

@@ -27,7 +27,7 @@ def test_a_step_follows_the_policy_gradient_of_the_paper():
     t.next_obs[:-1] = np.where(t.done[:-1, :, None], t.next_obs[:-1], t.obs[1:])
     learner = a2c(
         CART_POLE, network=linear(), learning_rate=rate, discount=DISCOUNT, entropy_coefficient=0.02,
-        value_coefficient=0.7, max_gradient_norm=1e9, adam_epsilon=epsilon,
+        value_coefficient=0.7, max_gradient_norm=1e9, details={"adam_epsilon": epsilon},
     )  # fmt: skip
 
     @jax.jit

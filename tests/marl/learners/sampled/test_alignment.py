@@ -74,8 +74,9 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
     make_learner = proximal_advantage_alignment if proximal else advantage_alignment
     learner = make_learner(
         IPD, network=linear(), alignment=BETA, learning_rate=rate, discount=DISCOUNT, gae_lambda=LAMBDA,
-        value_coefficient=0.7, entropy_coefficient=0.03, max_gradient_norm=1e9, adam_epsilon=epsilon,
-        normalize_advantages=normalize, **({"epochs": 1, "minibatches": 1} if proximal else {}),
+        value_coefficient=0.7, entropy_coefficient=0.03, max_gradient_norm=1e9,
+        details={"adam_epsilon": epsilon, "normalize_advantages": normalize},
+        **({"epochs": 1, "minibatches": 1} if proximal else {}),
     )  # fmt: skip
 
     @jax.jit
@@ -117,7 +118,7 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
 def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
     settings = {"network": feed_forward((5,), 2, hidden=(4,)), "discount": 0.9, "gae_lambda": 0.7}
     settings |= {"entropy_coefficient": 0.0, "learning_rate": 0.01, "max_gradient_norm": 1e9}
-    settings |= {"normalize_advantages": True} | ({"epochs": 2} if plain is ppo else {})
+    settings |= {"details": {"normalize_advantages": True}} | ({"epochs": 2} if plain is ppo else {})
     players = [
         make_learner(IPD, 0, alignment=0.0, **({"clip": 0.2} if plain is ppo else {}), **settings),
         plain(IPD, 0, **settings),

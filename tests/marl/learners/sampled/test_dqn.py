@@ -13,7 +13,8 @@ from marl.core.evaluate import evaluate
 from marl.learners.sampled.dqn import DQNMemory, dqn
 from tests.marl.sampled_steps import CART_POLE, linear
 
-ONE = {"buffer_size": 1, "batch_size": 2, "learning_starts": 1, "discount": 0.9, "max_gradient_norm": 1e9}
+ONE = {"buffer_size": 1, "batch_size": 2, "learning_starts": 1}
+UNCLIPPED = {"discount": 0.9, "max_gradient_norm": 1e9}
 
 
 def q_values(params, obs):
@@ -36,7 +37,8 @@ def update():
     """One update of a state whose target is another network, `(trajectory, double) -> before, after, metrics`."""
 
     def run(trajectory, double):
-        learner = dqn(CART_POLE, network=linear(), gradient_steps=1, tau=0.25, double=double, **ONE)
+        replay = ONE | {"gradient_steps": 1}
+        learner = dqn(CART_POLE, network=linear(), replay=replay, tau=0.25, double=double, **UNCLIPPED)
         state = learner.init(jax.random.key(0))._replace(target=linear().init(jax.random.key(9)))
         return state, *learner.update(jax.random.key(1), state, trajectory)
 
@@ -65,8 +67,9 @@ def test_targets_are_those_of_the_papers(update, double):
 
 def test_many_steps_towards_a_target_that_stays_arrive_at_it():
     schedule = optax.linear_schedule(0.1, 0.0, 300)
+    replay = ONE | {"gradient_steps": 300}
     learner = dqn(
-        CART_POLE, network=linear(), learning_rate=schedule, gradient_steps=300, tau=1e-9, double=False, **ONE
+        CART_POLE, network=linear(), learning_rate=schedule, replay=replay, tau=1e-9, double=False, **UNCLIPPED
     )
     t = transition(0)
     state = learner.init(jax.random.key(0))
@@ -79,7 +82,8 @@ def test_many_steps_towards_a_target_that_stays_arrive_at_it():
 def waiting():
     """Three updates of 2 x 2 steps with a buffer of two of them, and no learning yet; two runs under vmap."""
     settings = {"num_updates": 3, "steps_per_update": 2, "num_envs": 2, "keep_trajectories": True}
-    learner = dqn(CART_POLE, network=linear(), buffer_size=8, learning_starts=13, normalize_observations=True)
+    replay = {"buffer_size": 8, "learning_starts": 13}
+    learner = dqn(CART_POLE, network=linear(), replay=replay, normalize_observations=True)
     return jax.jit(jax.vmap(lambda key: learn(key, CART_POLE, [learner], **settings)))(
         jax.random.split(jax.random.key(0))
     )
@@ -108,7 +112,8 @@ def test_a_share_epsilon_of_the_actions_is_random():
     network = linear(num_outputs=3, num_inputs=6)
     number = 20_000
     game = make("Acrobot-v1")
-    learner = dqn(game, network=network, buffer_size=1, epsilon_start=0.8, epsilon_end=0.2, epsilon_steps=1000)
+    exploration = {"epsilon_start": 0.8, "epsilon_end": 0.2, "epsilon_steps": 1000}
+    learner = dqn(game, network=network, replay={"buffer_size": 1}, exploration=exploration)
     obs = jax.random.normal(jax.random.key(0), (number, 6))
 
     @jax.jit
@@ -136,8 +141,8 @@ def test_what_it_cannot_learn_is_refused():
         dqn(CART_POLE, network=recurrent((4,), 2))
     with pytest.raises(ValueError, match="buffer_size: got 10; a multiple of the 4 transitions between two updates"):
         learn(
-            jax.random.key(0), CART_POLE, [dqn(CART_POLE, network=linear(), buffer_size=10)], num_updates=1,
-            steps_per_update=2, num_envs=2,
+            jax.random.key(0), CART_POLE, [dqn(CART_POLE, network=linear(), replay={"buffer_size": 10})],
+            num_updates=1, steps_per_update=2, num_envs=2,
         )  # fmt: skip
 
 

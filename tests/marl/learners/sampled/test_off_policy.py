@@ -16,7 +16,7 @@ from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
 
 PENDULUM = make("Pendulum-v1")  # torques in [-2, 2]
-SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "learning_starts": 1, "tau": 0.25}
+SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "tau": 0.25}
 
 
 def steps(seed, shape=(1, 1), done=0.0, truncated=0.0):
@@ -94,8 +94,8 @@ def value(params, obs, action):
 @pytest.mark.parametrize(("done", "truncated"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
 def test_td3_is_what_the_paper_says(done, truncated):
     """Four updates of one step each, so that the minibatch is known, and noise of the target that is clipped to 0.1."""
-    settings = {"target_noise": 1e6, "noise_clip": 0.1, "batch_size": 2, "buffer_size": 1, "policy_delay": 2}
-    learner = td3(PENDULUM, **SMALL, **settings)
+    replay, noise = {"batch_size": 2, "buffer_size": 1, "learning_starts": 1}, {"target_noise": 1e6, "noise_clip": 0.1}
+    learner = td3(PENDULUM, **SMALL, replay=replay, noise=noise, policy_delay=2)
     state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
     networks = state.networks
     actor, target = wide(networks.actor), wide(networks.target)
@@ -129,7 +129,8 @@ def test_td3_is_what_the_paper_says(done, truncated):
 
 @pytest.mark.usefixtures("promoted")
 def test_sac_is_what_the_paper_says():
-    learner = sac(PENDULUM, **SMALL, batch_size=1, buffer_size=1, temperature=0.5, target_entropy=-0.3)
+    replay, entropy = {"batch_size": 1, "buffer_size": 1, "learning_starts": 1}, {"temperature": 0.5}
+    learner = sac(PENDULUM, **SMALL, replay=replay, entropy=entropy | {"target_entropy": -0.3})
     state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
     actor, critics = wide(state.networks.actor), list(wide(state.networks.critics))
     slow, log_temperature, adams = critics, np.log(0.5), (Adam(), Adam(), Adam())
@@ -178,8 +179,8 @@ def test_rewards_of_several_steps(updates, same_actor):
     up to the end of the episode, of the time, of what is stored, of what one actor did; one of them before
     `multi_step_from`."""
     learner = td3(
-        PENDULUM, **SMALL, batch_size=64, buffer_size=24, gradient_steps=1, multi_step=3, multi_step_from=9,
-        target_noise=0.0,
+        PENDULUM, **SMALL, multi_step=3, multi_step_from=9, noise={"target_noise": 0.0},
+        replay={"buffer_size": 24, "batch_size": 64, "gradient_steps": 1, "learning_starts": 1},
     )  # fmt: skip
     first, second = steps(1, (4, 3), 0.4, 0.5), steps(2, (4, 3), 0.4, 0.5)
     if same_actor:
@@ -219,8 +220,9 @@ def test_what_the_actor_would_not_do_any_more_is_forgotten():
     """The distance by hand: just above the threshold a tenth is forgotten, but not below the least, and not in between;
     below the threshold nothing."""
     t = steps(3, (10, 20))
-    settings = {"buffer_size": 400, "gradient_steps": 1, "buffer_every": 2, "buffer_least": 330, "batch_size": 8}
-    plain = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings)
+    replay = {"buffer_size": 400, "batch_size": 8, "gradient_steps": 1, "learning_starts": 1}
+    settings = SMALL | {"learning_rate": 0.0, "replay": replay}
+    plain = td3(PENDULUM, **settings)
     state = jax.jit(lambda state: plain.update(jax.random.key(0), state, t)[0])(plain.init(jax.random.key(0)))
     now = np.tanh(forward(wide(state.networks.actor), np.asarray(t.obs, np.float64)))
     distance = 0.5 * np.mean((now - np.asarray(t.action, np.float64) / 2) ** 2)
@@ -229,8 +231,8 @@ def test_what_the_actor_would_not_do_any_more_is_forgotten():
 
         @jax.jit
         def update(threshold, begun, of_both=of_both):
-            rule = {"buffer_drift": threshold, "buffer_relative": of_both}
-            learner = td3(PENDULUM, **SMALL | {"learning_rate": 0.0}, **settings, **rule)
+            rule = {"buffer_drift": threshold, "buffer_relative": of_both, "buffer_every": 2, "buffer_least": 330}
+            learner = td3(PENDULUM, **settings, dynamic_buffer=rule)
             return learner.update(jax.random.key(1), begun, t)
 
         # What is stored by then, beginning with what number, and after how many gradient steps.
@@ -303,7 +305,7 @@ def test_actions_without_bounds_and_integers_are_refused():
     with pytest.raises(ValueError, match=re.escape("action space: got Discrete(n=2); a Box with bounds is needed")):
         td3(make("CartPole-v1"))
     with pytest.raises(ValueError, match="buffer_relative: got True; a buffer_drift is needed"):
-        td3(PENDULUM, buffer_relative=True)
+        td3(PENDULUM, dynamic_buffer={"buffer_relative": True})
 
     class Free(type(PENDULUM)):
         def action_space(self, agent):
@@ -313,7 +315,7 @@ def test_actions_without_bounds_and_integers_are_refused():
         sac(Free(PENDULUM.environment, PENDULUM.params))
     with pytest.raises(ValueError, match="buffer_size: got 7; a multiple of the 4 steps"):
         jax.eval_shape(
-            lambda key: learn(key, PENDULUM, [td3(PENDULUM, buffer_size=7)], num_updates=1, num_envs=4),
+            lambda key: learn(key, PENDULUM, [td3(PENDULUM, replay={"buffer_size": 7})], num_updates=1, num_envs=4),
             jax.random.key(0),
         )
 

@@ -98,7 +98,7 @@ def test_a_step_follows_the_gradient_of_the_papers_loss():
         learner = ppo(
             CART_POLE, network=linear(), learning_rate=rate, epochs=1, minibatches=1, discount=DISCOUNT,
             gae_lambda=GAE_LAMBDA, value_coefficient=0.7, entropy_coefficient=0.03, max_gradient_norm=max_norm,
-            adam_epsilon=epsilon,
+            details={"adam_epsilon": epsilon},
         )  # fmt: skip
         state = learner.init(jax.random.key(0))
         return state.params, *learner.update(jax.random.key(1), state, single(t))
@@ -154,7 +154,7 @@ def test_minibatches_use_every_step_once():
 
 
 def test_nobody_learns_from_the_only_step_if_the_last_one_is_left_out():
-    learner = ppo(CART_POLE, network=linear(), minibatches=1, learn_last_step=False)
+    learner = ppo(CART_POLE, network=linear(), minibatches=1, details={"learn_last_step": False})
     with pytest.raises(ValueError, match="learn_last_step: got False of one step in an update; at least 2 are needed"):
         check_update(CART_POLE, [learner], steps_per_update=1, num_envs=2)
 

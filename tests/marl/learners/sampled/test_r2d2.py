@@ -81,8 +81,8 @@ def errors(params, target, t, n, learned=None):
 def test_errors_and_priorities_are_those_of_the_paper(n):
     learner = r2d2(
         CART_POLE, network=leaky(), discount=DISCOUNT, sequence_length=LENGTH, burn_in=BURN_IN, multi_step=n,
-        buffer_size=ENVS, batch_size=64, gradient_steps=1, learning_starts=ENVS, learning_rate=0.0,
-        priority_exponent=1.0, importance_exponent=0.0,
+        replay={"buffer_size": ENVS, "batch_size": 64, "gradient_steps": 1, "learning_starts": ENVS},
+        learning_rate=0.0, priorities={"priority_exponent": 1.0, "importance_exponent": 0.0},
     )  # fmt: skip
     for seed in range(4):
         t = sequence(seed)
@@ -96,7 +96,8 @@ def test_errors_and_priorities_are_those_of_the_paper(n):
 def test_a_gradient_step_goes_down_the_square_of_the_errors():
     learner = r2d2(
         CART_POLE, network=leaky(), discount=DISCOUNT, sequence_length=LENGTH, burn_in=BURN_IN, multi_step=2,
-        buffer_size=ENVS, batch_size=64, gradient_steps=1, learning_starts=ENVS, max_gradient_norm=1e9,
+        replay={"buffer_size": ENVS, "batch_size": 64, "gradient_steps": 1, "learning_starts": ENVS},
+        max_gradient_norm=1e9,
     )  # fmt: skip
     t = sequence()
     state = learner.init(jax.random.key(3))._replace(target=leaky().init(jax.random.key(9)))
@@ -120,8 +121,8 @@ def test_a_gradient_step_goes_down_the_square_of_the_errors():
 
 def test_nothing_is_learned_from_the_burn_in():
     learner = r2d2(
-        CART_POLE, network=leaky(), sequence_length=LENGTH, burn_in=BURN_IN, multi_step=1, buffer_size=ENVS,
-        batch_size=8, gradient_steps=1, learning_starts=ENVS,
+        CART_POLE, network=leaky(), sequence_length=LENGTH, burn_in=BURN_IN, multi_step=1,
+        replay={"buffer_size": ENVS, "batch_size": 8, "gradient_steps": 1, "learning_starts": ENVS},
     )  # fmt: skip
     state = learner.init(jax.random.key(0))
     t = sequence()
@@ -166,8 +167,9 @@ def test_every_environment_of_ape_x_has_its_own_rate_of_exploration():
 def test_first_priorities_are_of_the_actors_own_values():
     rng = np.random.default_rng(0)
     learner = ape_x(
-        CART_POLE, network=linear(), discount=DISCOUNT, buffer_size=8, learning_starts=100, priority_exponent=1.0
-    )
+        CART_POLE, network=linear(), discount=DISCOUNT, replay={"buffer_size": 8, "learning_starts": 100},
+        priorities={"priority_exponent": 1.0},
+    )  # fmt: skip
     state = learner.init(jax.random.key(0))
     value, best = rng.normal(size=(2, 4, 2))
     obs, next_obs = rng.normal(size=(2, 4, 2, 4))
@@ -202,8 +204,8 @@ def test_a_gradient_step_of_ape_x_makes_up_for_what_is_drawn_more_often():
     """Of 4,096 draws, one out of each equal part of the sum of priorities, every step has its share but for one."""
     rng = np.random.default_rng(1)
     learner = ape_x(
-        CART_POLE, network=linear(), discount=DISCOUNT, buffer_size=4, learning_starts=4, multi_step=1,
-        gradient_steps=1, batch_size=4096, max_gradient_norm=1e9,
+        CART_POLE, network=linear(), discount=DISCOUNT, multi_step=1, max_gradient_norm=1e9,
+        replay={"buffer_size": 4, "batch_size": 4096, "gradient_steps": 1, "learning_starts": 4},
     )  # fmt: skip
     state = learner.init(jax.random.key(0))._replace(target=linear().init(jax.random.key(9)))
     value, best = rng.normal(size=(2, 2, 2))
