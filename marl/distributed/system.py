@@ -14,14 +14,23 @@ WHERE, INFERENCE, PATHS = ("here", "threads", "ray"), ("actor", "central"), ("qu
 
 
 class System(NamedTuple):
-    """The place of actors and of inference, the data for the learners, and the age of policies."""
+    """The place of actors and of inference, the data for the learners, and the age of policies.
 
-    where: Where = "here"  # actors take turns in this thread, have threads of their own, or processes of a Ray cluster
-    inference: Inference = "actor"  # each actor evaluates its policy, or one thread for all actors of a process
-    path: Path = "queue"  # rollouts one by one, one of all actors at once, or gradients that actors have taken
-    lag: int | None = None  # age of policies in updates, which makes results reproducible; None: as old as they get
-    patience: float = 60.0  # seconds for a rollout; the first of an actor may take five times as long, or 300 s
-    address: str = ""  # of a Ray cluster; one is started on this machine if empty
+    Attributes:
+      where: `here`, actors take turns in this thread; `threads`, one for each; `ray`, processes of a Ray cluster.
+      inference: `actor`, each evaluates its policy; `central`, one thread does for all actors of a process.
+      path: `queue`, rollouts one by one; `barrier`, one of all actors at once; `gradients`, taken by actors.
+      lag: age of policies in updates, which makes results reproducible; None: as old as they get.
+      patience: seconds for a rollout; the first of an actor may take five times as long, or 300 s.
+      address: of a Ray cluster; one is started on this machine if empty.
+    """
+
+    where: Where = "here"
+    inference: Inference = "actor"
+    path: Path = "queue"
+    lag: int | None = None
+    patience: float = 60.0
+    address: str = ""
 
 
 class Setup(NamedTuple):
