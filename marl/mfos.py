@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def _prepare(config: ShapingConfig) -> GameKind:
     from marl.experiments.shaping.game_kind import make_kind  # here, for --help needs none of it
 
-    if config.environment or config.screening:
+    if config.is_sampled or config.screening:
         claim_cores()
     kind = make_kind(config)
     kind.check()
@@ -51,7 +51,7 @@ COMMAND = command.Command(
     config=ShapingConfig,
     prepare=_prepare,
     run=_train,
-    name=lambda preset, config: f"{preset}-{config.shaper if config.environment else config.opponent}-{config.seed}",
+    name=lambda preset, config: f"{preset}-{config.shaper if config.is_sampled else config.opponent}-{config.seed}",
     presets="mfos",
     evolves=True,
 )

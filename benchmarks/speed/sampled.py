@@ -21,17 +21,17 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.timing import in_turn, machine
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.shaping.sampled_kind import SampledKind
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
 from meta.xla.devices import use_all_cores
 
 
-def settings() -> dict[str, ShapingConfig]:
+def settings() -> dict[str, SampledShapingConfig]:
     """The two, made here and not above, for a config that is checked wakes JAX with the devices it finds."""
     return {
-        "ipd, a table": ShapingConfig(
+        "ipd, a table": SampledShapingConfig(
             environment="ipd(episode_length=10)",
             opponent="tabular_ppo",
             episodes=100,
@@ -40,7 +40,7 @@ def settings() -> dict[str, ShapingConfig]:
             trials=4,
             evolution=Evolution(population_size=32, generations=1),
         ),
-        "coin game, PPO": ShapingConfig(
+        "coin game, PPO": SampledShapingConfig(
             environment="coin_game(episode_length=20)",
             opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
             episodes=16,
@@ -59,7 +59,7 @@ class Timed(NamedTuple):
     seconds: float  # for a generation
 
 
-def run(config: ShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
+def run(config: SampledShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
     """Some generations of an evolution; without a shaper all seats are the opponent's."""
     config = dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, generations=generations))
     kind = SampledKind(config)
@@ -90,7 +90,7 @@ def main() -> None:
         size = setting.evolution.population_size * options.scale
         config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
         steps = config.trials_per_generation * SampledKind(config).steps
-        parts: dict[str, tuple[ShapingConfig, Any]] = {
+        parts: dict[str, tuple[SampledShapingConfig, Any]] = {
             "whole": (config, True),
             "no learning": (dataclasses.replace(config, opponent="random"), True),
             "the game alone": (dataclasses.replace(config, opponent="random"), False),

@@ -24,7 +24,7 @@ from games import InfinitelyRepeated
 from marl.core.learn import check_update
 from marl.core.learner import learns
 from marl.experiments.crossplay_table import print_table, write_table
-from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.experiments.game_config import EXACT_FIELDS, AnyGameConfig
 from marl.experiments.participants import (
     ALL,
     ALL_SAMPLED,
@@ -107,7 +107,7 @@ class CrossplayConfig(AnyGameConfig):
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:
-        of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units")
+        of_formula = (*EXACT_FIELDS, "num_pairs", "meta_steps", "hidden_units")
         return of_formula if self.environment else ("episodes", "last_episodes", "episode_length", "num_envs")
 
     def check_adds_to(self, before: CrossplayConfig) -> None:

@@ -20,7 +20,7 @@ from configs import shown
 from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learner import Learner, keep_state, whole_state
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.learners.exact.learner_switch import switch
 from marl.learners.exact.trained import game_metadata
 from marl.learners.registry import FORMULA, SAMPLED, make_learner
@@ -100,7 +100,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, seat: int, *, num_upd
     assert agent.config is not None
     if not isinstance(game, InfinitelyRepeated):
         check_spaces(spec, agent.config, game, seat)
-    elif agent.config.environment or game_metadata(agent.config.make_game()) != game_metadata(as_row(game, seat)):
+    elif agent.config.is_sampled or game_metadata(agent.config.make_game()) != game_metadata(as_row(game, seat)):
         where = "" if game == as_row(game, 1) else f" in the {('row', 'column')[seat]}'s seat"
         raise ValueError(f"agent: got {spec!r}, trained in another game than {_describe(game)}{where}")
     return agent
@@ -108,7 +108,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, seat: int, *, num_upd
 
 def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> None:
     """Raises ValueError for a shaper whose training was of other observations, actions or the other seat; one line."""
-    if not config.environment:
+    if isinstance(config, ExactShapingConfig):
         raise ValueError(f"agent: got {spec!r}, trained in {config.game}; one of a sampled game is needed")
     trained = config.make_game()
     there, here = (
@@ -166,7 +166,7 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
       parameters: of the shaper, a pytree; with `config.seeds` above 1 those of all trainings, `[seeds]` first.
     """
     metadata = {"method": "agent", "config": configs.plain(config)}
-    if not config.environment:
+    if isinstance(config, ExactShapingConfig):
         metadata["game"] = game_metadata(config.make_game())
     array_files.replace_arrays(path, parameters, metadata)
 
@@ -259,14 +259,14 @@ def of_training(agent: Agent, number: int) -> Agent:
     return Agent(agent.name, config.make_shaper().learner, parameters, config)
 
 
-def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: Any) -> ShapingConfig | None:
+def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: Any) -> ExactShapingConfig | None:
     """How a shaper is trained that is meant by its name: `mfos` against a naive learner, `mfos:lola` against lola.
 
     Args:
       spec: of an agent.
       game: what is played.
       seat: the seat; the training is of the row, in the game as it looks from there.
-      **settings: further fields of `ShapingConfig`.
+      **settings: further fields of `ExactShapingConfig`.
 
     Returns:
       The config; None for whoever needs no training.
@@ -285,7 +285,7 @@ def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: A
         "column_payoffs": tuple(map(float, seen.column_payoffs)),
     }
     fields: dict[str, Any] = {"game": seen.name, **payoffs, "discount": game.discount}
-    return ShapingConfig(**fields, shaper=shaper, opponent=opponent or "naive", **settings)
+    return ExactShapingConfig(**fields, shaper=shaper, opponent=opponent or "naive", **settings)
 
 
 def pair_program(game: InfinitelyRepeated, seats: Sequence[Sequence[Agent]], *, meta_steps: int) -> Any:

@@ -19,7 +19,7 @@ from games.exact.zd import IN_A_ROW, MAX_RESIDUAL, fit, is_dilemma, least_chi, l
 from marl.core.learner import Learner
 from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.experiments.shaping.evaluation_result import ALONE, EvaluationResult
 from marl.experiments.shaping.initialisation import make_start
 from marl.experiments.shaping.memory_check import check_results, check_training
@@ -57,7 +57,7 @@ class ExactKind:
     unit = "meta-steps"
     seconds_to_draw = 3.0
 
-    def __init__(self, config: ShapingConfig):
+    def __init__(self, config: ExactShapingConfig):
         self.config, self.pairs = config, config.is_self_play
         self.steps = config.meta_steps * (2 if self.pairs else 1)
         self.at_once = min(config.evaluation_trials, AT_ONCE)
@@ -278,7 +278,7 @@ class ExactKind:
         )
 
     def _is_reference_setting(self) -> bool:
-        default = ShapingConfig()
+        default = ExactShapingConfig()
         names = ("game", "row_payoffs", "column_payoffs", "discount", "opponent", "shaper", "meta_steps")
         return all(getattr(self.config, name) == getattr(default, name) for name in names)
 
@@ -327,7 +327,7 @@ def zero_determinant(game: InfinitelyRepeated, policies: np.ndarray, seed: int =
 
 
 def fraction_of_bound(
-    config: ShapingConfig, game: InfinitelyRepeated, shaper_return: float | None
+    config: ExactShapingConfig, game: InfinitelyRepeated, shaper_return: float | None
 ) -> dict[str, float | None] | None:
     """How far a shaper got on the way from naive play to the white-box bound; None where no bound is known."""
     known = known_bound(game, config.opponent, config.meta_steps)
@@ -336,7 +336,7 @@ def fraction_of_bound(
     return known._asdict() | {"fraction": known.way(shaper_return)}
 
 
-def _print_settings(console: Console, config: ShapingConfig) -> None:
+def _print_settings(console: Console, config: ExactShapingConfig) -> None:
     with_ppo, trials = config.meta_learner == "ppo", config.trials_per_generation
     ways = (
         f"PPO, {many(config.generations, 'iteration')}"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import jax
 from rich.console import Console
 
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
 from marl.experiments.shaping.evaluation_result import EvaluationResult
 from marl.experiments.shaping.exact_kind import ExactKind
 from marl.experiments.shaping.sampled_kind import SampledKind
@@ -20,7 +20,7 @@ from meta.loop import Report, Store
 class GameKind(Protocol):
     """How a config's kind of game is trained in, measured, drawn and told."""
 
-    config: ShapingConfig
+    config: Any
     unit: str  # what is counted
     steps: int  # of them in a trial, by one shaper or pair
     at_once: int  # fresh trials that are played together on a device
@@ -95,4 +95,7 @@ class GameKind(Protocol):
 
 def make_kind(config: ShapingConfig) -> GameKind:
     """The kind of game of a config."""
-    return SampledKind(config) if config.environment else ExactKind(config)
+    if isinstance(config, SampledShapingConfig):
+        return SampledKind(config)
+    assert isinstance(config, ExactShapingConfig)
+    return ExactKind(config)

@@ -42,7 +42,8 @@ def print_header(console: Console, kind: GameKind) -> None:
     fresh = config.evaluation_trials * (2 + len(config.unseen) + (not config.is_self_play))
     counts = [trials * kind.steps * config.seeds for trials in (config.training_trials, fresh)]
     training, evaluation = map(amount, counts)
-    several = f", {config.num_shapers} of them" if config.num_shapers > 1 else ""
+    number = getattr(config, "num_shapers", 1)
+    several = f", {number} of them" if number > 1 else ""
     table = Table.grid(padding=(0, 2))
     for name, text in {
         **kind.header(),
@@ -60,7 +61,7 @@ def say_how_long(console: Console, kind: GameKind) -> None:
     """Measures the speed of this machine where a run may take so long that its first line comes late."""
     config = kind.config
     steps = config.training_trials * kind.steps * config.seeds
-    if config.environment and steps > LONG and not console.quiet:
+    if config.is_sampled and steps > LONG and not console.quiet:
         say(console, "measuring the speed of this machine")
         speed = measure(config)
         pace = f"{amount(speed.steps_per_second)} steps/s"

@@ -22,7 +22,7 @@ from games.toolbox.drawing import save_gif
 from marl.core.learn import History, check_update
 from marl.core.learner import Learner
 from marl.experiments.shaping import figures
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import SampledShapingConfig, ShapingConfig
 from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, EvaluationResult, controls_of
 from marl.experiments.shaping.initialisation import make_start
 from marl.experiments.shaping.memory_check import check_results, check_training
@@ -51,7 +51,7 @@ class SampledKind:
     seconds_to_draw = 10.0
     costs = 1.0, 1.0  # what is measured is the same game and the same learners
 
-    def __init__(self, config: ShapingConfig):
+    def __init__(self, config: SampledShapingConfig):
         self.config, self.measured = config, f"{config.environment}, with {config.opponent}"
         self.fresh = 3.0 + len(config.unseen)  # both controls; nothing is known of how much longer others take
         self.steps = config.episodes * config.episode_length * config.num_envs

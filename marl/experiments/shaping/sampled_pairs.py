@@ -10,7 +10,7 @@ import numpy as np
 from games import Game
 from marl.core.learn import learn
 from marl.experiments.shaping.agents import Agent, is_path, of_training
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.shaping.sampled_kind import share_of_trials
 from marl.shapers.registry import SAMPLED
 from meta.batched_trials import compile_trials, run_trials
@@ -26,19 +26,22 @@ class Lengths(NamedTuple):
     num_envs: int = 2  # environments in which an agent learns at once
 
 
-def sampled_shaping_config(spec: str, environment: str, lengths: Lengths, **settings: Any) -> ShapingConfig | None:
+def sampled_shaping_config(
+    spec: str, environment: str, lengths: Lengths, **settings: Any
+) -> SampledShapingConfig | None:
     """How a shaper is trained that is meant by its name and an opponent's: `shaper:reinforce`; None for others.
 
     Args:
       spec: of an agent. The name alone, as in `shaper`, is one that needs no training.
       environment: the game, by its name.
       lengths: of a trial.
-      **settings: further fields of `ShapingConfig`.
+      **settings: further fields of `SampledShapingConfig`.
     """
     shaper, colon, opponent = (part.strip() for part in spec.partition(":"))
     if not colon or shaper.split("(")[0] not in SAMPLED or is_path(spec):
         return None
-    return ShapingConfig(environment=environment, shaper=shaper, opponent=opponent, **lengths._asdict(), **settings)
+    settings |= lengths._asdict()
+    return SampledShapingConfig(environment=environment, shaper=shaper, opponent=opponent, **settings)
 
 
 def num_trainings(*agents: Agent) -> int:

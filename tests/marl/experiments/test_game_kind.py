@@ -10,7 +10,7 @@ from rich.console import Console
 
 import configs
 from marl.experiments.shaping import printing, runtime_estimate
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
 from marl.experiments.shaping.evaluation_result import ALONE, EvaluationResult, analyse, pool
 from marl.experiments.shaping.exact_kind import ExactKind
 from marl.experiments.shaping.figures import share_of_occasions
@@ -19,7 +19,7 @@ from marl.experiments.shaping.runtime_estimate import Speed
 from marl.experiments.shaping.sampled_kind import SampledKind, share_of_trials
 from meta import Evolution, Evolved
 
-SAMPLED = ShapingConfig(environment="ipd", opponent="random")
+SAMPLED = SampledShapingConfig(environment="ipd", opponent="random")
 
 
 def played(shaper, opponent, **counts):
@@ -58,9 +58,9 @@ def test_trainings_are_pooled_with_the_error_between_them():
 
 def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
     shaped = {"naive": EvaluationResult(None, None, np.full((64, 6, 5), 0.5))}
-    kind = ExactKind(ShapingConfig(seed=3))
+    kind = ExactKind(ExactShapingConfig(seed=3))
     chances = [kind.find(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
-    again = ExactKind(ShapingConfig(seed=4)).find(shaped)["zd"]["chance"]["kept"]["mean"]
+    again = ExactKind(ExactShapingConfig(seed=4)).find(shaped)["zd"]["chance"]["kept"]["mean"]
     assert len(set(chances)) > 1
     assert again == chances[1]
 
@@ -68,11 +68,11 @@ def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
 def test_the_name_of_a_learner_that_there_is_not_is_refused_whatever_it_begins_with():
     for spec in ("reinforce-2", "tabular_ppo-x(rounds=3)"):
         with pytest.raises(ValueError, match="opponent: got '" + spec.partition("(")[0]):
-            make_kind(ShapingConfig(opponent=spec)).check()
+            make_kind(ExactShapingConfig(opponent=spec)).check()
 
 
 def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
-    config = ShapingConfig(
+    config = SampledShapingConfig(
         environment="ipd(episode_length=100)", meta_learner="ppo", shaper="shaper", opponent="random"
     )
     assert config.meta_ppo.batch_size == 512
@@ -100,14 +100,14 @@ def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monk
     asked = []
     monkeypatch.setattr(runtime_estimate, "measure", lambda config: asked.append(config.opponent) or Speed(1e6, 1.0))
     opponents = ("naive", "lola", "naive + lola", "reinforce", "naive(learning_rate=0.1)", "mmaml")
-    parts = {tmp_path / str(i): ShapingConfig(opponent=opponent) for i, opponent in enumerate(opponents)}
+    parts = {tmp_path / str(i): ExactShapingConfig(opponent=opponent) for i, opponent in enumerate(opponents)}
     jobs = runtime_estimate.shaping_jobs(parts, Console(quiet=True))
     assert asked == ["naive", "naive + lola", "reinforce"]
     assert jobs[1].seconds > 2 * jobs[0].seconds == 2 * jobs[4].seconds  # LOLA's
 
 
 def test_what_is_done_takes_no_more_time():
-    config = ShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
+    config = ExactShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
     pace = Speed(1000.0, 7.0)
     rest = 3 * 4096 * 100 / 1000 + 3 * 7 + ExactKind.seconds_to_draw  # the evaluation, two controls, three programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
