@@ -23,26 +23,21 @@ from meta.runs import command
 from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
-    from marl.experiments.shaping.game_kind import GameKind
+    from marl.experiments.shaping.experiment import Shaping
 
 
-def _prepare(config: ShapingConfig) -> GameKind:
-    from marl.experiments.shaping.game_kind import make_kind  # here, for --help needs none of it
+def _prepare(config: ShapingConfig) -> Shaping:
+    from marl.experiments.shaping.jobs import make_shaping  # here, because --help needs none of it
 
     if config.is_sampled or config.screening:
         claim_cores()
-    kind = make_kind(config)
-    kind.check()
-    return kind
+    return make_shaping(config)
 
 
-def _train(kind: GameKind, run: RunDirectory, console: Console) -> None:
-    from marl.experiments.shaping import experiment, printing
+def _train(shaping: Shaping, run: RunDirectory, console: Console) -> None:
+    from meta.runs.experiment import run_and_print
 
-    printing.print_header(console, kind)
-    printing.say_how_long(console, kind)
-    summary, files = experiment.train_and_evaluate(kind, run, console, started=command.STARTED)
-    printing.print_result(console, kind, summary, run.path, files)
+    run_and_print(shaping, run, console)
 
 
 COMMAND = command.Command(

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from benchmarks.timing import in_turn, machine
 from marl.experiments.shaping.config import SampledShapingConfig
-from marl.experiments.shaping.sampled_kind import SampledKind
+from marl.experiments.shaping.sampled import SampledShaping
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
 from meta.xla.devices import use_all_cores
@@ -62,12 +62,12 @@ class Timed(NamedTuple):
 def run(config: SampledShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
     """Some generations of an evolution; without a shaper all seats are the opponent's."""
     config = dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, generations=generations))
-    kind = SampledKind(config)
-    game, policy, lengths = kind.game, kind.policy, kind.lengths
+    shaping = SampledShaping(config)
+    game, policy, lengths = shaping.game, shaping.shaper, shaping.lengths
     steps = {name: lengths[name] for name in ("episode_length", "num_envs")}
-    trial, init = shaping_trial(game, policy, kind.learners(), meta_steps=config.episodes, **steps), policy.init
+    trial, init = shaping_trial(game, policy, shaping.opponents, meta_steps=config.episodes, **steps), policy.init
     if not shaper:
-        learners = kind.learners(alone=True)
+        learners = shaping.own_kind
 
         def trial(parameters: Any, key: jax.Array) -> Outcome:
             rewards = play_sampled(key, game, policy, parameters, learners, **lengths).rewards
@@ -89,7 +89,7 @@ def main() -> None:
     for name, setting in settings().items():
         size = setting.evolution.population_size * options.scale
         config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
-        steps = config.trials_per_generation * SampledKind(config).steps
+        steps = config.steps_of_a_generation
         parts: dict[str, tuple[SampledShapingConfig, Any]] = {
             "whole": (config, True),
             "no learning": (dataclasses.replace(config, opponent="random"), True),

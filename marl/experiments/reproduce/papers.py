@@ -22,8 +22,8 @@ from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_shaper
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
-from marl.experiments.shaping.runtime_estimate import shaping_jobs
+from marl.experiments.shaping.jobs import shaping_jobs
+from marl.experiments.shaping.sampled import SampledShaping
 from meta import RunDirectory
 from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
 from meta.runs.report import Section, write_report
@@ -234,7 +234,7 @@ def checked(config: Config) -> Config:
         claim_cores()
     if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
         for part in config.parts().values():
-            make_kind(part).check()
+            SampledShaping(part)
     if isinstance(config, CoinGameConfig):
         reproduce_coin_game.check(config.parts())
     if isinstance(config, ZdConfig) and config.agent:

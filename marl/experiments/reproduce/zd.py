@@ -26,7 +26,7 @@ from marl.core.learner import Learner
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
-from marl.experiments.shaping.evaluation_result import pool
+from marl.experiments.shaping.evaluation import pool_seeds
 from marl.experiments.shaping.figures import draw_polygon
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers.exact import after_a_random_step
@@ -108,7 +108,7 @@ def analyse(agent: Agent, *, seed: int, num_trials: int) -> tuple[dict[str, Any]
     found = {
         "num_trials": num_trials,
         "least_chi": least_chi(game.payoffs, discount=game.discount),
-        "shaper": pool([players[name] for name in _shapers(config)]),
+        "shaper": pool_seeds([players[name] for name in _shapers(config)]),
         "players": players,
         "steps": _steps(game, _together(played, config)),
         "num_co_players": len(co_players),

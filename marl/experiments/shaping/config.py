@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from games import Game, InfinitelyRepeated
     from marl.core.learner import Learner
     from meta.loop import Report
+
+MEASURED_STEPS = 2.5e6  # of a generation whose speed is measured, or a little more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,16 @@ class ShapingConfig(configs.CommandConfig):
         """Steps that one shaper or pair takes in a trial: meta-steps, in sampled games environment steps."""
         raise NotImplementedError
 
+    @property
+    def steps_of_a_generation(self) -> int:
+        """The same of all trainings and candidates in a generation."""
+        return self.trials_per_generation * self.steps_of_a_trial * self.seeds
+
+    @property
+    def training_steps(self) -> int:
+        """The same of all trainings."""
+        return self.training_trials * self.steps_of_a_trial * self.seeds
+
     def make_game(self) -> Any:
         """The game that is played."""
         raise NotImplementedError
@@ -169,10 +182,14 @@ class ShapingConfig(configs.CommandConfig):
         """The same in a size that shows only that it runs."""
         raise NotImplementedError
 
+    def shortened(self) -> Self:
+        """The same in so few generations, from random parameters, that its speed is measured in seconds."""
+        raise NotImplementedError
+
     def _resized(self, evolution: dict[str, int], meta_ppo: dict[str, int], **sizes: Any) -> Self:
-        """The same with other sizes, of PPO where it is the meta-learner."""
-        ppo = dataclasses.replace(self.meta_ppo, **(meta_ppo if self.meta_learner == "ppo" else {}))  # type: ignore[arg-type]
-        evolving = dataclasses.replace(self.evolution, chunk_size=0, **evolution)  # type: ignore[arg-type]
+        """The same with other sizes, from random parameters."""
+        evolving = dataclasses.replace(self.evolution, **evolution)  # type: ignore[arg-type]
+        ppo = dataclasses.replace(self.meta_ppo, **meta_ppo)  # type: ignore[arg-type]
         return dataclasses.replace(self, start="random", evolution=evolving, meta_ppo=ppo, **sizes)
 
 
@@ -277,8 +294,12 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
 
     def small(self) -> Self:
         sizes = {"meta_steps": 5, "hidden_units": 4, "trials": 2, "evaluation_trials": 16}
-        ppo = {"iterations": 2, "batch_size": 8, "hidden_units": 4}
-        return self._resized({"population_size": 8, "generations": 4}, ppo, **sizes)
+        ppo = {"iterations": 2, "batch_size": 8, "hidden_units": 4} if self.meta_learner == "ppo" else {}
+        return self._resized({"population_size": 8, "generations": 4, "chunk_size": 0}, ppo, **sizes)
+
+    def shortened(self) -> Self:
+        generations = min(12, self.generations)
+        return self._resized({"generations": generations}, {"iterations": generations})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -342,5 +363,18 @@ class SampledShapingConfig(ShapingConfig):
 
     def small(self) -> Self:
         sizes = {"episodes": 2, "episode_length": 4, "num_envs": 2, "trials": 1, "evaluation_trials": 2}
-        ppo = {"iterations": 2, "batch_size": 8, "epochs": 1}
-        return self._resized({"population_size": 4, "generations": 1}, ppo, unseen=(), **sizes)
+        ppo = {"iterations": 2, "batch_size": 8, "epochs": 1} if self.meta_learner == "ppo" else {}
+        return self._resized({"population_size": 4, "generations": 1, "chunk_size": 0}, ppo, unseen=(), **sizes)
+
+    def shortened(self) -> Self:
+        """As many candidates as are played at once, in trials of so many episodes as fill `MEASURED_STEPS`."""
+        import jax
+
+        evolution, generations = self.evolution, min(3, self.generations)
+        at_once = (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
+        at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
+        trials = self.trials_per_generation if self.meta_learner == "ppo" else at_once * self.trials
+        episodes = math.ceil(MEASURED_STEPS / (trials * self.episode_length * self.num_envs))
+        sizes: dict[str, Any] = {"unseen": (), "seeds": 1, "episodes": min(self.episodes, episodes)}
+        evolving = {"generations": generations, "population_size": at_once}
+        return self._resized(evolving, {"iterations": generations}, **sizes)

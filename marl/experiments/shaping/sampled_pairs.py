@@ -11,7 +11,7 @@ from games import Game
 from marl.core.learn import learn
 from marl.experiments.shaping.agents import Agent, is_path, of_training
 from marl.experiments.shaping.config import SampledShapingConfig
-from marl.experiments.shaping.sampled_kind import share_of_trials
+from marl.experiments.shaping.sampled import share_of_trials
 from marl.shapers.registry import SAMPLED
 from meta.batched_trials import compile_trials, run_trials
 

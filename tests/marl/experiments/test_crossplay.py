@@ -301,7 +301,7 @@ def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
     def seats(environment):
         config = CrossplayConfig(environment=environment, agents="shaper:reinforce", trials=1)
         (participant,) = line_up(config).participants
-        return participant.seats
+        return [shaping.config for shaping in participant.seats]
 
     row, column = seats("imp(episode_length=4)")
     np.testing.assert_array_equal(column.make_game().payoffs, -np.asarray(row.make_game().payoffs))

@@ -10,7 +10,7 @@ import pytest
 
 import configs
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.jobs import make_shaping
 from marl.learners import registry
 from meta import Evolution
 
@@ -222,7 +222,7 @@ def test_what_a_preset_has_ready_for_the_other_meta_learner_is_no_mistake():
 @pytest.mark.parametrize("name", configs.presets("mfos"))
 def test_every_preset_fits_and_comes_back_from_its_file(name):
     config = configs.load(ShapingConfig, "mfos", name)
-    make_kind(config).check()
+    make_shaping(config)
     assert configs.from_text(ShapingConfig, configs.to_text(config), "again") == config
 
 
@@ -292,7 +292,7 @@ def test_shapers_whose_seats_differ_are_refused():
     game = f"matrix_game(payoffs={payoffs}, episode_length=4)"
     config = SampledShapingConfig(environment=game, num_shapers=2, opponent="random")
     with pytest.raises(ValueError, match=r"^num_shapers: got 2; the shapers of .* they have one policy$"):
-        make_kind(config).check()
+        make_shaping(config)
 
 
 def test_a_start_is_screened_where_that_was_measured():

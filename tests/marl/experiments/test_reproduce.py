@@ -18,7 +18,7 @@ from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import papers
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_to_head_claims
-from marl.experiments.shaping import runtime_estimate
+from marl.experiments.shaping import jobs, runtime_estimate
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ExactShapingConfig
 from meta.runs.report import Claim, claims_table, difference, number, passes, summary
@@ -198,7 +198,7 @@ def reproduce(within, tmp_path):
 @pytest.fixture
 def at_once(monkeypatch):
     """How fast this machine is stands fixed: to measure it, programs are compiled of which nothing else is asked."""
-    monkeypatch.setattr(runtime_estimate, "measure", lambda config: runtime_estimate.Speed(1e6, 1.0))
+    monkeypatch.setattr(jobs, "measure", lambda config: runtime_estimate.Speed(1e6, 1.0))
 
 
 def pictures_exist(path):

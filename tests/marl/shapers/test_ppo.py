@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments.shaping.config import ExactShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import ExactMetaPPO, SampledMetaPPO
 from marl.shapers.ppo import PPOState, TrialBatch, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
@@ -198,7 +198,7 @@ def test_what_is_compared_within_a_batch_needs_two_trials(settings, advantages):
 
 def test_ppo_trains_the_meta_policy_of_mfos_alone():
     with pytest.raises(ValueError, match="shaper: got 'shaper'; meta_learner ppo trains mfos"):
-        make_kind(ExactShapingConfig(shaper="shaper", meta_learner="ppo")).check()
+        make_shaping(ExactShapingConfig(shaper="shaper", meta_learner="ppo"))
 
 
 @pytest.mark.system
@@ -224,7 +224,7 @@ def test_what_plays_in_the_end_changes_no_training():
     for evaluation in ("sample", "mean"):
         settings = ExactMetaPPO(iterations=2, batch_size=4, hidden_units=4, evaluation=evaluation)
         config = ExactShapingConfig(opponent="self_play", meta_learner="ppo", meta_ppo=settings, meta_steps=3)
-        found.append(make_kind(config).train(jax.random.key(0)[None]).parameters)
+        found.append(make_shaping(config).train_shapers(jax.random.key(0)[None]).parameters)
     chex.assert_trees_all_equal(*found)
 
 
@@ -232,6 +232,7 @@ def test_what_plays_in_the_end_changes_no_training():
 @pytest.mark.parametrize("advantages", ["critic", "coala"])
 def test_a_naive_learner_is_extorted(advantages):
     settings = ExactMetaPPO(iterations=300, batch_size=256, advantages=advantages)
-    found = make_kind(ExactShapingConfig(meta_learner="ppo", meta_ppo=settings)).train(jax.random.key(0)[None])
+    shaping = make_shaping(ExactShapingConfig(meta_learner="ppo", meta_ppo=settings))
+    found = shaping.train_shapers(jax.random.key(0)[None])
     assert found.metrics["shaper_return"][-1] > -0.65
     assert found.metrics["opponent_return"][-1] < -1.85

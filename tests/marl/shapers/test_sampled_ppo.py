@@ -12,7 +12,7 @@ from marl.blocks.distributions import categorical
 from marl.core.learn import History
 from marl.core.learner import Trajectory
 from marl.experiments.shaping.config import SampledShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import SampledMetaPPO
 from marl.shapers.sampled import Extras, Policy, mfos
@@ -328,4 +328,4 @@ def test_parameters_that_ran_away_end_the_training():
         meta_ppo=SampledMetaPPO(iterations=3, batch_size=2, epochs=1, learning_rate=1e30),
     )
     with pytest.raises(NonFiniteFitness):
-        make_kind(config).train(jax.random.key(0)[None])
+        make_shaping(config).train_shapers(jax.random.key(0)[None])
