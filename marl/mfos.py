@@ -1,8 +1,8 @@
 """`python -m marl.mfos PRESET [options]`: train a shaper and see whom it shapes.
 
-PRESET is one of the presets below or the path of a YAML file: a game that is a formula or, where it names an
-`environment`, one that is sampled step by step, against learners with networks or tables. A stopped run goes on with
-`python -m marl.mfos --resume DIR`.
+PRESET is one of the presets below or the path of a YAML file: an exact game or, with a field `environment`, a sampled
+one. Each kind of game has options of its own; `python -m marl.mfos PRESET --help` shows them. A stopped run goes on
+with `python -m marl.mfos --resume DIR`.
 """
 
 from __future__ import annotations

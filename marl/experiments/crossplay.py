@@ -38,7 +38,7 @@ from marl.experiments.participants import (
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
 from marl.experiments.shaping.exact import ExactShaping
 from marl.experiments.shaping.experiment import Shaping
-from marl.experiments.shaping.initialisation import read_screening
+from marl.experiments.shaping.initialisation import make_start
 from marl.experiments.shaping.runtime_estimate import SAMPLING
 from marl.experiments.shaping.sampled import SampledShaping
 from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
@@ -104,7 +104,7 @@ class CrossplayConfig(AnyGameConfig):
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
         if self.start != "auto":  # nobody may need it yet, but the table keeps it
-            read_screening(self.start, sampled=bool(self.environment))
+            make_start(self.start, sampled=bool(self.environment))
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:

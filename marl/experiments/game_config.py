@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import configs
 
 if TYPE_CHECKING:
-    from games import InfinitelyRepeated
+    from games import Game, InfinitelyRepeated
 
 Payoffs = tuple[float, float, float, float]
 
@@ -43,6 +43,23 @@ class GameConfig(configs.CommandConfig):
         payoffs = matrix_games[self.game]
         row, column = self.row_payoffs or payoffs.row_payoffs, self.column_payoffs or payoffs.column_payoffs
         return InfinitelyRepeated(MatrixGame.of(payoffs.name, row, column), self.discount)
+
+
+@dataclasses.dataclass(frozen=True)
+class SampledGameConfig(configs.CommandConfig):
+    """A game that is sampled step by step."""
+
+    environment: str = "ipd"
+    """A game of two players or more by its name, with parameters in brackets; `python -m games` lists them."""
+
+    def __post_init__(self) -> None:
+        self.make_game()
+
+    def make_game(self) -> Game:
+        """The game that is played."""
+        from games.registry import make_game
+
+        return make_game(self.environment)
 
 
 @dataclasses.dataclass(frozen=True)

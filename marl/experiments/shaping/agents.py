@@ -1,4 +1,4 @@
-"""Whoever sits down to play: a learner by its name, a trained shaper from its file; and one seat for any of them."""
+"""Agents of a pair: a learner by its name, or a trained shaper from its file; and one program for all pairs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def seen_from(environment: str, game: Game, seat: int) -> str:
 
 
 def _of_the_other(payoffs: Any) -> np.ndarray:
-    """A table `[actions of the first, of the second, 2]` as the second player has it who takes itself for the first."""
+    """A table `[actions of the first, of the second, 2]` as seen by a second player that acts as the first."""
     return np.swapaxes(payoffs, 0, 1)[..., ::-1]
 
 
@@ -146,7 +146,7 @@ def is_path(spec: str) -> bool:
 
 
 def as_row(game: InfinitelyRepeated, seat: int) -> InfinitelyRepeated:
-    """The game as it looks to a player who takes itself for the row: shapers are trained in that seat."""
+    """The game as seen by a player in this seat that acts as the row player, as shapers do in training."""
     return InfinitelyRepeated(MatrixGame.of(game.payoffs.name, *game.payoffs.seen_by(seat)), game.discount)
 
 
@@ -246,12 +246,12 @@ def _any_seed(make: Callable[[Any], Learner], seeds: int, parameters: Any) -> Le
     def one(which: jax.Array) -> Learner:
         return make(jax.tree.map(lambda x: x[which], parameters))
 
-    # What is forgotten is the memory's affair alone.
+    # Only the memory decides what is reset.
     return drawn(lambda key: jax.random.randint(key, (), 0, seeds), one, one(jnp.int32(0)).reset_memory)
 
 
 def of_training(agent: Agent, number: int) -> Agent:
-    """One training of a shaper that was trained several times, counted around; anybody else as they are."""
+    """One training of a shaper that was trained several times, counted around; another agent as it is."""
     if agent.config is None or agent.config.seeds == 1:
         return agent
     config = dataclasses.replace(agent.config, seed=agent.config.seed + number % agent.config.seeds, seeds=1)
@@ -260,7 +260,7 @@ def of_training(agent: Agent, number: int) -> Agent:
 
 
 def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: Any) -> ExactShapingConfig | None:
-    """How a shaper is trained that is meant by its name: `mfos` against a naive learner, `mfos:lola` against lola.
+    """The config of a shaper by its name: `mfos` against a naive learner, `mfos:lola` against lola.
 
     Args:
       spec: of an agent.
@@ -269,7 +269,7 @@ def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: A
       **settings: further fields of `ExactShapingConfig`.
 
     Returns:
-      The config; None for whoever needs no training.
+      The config; None for an agent that needs no training.
 
     Raises:
       ValueError: for an opponent that does not exist, or that is trained at the same time.
@@ -289,12 +289,12 @@ def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: A
 
 
 def pair_program(game: InfinitelyRepeated, seats: Sequence[Sequence[Agent]], *, meta_steps: int) -> Any:
-    """Every ordered pair as one program: who sits where is a number.
+    """Every ordered pair as one program, with the numbers of row and column as arguments.
 
     Args:
       game: what is played.
       seats: the agents of the row's seat, and those of the column's.
-      meta_steps: steps that are scored; one more comes first, in which whoever learns does so already.
+      meta_steps: steps that are scored; one more comes first, in which learners learn already.
 
     Returns:
       The jitted `(parameters, keys [trials], row, column) -> (row's, column's) mean payoffs [trials]`, with the

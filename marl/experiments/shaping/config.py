@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import configs
 from configs.specs import read
-from marl.experiments.game_config import GameConfig
+from marl.experiments.game_config import GameConfig, SampledGameConfig
 from marl.experiments.shaping import initialisation as starts
 from marl.shapers.meta_ppo import ExactMetaPPO, MetaPPO, SampledMetaPPO
 from meta import Evolution
@@ -18,7 +18,6 @@ from meta import Evolution
 if TYPE_CHECKING:
     from games import Game, InfinitelyRepeated
     from marl.core.learner import Learner
-    from meta.loop import Report
 
 MEASURED_STEPS = 2.5e6  # of a generation whose speed is measured, or a little more
 
@@ -51,7 +50,7 @@ class ShapingConfig(configs.CommandConfig):
             return ExactShapingConfig
         if "game" in values:  # both are in every config of an earlier version
             got = f"game: got {configs.shown(values['game'])}, with environment {configs.shown(values['environment'])}"
-            raise ValueError(f"{got}; one of both is needed (an earlier version wrote both: it has to be begun anew)")
+            raise ValueError(f"{got}; one of the two is needed; runs of earlier versions have both, and cannot go on")
         return SampledShapingConfig
 
     def __post_init__(self) -> None:
@@ -76,10 +75,14 @@ class ShapingConfig(configs.CommandConfig):
     def _auto_start(self) -> str:
         return "random"
 
+    def make_start(self) -> starts.Start:
+        """The first parameters of an evolution; raises ValueError for a start that does not exist."""
+        return starts.make_start(self.starting, sampled=self.is_sampled)
+
     @property
     def screening(self) -> starts.Screening | None:
-        """Where it begins at the best of many random parameters, how many; None elsewhere."""
-        return starts.read_screening(self.starting, sampled=self.is_sampled)
+        """The sizes of a start at the best of many random parameters; None for random ones."""
+        return self.make_start().screening
 
     @property
     def is_sampled(self) -> bool:
@@ -150,13 +153,6 @@ class ShapingConfig(configs.CommandConfig):
 
         spec = self.opponent if spec is None else spec
         return make_learner(spec, self.make_game(), seat, field="opponent", **settings)
-
-    def make_start(
-        self, trial: Callable[..., Any], init: Callable[[Any], Any], report: Report | None = None
-    ) -> Callable[[Any], Any] | None:
-        """The `start` of `evolve`, for a trial and an init of its own; None where it begins at random parameters."""
-        start, sigma = starts.make_start(self.starting, sampled=self.is_sampled), self.evolving.sigma
-        return start and (lambda key: start(trial, init, key, sigma=sigma, report=report).parameters)
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
@@ -303,11 +299,9 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SampledShapingConfig(ShapingConfig):
+class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     """A shaper trained against learners in a game that is sampled step by step."""
 
-    environment: str = "ipd"
-    """A game of two players or more by its name, with parameters in brackets; `python -m games` lists them."""
     opponent: str = "tabular_ppo"
     """The learner that is shaped: ppo, a2c, dqn, impala, a3c, ape_x, r2d2, tabular_ppo, reinforce, naive_dice,
     lola_dice, pola_dice, advantage_alignment, proximal_advantage_alignment, loqa, reciprocator, always_cooperate,
@@ -331,9 +325,9 @@ class SampledShapingConfig(ShapingConfig):
     meta_ppo: SampledMetaPPO = field(default_factory=SampledMetaPPO)
 
     def __post_init__(self) -> None:
-        self.make_game()
+        SampledGameConfig.__post_init__(self)
         configs.check_least(self, num_shapers=1, episodes=1, episode_length=1, num_envs=1)
-        super().__post_init__()
+        ShapingConfig.__post_init__(self)
         configs.check_product(self, "num_envs", "episode_length")
 
     @property
@@ -341,9 +335,7 @@ class SampledShapingConfig(ShapingConfig):
         return self.episodes * self.episode_length * self.num_envs
 
     def make_game(self) -> Game:
-        from games.registry import make_game
-
-        return make_game(self.environment)
+        return SampledGameConfig.make_game(self)
 
     def make_shaper(self) -> Any:
         from marl.shapers.registry import make_shaper

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,9 @@ class EvaluationResult(NamedTuple):
     shaper: Any  # average payoff in a round, in the shapers' seats
     opponent: Any
     more: Any  # results that only one kind of game has, `[trials, steps, ...]`
+
+
+Trial = Callable[[jax.Array, Any], EvaluationResult]  # (key, parameters) -> result [steps]
 
 
 def controls_of(summary: dict[str, Any]) -> dict[str, Any]:
@@ -63,65 +66,47 @@ def pool_seeds(runs: Sequence[Any]) -> Any:
 
 
 class EvaluationCache:
-    """Fresh trials against each opponent by the shaper of each training, in a folder of the run.
+    """Fresh trials of each training, in a folder of the run, of which one that was stopped plays none again.
 
-    They are valid for the config, the files that the opponents read, the parameters, the versions and the devices with
-    which they were played.
+    They are valid for the config, the files that the opponents read, the versions and the devices with which they were
+    played, and for the parameters.
 
     Args:
       run: the directory of the run.
       config: of the run.
-      trials: `(key, parameters) -> EvaluationResult [steps]` of each group, by its name.
-      parameters: of the shaper of each training, on the host.
     """
 
-    def __init__(
-        self,
-        run: Path,
-        config: ShapingConfig,
-        trials: Mapping[str, Callable[[jax.Array, Any], EvaluationResult]],
-        parameters: list[Any],
-    ):
-        self._folder, self._found = run / FOLDER, dict[tuple[str, int], EvaluationResult]()
-        valid_for = {
+    def __init__(self, run: Path, config: ShapingConfig):
+        self._folder, self._count = run / FOLDER, config.evaluation_trials
+        self._valid_for = {
             "config": configs.plain(config),
             "versions": environment.versions(),
             "devices": environment.devices(),
             "reads": config.reads,
         }
-        self._valid_for = [valid_for | {"parameters": _digest(one)} for one in parameters]
-        self._files = {
-            (name, i): self._folder / f"{number}-{i}.safetensors"
-            for number, name in enumerate(trials)
-            for i in range(len(parameters))
-        }
-        for (name, i), file in self._files.items():
-            if file.is_file():
-                like = jax.eval_shape(trials[name], jax.random.key(0), parameters[i])
-                with contextlib.suppress(ValueError):  # a damaged one is played again
-                    arrays, metadata = array_files.load(file)
-                    if metadata == self._valid_for[i] | {"opponent": name}:
-                        count = (config.evaluation_trials,)
-                        self._found[name, i] = array_files.as_tree(arrays, like, str(file), count)
 
-    def has(self, name: str) -> bool:
-        """Whether the trials of all trainings against an opponent are there."""
-        return all((name, i) in self._found for i in range(len(self._valid_for)))
+    def file(self, group: int, training: int) -> Path:
+        """The file of the trials of a group, by its number, and a training."""
+        return self._folder / f"{group}-{training}.safetensors"
 
-    def get(self, name: str, i: int) -> EvaluationResult | None:
-        """The trials of training i, if they are there."""
-        return self._found.get((name, i))
-
-    def save(self, name: str, i: int, played: EvaluationResult) -> EvaluationResult:
-        """Saves trials of training i, and returns them."""
+    def trials(self, file: Path, name: str, parameters: Any, trial: Trial, play: Callable[[], Any]) -> EvaluationResult:
+        """The trials of a group by its name, from the file or, where it is not valid, played and saved."""
+        valid_for = self._valid_for | {"parameters": _digest(parameters), "opponent": name}
+        if file.is_file():
+            like = jax.eval_shape(trial, jax.random.key(0), parameters)
+            with contextlib.suppress(ValueError):  # a damaged one is played again
+                arrays, metadata = array_files.load(file)
+                if metadata == valid_for:
+                    found: EvaluationResult = array_files.as_tree(arrays, like, str(file), (self._count,))
+                    return found
+        played: EvaluationResult = play()
         self._folder.mkdir(exist_ok=True)
-        array_files.replace(self._files[name, i], played, self._valid_for[i] | {"opponent": name})
+        array_files.replace(file, played, valid_for)
         return played
 
-
-def clear_cache(run: Path) -> None:
-    """Removes the cache of a run whose summary is written."""
-    shutil.rmtree(run / FOLDER, ignore_errors=True)
+    def clear(self) -> None:
+        """Removes the folder, when the summary is written."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _digest(parameters: Any) -> str:

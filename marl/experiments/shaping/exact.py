@@ -17,9 +17,8 @@ from marl.core.learner import Learner
 from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
-from marl.experiments.shaping.evaluation import OWN_KIND, UNTRAINED, EvaluationResult
-from marl.experiments.shaping.experiment import Results, Shaping, Trial
-from marl.experiments.shaping.initialisation import make_start
+from marl.experiments.shaping.evaluation import OWN_KIND, UNTRAINED, EvaluationResult, Trial
+from marl.experiments.shaping.experiment import Results, Shaping
 from marl.experiments.shaping.runtime_estimate import num_drawn_from
 from marl.shapers import self_play
 from marl.shapers.ppo import gaussian_mfos, meta_ppo
@@ -60,7 +59,7 @@ class ExactShaping(Shaping):
         self.config, self.game, self.shaper = config, config.make_game(), config.make_shaper()
         self.at_once, self.pairs = min(config.evaluation_trials, AT_ONCE), config.is_self_play
         assert config.evolving  # raises ValueError for a strategy that the start's settings do not fit
-        make_start(config.starting, sampled=False)
+        self.start = config.make_start()
         specs = dict.fromkeys((config.opponent, *config.unseen))
         learners = {spec: config.make_opponent(spec) for spec in specs if not self.pairs or spec != config.opponent}
         self.opponent = learners.get(config.opponent)  # None for pairs
@@ -122,7 +121,8 @@ class ExactShaping(Shaping):
             trained = meta_ppo(meet, game.num_logits, key, config.meta_ppo, **options)
         else:
             of_member = num_drawn_from(config) > 1
-            options |= {"start": config.make_start(trial, shaper.init, screening), "num_trials": config.trials}
+            start = self.start.make(trial, shaper.init, sigma=config.evolving.sigma, report=screening)
+            options |= {"start": start, "num_trials": config.trials}
             options |= {"together": "trial" if of_member else "all"}
             trained = evolve(trial_of_member if of_member else trial, shaper.init, key, config.evolving, **options)  # type: ignore[arg-type]
         seats = (num_runs,) if opponent else (num_runs, 2)

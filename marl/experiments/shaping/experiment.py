@@ -24,19 +24,19 @@ from marl.experiments.shaping.evaluation import (
     UNTRAINED,
     EvaluationCache,
     EvaluationResult,
-    clear_cache,
+    Trial,
     controls_of,
     mean_payoffs,
     pool_seeds,
 )
 from marl.experiments.shaping.runtime_estimate import Speed, cost_of
 from meta import Evolved, RunDirectory
-from meta.batched_trials import compile_trials, play_trials
+from meta.batched_trials import compile_trials, run_trials
 from meta.loop import Report, Store
 from meta.process import check_stop
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs.environment import devices
-from meta.runs.experiment import Context, Experiment
+from meta.runs.experiment import Context, Experiment, Programs
 from meta.runs.formatting import amount, many
 from meta.runs.jobs import say
 from meta.runs.progress import Progress, Stages
@@ -44,7 +44,6 @@ from meta.runs.statistics import with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 SCREENING, TRAINING = "screening of random shapers", "training"
-Trial = Callable[[jax.Array, Any], EvaluationResult]  # (key, parameters) -> result [steps]
 
 
 class Results(NamedTuple):
@@ -239,13 +238,17 @@ class Shaping(Experiment[Evolved, Results]):
             save_agent(run.path / f"{name}{AGENT_FILE}", own, saved)
         each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in seeds]
         random = [jax.tree.map(np.asarray, self.init(jax.random.fold_in(k, RunBranch.RANDOM))) for k in self.keys]
-        cache = EvaluationCache(run.path, config, self.trials, each)
-        missing = {config.opponent if name == UNTRAINED else name for name in self.trials if not cache.has(name)}
-        context.programs.begin(name for name in self.trials if name in missing)
-        groups = {}
+        cache, groups = EvaluationCache(run.path, config), dict[str, list[EvaluationResult]]()
+        files = {name: [cache.file(number, i) for i in seeds] for number, name in enumerate(self.trials)}
+        missing = [name for name in self.trials if not all(file.is_file() for file in files[name])]
+        context.programs.begin(dict.fromkeys(config.opponent if name == UNTRAINED else name for name in missing))
         for name in self.trials:
             context.stages.begin(name, f"{many(config.evaluation_trials, 'fresh trial')}: {name}")
-            groups[name] = self._play(context, cache, name, random if name == UNTRAINED else each)
+            groups[name] = []
+            for file, key, own in zip(files[name], self.keys, random if name == UNTRAINED else each, strict=True):
+                check_stop()
+                play = partial(self._play, context.programs, name, key, own)
+                groups[name].append(cache.trials(file, name, own, self.trials[name], play))
         runs = [self.measure({name: played[i] for name, played in groups.items()}, i) for i in seeds]
         pooled = pool_seeds(runs)
         return Results(
@@ -257,20 +260,12 @@ class Shaping(Experiment[Evolved, Results]):
             {**self.headline(pooled), **pooled, "num_trials": config.evaluation_trials * config.seeds},
         )
 
-    def _play(
-        self, context: Context, cache: EvaluationCache, group: str, parameters: list[Any]
-    ) -> list[EvaluationResult]:
-        """Fresh trials of each training `[K]`; those in the cache are not played again."""
-        results = []
-        for i, key in enumerate(self.keys):
-            check_stop()
-            if (played := cache.get(group, i)) is None:
-                program = context.programs.get(self.config.opponent if group == UNTRAINED else group)
-                # A key that no generation drew from: `evolve` splits its own.
-                keys = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), self.config.evaluation_trials)
-                played = cache.save(group, i, play_trials(program, keys, parameters[i], self.at_once))
-            results.append(played)
-        return results
+    def _play(self, programs: Programs, group: str, key: jax.Array, parameters: Any) -> EvaluationResult:
+        """Fresh trials of one training, with a key that no generation drew from: `evolve` splits its own."""
+        program = programs.get(self.config.opponent if group == UNTRAINED else group)
+        keys = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), self.config.evaluation_trials)
+        played: EvaluationResult = run_trials(program, keys, parameters, self.at_once)
+        return played
 
     def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         """Measurements of one training: means over its fresh trials, with their standard errors."""
@@ -314,7 +309,7 @@ class Shaping(Experiment[Evolved, Results]):
         }
 
     def clean_up(self, run: RunDirectory) -> None:
-        clear_cache(run.path)
+        EvaluationCache(run.path, self.config).clear()
 
     def print_returns(self, console: Console, summary: dict[str, Any]) -> None:
         """Prints the table of payoffs against all opponents and of the controls."""

@@ -20,9 +20,8 @@ from marl.core.learn import History, check_update
 from marl.core.learner import Learner
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import SampledShapingConfig
-from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, UNTRAINED, EvaluationResult, controls_of
-from marl.experiments.shaping.experiment import Results, Shaping, Trial
-from marl.experiments.shaping.initialisation import make_start
+from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, UNTRAINED, EvaluationResult, Trial, controls_of
+from marl.experiments.shaping.experiment import Results, Shaping
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
@@ -70,7 +69,7 @@ class SampledShaping(Shaping):
                 "least has to learn"
             )
         self.shaper = config.make_shaper()
-        make_start(config.starting, sampled=True)
+        self.start = config.make_start()
         self.own_kind = [config.make_opponent(seat=seat) for seat in range(game.num_agents)]
         seats = [(game.observation_space(a), game.action_space(a)) for a in game.agents[:number]]
         if any(str(seat) != str(seats[0]) for seat in seats):
@@ -150,7 +149,7 @@ class SampledShaping(Shaping):
                 num_trials=config.trials,
                 store=store,
                 report=report,
-                start=config.make_start(trial, policy.init, screening),
+                start=self.start.make(trial, policy.init, sigma=config.evolving.sigma, report=screening),
                 together="run",
             )
         if key.ndim:
