@@ -95,13 +95,13 @@ class EvaluationCache:
         if file.is_file():
             like = jax.eval_shape(trial, jax.random.key(0), parameters)
             with contextlib.suppress(ValueError):  # a damaged one is played again
-                arrays, metadata = array_files.load(file)
+                arrays, metadata = array_files.load_arrays(file)
                 if metadata == valid_for:
                     found: EvaluationResult = array_files.as_tree(arrays, like, str(file), (self._count,))
                     return found
         played: EvaluationResult = play()
         self._folder.mkdir(exist_ok=True)
-        array_files.replace(file, played, valid_for)
+        array_files.replace_arrays(file, played, valid_for)
         return played
 
     def clear(self) -> None:
