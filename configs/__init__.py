@@ -163,6 +163,11 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
     if not isinstance(values, dict):
         what = prefix.rstrip(".") or "the file"
         raise ConfigError(f"{where}: {what} holds {shown(values)}; fields with values are needed")
+    if issubclass(cls, CommandConfig):
+        try:
+            cls = cls.class_of(values)  # type: ignore[assignment]
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from None
     hints, arguments = get_type_hints(cls), {}
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for name, value in values.items():
@@ -185,14 +190,11 @@ def of_part(prefix: str, error: ValueError) -> str:
 
 
 def check(config: Any, needed: str, fits: Callable[[Any], bool], *names: str, prefix: str = "") -> None:
-    """Raises ValueError for the first of these fields whose value does not fit.
-
-    None fits where it is the default, because a later default takes its place.
-    """
+    """Raises ValueError for the first of these fields whose value does not fit."""
     for name in names:
         got = getattr(config, name)
         try:
-            wrong = not fits(got) if got is not None else config.__dataclass_fields__[name].default is not None
+            wrong = not fits(got)
         except (TypeError, ValueError):  # of another type, which cannot be compared
             wrong = True
         if wrong:

@@ -21,6 +21,12 @@ class CommandConfig(Part):
     Its `__post_init__` raises a ValueError for what does not fit.
     """
 
+    @classmethod
+    def class_of(cls, values: Mapping[str, Any]) -> type[CommandConfig]:
+        """The class of a config with the fields `values`: another one where a field decides which others there are."""
+        del values
+        return cls
+
     @property
     def may_rise(self) -> Mapping[str, list[str]]:
         """Fields that a run may go on with a larger value of, each with the settings that fall over this length."""
@@ -39,9 +45,6 @@ class CommandConfig(Part):
     def in_chunks(self) -> Self:
         """The config for a cluster, with chunks of a fixed size."""
         return self
-
-    def check_preset(self, preset: Any) -> None:
-        """Raises ValueError for a change of a preset that is not possible."""
 
     def check_adds_to(self, before: Any) -> None:
         """Raises ValueError for a config that cannot add to a table that was begun with the config `before`."""

@@ -52,7 +52,8 @@ class _Row(NamedTuple):
 def _rows(config: Any, prefix: str = "") -> Iterator[_Row]:
     cls: Any = type(config)
     texts, hints = docs_of(cls), get_type_hints(cls, include_extras=True)
-    for field in dataclasses.fields(config):
+    # Options of the config itself before those of configs in it.
+    for field in sorted(dataclasses.fields(config), key=lambda one: dataclasses.is_dataclass(hints[one.name])):
         value, hint = getattr(config, field.name), hints[field.name]
         if dataclasses.is_dataclass(value):
             yield from _rows(value, f"{prefix}{field.name}.")

@@ -1,8 +1,8 @@
 """`python -m marl.mfos PRESET [options]`: train a shaper and see whom it shapes.
 
-PRESET is one of the presets below or the path of a YAML file: a game that is a formula or, where it names an
-`environment`, one that is sampled step by step, against learners with networks or tables. A stopped run goes on with
-`python -m marl.mfos --resume DIR`.
+PRESET is one of the presets below or the path of a YAML file: an exact game or, with a field `environment`, a sampled
+one. Each kind of game has options of its own; `python -m marl.mfos PRESET --help` shows them. A stopped run goes on
+with `python -m marl.mfos --resume DIR`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,21 @@ from meta.runs import command
 from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
-    from marl.experiments.shaping.game_kind import GameKind
+    from marl.experiments.shaping.experiment import Shaping
 
 
-def _prepare(config: ShapingConfig) -> GameKind:
-    from marl.experiments.shaping.game_kind import make_kind  # here, for --help needs none of it
+def _prepare(config: ShapingConfig) -> Shaping:
+    from marl.experiments.shaping.jobs import make_shaping  # here, because --help needs none of it
 
-    if config.environment or config.screening:
+    if config.is_sampled or config.screening:
         claim_cores()
-    kind = make_kind(config)
-    kind.check()
-    return kind
+    return make_shaping(config)
 
 
-def _train(kind: GameKind, run: RunDirectory, console: Console) -> None:
-    from marl.experiments.shaping import experiment, printing
+def _train(shaping: Shaping, run: RunDirectory, console: Console) -> None:
+    from meta.runs.experiment import run_and_print
 
-    printing.print_header(console, kind)
-    printing.say_how_long(console, kind)
-    summary, files = experiment.train_and_evaluate(kind, run, console, started=command.STARTED)
-    printing.print_result(console, kind, summary, run.path, files)
+    run_and_print(shaping, run, console)
 
 
 COMMAND = command.Command(
@@ -51,7 +46,7 @@ COMMAND = command.Command(
     config=ShapingConfig,
     prepare=_prepare,
     run=_train,
-    name=lambda preset, config: f"{preset}-{config.shaper if config.environment else config.opponent}-{config.seed}",
+    name=lambda preset, config: f"{preset}-{config.shaper if config.is_sampled else config.opponent}-{config.seed}",
     presets="mfos",
     evolves=True,
 )

@@ -13,7 +13,7 @@ import configs
 from attacks.attack import resolve
 from attacks.config import AttackConfig
 from games import registry
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.registry import FORMULA
 
 pytestmark = pytest.mark.system
@@ -162,7 +162,7 @@ def test_what_the_docs_call_a_default_is_one():
     docs = Path(__file__).parents[1] / "docs"
     pages = "results/speed", "results/exact", "guides/attacks"
     speed, exact, attacks = ((docs / f"{page}.md").read_text() for page in pages)
-    shaping, attack = ShapingConfig(), configs.load(AttackConfig, "act", "cartpole")
+    shaping, attack = ExactShapingConfig(), configs.load(AttackConfig, "act", "cartpole")
     evolution = shaping.evolution
     assert f"| {evolution.population_size} x {shaping.trials} (default) |" in speed
     assert f"evaluation: {shaping.evaluation_trials:,} fresh trials" in speed

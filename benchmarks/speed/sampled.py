@@ -21,17 +21,17 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.timing import in_turn, machine
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.sampled_kind import SampledKind
+from marl.experiments.shaping.config import SampledShapingConfig
+from marl.experiments.shaping.sampled import SampledShaping
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolution, Outcome, evolve
 from meta.xla.devices import use_all_cores
 
 
-def settings() -> dict[str, ShapingConfig]:
+def settings() -> dict[str, SampledShapingConfig]:
     """The two, made here and not above, for a config that is checked wakes JAX with the devices it finds."""
     return {
-        "ipd, a table": ShapingConfig(
+        "ipd, a table": SampledShapingConfig(
             environment="ipd(episode_length=10)",
             opponent="tabular_ppo",
             episodes=100,
@@ -40,7 +40,7 @@ def settings() -> dict[str, ShapingConfig]:
             trials=4,
             evolution=Evolution(population_size=32, generations=1),
         ),
-        "coin game, PPO": ShapingConfig(
+        "coin game, PPO": SampledShapingConfig(
             environment="coin_game(episode_length=20)",
             opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
             episodes=16,
@@ -59,15 +59,15 @@ class Timed(NamedTuple):
     seconds: float  # for a generation
 
 
-def run(config: ShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
+def run(config: SampledShapingConfig, generations: int, *, shaper: bool = True) -> Timed:
     """Some generations of an evolution; without a shaper all seats are the opponent's."""
     config = dataclasses.replace(config, evolution=dataclasses.replace(config.evolution, generations=generations))
-    kind = SampledKind(config)
-    game, policy, lengths = kind.game, kind.policy, kind.lengths
+    shaping = SampledShaping(config)
+    game, policy, lengths = shaping.game, shaping.shaper, shaping.lengths
     steps = {name: lengths[name] for name in ("episode_length", "num_envs")}
-    trial, init = shaping_trial(game, policy, kind.learners(), meta_steps=config.episodes, **steps), policy.init
+    trial, init = shaping_trial(game, policy, shaping.opponents, meta_steps=config.episodes, **steps), policy.init
     if not shaper:
-        learners = kind.learners(alone=True)
+        learners = shaping.own_kind
 
         def trial(parameters: Any, key: jax.Array) -> Outcome:
             rewards = play_sampled(key, game, policy, parameters, learners, **lengths).rewards
@@ -89,8 +89,8 @@ def main() -> None:
     for name, setting in settings().items():
         size = setting.evolution.population_size * options.scale
         config = dataclasses.replace(setting, evolution=dataclasses.replace(setting.evolution, population_size=size))
-        steps = config.trials_per_generation * SampledKind(config).steps
-        parts: dict[str, tuple[ShapingConfig, Any]] = {
+        steps = config.steps_of_a_generation
+        parts: dict[str, tuple[SampledShapingConfig, Any]] = {
             "whole": (config, True),
             "no learning": (dataclasses.replace(config, opponent="random"), True),
             "the game alone": (dataclasses.replace(config, opponent="random"), False),

@@ -24,7 +24,7 @@ from games import InfinitelyRepeated
 from marl.core.learn import check_update
 from marl.core.learner import learns
 from marl.experiments.crossplay_table import print_table, write_table
-from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.experiments.game_config import EXACT_FIELDS, AnyGameConfig
 from marl.experiments.participants import (
     ALL,
     ALL_SAMPLED,
@@ -36,10 +36,11 @@ from marl.experiments.participants import (
     work_of_trainings,
 )
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent, pair_program, seen_from, shaping_config
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.exact_kind import SAMPLING
-from marl.experiments.shaping.game_kind import make_kind
-from marl.experiments.shaping.initialisation import read_screening
+from marl.experiments.shaping.exact import ExactShaping
+from marl.experiments.shaping.experiment import Shaping
+from marl.experiments.shaping.initialisation import make_start
+from marl.experiments.shaping.runtime_estimate import SAMPLING
+from marl.experiments.shaping.sampled import SampledShaping
 from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
 from meta import Evolution, RunDirectory
@@ -103,11 +104,11 @@ class CrossplayConfig(AnyGameConfig):
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
         if self.start != "auto":  # nobody may need it yet, but the table keeps it
-            read_screening(self.start, sampled=bool(self.environment))
+            make_start(self.start, sampled=bool(self.environment))
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:
-        of_formula = (*OF_FORMULA, "num_pairs", "meta_steps", "hidden_units")
+        of_formula = (*EXACT_FIELDS, "num_pairs", "meta_steps", "hidden_units")
         return of_formula if self.environment else ("episodes", "last_episodes", "episode_length", "num_envs")
 
     def check_adds_to(self, before: CrossplayConfig) -> None:
@@ -171,20 +172,19 @@ def line_up(config: CrossplayConfig) -> Lineup:
     if game.num_agents != 2:
         raise ValueError(f"environment: {config.environment} has {game.num_agents} player(s); two are needed")
 
-    def sampled(spec: str, seat: int) -> Agent | ShapingConfig:
+    def sampled(spec: str, seat: int) -> Agent | Shaping:
         environment = seen_from(config.environment, game, seat)
         if how := sampled_shaping_config(spec, environment, config.lengths, **training):
-            make_kind(how).check()
+            shaping = SampledShaping(how)
             check_spaces(spec, how, game, seat)
-            return how
+            return shaping
         agent = make_agent(spec, game, seat, num_updates=config.episodes)
         return agent if seat else _checked(agent, game, config.lengths)  # steps and environments are the same in both
 
-    def exact(spec: str, seat: int) -> Agent | ShapingConfig:
+    def exact(spec: str, seat: int) -> Agent | Shaping:
         more = {name: getattr(config, name) for name in ("meta_steps", "hidden_units")}
         if how := shaping_config(spec, game, seat, **training, **more):
-            make_kind(how).check()
-            return how
+            return ExactShaping(how)
         return make_agent(spec, game, seat)
 
     everybody, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)

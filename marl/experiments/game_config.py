@@ -1,15 +1,14 @@
-"""The fields of a config that say what is played, and which of them belong to which kind of game."""
+"""The fields of a config that name the game, for one kind of game or for both."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import configs
 
 if TYPE_CHECKING:
-    from games import InfinitelyRepeated
+    from games import Game, InfinitelyRepeated
 
 Payoffs = tuple[float, float, float, float]
 
@@ -32,7 +31,7 @@ class GameConfig(configs.CommandConfig):
             payoffs = getattr(self, name)
             if payoffs and not all(abs(x) <= configs.LARGEST for x in payoffs):
                 raise ValueError(f"{name}: got {configs.shown(list(payoffs))}; four finite numbers are needed")
-        if getattr(self, "environment", "") or not configs.has_defaults(self, *OF_FORMULA):
+        if getattr(self, "environment", "") or not configs.has_defaults(self, *EXACT_FIELDS):
             self.make_game()
 
     def make_game(self) -> InfinitelyRepeated:
@@ -47,6 +46,23 @@ class GameConfig(configs.CommandConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class SampledGameConfig(configs.CommandConfig):
+    """A game that is sampled step by step."""
+
+    environment: str = "ipd"
+    """A game of two players or more by its name, with parameters in brackets; `python -m games` lists them."""
+
+    def __post_init__(self) -> None:
+        self.make_game()
+
+    def make_game(self) -> Game:
+        """The game that is played."""
+        from games.registry import make_game
+
+        return make_game(self.environment)
+
+
+@dataclasses.dataclass(frozen=True)
 class AnyGameConfig(GameConfig):
     """A game that is a formula or, with an environment, one that is sampled step by step."""
 
@@ -55,7 +71,9 @@ class AnyGameConfig(GameConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_unset(self, self.of_other_kind(), self._kind)
+        for name in self.of_other_kind():
+            if not configs.has_defaults(self, name):
+                raise ValueError(f"{name}: got {getattr(self, name)!r}, which has no effect {self._kind}")
 
     def make_game(self) -> Any:
         """What is played: an `InfinitelyRepeated` or, with an environment, a `Game` that is sampled."""
@@ -67,7 +85,7 @@ class AnyGameConfig(GameConfig):
 
     def of_other_kind(self) -> tuple[str, ...]:
         """Names of the fields that only the other kind of game has."""
-        return OF_FORMULA if self.environment else ()
+        return EXACT_FIELDS if self.environment else ()
 
     @property
     def without_effect(self) -> dict[str, str]:
@@ -79,13 +97,4 @@ class AnyGameConfig(GameConfig):
         return "in a sampled game" if self.environment else f"in {self.game}, which is a formula"
 
 
-OF_FORMULA = ("game", "row_payoffs", "column_payoffs", "discount")
-
-
-def check_unset(config: Any, fields: Sequence[str], where: str) -> None:
-    """Raises ValueError for a field, of the config or of one in it, that is set though it has no effect there."""
-    for name in fields:
-        *_, holder, field = ("", *name.split("."))
-        of: Any = getattr(config, holder) if holder else config
-        if (value := getattr(of, field)) != type(of).__dataclass_fields__[field].default:
-            raise ValueError(f"{name}: got {value!r}, which has no effect {where}")
+EXACT_FIELDS = ("game", "row_payoffs", "column_payoffs", "discount")

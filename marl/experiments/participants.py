@@ -14,20 +14,12 @@ from typing import Any, NamedTuple
 import jax
 
 import configs
-from marl.experiments.shaping.agents import (
-    AGENT_FILE,
-    Agent,
-    is_path,
-    load_shaper,
-    save_agent,
-)
+from marl.experiments.shaping.agents import AGENT_FILE, Agent, is_path, load_shaper, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.experiment import make_progress, work_of_training
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.experiment import Shaping
 from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
 from meta import RunDirectory
-from meta.run_keys import of_seeds
 from meta.runs.jobs import open_run, say
 from meta.runs.progress import Stages
 
@@ -42,7 +34,7 @@ class Participant(NamedTuple):
     """An agent by its name: what it does in each seat, or how it has to be trained for it."""
 
     name: str
-    seats: tuple[Agent | ShapingConfig, Agent | ShapingConfig]
+    seats: tuple[Agent | Shaping, Agent | Shaping]
     identity: str  # changes with whatever its play depends on
     files: str = ""  # digests of what was learned before and is read when it plays or trains
 
@@ -68,7 +60,7 @@ def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
 
 
 def enter(
-    agents: str, everybody: Sequence[str], sit: Callable[[str, int], Agent | ShapingConfig]
+    agents: str, everybody: Sequence[str], sit: Callable[[str, int], Agent | Shaping]
 ) -> tuple[list[Participant], list[str]]:
     """Everybody who plays, and of `all` those who cannot, with the reason.
 
@@ -94,12 +86,12 @@ def enter(
     return participants, left_out
 
 
-def _identity(spec: str, seats: Sequence[Agent | ShapingConfig]) -> tuple[str, str]:
+def _identity(spec: str, seats: Sequence[Agent | Shaping]) -> tuple[str, str]:
     if is_path(spec):
         path = Path(spec) / AGENT_FILE if Path(spec).is_dir() else Path(spec)
         return hashlib.sha256(path.read_bytes()).hexdigest(), ""
     files = "".join(digests(spec))
-    names = [digest_of(configs.plain(one)) if isinstance(one, ShapingConfig) else spec for one in seats]
+    names = [digest_of(configs.plain(one.config)) if isinstance(one, Shaping) else spec for one in seats]
     return "+".join(names) + files, files
 
 
@@ -112,9 +104,9 @@ def work_of_trainings(participants: Sequence[Participant], run: RunDirectory) ->
     """What is to be trained for both seats, by the names of the stages: steps of each, in the unit of the game."""
     found = {}
     for seat, participant in itertools.product((0, 1), participants):
-        config = participant.seats[seat]
-        if isinstance(config, ShapingConfig) and not _file(participant, config, run).is_file():
-            found[_stage(participant, config, seat)] = sum(work_of_training(make_kind(config)).values())
+        shaping = participant.seats[seat]
+        if isinstance(shaping, Shaping) and not _file(participant, shaping.config, run).is_file():
+            found[_stage(participant, shaping.config, seat)] = sum(shaping.work_of_training().values())
     return found
 
 
@@ -134,9 +126,10 @@ def ready(participant: Participant, seat: int, run: RunDirectory, stages: Stages
 
     A training has a run directory of its own in `trainings`, from which it goes on, until its agent is kept.
     """
-    config = participant.seats[seat]
-    if isinstance(config, Agent):
-        return config
+    shaping = participant.seats[seat]
+    if isinstance(shaping, Agent):
+        return shaping
+    config = shaping.config
     (run.path / "agents").mkdir(exist_ok=True)
     console, path = stages.console, _file(participant, config, run)
     folder = run.path / "trainings" / path.stem
@@ -152,10 +145,10 @@ def ready(participant: Participant, seat: int, run: RunDirectory, stages: Stages
         except ValueError as error:
             say(console, f"{words}: {error}; made anew")
     stages.begin(_stage(participant, config, seat))
-    kind, store = make_kind(config), open_run(folder, config, console)
-    with make_progress(kind, console, stages) as progress:
+    store = open_run(folder, config, console)
+    with shaping.progress(stages) as progress:
         screening = progress.before("random shapers")
-        trained = kind.train(of_seeds(config.seed, config.seeds), store=store, report=progress, screening=screening)
+        trained = shaping.train_shapers(shaping.keys, store=store, report=progress, screening=screening)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
     shutil.rmtree(folder, ignore_errors=True)
     return load_shaper(path)

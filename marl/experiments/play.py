@@ -21,8 +21,9 @@ from games import Game, InfinitelyRepeated
 from marl.core.learn import check_update
 from marl.core.learner import Learner, Trajectory
 from marl.experiments import play_sampled
-from marl.experiments.game_config import OF_FORMULA, AnyGameConfig
+from marl.experiments.game_config import EXACT_FIELDS, AnyGameConfig
 from marl.experiments.shaping.agents import is_path, load_shaper, make_agent
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
 from meta.runs.formatting import many
@@ -55,7 +56,7 @@ class PlayConfig(AnyGameConfig):
         configs.check_seed(self.seed)
 
     def of_other_kind(self) -> tuple[str, ...]:
-        return OF_FORMULA if self.environment else ("episode_length",)
+        return EXACT_FIELDS if self.environment else ("episode_length",)
 
 
 def load_match(first: str) -> PlayConfig:
@@ -67,9 +68,9 @@ def load_match(first: str) -> PlayConfig:
     if first in configs.presets(PRESETS) or not is_path(first) or first.endswith((".yaml", ".yml")):
         return configs.load(PlayConfig, PRESETS, first)
     trained = load_shaper(first).config
-    assert trained is not None
-    if trained.environment:
+    if isinstance(trained, SampledShapingConfig):
         return PlayConfig(environment=trained.environment, agent=first, episode_length=trained.episode_length)
+    assert isinstance(trained, ExactShapingConfig)
     return PlayConfig(trained.game, trained.row_payoffs, trained.column_payoffs, trained.discount, agent=first)
 
 

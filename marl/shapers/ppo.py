@@ -18,7 +18,7 @@ from games.core.arguments import factory
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics
 from marl.shapers.exact import Observe, Shaper, after_a_random_step
-from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.meta_ppo import ExactMetaPPO, MetaPPO
 from marl.shapers.trial import play
 from meta import Evolved, NonFiniteFitness, scalarize
 from meta.loop import Report, Store, iterate
@@ -48,7 +48,7 @@ def meta_ppo(
     meet: Callable[..., tuple[InfinitelyRepeated, Learner]],
     num_logits: int,
     key: jax.Array,
-    settings: MetaPPO | None = None,
+    settings: ExactMetaPPO | None = None,
     *,
     meta_steps: int = 100,
     observe: Observe = "after",
@@ -98,7 +98,7 @@ def meta_ppo(
     (2017), arXiv:1707.06347; COALA-PG: Meulemans et al., Multi-agent cooperation through learning-aware policy
     gradients (2024), arXiv:2410.18636.
     """
-    settings = (settings or MetaPPO()).of(sampled=False)
+    settings = settings or ExactMetaPPO()
     shaper = gaussian_mfos(num_logits, hidden_units=settings.hidden_units, observe=observe)
     optimizer = optax.adam(settings.learning_rate)
 

@@ -15,7 +15,7 @@ from marl.blocks.advantages import generalized_advantages
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History
 from marl.core.learner import Metrics, Trajectory
-from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.meta_ppo import SampledMetaPPO
 from marl.shapers.ppo import PPOState, batch_metrics, train_meta_ppo
 from marl.shapers.sampled import Memory, Parameters, Policy
 from meta import Evolved
@@ -38,7 +38,7 @@ def sampled_ppo(
     play: Callable[[jax.Array, Parameters], History],
     policy: Policy,
     key: jax.Array,
-    settings: MetaPPO | None = None,
+    settings: SampledMetaPPO | None = None,
     *,
     num_shapers: int = 1,
     store: Store | None = None,
@@ -60,7 +60,7 @@ def sampled_ppo(
       play: `(key, parameters) -> History` of one trial, with trajectories.
       policy: what is trained.
       key: of the whole training, or K of them `[K]` for as many, one after the other in one program.
-      settings: None for `MetaPPO()`.
+      settings: None for `SampledMetaPPO()`.
       num_shapers: how many of the players, the first ones, play the policy; all of them are learned from.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, their last metrics, seconds of running)` by the host.
@@ -75,7 +75,7 @@ def sampled_ppo(
     arXiv:1707.06347; COALA-PG: Meulemans et al., Multi-agent cooperation through learning-aware policy gradients
     (2024), arXiv:2410.18636.
     """
-    settings = (settings or MetaPPO()).of(sampled=True)
+    settings = settings or SampledMetaPPO()
     optimizer = optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), optax.adam(settings.learning_rate))
     objective = clipped_surrogate(clip=settings.clip)
 

@@ -134,7 +134,7 @@ class Command(NamedTuple):
           ConfigError: if there is none.
         """
         if not isinstance(self.config, Mapping):
-            return self.config
+            return self.config.class_of({})
         if first not in self.config:
             raise configs.ConfigError(f"{self.first}: got {first!r}; {configs.one_of(first, self.names)}")
         return self.config[first]
@@ -262,7 +262,6 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         raise configs.ConfigError(f"{command.first}: {got}; {command.needed}")
     named, default = f"{command.program} {first}".strip(), command.default(first)
     config, options, place = command.parse(default, rest, f"{called} {first}".strip(), description)
-    config.check_preset(default)
     _check_effect(config, rest)
     command.choose_devices(config)
     if place.cluster:

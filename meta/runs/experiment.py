@@ -99,6 +99,9 @@ class Experiment(abc.ABC, Generic[Trained, Found]):
     def summarize(self, trained: Trained, found: Found) -> dict[str, Any]:
         """The first entries of `summary.json`, without the time, the versions and the devices."""
 
+    def clean_up(self, run: RunDirectory) -> None:
+        """Removes files that only a stopped run needs, when the summary is written."""
+
     @abc.abstractmethod
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         """Prints the tables that end a run."""
@@ -132,6 +135,7 @@ def run_experiment(
     summary = experiment.summarize(trained, found)
     summary |= {"wall_seconds": time.perf_counter() - started, "versions": versions(), "devices": devices()}
     run.write_summary(summary)
+    experiment.clean_up(run)
     return summary, files
 
 

@@ -99,6 +99,11 @@ def command(module: str) -> Command:
     return found
 
 
+def config_class(module: str, first: str) -> type:
+    """The class of the config that a first argument stands for."""
+    return type(command(module).default(first)) if first else command(module).kind(first)
+
+
 def fields(cls: type, prefix: str = "") -> Iterator[Field]:
     """All fields that have a flag, those of configs in a config too."""
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -112,7 +117,7 @@ def fields(cls: type, prefix: str = "") -> Iterator[Field]:
 def _some(random: Random, module: str, *kinds: Any) -> tuple[str, Field] | None:
     """A first argument, and a field of one of these types."""
     first = random.choice(FIRST[module])
-    found = [field for field in fields(command(module).kind(first)) if field.kind in kinds]
+    found = [field for field in fields(config_class(module, first)) if field.kind in kinds]
     return (first, random.choice(found)) if found else None
 
 
@@ -161,13 +166,13 @@ def _memory(random: Random, module: str) -> Line | None:
 
 def _choice(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    found = [one for one in fields(command(module).kind(first)) if typing.get_origin(one.kind) is typing.Literal]
+    found = [one for one in fields(config_class(module, first)) if typing.get_origin(one.kind) is typing.Literal]
     return _line(random, module, first, random.choice(found), random.choice(JUNK)) if found else None
 
 
 def _several(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    found = [one for one in fields(command(module).kind(first)) if _is_numbers(one.kind)]
+    found = [one for one in fields(config_class(module, first)) if _is_numbers(one.kind)]
     if not found:
         return None
     field, values = (
@@ -184,7 +189,7 @@ def _is_numbers(kind: Any) -> bool:
 
 def _unknown(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    known = [one.flag for one in fields(command(module).kind(first))]
+    known = [one.flag for one in fields(config_class(module, first))]
     flag = list(random.choice(known))
     place = random.randrange(2, len(flag))
     flag[place] = random.choice("qzx7")
@@ -209,7 +214,7 @@ def _stray(random: Random, module: str) -> Line | None:
 def _twice(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
     cls = command(module)
-    field = random.choice([*fields(cls.kind(first)), *(fields(cls.output) if cls.output else ())])
+    field = random.choice([*fields(config_class(module, first)), *(fields(cls.output) if cls.output else ())])
     if field.kind is bool:
         words = [random.choice((field.flag, f"--no-{field.flag[2:]}")) for _ in range(2)]
     elif field.kind in (int, float, str):

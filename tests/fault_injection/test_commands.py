@@ -10,7 +10,7 @@ import configs
 from attacks import transfer
 from configs import flags
 from marl.experiments import crossplay
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory, evolve
 from meta.xla.memory import TooLarge, check_bytes
 from tests.fault_injection.commands import Ended, draw, faults, prepare, written
@@ -134,7 +134,7 @@ def test_flags_say_what_they_say():
     """Every way in which a value may be written."""
 
     def config(*arguments):
-        return flags.parse(ShapingConfig(), arguments)
+        return flags.parse(ExactShapingConfig(), arguments)
 
     assert config("--seed", "3", "--trials=4", "--evolution.population_size", "8").evolution.population_size == 8
     assert config("--row-payoffs", "-1", "-3.5", "0", "1e-1").row_payoffs == (-1.0, -3.5, 0.0, 0.1)

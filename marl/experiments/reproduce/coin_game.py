@@ -19,7 +19,7 @@ from marl.core.learn import Carry, learn, learning
 from marl.core.learner import Learner, keep_state
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.figures import draw_crossplay
-from marl.experiments.shaping.sampled_kind import share_of_trials
+from marl.experiments.shaping.sampled import share_of_trials
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.loop import Iterated, Report, Store, compiler_options, iterate

@@ -15,7 +15,7 @@ import configs
 from games import InfinitelyRepeated
 from marl.core.learner import Learner
 from marl.experiments.reproduce import figures
-from marl.experiments.shaping.config import ShapingConfig, small
+from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.registry import make_learner
 from marl.shapers.trial import play
 from meta import scalarize
@@ -53,17 +53,17 @@ TRIALS = 256  # fresh ones, of each training against each learner: those that sa
 Payoffs = dict[str, dict[str, np.ndarray]]  # by row and column: `[trainings]`, or `[trials]` of who is not trained
 
 
-def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ShapingConfig]:
+def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ExactShapingConfig]:
     """The trainings by name: specialists for each learner that is met, and the generalists."""
-    preset = configs.load(ShapingConfig, "mfos", "ipd")
+    preset = configs.load(ExactShapingConfig, "mfos", "ipd")
     evolution = dataclasses.replace(preset.evolution, **SIZE)
     learners = columns(fast)
 
-    def make(shaper: str, opponent: str) -> ShapingConfig:
+    def make(shaper: str, opponent: str) -> ExactShapingConfig:
         others = tuple(name for name in learners if name != opponent)
         config = dataclasses.replace(preset, shaper=shaper, opponent=opponent, unseen=others, seed=seed, seeds=seeds)
         config = dataclasses.replace(config, evolution=evolution, evaluation_trials=TRIALS)
-        return small(config) if fast else config
+        return config.small() if fast else config
 
     met, shapers = (MET[:2], SHAPERS[:1]) if fast else (MET, SHAPERS)
     found = {f"{shaper} of {name.partition('(')[0]}": make(shaper, name) for shaper in shapers for name in met}
@@ -76,7 +76,7 @@ def columns(fast: bool) -> list[str]:
     return [*MET[:2], UNMET[0]] if fast else [*MET, *UNMET]
 
 
-def controls(config: ShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
+def controls(config: ExactShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
     """What those get in the shaper's seat who were never trained, in fresh trials."""
     game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), RunBranch.EVALUATION)
     keys = jax.random.split(key, config.evaluation_trials)

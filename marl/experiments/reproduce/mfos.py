@@ -15,7 +15,7 @@ import configs
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL
 from marl.experiments import bound, crossplay
 from marl.experiments.reproduce import figures
-from marl.experiments.shaping.config import ShapingConfig, small
+from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory
 from meta.runs.atomic_files import write_whole
 from meta.runs.jobs import open_run
@@ -47,8 +47,11 @@ TARGETS = {"ipd-naive": -0.42, "ipd-mmaml": -0.45, "ipd-lola": -0.70, "imp-naive
 BELOW_LONGER = 0.03  # how far below the best of the longer runs the default ones may be
 SELF_PLAY_TARGET = -1.10
 
+Parts = dict[str, ExactShapingConfig]
+Tables = dict[str, list[dict[str, Any]]]  # cells of the head-to-head tables, by preset
 
-def make_configs(*, seeds: int, seed: int, ppo: bool, fast: bool) -> dict[str, ShapingConfig]:
+
+def make_configs(*, seeds: int, seed: int, ppo: bool, fast: bool) -> Parts:
     """Every shaper that is trained, by its name, in the order in which it is."""
     found = {}
     for preset in ("ipd",) if fast else PRESETS:
@@ -68,9 +71,9 @@ def make_configs(*, seeds: int, seed: int, ppo: bool, fast: bool) -> dict[str, S
     return found
 
 
-def _config(preset: str, fast: bool, **changes: Any) -> ShapingConfig:
-    config = dataclasses.replace(configs.load(ShapingConfig, "mfos", preset), **changes)
-    return small(config) if fast else config
+def _config(preset: str, fast: bool, **changes: Any) -> ExactShapingConfig:
+    config = dataclasses.replace(configs.load(ExactShapingConfig, "mfos", preset), **changes)
+    return config.small() if fast else config
 
 
 def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[dict[str, Any]]:
@@ -102,9 +105,7 @@ def fraction(ours: float, error: float, known: bound.KnownBound) -> tuple[float 
     return found, error / (known.bound - known.naive_return)
 
 
-def sections(
-    run: RunDirectory, tables: dict[str, list[dict[str, Any]]], parts: dict[str, ShapingConfig], results: dict[str, Any]
-) -> list[Section]:
+def sections(run: RunDirectory, tables: Tables, parts: Parts, results: dict[str, Any]) -> list[Section]:
     """The parts of the report; draws and copies its figures.
 
     Args:
@@ -159,7 +160,7 @@ def antisymmetry_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
     return claims
 
 
-def _head_to_head_section(run: RunDirectory, tables: dict[str, list[dict[str, Any]]]) -> Section:
+def _head_to_head_section(run: RunDirectory, tables: Tables) -> Section:
     pictures, written = [], []
     for preset, cells in tables.items():
         path = run.path / "head_to_head" / preset
@@ -201,15 +202,13 @@ def _antisymmetry_section(cells: Sequence[dict[str, Any]]) -> Section:
     return Section("Matching pennies is antisymmetric", text, antisymmetry_claims(cells))
 
 
-def _evolved(parts: dict[str, ShapingConfig]) -> dict[str, ShapingConfig]:
+def _evolved(parts: Parts) -> Parts:
     return {
         name: config for name, config in parts.items() if config.meta_learner == "evolution" and not config.is_self_play
     }
 
 
-def _shapers_section(
-    run: RunDirectory, tables: dict[str, list[dict[str, Any]]], parts: dict[str, ShapingConfig], results: dict[str, Any]
-) -> Section:
+def _shapers_section(run: RunDirectory, tables: Tables, parts: Parts, results: dict[str, Any]) -> Section:
     claims, rows, ways = [], [], []
     drawn: dict[str, list[dict[str, Any]]] = {}
     for part, config in _evolved(parts).items():
@@ -268,7 +267,7 @@ def _pair(value: float | None, error: float | None) -> str:
     return f"{number(value)} ± {number(error)}"
 
 
-def _naive_return(tables: dict[str, list[dict[str, Any]]], name: str, config: ShapingConfig) -> float | None:
+def _naive_return(tables: Tables, name: str, config: ExactShapingConfig) -> float | None:
     """What a naive learner gets in the shaper's place, from the head-to-head table; None if it was not played."""
     cells = tables.get(name.split("-")[0], [])
     played = [cell for cell in cells if (cell["row"], cell["column"]) == ("naive", config.opponent)]
@@ -279,7 +278,7 @@ def _returns(result: dict[str, Any], side: str) -> list[float]:
     return [or_nan(one[f"{side}_return"]) for one in result["runs"]]
 
 
-def _self_play_section(run: RunDirectory, parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+def _self_play_section(run: RunDirectory, parts: Parts, results: dict[str, Any]) -> Section:
     claims, pictures = [], []
     for part, config in parts.items():
         if not config.is_self_play:
@@ -297,7 +296,7 @@ def _self_play_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
     return Section("Meta-self-play", text, claims, (), pictures)
 
 
-def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+def _extortion_section(run: RunDirectory, parts: Parts, results: dict[str, Any]) -> Section:
     rows, pictures = [], []
     for part, config in _evolved(parts).items():
         if config.game != "prisoners_dilemma" or part.endswith("-longer"):
@@ -323,7 +322,7 @@ def _extortion_section(run: RunDirectory, parts: dict[str, ShapingConfig], resul
     return Section("Zero-determinant extortion", text, (), [table(columns, rows)], pictures)
 
 
-def _ppo_section(parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+def _ppo_section(parts: Parts, results: dict[str, Any]) -> Section:
     claims = []
     for part, config in parts.items():
         if config.meta_learner == "ppo":
@@ -346,7 +345,7 @@ def _picture(run: RunDirectory, part: str, figure: str, words: str) -> tuple[str
     return f"{part}: {words}", f"figures/{target.name}"
 
 
-def _settings_section(parts: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+def _settings_section(parts: Parts, results: dict[str, Any]) -> Section:
     rows = []
     for part, config in parts.items():
         result = results[part]

@@ -21,9 +21,9 @@ from marl.experiments.reproduce import shaper as reproduce_shaper
 from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.shaping.agents import load_shaper
-from marl.experiments.shaping.config import ShapingConfig, small
-from marl.experiments.shaping.game_kind import make_kind
-from marl.experiments.shaping.runtime_estimate import shaping_jobs
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
+from marl.experiments.shaping.jobs import shaping_jobs
+from marl.experiments.shaping.sampled import SampledShaping
 from meta import RunDirectory
 from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
 from meta.runs.report import Section, write_report
@@ -111,7 +111,7 @@ class ShaperConfig(configs.CommandConfig):
             raise ValueError(f"games: got none; some of {', '.join(reproduce_shaper.GAMES)} are needed")
         configs.check_seed(self.seed, 31, seeds=self.seeds)
 
-    def parts(self) -> dict[str, ShapingConfig]:
+    def parts(self) -> dict[str, SampledShapingConfig]:
         """The trainings, by name."""
         sizes: dict[str, Any] = {"seeds": self.seeds, "seed": self.seed, "fast": self.fast}
         return reproduce_shaper.make_configs(games=self.games, shapers=self.shapers, opponents=self.opponents, **sizes)
@@ -234,7 +234,7 @@ def checked(config: Config) -> Config:
         claim_cores()
     if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
         for part in config.parts().values():
-            make_kind(part).check()
+            SampledShaping(part)
     if isinstance(config, CoinGameConfig):
         reproduce_coin_game.check(config.parts())
     if isinstance(config, ZdConfig) and config.agent:
@@ -286,13 +286,13 @@ def _zd(config: ZdConfig, run: RunDirectory, console: Console) -> None:
     if config.agent:
         path, parts = Path(config.agent), {}
     else:
-        preset = configs.load(ShapingConfig, "mfos", "ipd")
+        preset = configs.load(ExactShapingConfig, "mfos", "ipd")
         shaping = dataclasses.replace(preset, seeds=config.seeds, seed=config.seed)
         path = run.path / "shaper"
-        parts = {path: small(shaping) if config.fast else shaping}
+        parts = {path: shaping.small() if config.fast else shaping}
     run_jobs(_say_how_long(parts, SECONDS_OF_ANALYSIS, console), console)
     agent = load_shaper(path)
-    assert agent.config is not None
+    assert isinstance(agent.config, ExactShapingConfig)
     found, played = reproduce_zd.analyse(agent, seed=config.seed, num_trials=agent.config.evaluation_trials)
     sections = reproduce_zd.sections(found, played, agent.config, run, config.seed)
     data = {"config": configs.plain(config), "agent": configs.plain(agent.config), "zd": found}

@@ -11,7 +11,7 @@ from typing import Any
 
 import configs
 from marl.experiments.reproduce import figures
-from marl.experiments.shaping.config import ShapingConfig, small
+from marl.experiments.shaping.config import SampledShapingConfig
 from meta import RunDirectory
 from meta.runs.formatting import many
 from meta.runs.report import Claim, Section, number, table
@@ -47,7 +47,7 @@ def make_configs(
     seeds: int,
     seed: int,
     fast: bool,
-) -> dict[str, ShapingConfig]:
+) -> dict[str, SampledShapingConfig]:
     """The trainings by name, in order.
 
     Args:
@@ -60,7 +60,7 @@ def make_configs(
     """
     found = {}
     for game in games:
-        preset = dataclasses.replace(configs.load(ShapingConfig, "mfos", game), seed=seed, seeds=seeds)
+        preset = dataclasses.replace(configs.load(SampledShapingConfig, "mfos", game), seed=seed, seeds=seeds)
         kinds: dict[str, dict[str, Any]] = {slug(spec): {"shaper": spec} for spec in shapers or SHAPERS}
         if game == GAMES[0] and not shapers:
             kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}
@@ -72,7 +72,7 @@ def make_configs(
             for name, changes in kinds.items():
                 config = dataclasses.replace(preset, opponent=opponent, unseen=others, **changes)
                 of_whom = f"-of-{slug(opponent)}" if opponents else ""
-                found[f"{game}-{name}{of_whom}"] = small(config) if fast else config
+                found[f"{game}-{name}{of_whom}"] = config.small() if fast else config
     return found
 
 
@@ -81,7 +81,7 @@ def slug(spec: str) -> str:
     return re.sub(r"[^\w.=]+", "-", spec).strip("-")
 
 
-def sections(run: RunDirectory, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> list[Section]:
+def sections(run: RunDirectory, trained: dict[str, SampledShapingConfig], results: dict[str, Any]) -> list[Section]:
     """The report: who gets what in each game, and a section for each training, from its directory in the run's."""
     games = dict.fromkeys(name.partition("-")[0] for name in trained)
     together = [
@@ -91,7 +91,9 @@ def sections(run: RunDirectory, trained: dict[str, ShapingConfig], results: dict
     return [*together, *(_section(run.path, name, config, results[name]) for name, config in trained.items())]
 
 
-def _overview(run: RunDirectory, game: str, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> Section:
+def _overview(
+    run: RunDirectory, game: str, trained: dict[str, SampledShapingConfig], results: dict[str, Any]
+) -> Section:
     """All shapers of a game, before all that they met."""
     rows, series = [], dict[str, dict[str, dict[str, float | None]]]()
     for name, config in trained.items():
@@ -115,7 +117,7 @@ def _overview(run: RunDirectory, game: str, trained: dict[str, ShapingConfig], r
     return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])
 
 
-def _section(folder: Path, name: str, config: ShapingConfig, found: dict[str, Any]) -> Section:
+def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[str, Any]) -> Section:
     naive, gain = found["naive"], found["gain_over_naive"]
     above = gain["mean"] / gain["standard_error"] if gain["standard_error"] else None
     claims = [Claim("gain over learners alone, in standard errors", above, None, least=MARGIN)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import configs
 from marl.experiments.reproduce import figures
-from marl.experiments.shaping.config import ShapingConfig, small
+from marl.experiments.shaping.config import SampledShapingConfig
 from meta.runs.report import Claim, Section, table
 from meta.runs.statistics import with_error
 
@@ -24,18 +24,18 @@ def opponent(density: float) -> str:
     return f"ppo(hidden=[16], learning_rate=0.01{sparsity})"
 
 
-def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ShapingConfig]:
+def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, SampledShapingConfig]:
     """The trainings by name, one for each density; each shaper is tried before the opponents of the others too."""
-    preset = configs.load(ShapingConfig, "mfos", PRESET)
+    preset = configs.load(SampledShapingConfig, "mfos", PRESET)
     found = {}
     for density in DENSITIES:
         others = tuple(opponent(other) for other in DENSITIES if other != density)
         own = dataclasses.replace(preset, opponent=opponent(density), seeds=seeds, seed=seed)
-        found[f"density-{density:g}"] = dataclasses.replace(small(own) if fast else own, unseen=others)
+        found[f"density-{density:g}"] = dataclasses.replace(own.small() if fast else own, unseen=others)
     return found
 
 
-def sections(folder: Path, trained: dict[str, ShapingConfig], results: dict[str, Any]) -> list[Section]:
+def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: dict[str, Any]) -> list[Section]:
     """The report: what a shaper gets of each kind, and what two learners get that nobody shapes.
 
     Args:

@@ -25,8 +25,8 @@ from games.exact.zd import (
 from marl.core.learner import Learner
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.agents import Agent
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_result import pool
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
+from marl.experiments.shaping.evaluation import pool_seeds
 from marl.experiments.shaping.figures import draw_polygon
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.shapers.exact import after_a_random_step
@@ -73,9 +73,10 @@ def enforced(game: MatrixGame, probabilities: np.ndarray, co_players: np.ndarray
 
 def check(config: ShapingConfig) -> None:
     """Raises ValueError where extortion is not defined, and for pairs."""
-    game = config.make_game()
-    if config.environment:
+    if isinstance(config, SampledShapingConfig):
         raise ValueError(f"agent: got one of {config.environment}; one of a repeated prisoner's dilemma is needed")
+    assert isinstance(config, ExactShapingConfig)
+    game = config.make_game()
     if config.is_self_play or not (game.discount and is_dilemma(game.payoffs)):
         raise ValueError(
             f"agent: got one of {config.game} with a discount of {config.discount} against {config.opponent}; "
@@ -100,14 +101,14 @@ def analyse(agent: Agent, *, seed: int, num_trials: int) -> tuple[dict[str, Any]
       (what is in the report, the trials of each player by its name).
     """
     config = agent.config
-    assert config is not None
+    assert isinstance(config, ExactShapingConfig)
     game, co_players = config.make_game(), random_policies(np.random.default_rng(seed))
     played = _play(agent, seed, num_trials)
     players = {name: judge(game.payoffs, trials, discount=game.discount) for name, trials in played.items()}
     found = {
         "num_trials": num_trials,
         "least_chi": least_chi(game.payoffs, discount=game.discount),
-        "shaper": pool([players[name] for name in _shapers(config)]),
+        "shaper": pool_seeds([players[name] for name in _shapers(config)]),
         "players": players,
         "steps": _steps(game, _together(played, config)),
         "num_co_players": len(co_players),
@@ -136,7 +137,7 @@ def judge(game: MatrixGame, trials: Trials, *, discount: float) -> dict[str, Any
 def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
     """Fresh trials of the shaper of each seed and of all with whom it is compared, in float64."""
     config = agent.config
-    assert config is not None
+    assert isinstance(config, ExactShapingConfig)
     game, shaper, opponent, length = config.make_game(), config.make_shaper(), config.make_opponent(), config.meta_steps
     play_key, init_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), RunBranch.ANALYSIS))
     keys, generator = jax.random.split(play_key, num_trials), np.random.default_rng([seed, 1])  # not the co-players
@@ -174,11 +175,11 @@ def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
     return found
 
 
-def _shapers(config: ShapingConfig) -> list[str]:
+def _shapers(config: ExactShapingConfig) -> list[str]:
     return [f"the shaper, seed {config.seed + i}" for i in range(config.seeds)]
 
 
-def _together(played: dict[str, Trials], config: ShapingConfig) -> Trials:
+def _together(played: dict[str, Trials], config: ExactShapingConfig) -> Trials:
     return Trials(*(np.concatenate(x) for x in zip(*(played[name] for name in _shapers(config)), strict=True)))  # type: ignore[arg-type]
 
 
@@ -215,7 +216,7 @@ def theory(game: InfinitelyRepeated, chi: float, co_players: np.ndarray) -> dict
 
 
 def sections(
-    found: dict[str, Any], played: dict[str, Trials], config: ShapingConfig, folder: RunDirectory, seed: int
+    found: dict[str, Any], played: dict[str, Trials], config: ExactShapingConfig, folder: RunDirectory, seed: int
 ) -> list[Section]:
     """The parts of the report of what `analyse` returns; draws its figures."""
     pictures = _pictures(found, played, config, folder)
@@ -278,7 +279,7 @@ def _claims(found: dict[str, Any]) -> list[Claim]:
 
 
 def _pictures(
-    found: dict[str, Any], played: dict[str, Trials], config: ShapingConfig, folder: RunDirectory
+    found: dict[str, Any], played: dict[str, Trials], config: ExactShapingConfig, folder: RunDirectory
 ) -> list[tuple[str, str]]:
     game, together = config.make_game(), _together(played, config)
     shown = [STFT, *(EXTORTIONER.format(chi) for chi in (2.0, 5.0)), "always defects", KEPT, UNTRAINED]
@@ -300,7 +301,7 @@ def _pictures(
 
 
 def _scatter(
-    found: dict[str, Any], played: dict[str, Trials], config: ShapingConfig, folder: RunDirectory, seed: int
+    found: dict[str, Any], played: dict[str, Trials], config: ExactShapingConfig, folder: RunDirectory, seed: int
 ) -> tuple[str, str]:
     """Single policies against random co-players: of the first trial of the first seed, and of others."""
     game, (first, *_) = config.make_game(), _shapers(config)

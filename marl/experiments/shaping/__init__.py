@@ -1,1 +1,1 @@
-"""A shaper trained, tried on fresh opponents, and kept."""
+"""Shaping experiments: a shaper is trained and evaluated against fresh opponents."""

@@ -1,4 +1,4 @@
-"""Whoever sits down to play: a learner by its name, a trained shaper from its file; and one seat for any of them."""
+"""Agents of a pair: a learner by its name, or a trained shaper from its file; and one program for all pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from configs import shown
 from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
 from marl.core.learner import Learner, keep_state, whole_state
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.learners.exact.learner_switch import switch
 from marl.learners.exact.trained import game_metadata
 from marl.learners.registry import FORMULA, SAMPLED, make_learner
@@ -100,7 +100,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, seat: int, *, num_upd
     assert agent.config is not None
     if not isinstance(game, InfinitelyRepeated):
         check_spaces(spec, agent.config, game, seat)
-    elif agent.config.environment or game_metadata(agent.config.make_game()) != game_metadata(as_row(game, seat)):
+    elif agent.config.is_sampled or game_metadata(agent.config.make_game()) != game_metadata(as_row(game, seat)):
         where = "" if game == as_row(game, 1) else f" in the {('row', 'column')[seat]}'s seat"
         raise ValueError(f"agent: got {spec!r}, trained in another game than {_describe(game)}{where}")
     return agent
@@ -108,7 +108,7 @@ def make_agent(spec: str, game: InfinitelyRepeated | Game, seat: int, *, num_upd
 
 def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> None:
     """Raises ValueError for a shaper whose training was of other observations, actions or the other seat; one line."""
-    if not config.environment:
+    if isinstance(config, ExactShapingConfig):
         raise ValueError(f"agent: got {spec!r}, trained in {config.game}; one of a sampled game is needed")
     trained = config.make_game()
     there, here = (
@@ -133,7 +133,7 @@ def seen_from(environment: str, game: Game, seat: int) -> str:
 
 
 def _of_the_other(payoffs: Any) -> np.ndarray:
-    """A table `[actions of the first, of the second, 2]` as the second player has it who takes itself for the first."""
+    """A table `[actions of the first, of the second, 2]` as seen by a second player that acts as the first."""
     return np.swapaxes(payoffs, 0, 1)[..., ::-1]
 
 
@@ -146,7 +146,7 @@ def is_path(spec: str) -> bool:
 
 
 def as_row(game: InfinitelyRepeated, seat: int) -> InfinitelyRepeated:
-    """The game as it looks to a player who takes itself for the row: shapers are trained in that seat."""
+    """The game as seen by a player in this seat that acts as the row player, as shapers do in training."""
     return InfinitelyRepeated(MatrixGame.of(game.payoffs.name, *game.payoffs.seen_by(seat)), game.discount)
 
 
@@ -166,7 +166,7 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
       parameters: of the shaper, a pytree; with `config.seeds` above 1 those of all trainings, `[seeds]` first.
     """
     metadata = {"method": "agent", "config": configs.plain(config)}
-    if not config.environment:
+    if isinstance(config, ExactShapingConfig):
         metadata["game"] = game_metadata(config.make_game())
     array_files.replace_arrays(path, parameters, metadata)
 
@@ -246,12 +246,12 @@ def _any_seed(make: Callable[[Any], Learner], seeds: int, parameters: Any) -> Le
     def one(which: jax.Array) -> Learner:
         return make(jax.tree.map(lambda x: x[which], parameters))
 
-    # What is forgotten is the memory's affair alone.
+    # Only the memory decides what is reset.
     return drawn(lambda key: jax.random.randint(key, (), 0, seeds), one, one(jnp.int32(0)).reset_memory)
 
 
 def of_training(agent: Agent, number: int) -> Agent:
-    """One training of a shaper that was trained several times, counted around; anybody else as they are."""
+    """One training of a shaper that was trained several times, counted around; another agent as it is."""
     if agent.config is None or agent.config.seeds == 1:
         return agent
     config = dataclasses.replace(agent.config, seed=agent.config.seed + number % agent.config.seeds, seeds=1)
@@ -259,17 +259,17 @@ def of_training(agent: Agent, number: int) -> Agent:
     return Agent(agent.name, config.make_shaper().learner, parameters, config)
 
 
-def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: Any) -> ShapingConfig | None:
-    """How a shaper is trained that is meant by its name: `mfos` against a naive learner, `mfos:lola` against lola.
+def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: Any) -> ExactShapingConfig | None:
+    """The config of a shaper by its name: `mfos` against a naive learner, `mfos:lola` against lola.
 
     Args:
       spec: of an agent.
       game: what is played.
       seat: the seat; the training is of the row, in the game as it looks from there.
-      **settings: further fields of `ShapingConfig`.
+      **settings: further fields of `ExactShapingConfig`.
 
     Returns:
-      The config; None for whoever needs no training.
+      The config; None for an agent that needs no training.
 
     Raises:
       ValueError: for an opponent that does not exist, or that is trained at the same time.
@@ -285,16 +285,16 @@ def shaping_config(spec: str, game: InfinitelyRepeated, seat: int, **settings: A
         "column_payoffs": tuple(map(float, seen.column_payoffs)),
     }
     fields: dict[str, Any] = {"game": seen.name, **payoffs, "discount": game.discount}
-    return ShapingConfig(**fields, shaper=shaper, opponent=opponent or "naive", **settings)
+    return ExactShapingConfig(**fields, shaper=shaper, opponent=opponent or "naive", **settings)
 
 
 def pair_program(game: InfinitelyRepeated, seats: Sequence[Sequence[Agent]], *, meta_steps: int) -> Any:
-    """Every ordered pair as one program: who sits where is a number.
+    """Every ordered pair as one program, with the numbers of row and column as arguments.
 
     Args:
       game: what is played.
       seats: the agents of the row's seat, and those of the column's.
-      meta_steps: steps that are scored; one more comes first, in which whoever learns does so already.
+      meta_steps: steps that are scored; one more comes first, in which learners learn already.
 
     Returns:
       The jitted `(parameters, keys [trials], row, column) -> (row's, column's) mean payoffs [trials]`, with the

@@ -1,207 +1,344 @@
-"""A whole experiment: shapers trained as a config says, tried on fresh opponents, and kept in a run directory."""
+"""A shaping experiment: the training, the evaluation and the report that both kinds of game share."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+import abc
+import textwrap
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 import configs
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.agents import AGENT_FILE, save_agent
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_cache import EvaluationCache
-from marl.experiments.shaping.evaluation_result import ALONE, UNTRAINED, EvaluationResult, analyse, pool
-from marl.experiments.shaping.game_kind import GameKind
-from meta import RunDirectory
+from marl.experiments.shaping.evaluation import (
+    IN_PLACE,
+    OWN_KIND,
+    UNTRAINED,
+    EvaluationCache,
+    EvaluationResult,
+    Trial,
+    controls_of,
+    mean_payoffs,
+    pool_seeds,
+)
+from marl.experiments.shaping.runtime_estimate import Speed, cost_of
+from meta import Evolved, RunDirectory
 from meta.batched_trials import compile_trials, run_trials
+from meta.loop import Report, Store
 from meta.process import check_stop
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs import environment
-from meta.runs.formatting import many
+from meta.runs.environment import devices
+from meta.runs.experiment import Context, Experiment, Programs
+from meta.runs.formatting import amount, many
+from meta.runs.jobs import say
 from meta.runs.progress import Progress, Stages
+from meta.runs.statistics import with_error
+from meta.xla.memory import bytes_of, check_bytes
 
 SCREENING, TRAINING = "screening of random shapers", "training"
 
 
-def train_and_evaluate(
-    kind: GameKind, run: RunDirectory, console: Console, *, started: float | None = None
-) -> tuple[dict[str, Any], list[Path]]:
-    """Trains, or goes on with a training that was stopped, and writes summary, agents and figures.
+class Results(NamedTuple):
+    """Results of the evaluation."""
 
-    Args:
-      kind: of the config, which says what to train, and how.
-      run: where to.
-      console: shows progress, and nothing else.
-      started: the `time.perf_counter()` from which `wall_seconds` counts; now if None.
+    groups: dict[str, EvaluationResult]  # trials of all trainings, by opponent or control
+    runs: list[dict[str, Any]]  # measurements of each training
+    pooled: dict[str, Any]  # the same of all of them
 
-    Returns:
-      (what is in `summary.json`, the figures' files).
 
-    Raises:
-      NonFiniteFitness: if nothing that was tried in a generation had a finite return.
-      ValueError: if what the opponents read is not what they read when it was begun.
+class Shaping(Experiment[Evolved, Results]):
+    """A shaper that is trained against an opponent and evaluated on fresh trials.
+
+    Attributes:
+      config: the experiment's settings.
+      shaper: a `Shaper`, or the `Policy` of one in a sampled game.
+      trials: one fresh trial of each group, by the name of an opponent or a control.
     """
-    started = time.perf_counter() if started is None else started
-    config = kind.config
-    _check_files(config, run)
-    keys, sides = of_seeds(config.seed, config.seeds), side_names(config)
-    trials, programs = kind.groups(), dict[str, Future[Any]]()
-    fresh = {name: f"{many(config.evaluation_trials, 'fresh trial')}: {name}" for name in (*trials, UNTRAINED)}
-    stages = Stages(console, work_of_training(kind) | dict.fromkeys(fresh, work_of_evaluation(kind) / len(fresh)))
-    progress = make_progress(kind, console, stages)
-    pool_of_one = ThreadPoolExecutor(1)
 
-    def compile_for(names: Iterable[str]) -> None:
-        for name in names:
-            programs[name] = programs.get(name) or pool_of_one.submit(_compile, kind, trials[name])
+    agent_file = AGENT_FILE
+    unit: ClassVar[str]  # of steps
+    counted: ClassVar[str]  # the same in a summary
+    at_once: int  # fresh trials that are played together on a device, at most
+    config: ShapingConfig
+    shaper: Any
+    trials: dict[str, Trial]
+    num_shapers = 1
 
-    def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
-        compile_for(trials)
-        stages.begin(TRAINING)
-        progress(generation, metrics, seconds)
+    @abc.abstractmethod
+    def train_shapers(
+        self,
+        keys: jax.Array,
+        *,
+        store: Store | None = None,
+        report: Report | None = None,
+        screening: Report | None = None,
+    ) -> Evolved:
+        """Trains a shaper for each key `[K]`, all in one program.
 
-    # What plays the fresh trials is compiled while the training runs, so that nobody waits for it.
-    try:
-        stages.begin(SCREENING if config.screening else TRAINING)
+        Args:
+          keys: of as many independent trainings.
+          store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
+          report: called as `report(generations so far, their last metrics, seconds of running)` by the host.
+          screening: the same of the random parameters before the first generation, where `start` asks for them.
+
+        Returns:
+          `Evolved`, with parameters `[K, ...]`, of pairs `[K, 2, ...]`, row seat first; with metrics
+          `[generations, K]`, or `[generations]` where K is 1.
+
+        Raises:
+          NonFiniteFitness: if nothing that was tried in a generation had a finite return.
+        """
+
+    @abc.abstractmethod
+    def describe_game(self) -> dict[str, str]:
+        """The game and the length of a trial, for the header."""
+
+    @abc.abstractmethod
+    def headline(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The first entries of the measurements of a training, or of all of them pooled."""
+
+    def init(self, key: jax.Array) -> Any:
+        """Parameters as `train_shapers` has them for one key, before any training."""
+        return self.shaper.init(key)
+
+    def agents(self, parameters: Any) -> dict[str, tuple[ShapingConfig, Any]]:
+        """The config and the parameters `[K, ...]` of each shaper that is kept, by the prefix of its file."""
+        return {"": (self.config, parameters)}
+
+    @cached_property
+    def keys(self) -> jax.Array:
+        """Keys of the trainings."""
+        return of_seeds(self.config.seed, self.config.seeds)
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Names of the two sides of a trial."""
+        return ("row", "column") if self.config.is_self_play else ("shaper", "opponent")
+
+    def check_memory(self, trial: float, result: float) -> None:
+        """Raises TooLarge, before anything is compiled, for trainings or results that no memory can hold.
+
+        Args:
+          trial: bytes that one trial of a candidate needs at least.
+          result: bytes of the result of a fresh trial.
+        """
+        config, parameters = self.config, bytes_of(jax.eval_shape(self.shaper.init, jax.random.key(0)))
+        check_bytes("shaper", config.shaper, parameters)
+        if config.meta_learner == "ppo":
+            check_bytes("meta_ppo.batch_size", config.meta_ppo.batch_size, config.meta_ppo.batch_size * trial)
+        else:
+            size, chunk = config.evolution.population_size, config.evolution.chunk_size
+            check_bytes("evolution.population_size", size, config.seeds * size * parameters)
+            together = min(chunk * len(jax.local_devices()), size) if chunk else size
+            check_bytes("trials", config.trials, together * config.trials * trial)
+            if screening := config.screening:
+                check_bytes("start", config.starting, screening.at_once * trial)
+        # Results are joined, so that all are there twice.
+        results = 2.0 * len(self.trials) * config.seeds * config.evaluation_trials * result
+        check_bytes("evaluation_trials", config.evaluation_trials, results)
+
+    def print_header(self, console: Console) -> None:
+        config, evolution = self.config, self.config.evolving
+        shapes = jax.eval_shape(self.shaper.init, jax.random.key(0))
+        shaper = f"{config.shaper}, {many(sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes)), 'parameter')}"
+        shaper += f", {self.num_shapers} of them" if self.num_shapers > 1 else ""
+        times = f" x {config.seeds} seeds" if config.seeds > 1 else ""
+        times += " x 2 seats" if config.is_self_play else ""
+        if config.meta_learner == "ppo":
+            training = f"ppo, {many(config.generations, 'iteration')} of "
+            training += f"{many(config.trials_per_generation, 'trial')}{times}"
+        else:
+            training = f"{evolution.strategy}, {many(evolution.generations, 'generation')} of "
+            training += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{times}"
+            if config.screening:
+                training += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
+        trials = config.evaluation_trials * (2 + len(config.unseen) + (not config.is_self_play))
+        evaluation = amount(trials * config.steps_of_a_trial * config.seeds)
+        table = Table.grid(padding=(0, 2))
+        for name, text in {
+            **self.describe_game(),
+            "shaper": shaper,
+            "opponent": config.opponent,
+            "training": training,
+            "in all": f"{amount(config.training_steps)} {self.unit}, then {evaluation} in fresh trials",
+            "devices": ", ".join(devices()),
+        }.items():
+            table.add_row(f"[bold]{name}", text)
+        console.print(table)
+
+    def work(self) -> dict[str, float]:
+        config = self.config
+        trials = config.evaluation_trials * cost_of(config).evaluation / len(self.trials)
+        evaluation = dict.fromkeys(self.trials, trials * config.steps_of_a_trial * config.seeds)
+        return self.work_of_training() | evaluation
+
+    def work_of_training(self) -> dict[str, float]:
+        """Steps of the training, and of the screening before it."""
+        config = self.config
+        work = {TRAINING: float(config.generations * config.steps_of_a_generation)}
+        if config.screening:
+            return {SCREENING: config.screening.num_trials * config.steps_of_a_trial * config.seeds, **work}
+        return work
+
+    def compilers(self) -> dict[str, Callable[[], Any]]:
+        return {name: partial(self._compile, trial) for name, trial in self.trials.items() if name != UNTRAINED}
+
+    def _compile(self, trial: Trial) -> Any:
+        shapes = jax.eval_shape(self.init, jax.random.key(0))
+        return compile_trials(trial, shapes, self.config.evaluation_trials, self.at_once)
+
+    def progress(self, stages: Stages) -> Progress:
+        """Shows how far a training is: the `report` of `train_shapers`."""
+        config = self.config
+
+        def describe(metrics: dict[str, np.ndarray]) -> str:
+            values = (np.mean(metrics[f"{name}_return"]) for name in ("shaper", "opponent"))
+            words = "  ".join(f"{name} {value:.3f}" for name, value in zip(self.sides, values, strict=True))
+            failed = int(np.sum(metrics["non_finite"]))
+            return words + (f"  {failed} not finite" if failed else "")
+
+        steps = config.steps_of_a_generation
+        return Progress(stages.console, config.generations, steps, self.unit, describe, stages=stages)
+
+    def speed(self) -> Speed:
+        """The speed of this machine in the whole training, which should be a short one."""
+        trained, cost = self.train_shapers(self.keys), cost_of(self.config)
+        steps = self.config.generations * self.config.steps_of_a_generation
+        return Speed(steps * cost.step / trained.seconds_to_run, trained.seconds_to_compile / cost.compiling)
+
+    def train(self, context: Context) -> Evolved:
+        _check_files(self.config, context.run)
+        progress = self.progress(context.stages)
+
+        def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
+            context.programs.begin()
+            context.stages.begin(TRAINING)
+            progress(generation, metrics, seconds)
+
+        context.stages.begin(SCREENING if self.config.screening else TRAINING)
         with progress:
-            trained = kind.train(keys, store=run, report=show, screening=progress.before("random shapers"))
-        # Through the host, for what was trained on several devices lies on all of them.
+            screening = progress.before("random shapers")
+            return self.train_shapers(self.keys, store=context.run, report=show, screening=screening)
+
+    def evaluate(self, context: Context, trained: Evolved) -> Results:
+        """Evaluates the shapers on fresh trials, and keeps them; raises as `train` does."""
+        config, run, seeds = self.config, context.run, range(self.config.seeds)
+        # Through the host, because parameters that were trained on several devices lie on all of them.
         parameters = jax.tree.map(np.asarray, trained.parameters)
-        for name, (how, theirs) in kind.agents(parameters).items():
-            kept = theirs if config.seeds > 1 else jax.tree.map(lambda x: x[0], theirs)
-            save_agent(run.path / f"{name}{AGENT_FILE}", how, kept)
-        each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in range(config.seeds)]
-        before, groups = EvaluationCache(run.path, kind, each), {}
-        compile_for(name for name in trials if name == config.opponent or not before.has(name))
-        for name in trials:
-            stages.begin(name, fresh[name])
-            groups[name] = _play(kind, programs.get(name), name, keys, each, before)
-        stages.begin(UNTRAINED, fresh[UNTRAINED])
-        random = [jax.tree.map(np.asarray, kind.init(jax.random.fold_in(key, RunBranch.RANDOM))) for key in keys]
-        groups[UNTRAINED] = _play(kind, programs[config.opponent], UNTRAINED, keys, random, before)
-    finally:
-        pool_of_one.shutdown(cancel_futures=True)
-    runs = [_summarize(kind, {name: found[i] for name, found in groups.items()}, i) for i in range(config.seeds)]
-    found = pool([{name: value for name, value in one.items() if name not in ("seed", "num_trials")} for one in runs])
-    found |= kind.summarize(found) | {"num_trials": config.evaluation_trials * config.seeds}
-    together = {name: jax.tree.map(lambda *x: np.concatenate(x), *played) for name, played in groups.items()}
-    files = [
-        figures.draw_training(run.figures, trained.metrics, sides),
-        figures.draw_trial(run.figures, together, config.opponent, sides),
-        *figures.draw_opponents(run.figures, found, "trainings" if config.seeds > 1 else "fresh trials"),
-        *kind.draw(run.figures, together, runs[0]),
-        *kind.animate(jax.tree.map(lambda x: x[0], parameters), run.figures / "episodes.gif"),
-    ]
-    done, per_generation = config.generations - trained.first_generation, steps_per_generation(kind)
-    unit = "meta_steps" if kind.unit == "meta-steps" else "environment_steps"
-    summary = {
-        **kind.about(),
-        "opponent": config.opponent,
-        "shaper": config.shaper,
-        "meta_learner": config.meta_learner,
-        "start": config.starting,
-        **({"evolution": configs.plain(config.evolving)} if config.meta_learner == "evolution" else {}),
-        **found,
-        "reads": config.reads,
-        "seed": config.seed,
-        "seeds": config.seeds,
-        "generations": config.generations,
-        f"num_{unit}": config.training_trials * kind.steps * config.seeds,
-        f"{unit}_per_second": per_generation * done / trained.seconds_to_run if done else None,
-        "seconds_to_compile": trained.seconds_to_compile,
-        "wall_seconds": time.perf_counter() - started,
-        "versions": environment.versions(),
-        "devices": environment.devices(),
-        "runs": runs,
-    }
-    run.write_summary(summary)
-    before.clear()
-    return summary, files
+        for name, (own, theirs) in self.agents(parameters).items():
+            saved = theirs if config.seeds > 1 else jax.tree.map(lambda x: x[0], theirs)
+            save_agent(run.path / f"{name}{AGENT_FILE}", own, saved)
+        each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in seeds]
+        random = [jax.tree.map(np.asarray, self.init(jax.random.fold_in(k, RunBranch.RANDOM))) for k in self.keys]
+        cache, groups = EvaluationCache(run.path, config), dict[str, list[EvaluationResult]]()
+        files = {name: [cache.file(number, i) for i in seeds] for number, name in enumerate(self.trials)}
+        missing = [name for name in self.trials if not all(file.is_file() for file in files[name])]
+        context.programs.begin(dict.fromkeys(config.opponent if name == UNTRAINED else name for name in missing))
+        for name in self.trials:
+            context.stages.begin(name, f"{many(config.evaluation_trials, 'fresh trial')}: {name}")
+            groups[name] = []
+            for file, key, own in zip(files[name], self.keys, random if name == UNTRAINED else each, strict=True):
+                check_stop()
+                play = partial(self._play, context.programs, name, key, own)
+                groups[name].append(cache.trials(file, name, own, self.trials[name], play))
+        runs = [self.measure({name: played[i] for name, played in groups.items()}, i) for i in seeds]
+        pooled = pool_seeds(runs)
+        return Results(
+            {name: jax.tree.map(lambda *x: np.concatenate(x), *played) for name, played in groups.items()},
+            [
+                {"seed": config.seed + i, **self.headline(one), "num_trials": config.evaluation_trials, **one}
+                for i, one in enumerate(runs)
+            ],
+            {**self.headline(pooled), **pooled, "num_trials": config.evaluation_trials * config.seeds},
+        )
+
+    def _play(self, programs: Programs, group: str, key: jax.Array, parameters: Any) -> EvaluationResult:
+        """Fresh trials of one training, with a key that no generation drew from: `evolve` splits its own."""
+        program = programs.get(self.config.opponent if group == UNTRAINED else group)
+        keys = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), self.config.evaluation_trials)
+        played: EvaluationResult = run_trials(program, keys, parameters, self.at_once)
+        return played
+
+    def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
+        """Measurements of one training: means over its fresh trials, with their standard errors."""
+        del number
+        each = {name: self.measure_group(played) for name, played in groups.items()}
+        found: dict[str, Any] = {"untrained": each.pop(UNTRAINED)} if UNTRAINED in each else {}
+        found |= {"naive": each.pop(OWN_KIND)} if OWN_KIND in each else {}
+        return {"against": each, **found}
+
+    def measure_group(self, played: EvaluationResult) -> dict[str, Any]:
+        """Measurements of the trials against one opponent."""
+        return mean_payoffs(played)
+
+    def draw(self, folder: Path, trained: Evolved, found: Results) -> list[Path]:
+        over = "trainings" if self.config.seeds > 1 else "fresh trials"
+        return [
+            figures.draw_training(folder, trained.metrics, self.sides),
+            figures.draw_trial(folder, found.groups, self.config.opponent, self.sides),
+            *figures.draw_opponents(folder, found.pooled, over),
+        ]
+
+    def summarize(self, trained: Evolved, found: Results) -> dict[str, Any]:
+        config = self.config
+        done = config.generations - trained.first_generation
+        speed = done * config.steps_of_a_generation / trained.seconds_to_run if done else None
+        return {
+            "opponent": config.opponent,
+            "shaper": config.shaper,
+            "meta_learner": config.meta_learner,
+            "start": config.starting,
+            **({"evolution": configs.plain(config.evolving)} if config.meta_learner == "evolution" else {}),
+            **found.pooled,
+            "reads": config.reads,
+            "seed": config.seed,
+            "seeds": config.seeds,
+            "generations": config.generations,
+            f"num_{self.counted}": config.training_steps,
+            f"{self.counted}_per_second": speed,
+            "seconds_to_compile": trained.seconds_to_compile,
+            "runs": found.runs,
+        }
+
+    def clean_up(self, run: RunDirectory) -> None:
+        EvaluationCache(run.path, self.config).clear()
+
+    def print_returns(self, console: Console, summary: dict[str, Any]) -> None:
+        """Prints the table of payoffs against all opponents and of the controls."""
+        config = self.config
+        sides = ("row shaper", "column shaper") if config.is_self_play else ("shaper", "opponent")
+        span = "the trial" if config.is_self_play else "the opponent's learning"
+        title = f"average payoff per round, over {span}"
+        table = Table("against", *sides, title=title, title_justify="left", box=None)
+
+        def add(name: str, found: dict[str, Any]) -> None:
+            table.add_row(name, with_error(found["shaper"]), with_error(found["opponent"]))
+
+        for run in summary["runs"] if config.seeds > 1 else []:
+            add(f"{config.opponent}, seed {run['seed']}", run["against"][config.opponent])
+        for name, found in summary["against"].items():
+            add(textwrap.fill(name, 40), found)
+        table.add_row(f"[bold]{IN_PLACE}")
+        for name, found in controls_of(summary).items():
+            add(textwrap.fill(name, 40), found)
+        console.print(table)
+        over = "trainings, of one seed over its fresh trials" if config.seeds > 1 else "fresh trials"
+        seeds = f"mean of {config.seeds} seeds, " if config.seeds > 1 else ""
+        say(console, f"{seeds}{config.evaluation_trials:,} fresh trials each; ± one standard error over {over}")
 
 
 def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
+    """Raises ValueError if the files that the opponents read are not those with which the run was begun."""
     path, reads = run.path / "reads.txt", config.reads
     if path.exists() and path.read_text(encoding="utf-8") != reads:
         raise ValueError(f"{run.path}: files that the opponents read have changed since; it has to be begun anew")
     if reads:
         run.write(path.name, reads)
-
-
-def work_of_training(kind: GameKind) -> dict[str, float]:
-    """Stages of a training and the steps of each, in the unit of its kind of game."""
-    config = kind.config
-    found: dict[str, float] = {TRAINING: config.generations * steps_per_generation(kind)}
-    if config.screening:
-        return {SCREENING: config.screening.num_trials * kind.steps * config.seeds, **found}
-    return found
-
-
-def work_of_evaluation(kind: GameKind) -> float:
-    """Steps of all fresh trials, in those against the opponent."""
-    return kind.config.evaluation_trials * kind.fresh * kind.steps * kind.config.seeds
-
-
-def make_progress(kind: GameKind, console: Console, stages: Stages) -> Progress:
-    """Shows how far a training is: the `report` of `kind.train`."""
-    config, sides = kind.config, side_names(kind.config)
-
-    def describe(metrics: dict[str, np.ndarray]) -> str:
-        values = (np.mean(metrics[f"{name}_return"]) for name in ("shaper", "opponent"))
-        words = "  ".join(f"{name} {value:.3f}" for name, value in zip(sides, values, strict=True))
-        failed = int(np.sum(metrics["non_finite"]))
-        return words + (f"  {failed} not finite" if failed else "")
-
-    return Progress(console, config.generations, steps_per_generation(kind), kind.unit, describe, stages=stages)
-
-
-def side_names(config: ShapingConfig) -> tuple[str, str]:
-    """What the shaper and whom it meets are called."""
-    return ("row", "column") if config.is_self_play else ("shaper", "opponent")
-
-
-def steps_per_generation(kind: GameKind) -> int:
-    """Number of steps of all trainings and candidates, in the unit of their kind of game."""
-    return kind.config.trials_per_generation * kind.steps * kind.config.seeds
-
-
-def _summarize(kind: GameKind, groups: dict[str, EvaluationResult], number: int) -> dict[str, Any]:
-    """What one training came to: means over its fresh trials, with their standard errors."""
-    config = kind.config
-    each = {name: analyse(played) | kind.analyse(played) for name, played in groups.items()}
-    found = {"against": {name: one for name, one in each.items() if name not in (ALONE, UNTRAINED)}}
-    found |= {"untrained": each[UNTRAINED]} | ({"naive": each[ALONE]} if ALONE in each else {})
-    found |= kind.find(groups, number)
-    return {"seed": config.seed + number, **kind.summarize(found), "num_trials": config.evaluation_trials, **found}
-
-
-def _compile(kind: GameKind, trial: Callable[[jax.Array, Any], EvaluationResult]) -> Any:
-    shapes = jax.eval_shape(kind.init, jax.random.key(0))
-    return compile_trials(trial, shapes, kind.config.evaluation_trials, kind.at_once)
-
-
-def _play(
-    kind: GameKind,
-    program: Future[Any] | None,
-    name: str,
-    keys: jax.Array,
-    parameters: list[Any],
-    before: EvaluationCache,
-) -> list[EvaluationResult]:
-    """Fresh trials of each training `[K]` against an opponent; what has been played before is not played again."""
-    found = []
-    for i, key in enumerate(keys):
-        check_stop()
-        if (played := before.get(name, i)) is None:
-            assert program
-            # A key that no generation drew from: `evolve` splits its own.
-            fresh = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), kind.config.evaluation_trials)
-            played = before.keep(name, i, run_trials(program.result(), fresh, parameters[i], kind.at_once))
-        found.append(played)
-    return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from games import InfinitelyRepeated
-from marl.experiments.shaping.evaluation_result import ALONE, IN_PLACE, EvaluationResult, controls_of
+from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, EvaluationResult, controls_of
 from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
 
 PAYOFF = "average payoff per round"
@@ -63,8 +63,8 @@ def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str,
     figure, axes = new_axes("learning step of the opponent", PAYOFF)
     shaped, (row, column) = groups[opponent], sides
     lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
-    if alone := groups.get(ALONE):
-        own = f"{ALONE} in the shaper's place"
+    if alone := groups.get(OWN_KIND):
+        own = f"{OWN_KIND} in the shaper's place"
         lines += [(alone.shaper, GREY, "-.", own), (alone.opponent, GREY, ":", "its opponent")]
     for values, color, style, label in lines:
         draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
@@ -260,7 +260,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
     Returns:
       The files; none for a game that counts nothing of it.
     """
-    files, shaped, naive = [], groups[opponent], groups[ALONE]
+    files, shaped, naive = [], groups[opponent], groups[OWN_KIND]
     first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
     states = [name for name in shaped.more if set(name) <= {"C", "D"} and len(name) > 1]
     for counted, label in COUNTED.items():
@@ -270,7 +270,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
         for played, seats, color, who, style in (
             (shaped, first, ORANGE, "shaper", "-"),
             (shaped, others, BLUE, short_name(opponent), "-"),
-            (naive, first, GREY, ALONE, "--"),
+            (naive, first, GREY, OWN_KIND, "--"),
         ):
             share = share_of_occasions(counted, {key: x[seats] for key, x in played.more.items()})
             axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=who, linewidth=1.6)

@@ -1,31 +1,22 @@
-"""Where an evolution of shapers begins, by its name."""
+"""The first parameters of an evolution of shapers, by a name: random ones, or the best of many."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 from configs.specs import Registry
 
-Start = Callable[..., Any]  # (trial, init, key, sigma=..., report=...) -> what `screen` returns
-
-FORMULA: Registry[Start | None] = Registry("screened")
-SAMPLED: Registry[Start | None] = Registry("screened")
-SCREENED = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that is not to lose what was found
+SCREENED = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that keeps the parameters of its start
 
 
 class Screening(NamedTuple):
-    """How many random parameters are tried, and how often, as of `meta.screening.screen`."""
+    """Sizes of `meta.screening.screen`."""
 
     candidates: int
     trials: int
     finalists: int
     final_trials: int
-
-    def fitting(self) -> Screening:
-        """The same with no more finalists than there are candidates."""
-        return self._replace(finalists=min(self.finalists, self.candidates))
 
     @property
     def num_trials(self) -> int:
@@ -41,12 +32,24 @@ class Screening(NamedTuple):
         return max(first * self.trials, last * self.final_trials)
 
 
-# A trial of a formula takes a hundred steps of one policy, a sampled one twenty thousand of many.
-USUAL = {"formula": Screening(65_536, 8, 128, 128), "sampled": Screening(4096, 1, 32, 8)}
+class Start(NamedTuple):
+    """Random parameters, or the best of many where there is a screening."""
+
+    screening: Screening | None = None
+    loudest: float = 1.0  # as of `screen`
+
+    def make(self, trial: Callable[..., Any], init: Callable[..., Any], **settings: Any) -> Callable[[Any], Any] | None:
+        """The `start` of `evolve` for a trial and an init; settings as of `screen`, None for random parameters."""
+        from meta.screening import screen
+
+        if not (sizes := self.screening):
+            return None
+        settings |= {**sizes._asdict(), "loudest": self.loudest}
+        return lambda key: screen(trial, init, key, **settings).parameters
 
 
 def auto(opponent: str, game: str, shaper: str, strategy: str) -> str:
-    """What `auto` means in a formula: screened where it was measured that it pays.
+    """The meaning of `auto` in an exact game: screened where it was measured that it pays.
 
     LOLA's mistakes in the prisoner's dilemma are too rare to be met by chance, with its step size of 1.
     """
@@ -54,12 +57,12 @@ def auto(opponent: str, game: str, shaper: str, strategy: str) -> str:
     return "screened" if pays and shaper.strip().startswith("mfos") and strategy == "open_es" else "random"
 
 
-def make_start(spec: str, *, sampled: bool) -> Start | None:
-    """A start from its name, or its name with settings; None for random parameters.
+def make_start(spec: str, *, sampled: bool) -> Start:
+    """A start from its name, or its name with settings.
 
     Args:
       spec: random, screened, or the latter with settings in brackets.
-      sampled: whether the game is, and not a formula.
+      sampled: whether the game is sampled.
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
@@ -67,16 +70,7 @@ def make_start(spec: str, *, sampled: bool) -> Start | None:
     return (SAMPLED if sampled else FORMULA).make("start", spec)
 
 
-def read_screening(spec: str, *, sampled: bool) -> Screening | None:
-    """What a start tries before the first generation; None for random parameters. Arguments as of `make_start`."""
-    name, given = (SAMPLED if sampled else FORMULA).read("start", spec)
-    if name != "screened":
-        return None
-    usual = USUAL["sampled" if sampled else "formula"]
-    return usual._replace(**{size: given[size] for size in Screening._fields if size in given}).fitting()
-
-
-def _screened(usual: Screening) -> Callable[..., Start]:
+def _starts(usual: Screening) -> Registry[Start]:
     def screened(
         *,
         candidates: int = usual.candidates,
@@ -85,8 +79,8 @@ def _screened(usual: Screening) -> Callable[..., Start]:
         final_trials: int = usual.final_trials,
         loudest: float = 20.0,
     ) -> Start:
-        from games.core import checks  # here, for who reads a config needs none of it
-        from meta.screening import BATCH, screen
+        from games.core import checks  # here, because --help needs none of it
+        from meta.screening import BATCH
 
         sizes = Screening(candidates, trials, finalists, final_trials)
         for size, value in sizes._asdict().items():
@@ -94,11 +88,14 @@ def _screened(usual: Screening) -> Callable[..., Start]:
         checks.number("loudest", loudest, 1, 1e6)
         if candidates > BATCH and candidates % BATCH:
             raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, is needed")
-        return partial(screen, **sizes.fitting()._asdict(), loudest=loudest)
+        return Start(sizes._replace(finalists=min(finalists, candidates)), loudest)
 
-    return screened
+    registry: Registry[Start] = Registry("screened")
+    registry.register("random", lambda: Start())
+    registry.register("screened", screened)
+    return registry
 
 
-for registry, kind in ((FORMULA, "formula"), (SAMPLED, "sampled")):
-    registry.register("random", lambda: None)
-    registry.register("screened", _screened(USUAL[kind]))
+# A trial of an exact game takes a hundred steps of one policy, a sampled one twenty thousand of many.
+FORMULA = _starts(Screening(65_536, 8, 128, 128))
+SAMPLED = _starts(Screening(4096, 1, 32, 8))

@@ -1,26 +1,80 @@
-"""How long a shaping run will take on this machine."""
+"""How long a shaping run takes on this machine: costs of learners, relative to a speed that is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rich.console import Console
+import jax
 
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
-from marl.experiments.shaping.game_kind import make_kind
-from meta.run_keys import of_seeds
-from meta.runs.formatting import amount
-from meta.runs.jobs import Job, duration, finished, open_run, say
+from configs.specs import read
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
+from marl.learners.registry import FORMULA, terms
 
-MEASURED_GENERATIONS = {"meta-steps": 12, "steps": 3}
+# (part of the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a repeated
+# game, on two cores of a processor.
+COSTS = (("self_play", 1.2, 1.8), ("lola", 2.2, 2.4), ("mmaml", 1.1, 1.3), ("naive", 1.0, 1.0))
+# And of those that sample, with 32 episodes of 50 rounds.
+SAMPLING = {"reinforce": 60.0, "tabular_ppo": 80.0, "q_learning": 220.0}
+PLAYED_ONCE = 0.25
+PPO = 25.0
+
+
+class Cost(NamedTuple):
+    """Costs of a run, relative to the speed that its measurement finds."""
+
+    measured_in: str  # game and learners of the measurement; configs that agree in it share the speed
+    step: float
+    compiling: float
+    evaluation: float  # of the whole evaluation, in those of its trials against the opponent
+    seconds_to_draw: float
+
+
+def cost_of(config: ShapingConfig) -> Cost:
+    """The costs of a run, roughly."""
+    if isinstance(config, SampledShapingConfig):
+        # Both controls; the costs of other learners are not known.
+        measured_in = f"{config.environment}, with {config.opponent}"
+        return Cost(measured_in, 1.0, 1.0, 3.0 + len(config.unseen), seconds_to_draw=10.0)
+    assert isinstance(config, ExactShapingConfig)
+    # A population is none of them.
+    known = (row for row in COSTS if row[0] in config.opponent and "+" not in config.opponent)
+    name, step, compiling = next(known, ("", 1.0, 1.0))
+    # Those of the controls come last: the opponent's own kind in the shaper's place, and an untrained shaper.
+    controls = [config.opponent] * (1 if config.is_self_play else 2)
+    costs = [*map(_meta_step, dict.fromkeys((config.opponent, *config.unseen))), *map(_meta_step, controls)]
+    step *= (1.0 if config.discount else PLAYED_ONCE) * (PPO if config.meta_learner == "ppo" else 1.0)
+    measured_in = "games that are formulas" if name else f"games that are formulas, with {config.opponent}"
+    return Cost(measured_in, step, compiling, sum(costs) / (costs[-1] / num_drawn_from(config)), seconds_to_draw=3.0)
+
+
+def num_drawn_from(config: ExactShapingConfig) -> int:
+    """How many learners a training draws from and computes only the one that was drawn.
+
+    That needs candidates that share the draw. On other backends than a CPU a generation is one batch, because a trial
+    of all candidates is too little work for those.
+    """
+    shared = config.meta_learner == "evolution" and config.evolution.shared_trials == "generation"
+    return len(terms(config.opponent)) if shared and jax.default_backend() == "cpu" else 1
+
+
+def _meta_step(opponent: str) -> float:
+    """The cost of a meta-step against an opponent, or against all members of a population."""
+
+    def of_member(spec: str) -> float:
+        if not spec.startswith(tuple(SAMPLING)):
+            return next((cost for one, cost, _ in COSTS if one in spec), 1.0)
+        name, given = read("opponent", spec, "naive")
+        if name not in SAMPLING:  # an unknown name, which `ExactShaping` refuses
+            return 1.0
+        settings: dict[str, Any] = {x: setting.default for x, setting in FORMULA.settings(name).items()} | given
+        episodes, rounds = (settings.get(x, usual) for x, usual in (("episodes", 32), ("rounds", 50)))
+        return SAMPLING[name] * episodes / 32 * rounds / 50
+
+    return sum(of_member(term.strip()) for term in terms(opponent))
 
 
 class Speed(NamedTuple):
-    """How fast this machine is in what was measured: in games that are formulas with a naive learner, or its like."""
+    """The speed of this machine in the game and with the learners of `Cost.measured_in`."""
 
     steps_per_second: float
     seconds_to_compile: float
@@ -32,56 +86,10 @@ class Speed(NamedTuple):
           config: in the game that was measured, or in another formula if that was one.
           done: generations that are there already.
         """
-        kind, groups = make_kind(config), 1 + len(config.unseen) + (not config.is_self_play)
-        cost, compiling = kind.costs
-        trials = (
-            max(0, config.generations - done) * config.trials_per_generation + config.evaluation_trials * kind.fresh
-        )
+        cost, groups = cost_of(config), 1 + len(config.unseen) + (not config.is_self_play)
+        trials = float(max(0, config.generations - done) * config.trials_per_generation)
+        trials += config.evaluation_trials * cost.evaluation
         trials += config.screening.num_trials if config.screening and not done else 0
-        running = trials * kind.steps * config.seeds * cost / self.steps_per_second
+        running = trials * config.steps_of_a_trial * config.seeds * cost.step / self.steps_per_second
         # The training and each group of the evaluation is a program, all of about the same size.
-        return running + (1 + groups) * compiling * self.seconds_to_compile + kind.seconds_to_draw
-
-
-def measure(config: ShapingConfig) -> Speed:
-    """The speed of this machine, from the first generations of a training; some seconds, most of them to compile."""
-    kind = make_kind(config)
-    short = make_kind(kind.shortened(min(MEASURED_GENERATIONS[kind.unit], config.generations)))
-    trained = short.train(of_seeds(config.seed, short.config.seeds))
-    cost, compiling = kind.costs
-    steps = short.config.generations * steps_per_generation(short)
-    return Speed(steps * cost / trained.seconds_to_run, trained.seconds_to_compile / compiling)
-
-
-def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> list[Job]:
-    """What is to be trained, each config in its own directory, with the time that it will take on this machine.
-
-    Measures the speed of what is not done yet, and says it: in each sampled game with each learner, in formulas once
-    for the learners of which it is known how much longer others take, and with each of the others.
-    """
-    left = [path for path, config in configs.items() if not finished(path, config)]
-    speeds: dict[str, Speed] = {}
-
-    where = {path: make_kind(config).measured for path, config in configs.items()}
-    for path in left:
-        if where[path] not in speeds:
-            say(console, f"measuring the speed of this machine in {where[path]}")
-            speeds[where[path]] = speed = measure(configs[path])
-            rate, compiling = f"{amount(speed.steps_per_second)} steps/s", f"{speed.seconds_to_compile:.0f} s"
-            say(console, f"{rate}, {compiling} to compile")
-
-    def job(path: Path, config: ShapingConfig) -> Job:
-        lines = path / "metrics.jsonl"
-        done = len(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else 0
-        seconds = speeds[where[path]].seconds(config, done) if path in left else 0.0
-        return Job(path, config, seconds, partial(_run, path, config, console))
-
-    jobs = [job(path, config) for path, config in configs.items()]
-    if left:
-        for one in jobs:
-            say(console, f"  {one.path.name}: {duration(one.seconds) if one.seconds else 'done before'}")
-    return jobs
-
-
-def _run(path: Path, config: ShapingConfig, console: Console) -> None:
-    train_and_evaluate(make_kind(config), open_run(path, config, console), console)
+        return running + (1 + groups) * cost.compiling * self.seconds_to_compile + cost.seconds_to_draw

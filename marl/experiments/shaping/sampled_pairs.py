@@ -1,4 +1,4 @@
-"""Two agents of a sampled game at one table: who they are, and what each gets from the other."""
+"""Fresh trials of pairs of agents in sampled games."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from games import Game
 from marl.core.learn import learn
 from marl.experiments.shaping.agents import Agent, is_path, of_training
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.sampled_kind import share_of_trials
+from marl.experiments.shaping.config import SampledShapingConfig
+from marl.experiments.shaping.sampled import share_of_trials
 from marl.shapers.registry import SAMPLED
 from meta.batched_trials import compile_trials, run_trials
 
@@ -21,31 +21,34 @@ AT_ONCE = 32  # trials that are played together on a device
 class Lengths(NamedTuple):
     """How long a trial in a sampled game is."""
 
-    episodes: int = 100  # learning steps of whoever learns, one after each
+    episodes: int = 100  # learning steps of a learner, one after each
     episode_length: int = 100  # steps of the game between two of them
     num_envs: int = 2  # environments in which an agent learns at once
 
 
-def sampled_shaping_config(spec: str, environment: str, lengths: Lengths, **settings: Any) -> ShapingConfig | None:
-    """How a shaper is trained that is meant by its name and an opponent's: `shaper:reinforce`; None for others.
+def sampled_shaping_config(
+    spec: str, environment: str, lengths: Lengths, **settings: Any
+) -> SampledShapingConfig | None:
+    """The config of a shaper by its name and an opponent's, as in `shaper:reinforce`; None for others.
 
     Args:
       spec: of an agent. The name alone, as in `shaper`, is one that needs no training.
       environment: the game, by its name.
       lengths: of a trial.
-      **settings: further fields of `ShapingConfig`.
+      **settings: further fields of `SampledShapingConfig`.
     """
     shaper, colon, opponent = (part.strip() for part in spec.partition(":"))
     if not colon or shaper.split("(")[0] not in SAMPLED or is_path(spec):
         return None
-    return ShapingConfig(environment=environment, shaper=shaper, opponent=opponent, **lengths._asdict(), **settings)
+    settings |= lengths._asdict()
+    return SampledShapingConfig(environment=environment, shaper=shaper, opponent=opponent, **settings)
 
 
 def num_trainings(*agents: Agent) -> int:
-    """How many trainings stand behind the agents that were trained before they met; 0 if none of them was.
+    """The number of trainings of the agents that were trained before; 0 if none of them was.
 
-    The fewest of both: who has more brings so many of them, for an error over ten pairs of trainings would be too small
-    where one side has three.
+    It is the smaller number of both, because an error over ten pairs of trainings would be too small where one side has
+    three.
     """
     return min((agent.config.seeds for agent in agents if agent.config), default=0)
 
@@ -53,10 +56,10 @@ def num_trainings(*agents: Agent) -> int:
 def play_pair(
     game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: Lengths, *, last_episodes: int = 0
 ) -> dict[str, np.ndarray]:
-    """Fresh trials of two agents: whoever learns does so from scratch in each.
+    """Fresh trials of two agents; a learner learns from scratch in each.
 
-    Trial i is played by training i of shapers that were trained several times, beginning again behind the last one of
-    whom has the fewest.
+    Trial i is played by training i of shapers that were trained several times, beginning again after the last one of
+    the agent with the fewest.
 
     Args:
       game: of two players.

@@ -16,7 +16,7 @@ from games import make as make_game_with
 from games.registry import make_game
 from marl.core.evaluate import evaluate
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.exact.learner_switch import switch
 from marl.shapers.registry import drawn
 from marl.shapers.trial import play
@@ -36,7 +36,7 @@ def trained(config):
 
 @pytest.mark.parametrize("shaper", ["mfos", "good_shepherd", "shaper"])
 def test_a_saved_agent_plays_as_before(tmp_path, shaper):
-    config = ShapingConfig(shaper=shaper, hidden_units=4)
+    config = ExactShapingConfig(shaper=shaper, hidden_units=4)
     parameters = trained(config)
     save_agent(tmp_path / AGENT_FILE, config, parameters)
     save_agent(tmp_path / AGENT_FILE, config, parameters)  # an older file gives way
@@ -51,7 +51,7 @@ def test_a_saved_agent_plays_as_before(tmp_path, shaper):
 
 
 def test_of_several_seeds_each_is_drawn_half_of_the_time(tmp_path):
-    config = ShapingConfig(shaper="good_shepherd", seeds=2)
+    config = ExactShapingConfig(shaper="good_shepherd", seeds=2)
     save_agent(tmp_path / "two.safetensors", config, jnp.stack([jnp.full(5, -1.0), jnp.full(5, 2.0)]))
     agent = load_agent(tmp_path / "two.safetensors")
 
@@ -68,7 +68,7 @@ def test_of_several_seeds_each_is_drawn_half_of_the_time(tmp_path):
 
 
 def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
-    config = ShapingConfig(hidden_units=4)
+    config = ExactShapingConfig(hidden_units=4)
     parameters = trained(config)
     path = tmp_path / "agent.safetensors"
     save_agent(path, config, parameters)
@@ -97,7 +97,7 @@ def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
 
 
 def test_an_agent_of_another_game_or_seat_is_refused(tmp_path):
-    config = ShapingConfig(game="matching_pennies", shaper="good_shepherd")
+    config = ExactShapingConfig(game="matching_pennies", shaper="good_shepherd")
     save_agent(tmp_path / AGENT_FILE, config, jnp.zeros(5))
     assert make_agent(str(tmp_path), PENNIES, 0).config == config
     for game, seat in ((PENNIES, 1), (GAME, 0)):
@@ -122,7 +122,7 @@ def test_a_shaper_by_its_name_is_trained_against_whom_it_says_and_once_for_both_
 @pytest.fixture(scope="module")
 def table():
     """A few agents, and how a trial goes with two of them by number."""
-    config = ShapingConfig(hidden_units=4)
+    config = ExactShapingConfig(hidden_units=4)
     parameters = trained(config)
     names = ["naive", "lookahead(learning_rate=0.5)", "tft", "naive(learning_rate=[0.5, 2]) + tft"]
     seats = [
@@ -172,7 +172,7 @@ def test_two_shapers_see_what_the_other_played_last():
 
         return learner._replace(act=act)
 
-    config = ShapingConfig(hidden_units=4)
+    config = ExactShapingConfig(hidden_units=4)
     one, two = (spy(config.make_shaper().learner(config.make_shaper().init(jax.random.key(i)))) for i in (0, 1))
     history = play(jax.random.key(2), GAME, one, two, meta_steps=3, keep_trajectories=True)
     for trajectory, other in (history.trajectories, history.trajectories[::-1]):

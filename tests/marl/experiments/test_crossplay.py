@@ -25,7 +25,7 @@ from marl.experiments.crossplay import Cell, CrossplayConfig, _cells, _statistic
 from marl.experiments.crossplay_table import COLUMNS, _labels
 from marl.experiments.participants import Participant, split_agents
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 from marl.experiments.shaping.sampled_pairs import Lengths, play_pair
 from marl.learners.sampled import objective_registry
 from marl.trained import folder
@@ -301,7 +301,7 @@ def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
     def seats(environment):
         config = CrossplayConfig(environment=environment, agents="shaper:reinforce", trials=1)
         (participant,) = line_up(config).participants
-        return participant.seats
+        return [shaping.config for shaping in participant.seats]
 
     row, column = seats("imp(episode_length=4)")
     np.testing.assert_array_equal(column.make_game().payoffs, -np.asarray(row.make_game().payoffs))
@@ -330,7 +330,7 @@ def test_where_an_evolution_begins_is_held_against_what_there_is_though_nobody_e
 def test_only_who_samples_itself_has_fewer_pairs():
     """A shaper that was trained against REINFORCE is called after it, and plays its policies as they are."""
     config = CrossplayConfig(num_pairs=4096, num_sampled_pairs=64)
-    evolved = Agent("mfos:reinforce", lambda parameters: None, config=ShapingConfig())
+    evolved = Agent("mfos:reinforce", lambda parameters: None, config=ExactShapingConfig())
     fixed, samples = (Agent(name, lambda parameters: None) for name in ("all_d", "reinforce"))
     agents = [evolved, fixed, samples]
     participants = [Participant(agent.name, (agent, agent), agent.name, "") for agent in agents]
@@ -361,7 +361,7 @@ def test_bad_input_is_one_line(tmp_path, within, arguments, words):
 
 def saved(path, seeds):
     """A shaper of the sampled dilemma that was trained so often, with parameters as before any training."""
-    config = ShapingConfig(environment="ipd(episode_length=4)", shaper="shaper(hidden_units=2)", seeds=seeds)
+    config = SampledShapingConfig(environment="ipd(episode_length=4)", shaper="shaper(hidden_units=2)", seeds=seeds)
     init = config.make_shaper().init
     keys = jax.random.split(jax.random.key(5), seeds)
     # Far from 0, so that two of them play differently.

@@ -10,7 +10,7 @@ import pytest
 from games import InfinitelyRepeated, matrix_games
 from marl.experiments.play import Person, make_agent_step
 from marl.experiments.shaping.agents import AGENT_FILE, make_agent, save_agent
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 
 pytestmark = pytest.mark.system
 
@@ -51,7 +51,7 @@ def test_tit_for_tat_answers_with_what_was_played_last(play):
 
 
 def test_a_trained_shaper_is_asked_anew_after_every_round_and_the_game_ends(play, tmp_path):
-    config = ShapingConfig(hidden_units=4)
+    config = ExactShapingConfig(hidden_units=4)
     save_agent(tmp_path / AGENT_FILE, config, config.make_shaper().init(jax.random.key(1)))
     result = play("ipd", str(tmp_path), "--rounds", "3", keys="c\nd\nc\nd\nd\n")
     assert result.returncode == 0, result.stderr
@@ -140,7 +140,7 @@ def test_a_sampled_game_is_played_step_by_step_and_a_learner_learns_after_its_ep
 @pytest.mark.parametrize("environment", ["", "coin_game"])
 def test_a_run_directory_is_a_game_and_an_agent(play, tmp_path, environment):
     sampled = {"environment": environment, "shaper": "mfos(hidden_units=2)", "episode_length": 3}
-    config = ShapingConfig(**sampled) if environment else ShapingConfig(hidden_units=2, game="stag_hunt")
+    config = SampledShapingConfig(**sampled) if environment else ExactShapingConfig(hidden_units=2, game="stag_hunt")
     (tmp_path / "run").mkdir()
     save_agent(tmp_path / "run" / AGENT_FILE, config, config.make_shaper().init(jax.random.key(1)))
     result = play("run", "--rounds", "4", keys="0\n0\n0\n0\n" if environment else "c\nc\nc\nc\n")

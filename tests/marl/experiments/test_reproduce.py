@@ -18,9 +18,9 @@ from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import papers
 from marl.experiments.reproduce import zd as reproduce_zd
 from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_to_head_claims
-from marl.experiments.shaping import runtime_estimate
+from marl.experiments.shaping import jobs, runtime_estimate
 from marl.experiments.shaping.agents import Agent
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig
 from meta.runs.report import Claim, claims_table, difference, number, passes, summary
 
 pytestmark = pytest.mark.system
@@ -198,7 +198,7 @@ def reproduce(within, tmp_path):
 @pytest.fixture
 def at_once(monkeypatch):
     """How fast this machine is stands fixed: to measure it, programs are compiled of which nothing else is asked."""
-    monkeypatch.setattr(runtime_estimate, "measure", lambda config: runtime_estimate.Speed(1e6, 1.0))
+    monkeypatch.setattr(jobs, "measure", lambda config: runtime_estimate.Speed(1e6, 1.0))
 
 
 def pictures_exist(path):
@@ -364,7 +364,7 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
 
 
 def test_everybody_in_the_shaper_s_place_plays_what_its_name_says():
-    config = ShapingConfig(meta_steps=3, hidden_units=2)
+    config = ExactShapingConfig(meta_steps=3, hidden_units=2)
     shaper = config.make_shaper()
     agent = Agent("", shaper.learner, shaper.init(jax.random.key(1)), config)
     found, played = reproduce_zd.analyse(agent, seed=0, num_trials=4)
@@ -378,6 +378,6 @@ def test_everybody_in_the_shaper_s_place_plays_what_its_name_says():
 
 
 def test_a_shaper_of_a_game_without_feasible_extortioners_is_refused():
-    reproduce_zd.check(ShapingConfig())
+    reproduce_zd.check(ExactShapingConfig())
     with pytest.raises(ValueError, match=r"with a discount of 0\.8, at which no extortion factor below 2\.00 can be"):
-        reproduce_zd.check(ShapingConfig(discount=0.8))
+        reproduce_zd.check(ExactShapingConfig(discount=0.8))

@@ -20,8 +20,7 @@ from PIL import Image
 from marl import load_agent
 from marl.core.learn import learn
 from marl.experiments.shaping import experiment
-from marl.experiments.shaping.game_kind import make_kind
-from marl.experiments.shaping.sampled_kind import SampledKind
+from marl.experiments.shaping.sampled import SampledShaping
 from marl.mfos import main
 from marl.shapers.trial import play
 from meta.batched_trials import run_trials
@@ -103,7 +102,7 @@ def finish(folder, *arguments):
     shown = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
         patch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
-        patch.setattr(SampledKind, "at_once", 2)  # so that five trials are three groups
+        patch.setattr(SampledShaping, "at_once", 2)  # so that five trials are three groups
 
         patch.chdir(folder)
         assert main(arguments) == 0
@@ -207,7 +206,7 @@ def test_the_result_is_of_fresh_trials_of_the_shaper_that_is_kept(kind, finished
     path, _ = finished[kind]
     agent = load_agent(path)
     config = agent.config
-    measured, game = make_kind(config), config.make_game()
+    game = config.make_game()
     for spec in OPPONENTS[kind]:
         shaper, opponent = agent.learner(agent.parameters), config.make_opponent(spec)
         if kind == "formula":
@@ -217,7 +216,7 @@ def test_the_result_is_of_fresh_trials_of_the_shaper_that_is_kept(kind, finished
             one = jax.jit(lambda key: learn(key, game, [shaper, opponent], **settings).rewards)  # noqa: B023
         keys = jax.random.split(jax.random.fold_in(jax.random.key(3), 2**32 - 1), config.evaluation_trials)
         returns = np.array([one(key) for key in keys], np.float64)[
-            ..., -measured.steps // (1 if kind == "formula" else 48) :
+            ..., -config.steps_of_a_trial // (1 if kind == "formula" else 48) :
         ]
         found = summary(path)["against"][spec]
         for seat, name in enumerate(("shaper", "opponent")):
@@ -275,7 +274,7 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(kind, environment, within,
     assert process.communicate(timeout=60)[1] == ""
     assert process.returncode == -signal.SIGKILL
     assert not (path / "summary.json").exists()
-    monkeypatch.setattr(SampledKind, "at_once", 2)
+    monkeypatch.setattr(SampledShaping, "at_once", 2)
     resumed = within("--resume=run", "--quiet", cwd=tmp_path)
     assert (resumed.returncode, resumed.stdout, resumed.stderr) == (0, "", "")
     assert rows(path) == rows(finished[kind][0])
@@ -290,7 +289,7 @@ def test_what_was_played_before_a_stop_is_not_played_again(kind, within, finishe
     path = shutil.copytree(finished[kind][0], tmp_path / "run")
     assert not (path / "evaluation").exists()  # the summary says what came of it
     (path / "summary.json").unlink()
-    monkeypatch.setattr(SampledKind, "at_once", 2)
+    monkeypatch.setattr(SampledShaping, "at_once", 2)
     calls = []
 
     def resume(stop_at=0):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import ExactShapingConfig
 from marl.experiments.shaping.experiment import _check_files
 from marl.experiments.spec_dependencies import digests
 from meta import RunDirectory
@@ -25,7 +25,7 @@ def test_files_that_come_with_the_library_count_for_whom_they_are_of(spec, numbe
 def test_a_run_does_not_go_on_with_other_files(tmp_path):
     file = tmp_path / "initial.safetensors"
     file.write_text("one")
-    config = ShapingConfig(opponent=f"mmaml(file='{file}')", unseen=("naive",))
+    config = ExactShapingConfig(opponent=f"mmaml(file='{file}')", unseen=("naive",))
     run = RunDirectory.create(tmp_path / "run", config)
     _check_files(config, run)
     _check_files(config, run)

@@ -12,16 +12,16 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from games import InfinitelyRepeated, prisoners_dilemma
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.config import ExactShapingConfig
+from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
-from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.meta_ppo import ExactMetaPPO, SampledMetaPPO
 from marl.shapers.ppo import PPOState, TrialBatch, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
 from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
 
 GAME = InfinitelyRepeated(prisoners_dilemma, 0.96)
-SMALL = MetaPPO(
+SMALL = ExactMetaPPO(
     iterations=40, batch_size=64, hidden_units=8, learning_rate=0.03, entropy_coefficient=0.0, checkpoint_seconds=60
 )
 
@@ -63,7 +63,7 @@ def loss_in_numpy(parameters, fixed_values, rollout, settings):
 
 @pytest.mark.parametrize("advantages", ["critic", "coala"])
 def test_a_gradient_step_is_that_of_the_papers_loss(advantages):
-    settings = MetaPPO(epochs=1, advantages=advantages, clip=0.1, discount=0.9, entropy_coefficient=0.05)
+    settings = ExactMetaPPO(epochs=1, advantages=advantages, clip=0.1, discount=0.9, entropy_coefficient=0.05)
     rng = np.random.default_rng(0)
     parameters = gaussian_mfos(2, hidden_units=3).init(jax.random.key(0))
     shapes = TrialBatch((3, 4, 6), (3, 2, 6), (3, 6), (3, 6), (3, 6))
@@ -185,19 +185,20 @@ def test_a_return_that_is_not_finite_stops_with_its_number():
 )
 def test_settings_that_cannot_be_are_refused_by_name(changes, message):
     with pytest.raises(ValueError, match=message):
-        MetaPPO(**changes)
+        ExactMetaPPO(**changes)
 
 
-@pytest.mark.parametrize(("sampled", "advantages"), [(False, "critic"), (False, "coala"), (True, "coala")])
-def test_what_is_compared_within_a_batch_needs_two_trials(sampled, advantages):
-    settings = MetaPPO(batch_size=1, advantages=advantages)
+@pytest.mark.parametrize(
+    ("settings", "advantages"), [(ExactMetaPPO, "critic"), (ExactMetaPPO, "coala"), (SampledMetaPPO, "coala")]
+)
+def test_what_is_compared_within_a_batch_needs_two_trials(settings, advantages):
     with pytest.raises(ValueError, match=r"meta_ppo.batch_size: got 1; a whole number from 2 to 2147483647"):
-        settings.of(sampled=sampled)
+        settings(batch_size=1, advantages=advantages)
 
 
 def test_ppo_trains_the_meta_policy_of_mfos_alone():
     with pytest.raises(ValueError, match="shaper: got 'shaper'; meta_learner ppo trains mfos"):
-        make_kind(ShapingConfig(shaper="shaper", meta_learner="ppo")).check()
+        make_shaping(ExactShapingConfig(shaper="shaper", meta_learner="ppo"))
 
 
 @pytest.mark.system
@@ -221,16 +222,17 @@ def test_what_plays_in_the_end_changes_no_training():
     """Two shapers that learn beside each other act by samples, also where their means are evaluated."""
     found = []
     for evaluation in ("sample", "mean"):
-        settings = MetaPPO(iterations=2, batch_size=4, hidden_units=4, evaluation=evaluation)
-        config = ShapingConfig(opponent="self_play", meta_learner="ppo", meta_ppo=settings, meta_steps=3)
-        found.append(make_kind(config).train(jax.random.key(0)[None]).parameters)
+        settings = ExactMetaPPO(iterations=2, batch_size=4, hidden_units=4, evaluation=evaluation)
+        config = ExactShapingConfig(opponent="self_play", meta_learner="ppo", meta_ppo=settings, meta_steps=3)
+        found.append(make_shaping(config).train_shapers(jax.random.key(0)[None]).parameters)
     chex.assert_trees_all_equal(*found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("advantages", ["critic", "coala"])
 def test_a_naive_learner_is_extorted(advantages):
-    settings = MetaPPO(iterations=300, batch_size=256, advantages=advantages)
-    found = make_kind(ShapingConfig(meta_learner="ppo", meta_ppo=settings)).train(jax.random.key(0)[None])
+    settings = ExactMetaPPO(iterations=300, batch_size=256, advantages=advantages)
+    shaping = make_shaping(ExactShapingConfig(meta_learner="ppo", meta_ppo=settings))
+    found = shaping.train_shapers(jax.random.key(0)[None])
     assert found.metrics["shaper_return"][-1] > -0.65
     assert found.metrics["opponent_return"][-1] < -1.85

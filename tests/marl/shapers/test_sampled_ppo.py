@@ -11,10 +11,10 @@ from games import make
 from marl.blocks.distributions import categorical
 from marl.core.learn import History
 from marl.core.learner import Trajectory
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.config import SampledShapingConfig
+from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
-from marl.shapers.meta_ppo import MetaPPO
+from marl.shapers.meta_ppo import SampledMetaPPO
 from marl.shapers.sampled import Extras, Policy, mfos
 from marl.shapers.sampled_ppo import coala_returns, sampled_ppo
 from marl.shapers.trial import play_sampled
@@ -160,7 +160,7 @@ def history(given, trial):
 @pytest.mark.parametrize("kind", ["critic", "public", "coala"])
 def test_a_step_goes_down_the_loss_of_the_whole_trial(given, kind):
     credit = {"critic": of_each(advantages), "public": of_each(public_advantages), "coala": coala_advantages}[kind]
-    settings = MetaPPO(
+    settings = SampledMetaPPO(
         iterations=1,
         batch_size=2,
         epochs=1,
@@ -242,7 +242,7 @@ def test_coala_returns_give_the_gradient_of_all_that_is_learned():
 def test_a_training_that_was_stopped_ends_as_if_it_never_was(given, tmp_path):
     def train(path, iterations):
         path.mkdir(exist_ok=True)
-        settings = MetaPPO(iterations=iterations, batch_size=4, minibatches=2, epochs=2, learning_rate=0.01)
+        settings = SampledMetaPPO(iterations=iterations, batch_size=4, minibatches=2, epochs=2, learning_rate=0.01)
         store = RunDirectory(path)
         return sampled_ppo(
             lambda key, parameters: history(given, 0), small_policy(), jax.random.key(0), settings, store=store
@@ -267,7 +267,7 @@ def trained():
         lengths = {"num_episodes": 2, "episode_length": 3, "num_envs": 2}
         return play_sampled(key, game, policy, parameters, [opponent], keep_trajectories=True, **lengths)
 
-    settings = MetaPPO(iterations=40, batch_size=32, minibatches=1, epochs=1, learning_rate=0.05, discount=0.5)
+    settings = SampledMetaPPO(iterations=40, batch_size=32, minibatches=1, epochs=1, learning_rate=0.05, discount=0.5)
     return policy, sampled_ppo(play, policy, jax.random.key(1), settings)
 
 
@@ -292,7 +292,7 @@ def test_defection_is_learned_where_nobody_minds(trained):
 @pytest.mark.usefixtures("nans")
 def test_what_is_not_finite_is_said(given):
     broken = [(obs, done, action, reward * np.nan, more) for obs, done, action, reward, more in given]
-    settings = MetaPPO(iterations=1, batch_size=2, epochs=1)
+    settings = SampledMetaPPO(iterations=1, batch_size=2, epochs=1)
     with pytest.raises(NonFiniteFitness, match="generation 1: the return is not finite"):
         sampled_ppo(lambda key, parameters: history(broken, 0), small_policy(), jax.random.key(0), settings)
 
@@ -311,21 +311,21 @@ def test_what_is_not_finite_is_said(given):
 )
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared below)
-        MetaPPO(**settings)
+        SampledMetaPPO(**settings)
     assert str(error.value) == message
 
 
 @pytest.mark.usefixtures("nans")
 def test_parameters_that_ran_away_end_the_training():
     """Logits that are no numbers still play, and their returns are finite."""
-    config = ShapingConfig(
+    config = SampledShapingConfig(
         environment="ipd(episode_length=4)",
         shaper="shaper(hidden_units=3)",
         opponent="random",
         episodes=2,
         episode_length=4,
         meta_learner="ppo",
-        meta_ppo=MetaPPO(iterations=3, batch_size=2, epochs=1, learning_rate=1e30),
+        meta_ppo=SampledMetaPPO(iterations=3, batch_size=2, epochs=1, learning_rate=1e30),
     )
     with pytest.raises(NonFiniteFitness):
-        make_kind(config).train(jax.random.key(0)[None])
+        make_shaping(config).train_shapers(jax.random.key(0)[None])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, MatrixGame, discounted_payoffs, matching_pennies, prisoners_dilemma
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.game_kind import make_kind
+from marl.experiments.shaping.config import ExactShapingConfig
+from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
 from marl.shapers.exact import good_shepherd, mfos
 from marl.shapers.self_play import Rival, annealing, by_seat, pair_keys, rivals, seat_rival
@@ -27,7 +27,7 @@ def test_the_annealing_is_read_from_the_opponents_name():
             annealing(spec)
     for spec in ("self_play(rate=1)", "self_play(0.5)", "self_play + lola"):
         with pytest.raises(ValueError, match=r"opponent: got .*; self_play, or self_play\(annealing=0.65\), is needed"):
-            ShapingConfig(opponent=spec)
+            ExactShapingConfig(opponent=spec)
 
 
 def test_naive_learners_are_met_ever_less_and_by_both_shapers_of_a_pair_at_once():
@@ -117,10 +117,10 @@ def test_the_returns_of_pairs_are_taken_apart_by_seat():
 
 def test_without_naive_learners_two_shapers_defect():
     evolution = Evolution(population_size=64, generations=25, learning_rate=0.1, learning_rate_end=1.0)
-    config = ShapingConfig(
+    config = ExactShapingConfig(
         opponent="self_play(annealing=0)", evolution=evolution, trials=2, meta_steps=20, hidden_units=4, seeds=2
     )
-    found = make_kind(config).train(jax.random.split(jax.random.key(0), 2))
+    found = make_shaping(config).train_shapers(jax.random.split(jax.random.key(0), 2))
     assert found.parameters["w1"].shape == (2, 2, 10, 4)
     assert found.metrics["shaper_return"].shape == (25, 2)
     assert (found.metrics["shaper_return"][0] > -1.8).all()
@@ -150,6 +150,6 @@ def test_the_command_reports_both_seats_and_resumes(within, tmp_path):
 def test_annealed_self_play_ends_in_cooperation_and_without_annealing_in_defection():
     keys = jnp.stack([jax.random.key(seed) for seed in range(3)])
     for spec, holds in (("self_play", lambda x: x > -1.1), ("self_play(annealing=0)", lambda x: x < -1.9)):
-        found = make_kind(ShapingConfig(opponent=spec)).train(keys)
+        found = make_shaping(ExactShapingConfig(opponent=spec)).train_shapers(keys)
         assert holds(found.metrics["shaper_return"][-1]).all()
         assert holds(found.metrics["opponent_return"][-1]).all()

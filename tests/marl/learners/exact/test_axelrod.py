@@ -16,7 +16,7 @@ import games
 from games import InfinitelyRepeated, discounted_payoffs, prisoners_dilemma, symmetric
 from marl import Learner, learn, make_learner, memory_one, play_memory_one
 from marl.experiments.shaping.agents import load_agent, save_agent
-from marl.experiments.shaping.config import ShapingConfig
+from marl.experiments.shaping.config import SampledShapingConfig
 
 OURS = symmetric("axelrod", ((3.0, 0.0), (5.0, 1.0)))  # the game that the library plays
 DISCOUNT = 0.96
@@ -182,7 +182,7 @@ def test_a_learner_of_the_exact_game_meets_the_policy_that_it_counts(axelrod, ou
 
 def test_a_trained_shaper_of_sampled_games_plays_in_a_tournament(axelrod, ours, tmp_path):
     """From its file, with what it remembers; matches with one seed are the same, with another they are not."""
-    config = ShapingConfig(
+    config = SampledShapingConfig(
         environment="ipd(episode_length=20)", shaper="shaper(hidden_units=4)", opponent="tabular_ppo"
     )
     parameters = config.make_shaper().init(jax.random.key(3))

@@ -1,4 +1,4 @@
-"""What is measured and estimated in both kinds of game, by hand."""
+"""Measurements of fresh trials and estimates of durations in both kinds of game, by hand."""
 
 import dataclasses
 import io
@@ -9,17 +9,16 @@ import pytest
 from rich.console import Console
 
 import configs
-from marl.experiments.shaping import printing, runtime_estimate
-from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.evaluation_result import ALONE, EvaluationResult, analyse, pool
-from marl.experiments.shaping.exact_kind import ExactKind
+from marl.experiments.shaping import jobs
+from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
+from marl.experiments.shaping.evaluation import OWN_KIND, EvaluationResult, mean_payoffs, pool_seeds
+from marl.experiments.shaping.exact import ExactShaping
 from marl.experiments.shaping.figures import share_of_occasions
-from marl.experiments.shaping.game_kind import make_kind
-from marl.experiments.shaping.runtime_estimate import Speed
-from marl.experiments.shaping.sampled_kind import SampledKind, share_of_trials
+from marl.experiments.shaping.runtime_estimate import Speed, cost_of
+from marl.experiments.shaping.sampled import SampledShaping, share_of_trials
 from meta import Evolution, Evolved
 
-SAMPLED = ShapingConfig(environment="ipd", opponent="random")
+SAMPLED = SampledShapingConfig(environment="ipd", opponent="random")
 
 
 def played(shaper, opponent, **counts):
@@ -30,17 +29,17 @@ def test_returns_are_means_over_fresh_trials_with_their_errors():
     shaped = played([[-1.0, 0.0], [-0.5, -0.5], [0.0, 1.0]], [[-2.0, -2.0]] * 3)
     naive = played([[-2.0, -2.0], [-1.0, -2.0], [-2.0, -1.0]], [[-1.0, -3.0]] * 3)
     # Trials: -0.5, -0.5, 0.5 with variance 1/3; -2, -1.5, -1.5 with 1/12; their last episodes 0, -0.5, 1.
-    assert analyse(shaped)["shaper"] == pytest.approx({"mean": -1 / 6, "standard_error": 1 / 3})
-    assert analyse(naive)["shaper"] == pytest.approx({"mean": -5 / 3, "standard_error": 1 / 6})
-    assert analyse(shaped)["opponent"] == {"mean": -2.0, "standard_error": 0.0}
-    kind = make_kind(SAMPLED)
-    assert kind.analyse(shaped)["shaper_last_episode"]["mean"] == pytest.approx(1 / 6)
-    assert kind.find({"random": shaped, ALONE: naive})["gain_over_naive"]["mean"] == pytest.approx(1.5)
+    assert mean_payoffs(shaped)["shaper"] == pytest.approx({"mean": -1 / 6, "standard_error": 1 / 3})
+    assert mean_payoffs(naive)["shaper"] == pytest.approx({"mean": -5 / 3, "standard_error": 1 / 6})
+    assert mean_payoffs(shaped)["opponent"] == {"mean": -2.0, "standard_error": 0.0}
+    shaping = SampledShaping(SAMPLED)
+    assert shaping.measure_group(shaped)["shaper_last_episode"]["mean"] == pytest.approx(1 / 6)
+    assert shaping.measure({"random": shaped, OWN_KIND: naive})["gain_over_naive"]["mean"] == pytest.approx(1.5)
 
 
 def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
-    gain = make_kind(SAMPLED).find({"random": same, ALONE: same})["gain_over_naive"]
+    gain = SampledShaping(SAMPLED).measure({"random": same, OWN_KIND: same})["gain_over_naive"]
     assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
 
 
@@ -48,19 +47,20 @@ def test_trainings_are_pooled_with_the_error_between_them():
     def one(mean, error, policy):
         return {"against": {"naive": [{"mean": mean, "standard_error": error}]}, "policy": policy}
 
-    found = pool([one(1.0, 0.1, [0.5]), one(3.0, 0.2, [0.7])])
+    found = pool_seeds([one(1.0, 0.1, [0.5]), one(3.0, 0.2, [0.7])])
     assert found["against"]["naive"] == [{"mean": 2.0, "standard_error": pytest.approx(1.0)}]
     assert found["policy"] == [0.5]  # the first one's, for a mean of policies is nobody's
-    assert pool([one(1.0, 0.1, [0.5])]) == one(1.0, 0.1, [0.5])
-    assert pool([one(1.0, 0.1, []), one(None, None, [])])["against"]["naive"][0]["mean"] is None
-    assert pool([{"bound": {"bound": 1.0}}, {"bound": None}]) == {"bound": None}  # one of them came to nothing
+    assert pool_seeds([one(1.0, 0.1, [0.5])]) == one(1.0, 0.1, [0.5])
+    assert pool_seeds([one(1.0, 0.1, []), one(None, None, [])])["against"]["naive"][0]["mean"] is None
+    assert pool_seeds([{"bound": {"bound": 1.0}}, {"bound": None}]) == {"bound": None}  # one of them came to nothing
 
 
 def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
-    shaped = {"naive": EvaluationResult(None, None, np.full((64, 6, 5), 0.5))}
-    kind = ExactKind(ShapingConfig(seed=3))
-    chances = [kind.find(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
-    again = ExactKind(ShapingConfig(seed=4)).find(shaped)["zd"]["chance"]["kept"]["mean"]
+    payoffs = np.zeros((64, 6))
+    shaped = {"naive": EvaluationResult(payoffs, payoffs, np.full((64, 6, 5), 0.5))}
+    shaping = ExactShaping(ExactShapingConfig(seed=3))
+    chances = [shaping.measure(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
+    again = ExactShaping(ExactShapingConfig(seed=4)).measure(shaped)["zd"]["chance"]["kept"]["mean"]
     assert len(set(chances)) > 1
     assert again == chances[1]
 
@@ -68,48 +68,49 @@ def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
 def test_the_name_of_a_learner_that_there_is_not_is_refused_whatever_it_begins_with():
     for spec in ("reinforce-2", "tabular_ppo-x(rounds=3)"):
         with pytest.raises(ValueError, match="opponent: got '" + spec.partition("(")[0]):
-            make_kind(ShapingConfig(opponent=spec)).check()
+            ExactShaping(ExactShapingConfig(opponent=spec))
 
 
 def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
-    config = ShapingConfig(
+    config = SampledShapingConfig(
         environment="ipd(episode_length=100)", meta_learner="ppo", shaper="shaper", opponent="random"
     )
     assert config.meta_ppo.batch_size == 512
-    assert make_kind(config).shortened(2).episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
+    assert config.shortened().episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
 
 
 def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_once(monkeypatch):
     asked = []
     trained = Evolved(*[None] * len(Evolved._fields))._replace(seconds_to_run=2.0, seconds_to_compile=7.0)
-    monkeypatch.setattr(SampledKind, "train", lambda kind, keys: asked.append(kind) or trained)
+    monkeypatch.setattr(SampledShaping, "train_shapers", lambda shaping, keys: asked.append(shaping) or trained)
     evolution = Evolution(population_size=100, generations=9, chunk_size=5)
     config = dataclasses.replace(
         SAMPLED, episodes=70_000, episode_length=4, num_envs=12, trials=1, evolution=evolution, seeds=3
     )
-    found = runtime_estimate.measure(config)
+    found = jobs.measure(config)
     (short,) = asked
     members = 5 * len(jax.local_devices())
     assert short.config.evolution.population_size == members + members % 2  # candidates come in pairs
-    steps = short.config.trials_per_generation * short.steps
+    steps = short.config.trials_per_generation * short.config.steps_of_a_trial
     assert 2.5e6 <= steps < 2.5e6 + short.config.evolution.population_size * 4 * 12  # an episode more at most
     assert (found.steps_per_second, found.seconds_to_compile) == (3 * steps / 2.0, 7.0)
 
 
 def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(runtime_estimate, "measure", lambda config: asked.append(config.opponent) or Speed(1e6, 1.0))
+    monkeypatch.setattr(jobs, "measure", lambda config: asked.append(config.opponent) or Speed(1e6, 1.0))
     opponents = ("naive", "lola", "naive + lola", "reinforce", "naive(learning_rate=0.1)", "mmaml")
-    parts = {tmp_path / str(i): ShapingConfig(opponent=opponent) for i, opponent in enumerate(opponents)}
-    jobs = runtime_estimate.shaping_jobs(parts, Console(quiet=True))
+    parts = {tmp_path / str(i): ExactShapingConfig(opponent=opponent) for i, opponent in enumerate(opponents)}
+    estimated = jobs.shaping_jobs(parts, Console(quiet=True))
     assert asked == ["naive", "naive + lola", "reinforce"]
-    assert jobs[1].seconds > 2 * jobs[0].seconds == 2 * jobs[4].seconds  # LOLA's
+    assert estimated[1].seconds > 2 * estimated[0].seconds == 2 * estimated[4].seconds  # LOLA's
 
 
 def test_what_is_done_takes_no_more_time():
-    config = ShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
+    config = ExactShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
     pace = Speed(1000.0, 7.0)
-    rest = 3 * 4096 * 100 / 1000 + 3 * 7 + ExactKind.seconds_to_draw  # the evaluation, two controls, three programs
+    drawing = cost_of(config).seconds_to_draw
+    rest = 3 * 4096 * 100 / 1000 + 3 * 7 + drawing  # the evaluation, two controls, three programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
     assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
     # Fresh trials against REINFORCE, with an eighth of its rounds, take 60 / 8 of those against a naive learner.
@@ -131,23 +132,20 @@ def test_what_is_done_takes_no_more_time():
 
 def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
     # 5,000 generations of 10,000 trials of 20,000 steps and six evaluations of 256, at a million steps a second.
-    monkeypatch.setattr(printing, "measure", lambda config: Speed(1e6, 10.0))
-    console, kind = (
-        Console(file=io.StringIO(), width=200),
-        make_kind(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")),
-    )
-    printing.print_header(console, kind)
-    assert "takes about" not in console.file.getvalue()
-    printing.say_how_long(console, kind)
-    assert "1.00 M steps/s: the whole run takes about 12 days on this machine" in console.file.getvalue()  # 1,000,111 s
+    monkeypatch.setattr(SampledShaping, "speed", lambda shaping: Speed(1e6, 10.0))
+    console = Console(file=io.StringIO(), width=200)
+    SampledShaping(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")).print_header(console)
+    *header, measuring, told = console.file.getvalue().splitlines()
+    assert "takes about" not in " ".join([*header, measuring])
+    assert told == "1.00 M steps/s: the whole run takes about 12 days on this machine"  # 1,000,111 s
 
 
 @pytest.mark.parametrize(("seeds", "long"), [(1, False), (10, True)])
 def test_long_is_what_all_trainings_of_a_run_are_together(seeds, long, monkeypatch):
-    monkeypatch.setattr(printing, "measure", lambda config: Speed(1e6, 10.0))
+    monkeypatch.setattr(SampledShaping, "speed", lambda shaping: Speed(1e6, 10.0))
     console = Console(file=io.StringIO(), width=200)
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")  # 600 M steps each
-    printing.say_how_long(console, make_kind(dataclasses.replace(preset, seeds=seeds)))
+    SampledShaping(dataclasses.replace(preset, seeds=seeds)).print_header(console)
     assert ("takes about" in console.file.getvalue()) is long
 
 
