@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attacks.evaluation import VictimTrainings, hear
+from attacks.experiments.evaluation import VictimTrainings, hear
 from attacks.messages import Message
 from meta.runs.plotting import (
     BELOW,
