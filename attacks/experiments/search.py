@@ -52,10 +52,7 @@ class SearchStage(NamedTuple):
 
 
 class ControllerStage(NamedTuple):
-    """An evolution of controllers for the victims of shapers that are not evolved.
-
-    All candidates of a generation control the same victims, so that whole training runs cost nearly nothing.
-    """
+    """An evolution of controllers for the victims of shapers that are not evolved, the same for all candidates."""
 
     stage: SearchStage  # whose trial has a shaper as its third argument
     number: int  # of shapers
