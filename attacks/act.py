@@ -14,10 +14,10 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m attacks.act")  # before what takes seconds to import
 
-from attacks.attack import prepare
-from attacks.config import AttackConfig
-from attacks.experiment import attack_and_show
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.preparation import prepare
 from meta.runs import command
+from meta.runs.experiment import run_and_print
 
 COMMAND = command.Command(
     program="python -m attacks.act",
@@ -25,7 +25,7 @@ COMMAND = command.Command(
     config=AttackConfig,
     prepare=prepare,
     prepare_again=partial(prepare, begun=True),
-    run=attack_and_show,
+    run=run_and_print,
     name=lambda preset, config: f"{preset}-{config.goal}-{config.seed}",
     presets="act",
     all_cores=True,

@@ -15,7 +15,7 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m attacks.examine")  # before what takes seconds to import
 
-from attacks.transfer import ExaminationConfig, checked, examine_and_show
+from attacks.experiments.transfer import ExaminationConfig, checked, examine_and_show
 from meta.runs import command
 
 COMMAND = command.Command(

@@ -15,7 +15,7 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m attacks.reproduce")  # before what takes seconds to import
 
-from attacks.reproduction import ReproduceConfig, checked, reproduce
+from attacks.experiments.reproduction import ReproduceConfig, checked, reproduce
 from meta.runs import command
 
 COMMAND = command.Command(

@@ -23,7 +23,8 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.crossplay")  # before what takes seconds to import
 
-from marl.experiments.crossplay import CrossplayConfig, line_up, play_table
+from marl.experiments.crossplay.config import CrossplayConfig
+from marl.experiments.crossplay.experiment import line_up, play_table
 from meta.runs import command
 
 COMMAND = command.Command(

@@ -18,16 +18,17 @@ from meta import process
 if __name__ == "__main__":
     process.begin("python -m marl.discover")  # before what takes seconds to import
 
-from marl.experiments.discovery.config import DiscoveryConfig, checked, config_of
-from marl.experiments.discovery.experiment import discover_and_show
+from marl.experiments.discovery.config import DiscoveryConfig, config_of
+from marl.experiments.discovery.experiment import Discovery
 from meta.runs import command
+from meta.runs.experiment import run_and_print
 
 COMMAND = command.Command(
     program="python -m marl.discover",
     description=__doc__ or "",
     config=DiscoveryConfig,
-    prepare=checked,
-    run=discover_and_show,
+    prepare=Discovery,
+    run=run_and_print,
     name=lambda first, config: f"{re.sub(' ', '-', first)}-{config.seed}",
     presets="discover",
     first="kind and environment",

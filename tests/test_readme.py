@@ -10,8 +10,8 @@ import jax
 import pytest
 
 import configs
-from attacks.attack import resolve
-from attacks.config import AttackConfig
+from attacks.experiments.attack import resolve
+from attacks.experiments.config import AttackConfig
 from games import registry
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.registry import FORMULA

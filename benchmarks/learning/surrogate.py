@@ -21,9 +21,9 @@ from bayes_opt.acquisition import ExpectedImprovement
 from scipy.stats import norm
 
 import configs
-from attacks.attack import resolve
-from attacks.config import AttackConfig
-from attacks.evaluation import compare, controlled, make_trainings
+from attacks.experiments.attack import resolve
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.evaluation import compare, controlled, make_trainings
 from attacks.messages import Message
 from attacks.random_play import observations_of_play, units_of_play
 from games.registry import make_game

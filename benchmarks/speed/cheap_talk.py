@@ -19,9 +19,8 @@ from typing import Any
 import jax
 
 import configs
-from attacks.attack import Attack, resolve
-from attacks.config import AttackConfig
-from attacks.search import make_trial
+from attacks.experiments.attack import Attack, resolve
+from attacks.experiments.config import AttackConfig
 from benchmarks.timing import compiled, machine, seconds_in_turn
 from marl.core.learn import learning
 from marl.core.learner import Trajectory
@@ -34,8 +33,7 @@ FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward 
 def lives(attack: Attack, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Whole lives, and their arguments."""
     keys = jax.random.split(jax.random.key(0), size)
-    trial = make_trial(attack)
-    return spread(lambda words: trial(words, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
+    return spread(lambda words: attack.trial(words, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
         jax.vmap(attack.init)(keys),
     )
 

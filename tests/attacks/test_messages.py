@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import evaluation, messages
+from attacks import messages
+from attacks.experiments import evaluation
 from attacks.messages import make_message
 
 KEY = jax.random.key(0)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import configs
-from attacks.attack import resolve
-from attacks.config import AttackConfig
+from attacks.experiments.attack import resolve
+from attacks.experiments.config import AttackConfig
 from configs.specs import read
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import learning

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 import configs
 import games
-from attacks.attack import resolve, with_training
-from attacks.config import AttackConfig
 from attacks.defences import (
     DEFENCES,
     disturbed,
@@ -26,10 +24,20 @@ from attacks.defences import (
     weights_of,
     with_weights,
 )
-from attacks.evaluation import VictimTrainings, compare, controlled, loudness, make_trainings, over_training, silence
+from attacks.experiments.attack import resolve, with_training
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.evaluation import (
+    VictimTrainings,
+    compare,
+    controlled,
+    loudness,
+    make_trainings,
+    over_training,
+    silence,
+)
+from attacks.experiments.transfer import other_victims
 from attacks.messages import make_message
 from attacks.random_play import observations_of_play
-from attacks.transfer import other_victims
 from attacks.victim_training import TrainingSchedule, final_return, train_in, train_time_trial, train_victim
 from games import Game
 from games.wrappers.cheap_talk import CheapTalk

@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 import configs
-from attacks import transfer
+from attacks.experiments import transfer
 from configs import flags
-from marl.experiments import crossplay
+from marl.experiments.crossplay import experiment as crossplay
 from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory, evolve
 from meta.xla.memory import TooLarge, check_bytes

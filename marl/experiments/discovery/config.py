@@ -8,14 +8,11 @@ from dataclasses import field
 from typing import Any, Literal
 
 import configs
-from configs.specs import first_line
 from games.registry import make_game, names
-from marl.core.learn import check_update
 from marl.experiments.discovery.trial import CONTROLS, Arena, known
-from marl.learners.registry import SAMPLED, hidden_layers, make_learner, with_hidden
+from marl.learners.registry import SAMPLED, hidden_layers, with_hidden
 from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Evolution
-from meta.xla.memory import bytes_of, check_bytes
 
 KINDS: tuple[Kind, ...] = ("drift", "value_loss")
 # Candidates meet trainings of their own, a pair the same: what is found for one seed's luck is of no use to others.
@@ -158,39 +155,9 @@ class DiscoveryConfig(configs.CommandConfig):
         """For a cluster."""
         return dataclasses.replace(self, tuning=self.tuning.in_chunks(), evolution=self.evolution.in_chunks())
 
-    def arena(self, spec: str, times: int = 1) -> Arena:
-        """A game, with trainings that are so many times as long."""
-        return Arena(spec, make_game(spec), times * self.num_updates, self.steps_per_update, self.num_envs)
-
-
-def checked(config: DiscoveryConfig) -> DiscoveryConfig:
-    """The config, of which the learner is known to fit every game.
-
-    Raises:
-      ValueError: if it does not, or for what no memory can hold.
-    """
-    for spec in (*config.environments, *config.unseen):
-        arena = config.arena(spec)
-        game, many = arena.game, arena.game.num_agents
-        limit = game.time_limit
-        each = config.steps_per_update * config.num_envs
-        enough = -(-(limit or 0) // config.steps_per_update) * each
-        if many == 1 and limit is not None and limit > arena.num_updates * arena.steps_per_update:
-            raise ValueError(
-                f"total_steps: got {config.total_steps}, in which no episode of {spec} need end; {enough} at least are "
-                "needed"
-            )
-        for learner in (config.wider_learner, config.learner):
-            players = [make_learner(learner, game, seat, num_updates=arena.num_updates) for seat in range(many)]
-            size = {"steps_per_update": config.steps_per_update, "num_envs": config.num_envs}
-            try:
-                carry = check_update(game, players, **size)
-            except ValueError as error:
-                raise ValueError(f"learner: {learner}: {first_line(error)}") from None
-        at_once = (config.evolution.chunk_size or config.evolution.population_size) * config.trials * config.searches
-        check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
-    check_bytes("num_seeds", config.num_seeds, 8.0 * config.num_seeds * config.longer * config.num_updates)
-    return config
+    def arena(self, spec: str) -> Arena:
+        """A game by its name, and the length of a training."""
+        return Arena(spec, make_game(spec), self.num_updates, self.steps_per_update, self.num_envs)
 
 
 def config_of(first: str) -> DiscoveryConfig:

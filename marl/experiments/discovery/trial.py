@@ -15,6 +15,7 @@ from marl.core.learner import Learner
 from marl.learners.registry import SAMPLED
 from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Outcome
+from meta.batched_trials import without_nan
 
 # What is tuned beside an objective, and without one: a scale that an objective can imitate is nothing that was found.
 SHARED = ("learning_rate", "max_gradient_norm", "value_coefficient", "delta")
@@ -46,6 +47,9 @@ class Lived(NamedTuple):
     late: jax.Array  # `[]`, the same of the last quarter
     curve: jax.Array  # `[updates]`, NaN where no episode ended
     rewards: jax.Array  # `[players]`, in a step of the last half
+
+
+FreshTrial = Callable[[jax.Array, Any], Lived]  # (key, parameters) -> a training
 
 
 def first_scales(kind: Kind) -> dict[str, jax.Array]:
@@ -149,5 +153,20 @@ def discovery_trial(
             own = key if len(arenas) == 1 else jax.random.fold_in(key, i)
             scores.append((live(own, arena, spec, [found] * arena.game.num_agents).score - zero) / unit)
         return Outcome(jnp.stack(scores).mean(), {f"score_{i}": x for i, x in enumerate(scores)})
+
+    return trial
+
+
+def fresh_trial(arena: Arena, spec: str, settings: Settings, *others: Settings) -> FreshTrial:
+    """A trial `(key, parameters) -> Lived` of all players of a game, or of the last ones with other settings.
+
+    Infinite stands for NaN in it, as of `without_nan`.
+    """
+
+    def trial(key: jax.Array, parameters: Any) -> Lived:
+        number = arena.game.num_agents - len(others)
+        each = [settings(parameters)] * number + [other(parameters) for other in others]
+        found: Lived = without_nan(live(key, arena, spec, each))
+        return found
 
     return trial

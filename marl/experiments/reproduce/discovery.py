@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
-from marl.experiments.discovery.experiment import discover
+from marl.experiments.discovery.experiment import Discovery
 from marl.experiments.discovery.figures import NAMES
 from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
+from meta.runs.experiment import run_experiment
 from meta.runs.jobs import Job, open_run
 from meta.runs.report import Claim, Section, table
 from meta.runs.statistics import with_error
@@ -55,8 +56,11 @@ def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console)
     """The searches, with the seconds that they take on two cores; each measures for itself what it will take."""
 
     def job(path: Path, config: DiscoveryConfig) -> Job:
+        def run() -> None:
+            run_experiment(Discovery(config), open_run(path, config, console), console)
+
         seconds = config.lives * config.total_steps * len(config.environments) / STEPS_PER_SECOND
-        return Job(path, config, seconds, lambda: discover(config, open_run(path, config, console), console))
+        return Job(path, config, seconds, run)
 
     return [job(folder / name, config) for name, config in parts.items()]
 

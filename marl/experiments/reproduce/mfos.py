@@ -13,7 +13,9 @@ from rich.console import Console
 
 import configs
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL
-from marl.experiments import bound, crossplay
+from marl.experiments import bound
+from marl.experiments.crossplay.config import CrossplayConfig
+from marl.experiments.crossplay.experiment import line_up, play_table
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory
@@ -80,10 +82,10 @@ def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[di
     """Plays the learners against each other, or finds what they played before: the cells of the table."""
     path, nobody = folder / "head_to_head" / preset, Console(quiet=True)
     path.parent.mkdir(exist_ok=True)
-    config = configs.load(crossplay.CrossplayConfig, "crossplay", preset)
+    config = configs.load(CrossplayConfig, "crossplay", preset)
     config = dataclasses.replace(config, agents=",".join(LEARNERS[::2] if fast else LEARNERS), seed=seed)
     config = dataclasses.replace(config, num_pairs=32, meta_steps=5) if fast else config
-    return crossplay.play_table(crossplay.line_up(config), open_run(path, config, nobody), nobody)
+    return play_table(line_up(config), open_run(path, config, nobody), nobody)
 
 
 def games_head_to_head(fast: bool) -> list[str]:

@@ -196,7 +196,7 @@ def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
         return _load_learner(file, str(path), number)
     if file and method == "attack":
         # By its name, because marl does not depend on attacks.
-        attack, parameters = importlib.import_module("attacks.attack").load_adversary(file.parent)
+        attack, parameters = importlib.import_module("attacks.experiments.attack").load_adversary(file.parent)
         return Adversary(str(path), attack.message, parameters, attack.config)
     if os.path.isdir(path) and not os.path.isfile(Path(path) / AGENT_FILE):
         runs = "a finished run of marl.mfos, marl.train, marl.distributed or attacks.act"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import configs
-from attacks.attack import resolve
-from attacks.config import AttackConfig
+from attacks.experiments.attack import resolve
+from attacks.experiments.config import AttackConfig
 from games import InfinitelyRepeated, matrix_games
 from games import make as make_game_with
 from games.registry import make_game

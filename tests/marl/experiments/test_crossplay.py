@@ -20,10 +20,11 @@ import configs
 from games import InfinitelyRepeated, make, matrix_games
 from marl.core.learn import learn
 from marl.crossplay import main
-from marl.experiments import crossplay_table
-from marl.experiments.crossplay import Cell, CrossplayConfig, _cells, _statistics, line_up
-from marl.experiments.crossplay_table import COLUMNS, _labels
-from marl.experiments.participants import Participant, split_agents
+from marl.experiments.crossplay import table as crossplay_table
+from marl.experiments.crossplay.config import CrossplayConfig
+from marl.experiments.crossplay.experiment import Cell, _cells, _statistics, line_up
+from marl.experiments.crossplay.participants import Participant, split_agents
+from marl.experiments.crossplay.table import COLUMNS, _labels
 from marl.experiments.shaping.agents import Agent, load_agent, make_agent, of_training, pair_program, save_agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 from marl.experiments.shaping.sampled_pairs import Lengths, play_pair

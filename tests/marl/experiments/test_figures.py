@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import figures as of_attacks
-from attacks.evaluation import VictimTrainings
+from attacks.experiments import figures as of_attacks
+from attacks.experiments.evaluation import VictimTrainings
 from attacks.messages import Message
 from games import InfinitelyRepeated, prisoners_dilemma
 from games.exact.zd import exact_payoffs, random_policies, zd_policy

@@ -1,4 +1,4 @@
-"""The pictures of an attack."""
+"""Figures of an attack."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attacks.evaluation import VictimTrainings, hear
+from attacks.experiments.evaluation import VictimTrainings, hear
 from attacks.messages import Message
 from meta.runs.plotting import (
     BELOW,
@@ -42,16 +42,7 @@ MAP_ENTRIES = 6  # observations of more have no map
 
 
 def draw_curves(folder: Path, groups: dict[str, VictimTrainings], steps_per_update: int) -> Path:
-    """Draws the victims' training returns under each message; the band is two standard errors.
-
-    Args:
-      folder: where to.
-      groups: by who talks.
-      steps_per_update: environment steps between two learning steps, of all environments together.
-
-    Returns:
-      The file.
-    """
+    """Draws the victims' training returns under each message; `steps_per_update` counts those of all environments."""
     figure, axes = new_axes("environment steps of the victim", "return in training")
     number = _draw_curves(axes, groups, steps_per_update)
     axes.set_title(f"{number} fresh victims each; band: two standard errors", fontsize=8, color=GREY)
@@ -62,16 +53,7 @@ def draw_curves(folder: Path, groups: dict[str, VictimTrainings], steps_per_upda
 def draw_all_curves(
     folder: Path, environments: dict[str, dict[str, VictimTrainings]], steps_per_update: dict[str, int]
 ) -> Path:
-    """Draws the training returns of several environments, a panel for each.
-
-    Args:
-      folder: where to.
-      environments: by their names, the groups of `draw_curves`.
-      steps_per_update: by their names, as of `draw_curves`.
-
-    Returns:
-      The file.
-    """
+    """Draws the groups of `draw_curves` of several environments, by their names: a panel for each."""
     columns = min(len(environments), 2)
     rows = -(-len(environments) // columns)
     figure, panels = new_panels((4.2 * columns, 2.9 * rows), rows, columns)
@@ -87,7 +69,7 @@ def draw_all_curves(
 
 
 def _draw_curves(axes: Any, groups: dict[str, VictimTrainings], steps_per_update: int) -> int:
-    """The curves of each group, and how many victims one has."""
+    """Draws the curves of each group, with two standard errors; returns the number of victims in one."""
     for name, group in groups.items():
         curves = np.asarray(group.curves, float)
         known = np.isfinite(curves)
@@ -101,15 +83,7 @@ def _draw_curves(axes: Any, groups: dict[str, VictimTrainings], steps_per_update
 
 
 def draw_final_returns(folder: Path, groups: dict[str, VictimTrainings]) -> Path:
-    """Draws how many victims reach which return in the end, as cumulative distributions.
-
-    Args:
-      folder: where to.
-      groups: by who talks.
-
-    Returns:
-      The file.
-    """
+    """Draws cumulative distributions of the victims' final returns under each message."""
     figure, axes = new_axes("final return, without exploration", "fraction of victims with less")
     for name, group in groups.items():
         returns = np.sort(group.final_returns)
@@ -126,17 +100,7 @@ def draw_final_returns(folder: Path, groups: dict[str, VictimTrainings]) -> Path
 
 
 def draw_evolution(folder: Path, stages: dict[str, dict[str, np.ndarray]], value: str, label: str) -> Path:
-    """Draws how a metric of `evolve` went over the generations.
-
-    Args:
-      folder: where to.
-      stages: the metrics of one evolution after the other, by their titles.
-      value: the name of one of them, which has a deviation.
-      label: of its axis.
-
-    Returns:
-      The file.
-    """
+    """Draws a metric of evolutions, one after the other by their titles, over the generations."""
     figure, axes = new_axes("generation", label)
     first = 1
     for (name, metrics), color in zip(stages.items(), (SKY, ORANGE)[-len(stages) :], strict=True):
@@ -150,15 +114,7 @@ def draw_evolution(folder: Path, stages: dict[str, dict[str, np.ndarray]], value
 
 
 def draw_goal_rewards(folder: Path, rewards: dict[str, np.ndarray]) -> Path:
-    """Draws what control is worth beside its baselines: the mean over victims, with two standard errors.
-
-    Args:
-      folder: where to.
-      rewards: `[victims]` by who talks.
-
-    Returns:
-      The file.
-    """
+    """Draws goal rewards `[victims]` of control and its baselines: the mean over victims, with two standard errors."""
     figure, axes = new_axes("goal reward of a step", "", (5.0, 0.8 + 0.35 * len(rewards)))
     for y, (name, values) in enumerate(rewards.items()):
         error = 2 * standard_error(values)
@@ -178,17 +134,17 @@ def draw_message(
     steps: int,
     names: list[str] | None = None,
 ) -> Path | None:
-    """Draws what is said about which state: a map for every pair of an observation's entries.
+    """Draws a message function as maps over every pair of an observation's entries; the others are at their median.
 
-    The other entries are at their median. Each row is of an entry of the message, or of several that are the same; of
-    who has a memory there are those of a life's first step and those of its last.
+    A row is an entry of the message, or several that are the same. A message with memory has rows for the first step
+    of a training run and for its last.
 
     Args:
       folder: where to.
-      message: what is said.
+      message: the function.
       parameters: of it.
-      observations: `[number, entries]`, of play; the maps reach from their first to their last percentile.
-      steps: of a life, for who has a memory: so many observations of play it has seen in the end.
+      observations: `[number, entries]` of play; the maps reach from their first to their last percentile.
+      steps: of a training run, which are the observations that a memory has seen in the end.
       names: of the entries.
 
     Returns:
@@ -242,7 +198,7 @@ def draw_message(
 def _moments(
     message: Message, parameters: Any, observations: np.ndarray, steps: int
 ) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    """By moments of a life, what is said then about observations `[number, entries]`."""
+    """The message about observations `[number, entries]`, by moments of a training run."""
     remember = message.remember
     if remember is None:
         return {"": jax.jit(jax.vmap(lambda obs: message.speak(parameters, obs)))}
@@ -256,16 +212,9 @@ def _moments(
 
 
 def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> Path:
-    """Draws what messages do to several kinds of victims: the paired differences from silence, two standard errors.
+    """Draws paired differences from silence by kind of victim, with two standard errors.
 
-    Args:
-      path: of the picture.
-      rows: by kind of victim, each with the `difference` of evolved messages and the `random_difference` of random
-        ones, of `mean` and `standard_error`.
-      goal: harm or help.
-
-    Returns:
-      The file.
+    A row has the `difference` under evolved messages and the `random_difference` under random ones.
     """
     figure, axes = new_axes("final return, difference from silence", "", (5.5, 2.0 + 0.32 * len(rows)))
     evolved = ORANGE if goal == "harm" else GREEN

@@ -12,22 +12,26 @@ from rich.console import Console
 
 import configs
 import games
-from attacks import attack as attack_module
-from attacks import distillation, experiment, messages, search
+from attacks import messages
 from attacks.act import COMMAND
-from attacks.attack import ADVERSARY_FILE, load_adversary, prepare, resolve, with_training
-from attacks.config import AttackConfig
 from attacks.defences import DEFENCES
+from attacks.experiments import attack as attack_module
+from attacks.experiments import control_experiment, distillation, search
+from attacks.experiments.attack import ADVERSARY_FILE, load_adversary, resolve, with_training
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.control_experiment import ControlExperiment
+from attacks.experiments.preparation import prepare
 from attacks.random_play import observations_of_play
 from games import Game, registry
 from games.wrappers.goals import has_goals
 from meta import RunDirectory
 from meta.runs import array_files
+from meta.runs.experiment import Context, Programs
 from meta.runs.progress import Stages
 
 pytestmark = pytest.mark.system
 
-QUIET = Stages(Console(quiet=True), {})
+QUIET = Console(quiet=True)
 
 TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
@@ -89,7 +93,7 @@ def test_a_run_leaves_what_the_issue_names(act, tmp_path, monkeypatch):
 
 
 def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "NUM_GOALS", 2)  # of a hundred frames each
+    monkeypatch.setattr(control_experiment, "NUM_GOALS", 2)  # of a hundred frames each
     finished = act("cartpole", *TINY, *CONTROL, "--out", "run")
     assert finished.returncode == 0, finished.stderr
     rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
@@ -117,7 +121,7 @@ def test_who_is_played_at_once_draws_nobody_else():
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
         own = dataclasses.replace(config, evolution=evolution)
-        found.append(experiment.fresh_victims(resolve(own), jax.random.key(0), everybody, QUIET))
+        found.append(ControlExperiment(resolve(own)).fresh_victims(QUIET, jax.random.key(0), everybody))
     for name, rewards in found[0].goal_rewards.items():
         np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 
@@ -163,15 +167,15 @@ def test_random_games_are_played_once_and_by_no_reading(monkeypatch):
 @pytest.mark.parametrize("preset", configs.presets("act"))
 def test_the_trainings_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
-    attack = prepare(config)
+    attack = prepare(config).attack
     if preset == "pendulum":  # with a victim that remembers what it heard, too
         other = with_training(attack, victim="sac(hidden=[8], buffer_size=4096)")
         key = jax.random.key(0)
-        jax.eval_shape(search.make_trial(other), jax.eval_shape(other.init, key), key)
+        jax.eval_shape(other.trial, jax.eval_shape(other.init, key), key)
     goals = ("harm", "control") if has_goals(attack.game) else ("harm",)
     for goal in goals:
         one, key = resolved(config, goal=goal), jax.random.key(0)
-        outcome = jax.eval_shape(search.make_trial(one), jax.eval_shape(one.init, key), key)
+        outcome = jax.eval_shape(one.trial, jax.eval_shape(one.init, key), key)
         assert outcome.fitness.shape == outcome.metrics["victim_return"].shape == ()
 
 
@@ -217,15 +221,16 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     words, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
     array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
-    attack = prepare(goes_on)
-    assert attack.config == goes_on
-    start, told = search._start(attack, jax.random.key(0), run, QUIET)
+    experiment = prepare(goes_on)
+    assert experiment.config == goes_on
+    context = Context(run, Stages(QUIET, {}), Programs({}))
+    start, told = search._start(experiment.search, jax.random.key(0), context)
     jax.tree.map(np.testing.assert_array_equal, start, words)
     assert told is None
     (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
     assert prepare(goes_on, begun=True).config == goes_on
     assert COMMAND.prepare_again(goes_on).config == goes_on
-    jax.tree.map(np.testing.assert_array_equal, search._start(attack, jax.random.key(0), run, QUIET)[0], words)
+    jax.tree.map(np.testing.assert_array_equal, search._start(experiment.search, jax.random.key(0), context)[0], words)
     with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
         prepare(goes_on)
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
@@ -244,8 +249,9 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
     words = message.init(jax.random.key(7))
     array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
-    attack = prepare(network)
-    start, told = search._start(attack, jax.random.key(0), run, QUIET)
+    experiment = prepare(network)
+    attack, context = experiment.attack, Context(run, Stages(QUIET, {}), Programs({}))
+    start, told = search._start(experiment.search, jax.random.key(0), context)
     seen = jnp.asarray(observations_of_play(attack.game))
     wanted, found = (jax.vmap(one.speak, (None, 0))(own, seen)
                      for one, own in ((message, words), (attack.message, start)))  # fmt: skip
@@ -279,7 +285,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
     words, key = one.message.init(jax.random.key(1)), jax.random.key(2)
     talk = one.message.talk(one.game, words, 2)
     training = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
-    outcome = jax.jit(search.make_trial(one))(words, key)
+    outcome = jax.jit(one.trial)(words, key)
     np.testing.assert_allclose(outcome.fitness, -training.last_update, rtol=1e-5)
     assert training.last_update == 4  # every episode of four steps that ended
 

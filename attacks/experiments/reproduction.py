@@ -15,17 +15,20 @@ import numpy as np
 from rich.console import Console
 
 import configs
-from attacks import control, figures
-from attacks.attack import resolve
-from attacks.config import AttackConfig, Goal
-from attacks.distillation import EXPERT_TRAININGS, EXPERTS
-from attacks.evaluation import VictimTrainings
-from attacks.experiment import ROWS, TITLES, VICTIMS_FILE, run_attack
-from attacks.search import NUM_JUDGES, make_trial
-from attacks.transfer import COLUMNS, ExaminationConfig, examine
+from attacks import control
+from attacks.experiments import figures
+from attacks.experiments.attack import resolve
+from attacks.experiments.attack_experiment import ROWS, TITLES
+from attacks.experiments.config import EXPERT_TRAININGS, EXPERTS, AttackConfig, Goal
+from attacks.experiments.evaluation import VictimTrainings
+from attacks.experiments.message_experiment import VICTIMS_FILE
+from attacks.experiments.preparation import make_experiment
+from attacks.experiments.search import NUM_JUDGES
+from attacks.experiments.transfer import COLUMNS, ExaminationConfig, examine
 from games.registry import make_game
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
+from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount
 from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
 from meta.runs.report import Claim, Section, table, write_report
@@ -114,12 +117,11 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     seconds = _estimate([part for part in parts if not part.is_done], console)
 
     def job(part: Part) -> Job:
-        return Job(
-            part.path,
-            part.config,
-            seconds.get(part.path.name, 0.0),
-            lambda: run_attack(resolve(part.config), open_run(part.path, part.config, console), console),
-        )
+        def run() -> None:
+            attack = resolve(part.config)
+            run_experiment(make_experiment(attack), open_run(part.path, part.config, console), console)
+
+        return Job(part.path, part.config, seconds.get(part.path.name, 0.0), run)
 
     summaries = run_jobs([job(part) for part in parts], console)
     examinations = {}
@@ -207,7 +209,7 @@ def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
             config = dataclasses.replace(part.config, num_updates=2, warm_up_updates=0)
             evolution = dataclasses.replace(config.evolution, population_size=16, generations=2, chunk_size=0)
             attack = resolve(config)
-            found = evolve(make_trial(attack), attack.init, jax.random.key(0), evolution, num_trials=1)
+            found = evolve(attack.trial, attack.init, jax.random.key(0), evolution, num_trials=1)
             steps = config.steps_of_a_training + config.judged_steps
             speeds[part.environment] = 32 * steps / found.seconds_to_run
     seconds = {part.path.name: SECONDS_TO_COMPILE + part.steps / speeds[part.environment] for part in parts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attacks.attack import Attack, with_training
+from attacks.experiments.attack import Attack, load_adversary
+from attacks.experiments.config import EXPERT_TRAININGS, EXPERTS
 from attacks.messages import Message, make_message
 from attacks.random_play import observations_of_play
 from attacks.victim_training import train_victim
@@ -21,16 +23,20 @@ from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.evaluate import act_best
 from meta.loop import compiler_options
+from meta.runs.jobs import say
+from meta.runs.progress import Stages
 from meta.xla.devices import in_chunks
 from meta.xla.fixed_order import in_fixed_order
 
-EXPERT_TRAININGS = 12  # of a victim, that an expert has learned for
-EXPERTS = 8  # of which the best is listened to
 WIDTH = 1  # experts that a core trains together
+EXPERT = "expert"  # stage of a search
 ROLLOUTS, STEPS = 64, 256  # of its play, from which its words are learned
 LARGEST_TARGET = 3.0  # in standard deviations
 LOUD = 4.0  # what a controller says to a victim that has learned from a shaper
 FITTING = 2000  # gradient steps
+
+Told = dict[str, dict[str, Any]]  # what each message tells of an expert, or of another message
+FindStart = Callable[[jax.Array, Stages], tuple[Any, Told | None]]
 
 
 class Distilled(NamedTuple):
@@ -39,6 +45,31 @@ class Distilled(NamedTuple):
     parameters: Any  # of the message
     expert_return: float  # of the expert's final policy
     share: float  # of the variance of what it does that the message tells
+
+
+def make_start(attack: Attack) -> FindStart:
+    """A function that finds where a search begins with an expert or a run: `(key, stages) -> (parameters, told)`.
+
+    It says what the messages tell, and of a run refits another message.
+    """
+
+    def from_expert(key: jax.Array, stages: Stages) -> tuple[Any, Told]:
+        stages.begin(EXPERT, f"{EXPERTS} experts learn in silence, {EXPERT_TRAININGS} times as long as a victim")
+        start, found = distil(attack, key)
+        for name, one in found.items():
+            tells = f"the {name} tells {one.share:.0%} of what it does"
+            say(stages.console, f"the best has a return of {one.expert_return:.4g}; {tells}")
+        return start, {n: {"expert_return": one.expert_return, "share_told": one.share} for n, one in found.items()}
+
+    def from_run(key: jax.Array, stages: Stages) -> tuple[Any, Told | None]:
+        other, start = load_adversary(Path(attack.config.begin), "begin")
+        if other.kind.spec == attack.kind.spec:
+            return start, None
+        start, share = refit(key, attack.game, attack.message, other.message, start)
+        say(stages.console, f"{attack.kind.spec} tells {share:.0%} of what was said by {other.kind.spec}")
+        return start, {"message": {"share_told": share}}
+
+    return from_expert if attack.config.begin == "expert" else from_run
 
 
 def distil(attack: Attack, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
@@ -108,19 +139,19 @@ def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
 def _expert(attack: Attack, game: Game, key: jax.Array) -> _Expert:
     """The best of some learners, and what it does in its own play, in random play, and in between."""
     training_key, play_key, fit_key = jax.random.split(key, 3)
-    size = attack.config.message_size
+    assert attack.experts
+    size, (make_expert, schedule) = attack.config.message_size, attack.experts
     silence = Message(lambda key: (), lambda parameters, obs: jnp.zeros(size))
-    longer = with_training(attack, num_updates=EXPERT_TRAININGS * attack.config.num_updates)
 
     def train_one(key: jax.Array) -> tuple[jax.Array, Any]:
-        training = train_victim(key, game, silence, (), longer.make_victim, longer.schedule, size=size)
+        training = train_victim(key, game, silence, (), make_expert, schedule, size=size)
         return training.final_return, training.state
 
     learned = jax.jit(in_chunks(train_one, EXPERTS, WIDTH), compiler_options=compiler_options())
     returns, states = learned(jax.random.split(training_key, EXPERTS))
     best = int(np.argmax(np.nan_to_num(returns, nan=-np.inf)))
     talk = silence.talk(game, (), size)
-    expert = longer.make_victim(talk)
+    expert = make_expert(talk)
     policy = expert.policy(jax.tree.map(lambda x: x[best], states))
 
     def play(key: jax.Array, randomness: jax.Array) -> jax.Array:

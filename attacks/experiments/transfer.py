@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from attacks import figures
-from attacks.attack import Attack, check_defence, load_adversary, with_training
 from attacks.defences import DEFENCES
-from attacks.evaluation import controlled, make_trainings
-from attacks.gymnasium_victims import host_of, host_returns
+from attacks.experiments import figures
+from attacks.experiments.attack import Attack, load_adversary, with_training
+from attacks.experiments.evaluation import controlled, make_trainings
+from attacks.experiments.gymnasium_victims import host_of, host_returns
+from attacks.experiments.preparation import check_defence
 from attacks.random_play import observations_of_play
 from configs.specs import write
 from configs.usage import Positional

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attacks.attack import Attack
-from attacks.evaluation import controlled
+from attacks.experiments.attack import Attack
+from attacks.experiments.evaluation import controlled
 from attacks.random_play import observations_of_play
 from configs import shown
 from configs.specs import read

@@ -22,6 +22,8 @@ SEARCH: dict[str, Any] = {
     "shared_trials": "pair",
     "fitness_shaping": "standardize",
 }
+EXPERTS = 8  # of which the best is listened to
+EXPERT_TRAININGS = 12  # of a victim, that an expert has learned for
 # Environments, and steps of each, that these learn from at a time.
 PIECES = {"a2c": (8, 5), "dqn": (8, 8), "td3": (8, 8), "sac": (8, 8)}
 

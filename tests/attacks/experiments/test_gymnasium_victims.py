@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks.attack import resolve
-from attacks.config import AttackConfig
-from attacks.gymnasium_victims import TalkingHost, hearing, host_of, host_returns
+from attacks.experiments.attack import resolve
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.gymnasium_victims import TalkingHost, hearing, host_of, host_returns
 from games import make
 from games.wrappers.cheap_talk import CheapTalk
 from marl import learn, make_learner

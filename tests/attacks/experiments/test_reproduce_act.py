@@ -10,13 +10,21 @@ import pytest
 from rich.console import Console
 
 import configs
-from attacks import transfer
-from attacks.attack import ADVERSARY_FILE, resolve
-from attacks.config import AttackConfig
 from attacks.defences import undefended
-from attacks.evaluation import VictimTrainings, make_trainings
-from attacks.reproduction import Part, ReproduceConfig, _beside, _read_trainings, between, checked, make_parts
-from attacks.transfer import FILE, _fits, _read_known
+from attacks.experiments import transfer
+from attacks.experiments.attack import ADVERSARY_FILE, resolve
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.evaluation import VictimTrainings, make_trainings
+from attacks.experiments.reproduction import (
+    Part,
+    ReproduceConfig,
+    _beside,
+    _read_trainings,
+    between,
+    checked,
+    make_parts,
+)
+from attacks.experiments.transfer import FILE, _fits, _read_known
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
 

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attacks import distillation, messages
-from attacks.attack import resolve
-from attacks.config import AttackConfig
-from attacks.evaluation import loudness
+from attacks import messages
+from attacks.experiments import distillation
+from attacks.experiments.attack import resolve
+from attacks.experiments.config import AttackConfig
+from attacks.experiments.evaluation import loudness
 from attacks.random_play import observations_of_play
 from games import Box, Discrete
 

@@ -1,0 +1,1 @@
+"""Experiments of the commands: attacks that are evolved and evaluated, their examination, and the report."""

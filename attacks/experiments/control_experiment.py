@@ -1,0 +1,127 @@
+"""Control: a shaper and a controller that are evolved together, beside their baselines on fresh victims."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from attacks import control
+from attacks.experiments import figures
+from attacks.experiments.attack import Attack
+from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
+from attacks.experiments.search import ControllerStage, SearchResult, SearchStage
+from attacks.messages import SPEAKER
+from games import animate
+from meta import Outcome
+from meta.batched_trials import compile_trials, run_trials
+from meta.runs.atomic_files import save_whole
+from meta.runs.experiment import Context
+from meta.runs.formatting import many
+from meta.runs.progress import Line
+from meta.runs.statistics import mean_and_error
+
+NUM_GOALS = 4  # in the GIF of a victim that is steered
+
+
+class ControlExperiment(AttackExperiment):
+    """Control of a victim after its training run."""
+
+    first_name = "controllers"
+    value = ("fitness", "goal reward")
+    titles = ("controller alone", "with its shaper")
+
+    def __init__(self, attack: Attack):
+        # Every fresh victim learns under four shapers, and two of these have an oracle that learns.
+        super().__init__(attack, {"all": 6}, [_controller_stage(attack, name) for name in control.FIXED])
+        assert attack.controller
+        self.controller = attack.controller
+
+    def fresh_victims(self, console: Console, key: jax.Array, parameters: Any) -> control.Comparison:
+        """The value of control on fresh victims, `[num_victims]` each; which these are depends on the key alone."""
+        attack, config, line = self.attack, self.config, Line(console)
+
+        def compared(key: jax.Array, parameters: Any) -> control.Comparison:
+            return control.compare(
+                key,
+                attack.game,
+                attack.message,
+                self.controller,
+                parameters,
+                attack.make_victim,
+                attack.schedule,
+                num_updates=config.oracle_updates,
+                steps_per_update=config.steps_per_update,
+                num_envs=config.num_envs,
+                size=config.message_size,
+            )
+
+        def report(part: int, parts: int) -> None:
+            line.show(part / parts, f"part {part} of {parts}")
+
+        keys = jax.random.split(key, config.num_victims)
+        program = compile_trials(compared, parameters, config.num_victims, config.at_once)
+        found: control.Comparison = run_trials(program, keys, parameters, config.at_once, report)
+        line.end()
+        return found
+
+    def evaluate(self, context: Context, trained: SearchResult) -> Evaluated:
+        """Compares the evolved pair with its baselines on fresh victims."""
+        number = many(self.config.num_victims, "fresh victim")
+        context.stages.begin("fresh all", f"{number}, each under four shapers and two oracles")
+        parameters = {"evolved": trained.parameters, **trained.others}
+        found = self.fresh_victims(context.console, self.evaluation_key(), parameters)
+        # In their order, because a compiled function gives dicts back sorted.
+        rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
+        returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}
+        best = max(control.BASELINES, key=lambda name: rewards[name].mean())
+        ratio = float(rewards["evolved"].mean() / rewards[best].mean())
+        summary: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
+        summary["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
+        summary["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()}
+        summary["goal_reward"] |= {"ratio": ratio, "best_baseline": best}
+        return Evaluated(summary, rewards)
+
+    def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
+        attack, size, speaker = self.attack, self.config.message_size, control.speaker(self.controller)
+
+        @jax.jit
+        def steered(key: jax.Array, parameters: Any) -> Any:
+            training_key, goal_key, play_key = jax.random.split(key, 3)
+            make_victim, schedule, shaper = attack.make_victim, attack.schedule, parameters["shaper"]
+            puppet, _ = control.train_puppet(
+                training_key, attack.game, attack.message, shaper, make_victim, schedule, size=size
+            )
+            goals = jax.vmap(puppet.reset)(jax.random.split(goal_key, NUM_GOALS))[1].goal
+            return control.steer(play_key, puppet, speaker, parameters["controller"], goals)
+
+        played = steered(self.evaluation_key(), trained.parameters)
+        gif = save_whole(folder / "steered.gif", partial(animate, played, frames_per_second=20.0))
+        return [*super().draw(folder, trained, found), figures.draw_goal_rewards(folder, found.groups), gif]
+
+
+def _controller_stage(attack: Attack, name: str) -> ControllerStage:
+    """The evolution of controllers for the victims of silence or of random shapers, one of `control.FIXED`."""
+    assert attack.controller
+    config, number = attack.config, attack.config.shapers if name == "random_shaper" else 1
+
+    def trial(controller: Any, key: jax.Array, shaper: Any) -> Outcome:
+        return attack.trial({"shaper": shaper, "controller": controller}, key)
+
+    def draw(keys: jax.Array) -> Any:
+        parameters = jax.vmap(lambda key: attack.message.init(jax.random.fold_in(key, SPEAKER)))(keys)
+        return jax.tree.map(jnp.zeros_like, parameters) if name == "silent_shaper" else parameters
+
+    words = f"controllers for the victims of {many(number, name.replace('_', ' '))}"
+    judged = config.judged_steps * config.warm_up.population_size
+    steps = number * config.victims_each * (config.steps_of_a_training + judged)
+    # Chunks would each repeat the same training runs, and pairs would have others.
+    evolution = dataclasses.replace(config.warm_up, chunk_size=0, shared_trials="generation")
+    stage = SearchStage(name, words, evolution, trial, steps, name)
+    return ControllerStage(stage, number, attack.controller.init, draw)

@@ -1,0 +1,79 @@
+"""Messages that harm or help: fresh victims that hear them, silence, and random messages as loud."""
+
+from __future__ import annotations
+
+import functools
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from attacks.experiments import figures
+from attacks.experiments.attack import Attack
+from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
+from attacks.experiments.evaluation import VictimTrainings, compare, controlled, make_trainings
+from attacks.experiments.search import SearchResult
+from attacks.random_play import observations_of_play
+from meta.runs.atomic_files import save_whole
+from meta.runs.experiment import Context
+from meta.runs.formatting import many
+
+VICTIMS_FILE = "victims.npz"
+CART_POLE = ["x", "velocity", "angle", "angular velocity"]
+
+
+class MessageExperiment(AttackExperiment):
+    """Messages that harm or help a victim's learning."""
+
+    def __init__(self, attack: Attack):
+        names = filter(None, ["evolved", "silent", "random", attack.config.start_name])
+        super().__init__(attack, dict.fromkeys(names, 1))
+
+    @functools.cached_property
+    def _play(self) -> np.ndarray:
+        """Observations of random play, on which the loudness of messages is measured."""
+        return observations_of_play(self.attack.game)
+
+    def evaluate(self, context: Context, trained: SearchResult) -> Evaluated:
+        """Trains fresh victims under every message, and keeps their returns for figures that join several runs."""
+        attack, config, start = self.attack, self.config, trained.start
+        spoken, speakers = controlled(attack.message, trained.parameters, self._play, attack.schedule.steps)
+        has_improved = start is not trained.parameters
+        if start is not None and has_improved:
+            speakers[config.start_name] = start, np.float32(1)
+        run_trainings = make_trainings(
+            attack.game,
+            spoken,
+            attack.make_victim,
+            attack.schedule,
+            size=config.message_size,
+            num_victims=config.num_victims,
+            at_once=config.at_once,
+            defence=attack.defence,
+        )
+        groups: dict[str, VictimTrainings] = {}
+        for name, own in speakers.items():
+            words = f"{many(config.num_victims, 'fresh victim')} under {name} messages"
+            context.stages.begin(f"fresh {name}", words)
+            groups[name] = run_trainings(self.evaluation_key(), own)
+        if start is not None and not has_improved:
+            groups[config.start_name] = groups["evolved"]
+        arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
+        save_whole(context.run.path / VICTIMS_FILE, partial(np.savez, **arrays))
+        summary = compare(groups)
+        difference = summary["evolved"]["difference_from_silent"]
+        return Evaluated(summary | {"difference_from_silent": difference}, groups)
+
+    def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
+        game, message, schedule = self.attack.game, self.attack.message, self.attack.schedule
+        files = [
+            *super().draw(folder, trained, found),
+            figures.draw_curves(folder, found.groups, schedule.steps_per_update * schedule.num_envs),
+            figures.draw_final_returns(folder, found.groups),
+        ]
+        play = self._play
+        if play.ndim == 2:  # observations whose entries are the axes of maps
+            names = CART_POLE if game.name == "CartPole-v1" else None
+            drawn = figures.draw_message(folder, message, trained.parameters, play, schedule.steps, names)
+            files += [drawn] if drawn else []
+        return files

@@ -1,0 +1,1 @@
+"""Cross-play: every pair of agents in both seats."""
