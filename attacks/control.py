@@ -34,8 +34,8 @@ __all__ = ["Puppet", "control_trial", "controller_ppo", "goal_reward", "oracle",
 class Puppet(GoalConditioned):
     """A game with goals, played through a victim that no longer learns: an action is the message that it hears.
 
-    What is seen is [o, goal]; the victim sees [o, message], as it did in its life, and acts by its `act_greedy`, or by
-    `act` where it has none. So whoever learns here learns to control it.
+    What is seen is [o, goal]; the victim sees [o, message], as in its training, and acts by its `act_greedy`, or
+    by `act` without one. A learner of this game learns to control it.
 
     Actions: messages, `[message_size]`, in [-scale, scale]; beyond it they are clipped.
 
@@ -154,7 +154,8 @@ def train_puppet(
 def goal_reward(
     key: jax.Array, puppet: Puppet, controller: Learner, state: Any, *, num_episodes: int, num_steps: int
 ) -> jax.Array:
-    """How well a victim is controlled, `[]` in [0, 1]: the sum of rewards over an episode, divided by `num_steps`.
+    """The goal reward of a controlled victim, `[]` in [0, 1]: the sum of rewards over an episode, divided by
+    `num_steps`.
 
     The mean over fresh episodes, each with a goal of its own. A game that ends early pays nothing after its end.
 
@@ -245,7 +246,7 @@ class Comparison(NamedTuple):
 SHAPERS = ("evolved", "random", "silent")
 FIXED = ("silent_shaper", "random_shaper")  # shapers that are not evolved, for whose victims controllers are
 ALONE = ("controller_alone", "controller_other_shaper")  # the evolved controller, for victims of others
-BASELINES = (*FIXED, *ALONE, "constant", "still", "random", "silent")  # what needs no shaper, or nobody who controls
+BASELINES = (*FIXED, *ALONE, "constant", "still", "random", "silent")  # without a shaper, or without a controller
 ROWS = ("evolved", "oracle", "random_shaper_oracle", *BASELINES)
 NUM_CONSTANTS = 25  # messages of which the best is a baseline
 
@@ -364,7 +365,7 @@ def steer(
 ) -> Rollout:
     """One victim is steered to several goals, one after the other: a rollout for `games.animate`.
 
-    Time limits are not heeded; where the game ends by its rules it begins anew, on the way to the same goal.
+    Time limits are not heeded; where the game ends by its rules it is reset, with the same goal.
 
     Args:
       key: of the game.

@@ -1,4 +1,4 @@
-"""What a victim could do against talk: what is left of an attack on a learner that defends itself."""
+"""Defences of victims against messages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def input_decay(rate: float = 0.05) -> Defence:
         key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
     ) -> VictimTraining:
         victim = make_victim(talk)
-        # What reads the input is what has other shapes where there is more to read; nobody plays that game.
+        # Input-layer kernels are those whose shape changes when the observation is wider (traced only).
         wider = dataclasses.replace(talk, message_size=size + 1)
         shapes = (weights_of(jax.eval_shape(make_victim(game).init, key)) for game in (talk, wider))
         keep = jax.tree.map(lambda x, y: 1.0 if x.shape == y.shape else 1.0 - rate, *shapes)
@@ -128,7 +128,7 @@ def input_decay(rate: float = 0.05) -> Defence:
 
 
 def weights_of(state: Any) -> Any:
-    """What gradient steps change in the state of a learner with networks."""
+    """The weights in the state of a learner with networks."""
     networks = getattr(state, "networks", None)
     return state.params if networks is None else (networks.actor, networks.critics)
 
@@ -145,8 +145,8 @@ def with_weights(state: Any, weights: Any) -> Any:
 def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
     """Several victims learn apart, and then decide together: by vote, or by the mean of their actions.
 
-    Who talks and has a memory talks to each as if there were no other, and goes on as with the first: one who turns
-    late in a life of full length does not in a shorter one.
+    A message function with a memory has one for each member, and goes on with that of the first. A message that turns
+    late in a training run of full length does not turn in a shorter one.
 
     Args:
       members: how many.
@@ -178,7 +178,10 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
         together = victim._replace(policy=jax.vmap(victim.policy), init_memory=init_memory, act_greedy=act_greedy)
         goes_on = jax.tree.map(lambda x: x[0], grown.talk)  # as with the first of them
         final, muted = spoken_and_muted(evaluation_key, goes_on, together, grown.state, schedule)
-        explored, last_update = grown.explored_return.mean(), grown.last_update.mean()  # nobody explores together
+        explored, last_update = (
+            grown.explored_return.mean(),
+            grown.last_update.mean(),
+        )
         return VictimTraining(final, explored, muted, last_update, jnp.nanmean(grown.curve, 0), grown.state, goes_on)
 
     return defend
@@ -186,9 +189,9 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
 
 @check_arguments
 def masking(threshold: float = 0.05) -> Defence:
-    """The victim learns, finds out which inputs its return depends on, and learns anew without the others.
+    """The victim learns, finds the inputs on which its return depends, and learns again without the others.
 
-    Who talks and has a memory begins anew with it, as one who knows that this is the life that counts.
+    The memory of the message function is reset between the two, as if it knew which training run counts.
 
     The importance of an input is what the return loses when it is exchanged between parallel episodes at every step;
     what loses less than the fraction `threshold` of the return is masked. That takes two environments at least.
@@ -287,7 +290,7 @@ class Disturbed(NamedTuple):
 
 
 class DisturbedMemory(NamedTuple):
-    """What an actor remembers."""
+    """The memory of an actor."""
 
     key: jax.Array
     step: jax.Array  # [], how many observations there were

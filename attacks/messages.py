@@ -1,4 +1,4 @@
-"""What an adversary says: functions from an observation to a message."""
+"""Message functions of an adversary: from an observation to a message."""
 
 from __future__ import annotations
 

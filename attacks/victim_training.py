@@ -1,4 +1,4 @@
-"""Whole lives of victims, as trials of `evolve`: from scratch to the end of their learning, with somebody talking."""
+"""Whole training runs of victims under messages, as trials of `evolve`."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class VictimTraining(NamedTuple):
       muted_return: [], the same as the final one without the adversary's messages
       last_update: [], the paper's metric: the last update's rewards over the episodes that ended, or NaN
       curve: [num_updates], mean return of the episodes that ended in an update; NaN if none
-      state: the victim in the end
-      talk: what it lives in, as it goes on: who remembers its life speaks as in the end
+      state: the victim's final state.
+      talk: the game with messages, whose memory is that at the end of the training run.
     """
 
     final_return: jax.Array
@@ -159,7 +159,7 @@ def train_in(key: jax.Array, game: Game, victim: Learner, schedule: TrainingSche
 def spoken_and_muted(
     key: jax.Array, game: Game, learner: Learner, state: Any, schedule: TrainingSchedule
 ) -> tuple[jax.Array, jax.Array]:
-    """The `final_return` as who talks goes on, and where zeros are said; in a bare game the same twice."""
+    """The `final_return` under messages, and under messages of zeros; in a bare game the same twice."""
     if not isinstance(game, CheapTalk):
         return (final_return(key, game, learner, state, schedule),) * 2
     silent = dataclasses.replace(game, parameters=jax.tree.map(jnp.zeros_like, game.parameters))

@@ -109,7 +109,7 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def start_name(self) -> str:
-        """What it is called with which the search begins, where that is worth a row of its own; else empty."""
+        """The name of the start of the search, if it has a row of its own; else empty."""
         return {"random": "", "zero": "", "expert": "expert"}.get(self.begin, "start")
 
     @property
@@ -128,7 +128,7 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How long the search is, and what falls over it."""
+        """The field of the search's length, and the fields that fall over it."""
         return {"evolution.generations": self.evolution.falling}
 
     @property
@@ -149,7 +149,7 @@ class AttackConfig(configs.CommandConfig):
         return TrainingSchedule(updates, steps, envs, episodes, self.evaluation_steps)
 
     def in_chunks(self) -> AttackConfig:
-        """For a cluster."""
+        """The config for a cluster."""
         return dataclasses.replace(self, evolution=self.evolution.in_chunks(), warm_up=self.warm_up.in_chunks())
 
     @property
@@ -171,7 +171,7 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def shared_trainings(self) -> int:
-        """For control: training runs under shapers that are not evolved, each controlled by all candidates."""
+        """Training runs of control under shapers that are not evolved, each controlled by all candidates."""
         return self.warm_up.generations * (self.shapers + 1) * self.victims_each
 
     @property

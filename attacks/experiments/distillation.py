@@ -1,4 +1,4 @@
-"""Where a search begins that knows something: what an expert would do, or a finished attack says, in other words."""
+"""Starts of a search: message functions that are fitted to an expert's actions, or to a finished attack's messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FindStart = Callable[[jax.Array, Stages], tuple[Any, Told | None]]
 
 
 class Distilled(NamedTuple):
-    """What a message says of an expert."""
+    """A message function that was fitted to an expert."""
 
     parameters: Any  # of the message
     expert_return: float  # of the expert's final policy
@@ -108,7 +108,7 @@ def distil(attack: Attack, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
 
 
 class _Expert(NamedTuple):
-    """What an expert does."""
+    """Observations and actions of an expert."""
 
     key: jax.Array
     observations: jax.Array  # [number, *obs_shape]
@@ -130,7 +130,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
-    """What a message says of an expert, times a factor."""
+    """Fits a message function to an expert's actions, times a factor."""
     fit = _compiled(lambda targets: _fitted(message, expert.key, expert.observations, targets))
     parameters, share = fit(factor * expert.targets)
     return Distilled(jax.tree.map(np.asarray, parameters), expert.final_return, float(share))
@@ -178,7 +178,7 @@ def _expert(attack: Attack, game: Game, key: jax.Array) -> _Expert:
 
 
 def _targets(actions: np.ndarray, space: Space, size: int) -> np.ndarray:
-    """What a message is to say about each action, `[number, size]`: its entries or contrasts, over and over."""
+    """Targets of the messages for each action, `[number, size]`: its entries or contrasts, repeated."""
     if isinstance(space, Discrete):
         # Helmert's contrasts: rows at right angles to each other and to what is common to all actions.
         contrasts = [[1.0] * i + [-float(i)] + [0.0] * (space.n - i - 1) for i in range(1, space.n)]

@@ -1,4 +1,4 @@
-"""What talk does to fresh victims: the same victims under every message, and the differences."""
+"""The effect of messages on fresh victims: the same victims under every message, and the differences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from meta.xla.devices import spread
 
 
 class VictimTrainings(NamedTuple):
-    """What became of a group of victims, in the order of their seeds."""
+    """Results of a group of victims, in the order of their seeds."""
 
     final_returns: np.ndarray  # [victims], without exploration
     explored_returns: np.ndarray  # [victims], with it
@@ -151,12 +151,12 @@ def silence(parameters: Any) -> Any:
 
 
 def compare(groups: dict[str, VictimTrainings]) -> dict[str, Any]:
-    """Of groups of the same victims: each, with its difference from the silent one, victim by victim.
+    """Statistics of groups of the same victims, with the differences from the silent group, victim by victim.
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
     `muted_return` in silence afterwards, `last_update` by the metric of the paper's code, `training_return` of the
-    mean over the whole training. `last_update` is of the `num_victims` of whom episodes ended in it under every
-    message, and not finite where these are fewer than half: those of whom none ended do best.
+    mean over the whole training. `last_update` is over the `num_victims` in which episodes ended under every
+    message. It is NaN if these are fewer than half, because victims whose episodes never end are the best ones.
     """
     result = _compare({name: trainings.final_returns for name, trainings in groups.items()})
     for title, measure in MEASURES.items():

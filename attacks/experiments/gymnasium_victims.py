@@ -28,13 +28,13 @@ EPISODES = 32  # of a victim in the end, without exploration
 class TalkingHost:
     """A host whose only agent hears a message with every observation, as in `CheapTalk`.
 
-    Who talks and has a memory has one for each environment; it goes on over the ends of episodes.
+    A message function with a memory has one for each environment, which goes on across episodes.
 
     Args:
       host: what is played.
       talk: the pure game in which this is said, for what is said and how it is remembered.
       hear: of `hearing(talk)`.
-      memory: with which who talks begins; that of `talk` if None.
+      memory: the first memory of the message function; that of `talk` if None.
     """
 
     def __init__(self, host: VectorEnv, talk: CheapTalk, hear: Callable[..., Any], memory: Any = None):
@@ -68,7 +68,7 @@ class TalkingHost:
         return {"agent_0": heard}
 
     def memory(self) -> Any:
-        """Of who talks, by now, in the first environment."""
+        """The present memory of the message function in the first environment."""
         return jax.tree.map(lambda x: x[0], self._memory)
 
     def picture(self) -> np.ndarray | None:

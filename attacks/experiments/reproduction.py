@@ -35,7 +35,7 @@ from meta.runs.report import Claim, Section, table, write_report
 from meta.runs.statistics import mean_and_error, or_nan, with_error
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
-CONTROL_RATIO = 1.5  # of the goal reward, to the best of what needs nobody who controls
+CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller
 SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
 
 
@@ -80,7 +80,7 @@ class Part(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has its summary."""
+        """True if the part has its summary."""
         return bool(finished(self.path, self.config))
 
     @property
@@ -221,7 +221,7 @@ def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
 
 
 def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[str, Any]) -> Section:
-    """What the searches for one attack have found, and the pictures of the first."""
+    """The section of one attack: results of its searches, and the figures of the first."""
     first, found = parts[0], [summaries[part.path.name] for part in parts]
     name, goal = first.path.name, first.config.goal
     title = f"{first.environment}: {goal}"
@@ -310,7 +310,7 @@ def _trainings_of(parts: Sequence[Part], environment: str) -> dict[str, VictimTr
 
 
 def _read_trainings(file: Path) -> dict[str, VictimTrainings]:
-    """What `attack` kept of its victims.
+    """Reads the file of victims that an attack kept.
 
     Raises:
       ValueError: if it is not there, or damaged; one line.

@@ -91,7 +91,7 @@ class Search(NamedTuple):
 
     @property
     def is_choice(self) -> bool:
-        """Whether there are several parameters to choose from."""
+        """True if there are several parameters to choose from."""
         return len(self.stages) > 1 or bool(self.controllers or self.start_name)
 
 

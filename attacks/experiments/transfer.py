@@ -207,7 +207,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
 
 
 def _fits(attack: Attack, defence: str, console: Console) -> bool:
-    """Whether victims of this kind can defend themselves so; says if they cannot."""
+    """True if victims of this kind can have the defence; prints the reason if not."""
     try:
         check_defence(attack, defence)
     except ValueError as error:

@@ -147,7 +147,7 @@ class Dispatcher:
         if all(self._failed[one] >= self._tries for one in needed):
             raise Broken(f"environment: {message}; so in each of {self._tries} tries")
         rest = REST * 2 ** min(self._failed[actor] - 1, DOUBLINGS)
-        self._say(f"actor {actor}: {message}; it begins anew in {rest:g} s")
+        self._say(f"actor {actor}: {message}; it restarts in {rest:g} s")
         self.restarted += 1
         self._pool.restart(actor)
         self._resting[actor] = time.monotonic() + rest

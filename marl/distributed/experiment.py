@@ -134,7 +134,7 @@ class DistributedExperiment(Experiment[Trained, Found]):
             returns = play_episodes(evaluation_key, env, self.players, states, episodes, seed)
         except Exception as error:  # of an environment
             line = error_line(error)
-            raise ValueError(f"environment: {line}, in the fresh episodes; --resume plays them anew") from None
+            raise ValueError(f"environment: {line}, in the fresh episodes; --resume plays them again") from None
         finally:
             env.close()
         film = None
@@ -196,7 +196,7 @@ class DistributedExperiment(Experiment[Trained, Found]):
                 console,
                 f"{amount(summary['steps_per_second'])} environment steps/s, "
                 f"{amount(summary['learner_steps_per_cpu_second'])} for each second of this process; policies "
-                f"{summary['mean_lag']:.1f} updates old; {many(summary['actors_restarted'], 'actor')} begun anew",
+                f"{summary['mean_lag']:.1f} updates old; {many(summary['actors_restarted'], 'actor')} restarted",
             )
 
 

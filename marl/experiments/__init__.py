@@ -1,1 +1,1 @@
-"""What the commands do."""
+"""Experiments of the commands."""

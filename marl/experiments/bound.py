@@ -1,4 +1,4 @@
-"""How much could any shaper get: what an ascent says, the bounds that come with the library, and the command."""
+"""The white-box bound of a shaper's payoff: the bounds that come with the library, and the command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEVEL = 0.01  # of the way from naive play: what the second half of the starts m
 
 
 class KnownBound(NamedTuple):
-    """What is known of a setting, as mean payoffs of the shaper over a trial."""
+    """A bound that comes with the library, and its comparisons, as mean payoffs of the shaper over a trial."""
 
     naive_return: float  # of a naive learner in the shaper's seat
     bound: float
@@ -40,11 +40,11 @@ class KnownBound(NamedTuple):
 
     @property
     def is_level(self) -> bool:
-        """Whether further starts would add little: only then a share of the way to it means something."""
+        """True if further starts would add little, because only then a share of the way to the bound is meaningful."""
         return self.gain <= LEVEL * (self.bound - self.naive_return)
 
     def way(self, shaper_return: float | None) -> float | None:
-        """How far a shaper got on the way from naive play (0) to the bound (1).
+        """A shaper's payoff on the scale from naive play (0) to the bound (1).
 
         None where nothing finite came of it, where there is no way, where the bound has not levelled off, and where the
         shaper gets more than it.
@@ -77,7 +77,7 @@ def _known(arrays: Arrays) -> KnownBound:
 
 
 def file_name(game: str, opponent: str) -> str:
-    """Of the bound of a game against an opponent."""
+    """The name of the file of a bound."""
     return f"bound-{game}-{re.sub(r'[^A-Za-z0-9.=]+', '-', opponent).strip('-')}.safetensors"
 
 
@@ -117,7 +117,7 @@ class BoundConfig(TrainingConfig):
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How long the ascent is, and what falls over it."""
+        """The field of the ascent's length, and the fields that fall over it."""
         return {"iterations": ["learning_rate"]}
 
     @property

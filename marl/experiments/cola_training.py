@@ -64,7 +64,7 @@ class ConsistencyConfig(TrainingConfig):
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How long the training is, and what falls over it."""
+        """The field of the training's length, and the fields that fall over it."""
         return {"iterations": ["learning_rate"]}
 
     @property

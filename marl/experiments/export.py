@@ -63,17 +63,17 @@ class Layer(NamedTuple):
 
     @property
     def num_weights(self) -> int:
-        """Of them that are not 0."""
+        """The number of weights that are not 0."""
         return int(np.count_nonzero(self.kernel))
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it is compressed."""
+        """True if the kernel is compressed."""
         return self.num_weights < DENSE_FROM * self.kernel.size
 
 
 class Policy(NamedTuple):
-    """What a learner does without exploration, as numbers."""
+    """A learner's policy without exploration, as numbers."""
 
     layers: tuple[Layer, ...]
     activation: str  # between them, tanh or relu
@@ -107,7 +107,7 @@ def read(config: ExportConfig) -> Source:
 
 
 class Arrays(NamedTuple):
-    """What a run of marl.train or marl.distributed keeps of one learner."""
+    """Arrays of one learner from a run of marl.train or marl.distributed."""
 
     spec: str  # of the learner
     environment: str
@@ -186,7 +186,7 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
 
 
 def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> Callable[[jax.Array], jax.Array]:
-    """What the learner itself does with these parameters."""
+    """The actions of the learner itself with these parameters."""
     learner, own = with_parameters(spec, game, seat, arrays)
 
     def act_greedy(obs: jax.Array) -> jax.Array:
@@ -340,7 +340,7 @@ def seconds_of_a_call(policy: Policy, library: ctypes.CDLL) -> float:
 
 
 def disagreement(source: Source, call: Callable[[np.ndarray], np.ndarray]) -> float:
-    """How far actions are from those of the learner: the largest difference, or the share of others."""
+    """Difference of actions from the learner's: the largest one, or the share of different choices."""
     obs = np.random.default_rng(0).normal(size=(CHECKED, *source.obs_shape)).astype(np.float32)
     ours, theirs = call(obs), np.asarray(source.act_greedy(jnp.asarray(obs)))
     if source.policy.best:

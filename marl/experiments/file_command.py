@@ -1,4 +1,4 @@
-"""What trains one small file for an exact game: its config, and what the file says of itself."""
+"""Base of commands that train one small file for an exact game: the config, and the file's metadata."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class AnyGameConfig(GameConfig):
                 raise ValueError(f"{name}: got {getattr(self, name)!r}, which has no effect {self._kind}")
 
     def make_game(self) -> Any:
-        """What is played: an `InfinitelyRepeated` or, with an environment, a `Game` that is sampled."""
+        """The game: an `InfinitelyRepeated` or, with an environment, a sampled `Game`."""
         if not self.environment:
             return super().make_game()
         from games.registry import make_game

@@ -35,7 +35,7 @@ STATES = ("start", "CC", "CD", "DC", "DD")
 
 @dataclasses.dataclass(frozen=True)
 class PlayConfig(AnyGameConfig):
-    """A game, against whom, and how long it is played.
+    """A game, the opponent, and the number of rounds.
 
     Of a game that is a formula are game, row_payoffs, column_payoffs and discount; of one that is sampled environment
     and episode_length.
@@ -60,7 +60,7 @@ class PlayConfig(AnyGameConfig):
 
 
 def load_match(first: str) -> PlayConfig:
-    """The config that the command's first argument stands for: a preset, a YAML file, or whoever is played against.
+    """The config that the command's first argument stands for: a preset, a YAML file, or an opponent.
 
     Raises:
       ValueError: if it is none of them.
@@ -130,7 +130,7 @@ def make_agent_step(
 
 
 class Person:
-    """What can be known of a person's policy: how often it has played the first action in each situation.
+    """An estimate of a person's policy: the share of first actions in each situation.
 
     Attributes:
       counts: `[logits, 2]`, how often each action.
@@ -150,7 +150,7 @@ class Person:
 
 
 class Match(NamedTuple):
-    """Who plays what with the person."""
+    """The game and the opponent of the person."""
 
     config: PlayConfig
     game: InfinitelyRepeated | Game

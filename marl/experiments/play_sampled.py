@@ -21,7 +21,7 @@ AGENT, PERSON = 0, 1  # their seats
 
 
 def check_game(game: Game) -> int:
-    """How many actions a person has.
+    """The number of actions of a person.
 
     Raises:
       ValueError: for a game that a person cannot play.
@@ -41,7 +41,7 @@ def play_steps(
       game: of two players; the person sits in the second seat.
       learner: the agent.
       console: where to.
-      title: what is played, and against whom.
+      title: the game and the opponent.
       rounds: steps, at most.
       episode_length: steps between two updates of the agent.
       seed: of everything that is drawn.
@@ -66,7 +66,7 @@ def play_steps(
             totals, played = totals + got, played + 1
             say_round(console, action, np.array2string(np.asarray(answer), precision=2), got, totals / played)
             if play.updates > updates:
-                console.print("an episode is over, from which whoever learns has learned", soft_wrap=True)
+                console.print("an episode is over, and a learner has learned from it", soft_wrap=True)
     finally:
         say_averages(console, totals, played, "step")
 
@@ -85,7 +85,7 @@ def ask(console: Console, prompt: str, answers: dict[str, int], needed: str) -> 
 
 
 def say_round(console: Console, own: Any, other: str, payoffs: Sequence[float], averages: np.ndarray) -> None:
-    """What the person and the agent did, what each got for it, and what on average so far."""
+    """Prints the actions of the person and the agent, their payoffs, and the averages so far."""
     console.print(
         f"you {own}, agent {other}: you get {payoffs[0]:g}, the agent {payoffs[1]:g}; "
         f"on average {averages[0]:.2f} and {averages[1]:.2f}",
@@ -94,7 +94,7 @@ def say_round(console: Console, own: Any, other: str, payoffs: Sequence[float], 
 
 
 def say_averages(console: Console, totals: np.ndarray, played: int, unit: str) -> None:
-    """What the person and the agent got in the end."""
+    """Prints the final averages of the person and the agent."""
     console.print()
     if played:
         own, other = totals / played
@@ -103,7 +103,7 @@ def say_averages(console: Console, totals: np.ndarray, played: int, unit: str) -
 
 
 def _introduce(console: Console, game: Game, title: str, episode_length: int, number: int) -> None:
-    lines = [f"{title}; an episode is {episode_length} of them, after which whoever learns does so"]
+    lines = [f"{title}; an episode is {episode_length} of them, after which a learner learns"]
     if states := _states(game):
         payoffs = np.asarray(game.payoffs).swapaxes(0, 1).reshape(-1, 2)[:, ::-1]  # type: ignore[attr-defined]
         table = "   ".join(f"{name}: {own:g} / {other:g}" for name, (own, other) in zip(states, payoffs, strict=True))
@@ -123,7 +123,7 @@ def _states(game: Game) -> list[str]:
 
 
 def _show(console: Console, game: Game, state: Any, observations: dict[str, jax.Array]) -> None:
-    """What was played last, or the board in half blocks where the terminal has colours; else what is seen."""
+    """Prints the last actions, or the board in half blocks where the terminal has colours, else the observations."""
     if states := _states(game):
         last = int(np.argmax(np.asarray(observations[game.agents[PERSON]])))
         console.print(f"you see {states[last - 1] if last else 'the start'}", soft_wrap=True)

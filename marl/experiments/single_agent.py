@@ -89,12 +89,12 @@ class TrainConfig(configs.CommandConfig):
 
     @property
     def num_updates(self) -> int:
-        """How often it learns."""
+        """Number of updates."""
         return self.total_steps // self.steps_of_an_update
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How long the training is, and what falls over it."""
+        """The field of the training's length, and the fields that fall over it."""
         try:
             make_learner(self.learner, make_game(self.environment))
         except ValueError:  # it has to know how often it will learn
@@ -146,7 +146,7 @@ def make_program(config: TrainConfig) -> TrainingProgram:
 
 
 class Trained(NamedTuple):
-    """What `train` returns. `S` is the number of seeds."""
+    """The result of `train`. `S` is the number of seeds."""
 
     states: Any  # of the learners in the end, `[S, ...]`
     returns: np.ndarray  # `[updates, S]`: mean return of the episodes that ended before an update, NaN if none
@@ -341,7 +341,7 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
 
 
 def _policy(states: Any) -> dict[str, Any]:
-    """What a learner needs to act, and not what it needs to go on learning."""
+    """The parts of a state that acting needs, without those of further learning."""
     return {name: getattr(states, name) for name in ("params", "statistics") if hasattr(states, name)}
 
 

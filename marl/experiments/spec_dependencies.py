@@ -16,7 +16,7 @@ LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; object
 
 
 def digests(spec: str) -> list[str]:
-    """Twelve digits of each file that whoever a spec names reads: files and runs it names, and those that we ship."""
+    """Twelve digits of each file that a spec's agent reads: files and runs that it names, and those of the library."""
     quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
     named = [path / OBJECTIVE_FILE if os.path.isdir(path) else path for path in quoted]
     words = set(re.findall(r"\w+", spec))

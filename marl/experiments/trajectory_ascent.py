@@ -32,7 +32,7 @@ NOISY = {
     "tit for tat, noise 1": (TIT_FOR_TAT, 1.0),
     "tit for tat, noise 2": (TIT_FOR_TAT, 2.0),
 }
-HORIZON, SURE = 18, 4.0  # steps that a plan looks ahead, and the logit of who is sure
+HORIZON, SURE = 18, 4.0  # steps that a plan looks ahead, and the logit of a certain action
 SHAPERS, TOGETHER = 8192, 1024  # random ones, of which the best in a state is one start there, and so many at a time
 LOUDEST = 20.0  # factor of their weights
 
@@ -135,7 +135,7 @@ def _finite(gradient: jax.Array) -> jax.Array:
 
 
 def curve(by_start: np.ndarray) -> np.ndarray:
-    """What so many of the starts lead to: the mean over states of the best of m, for m from 1 to all.
+    """The result of m of the starts: the mean over states of the best of m, for m from 1 to all.
 
     Args:
       by_start: payoffs `[starts, states]`.
@@ -206,7 +206,7 @@ def _plan(game: InfinitelyRepeated, opponent: Learner, meta_steps: int, keys: ja
 def _best_of_random_shapers(
     game: InfinitelyRepeated, opponent: Learner, meta_steps: int, keys: jax.Array, key: jax.Array
 ) -> jax.Array:
-    """What that one of many random shapers plays in a state that gets most there, as `meta.screening` draws them."""
+    """The policies of the best of many random shapers in a state, as `meta.screening` draws them."""
     shaper = make_shaper("mfos(hidden_units=16)", game)
 
     def trial(shaper_key: jax.Array, key: jax.Array, **options: Any) -> Any:
@@ -255,7 +255,7 @@ def _begin(
 def _respond(
     key: jax.Array, game: InfinitelyRepeated, opponent: Learner, state: Any, policy: jax.Array
 ) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-    """What the opponent has learned from a policy, and both players' payoffs."""
+    """The opponent's state after learning from a policy, and both players' payoffs."""
     own, other = ((1 - game.discount) * value for value in game.values(0, policy, state.logits))
     nothing = jnp.zeros((1,))
     obs = jax.nn.sigmoid(jnp.concatenate([state.logits, policy]))[None]

@@ -179,7 +179,7 @@ def check_joined(learner: Learner, policy: Parameters, num_envs: int) -> None:
 
 
 def by_environment(learner: Learner, policy: Parameters, num_envs: int) -> Any:
-    """For each array of a memory: True if it has an axis of environments, which then is the first."""
+    """True for each array of a memory that has an axis of environments, which then is the first."""
     one, other = (
         jax.eval_shape(lambda policy, n=n: learner.init_memory(policy, n), policy) for n in (num_envs, num_envs + 1)
     )

@@ -16,14 +16,14 @@ from meta.runs.provenance import differences
 
 @dataclasses.dataclass(frozen=True)
 class CrossplayConfig(AnyGameConfig):
-    """A table of everybody against everybody in a game of two players.
+    """A table of all pairs of agents in a game of two players.
 
     Of a game that is a formula are game, row_payoffs, column_payoffs, discount, num_pairs, meta_steps and hidden_units;
     of one that is sampled environment, episodes, last_episodes, episode_length and num_envs.
     """
 
     agents: str = "naive,lola,mfos"
-    """Who plays, with commas between them; all for one of every kind."""
+    """Agents, with commas between them; all for one of every kind."""
     num_pairs: int = 4096
     """Pairs of initial draws for each ordered pair of agents, at least 2."""
     num_sampled_pairs: int = 64
@@ -32,7 +32,7 @@ class CrossplayConfig(AnyGameConfig):
     meta_steps: int = 100
     """Steps that are scored; one more comes first."""
     episodes: int = 100
-    """The same in a sampled game, where whoever learns does so after each episode."""
+    """The same in a sampled game, where learners learn after each episode."""
     last_episodes: int = 0
     """How many of them count, the last ones: what learning comes to; 0 for all, what it is worth on the way."""
     episode_length: int = 100
@@ -58,7 +58,7 @@ class CrossplayConfig(AnyGameConfig):
             raise ValueError(f"{got}; at most episodes, {self.episodes}, are needed")
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
-        if self.start != "auto":  # nobody may need it yet, but the table keeps it
+        if self.start != "auto":  # it may not be needed yet, but the table keeps it
             make_start(self.start, sampled=bool(self.environment))
         split_agents(self.agents)
 
@@ -68,9 +68,9 @@ class CrossplayConfig(AnyGameConfig):
 
     def check_adds_to(self, before: CrossplayConfig) -> None:
         """Raises ValueError if a table of this config would lose rows of one before, or mix them with others."""
-        everybody = ALL_SAMPLED if self.environment else ALL
-        there = split_agents(before.agents, everybody)
-        if missing := [name for name in there if name not in split_agents(self.agents, everybody)]:
+        kinds = ALL_SAMPLED if self.environment else ALL
+        there = split_agents(before.agents, kinds)
+        if missing := [name for name in there if name not in split_agents(self.agents, kinds)]:
             has = f"the table there has {', '.join(there)}"
             raise ValueError(f"agents: got {self.agents!r}, without {', '.join(missing)}; {has}, and keeps all of them")
         for name, (was, value) in differences(configs.plain(before), configs.plain(self)).items():
@@ -81,10 +81,10 @@ class CrossplayConfig(AnyGameConfig):
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How many pairs are played; on none of them anything else depends."""
+        """The fields of the numbers of pairs; nothing else depends on them."""
         return {name: [] for name in ("num_pairs", "num_sampled_pairs") if name not in self.of_other_kind()}
 
     @property
     def lengths(self) -> Lengths:
-        """Of a trial in a sampled game."""
+        """Lengths of a trial in a sampled game."""
         return Lengths(self.episodes, self.episode_length, self.num_envs)

@@ -1,4 +1,4 @@
-"""Everybody against everybody, in both seats: a table in a directory, of which only what is new is played."""
+"""A table of all pairs of agents in both seats, kept in a directory; only new pairs are played."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from meta.runs.statistics import mean_and_error
 from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 
-IMAGINING = {"pola_dice": 250.0}  # in sampled games, who imagines hundreds of episodes in each update
+IMAGINING = {"pola_dice": 250.0}  # in sampled games, learners that imagine hundreds of episodes in each update
 TRIALS_PER_CALL = 1024
 PAIRS = "pairs.jsonl"  # in the run directory, one line for each cell that has been played
 
@@ -68,7 +68,7 @@ class Cell(NamedTuple):
 
 
 class Lineup(NamedTuple):
-    """Who is at the table, and what is played there."""
+    """The participants of a table, and its game."""
 
     config: CrossplayConfig
     game: Any
@@ -77,7 +77,7 @@ class Lineup(NamedTuple):
 
 
 def line_up(config: CrossplayConfig) -> Lineup:
-    """Who plays what.
+    """The participants and the game of a config.
 
     Raises:
       ValueError: for an agent that there is not, or that cannot play this game.
@@ -106,8 +106,8 @@ def line_up(config: CrossplayConfig) -> Lineup:
             return ExactShaping(how)
         return make_agent(spec, game, seat)
 
-    everybody, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)
-    return Lineup(config, game, *enter(config.agents, everybody, sit))
+    kinds, sit = (ALL_SAMPLED, sampled) if config.environment else (ALL, exact)
+    return Lineup(config, game, *enter(config.agents, kinds, sit))
 
 
 def _checked(agent: Agent, game: Any, lengths: Lengths) -> Agent:
@@ -155,7 +155,7 @@ def _play_all(
     to_play = sorted((cell for cell in cells if cell.known_by not in known), key=lambda cell: cell.cost)
     if to_play:
         say(console, f"{len(to_play)} of {len(cells)} pairs to play")
-        # Of the smallest, for one program plays all: wider than them, it would play pairs that nobody counts.
+        # The smallest, because one program plays all: if it were wider, some of its pairs would not count.
         width = min(TRIALS_PER_CALL, *(cell.num_pairs for cell in cells))
         if config.environment:
             play_cell = _play_sampled(config, game, seats)
@@ -164,7 +164,7 @@ def _play_all(
         clock = _Clock(console, to_play, compiling=bool(config.environment))
         for cell in to_play:
             check_stop()
-            # Its own draws for each cell, whoever else is at the table.
+            # Each cell has its own draws, so that they do not depend on other participants.
             key = jax.random.fold_in(jax.random.key(config.seed), int(cell.digest[:8], 16))
             known[cell.known_by] = _statistics(play_cell(cell, key), cell)
             with (run.path / PAIRS).open("a", encoding="utf-8", newline="\n") as out:
@@ -241,15 +241,15 @@ def _cells(
 
 
 def _cost(name: str, dear: Mapping[str, float]) -> float:
-    """Of an agent, if it is one of those that cost much more than others."""
+    """The cost of an agent, if it is one of those that cost much more than others."""
     return next((cost for one, cost in dear.items() if re.search(rf"\b{one}\b", name)), 0.0)
 
 
 def _error_over(agents: Sequence[Agent], num_pairs: int) -> tuple[str, int]:
-    """What the standard errors of a sampled pair are over, and the number of its trainings.
+    """The samples of a pair's standard errors, in words, and the number of its trainings.
 
-    Where a shaper was trained before, its trainings count: learners that meet one training of it share its luck. Where
-    nobody was, every pair is a training; where nobody learns, none is.
+    Trainings of a shaper count, because learners that meet the same training share its luck. Without a trained shaper
+    every pair is a training; without a learner none is.
     """
     if number := num_trainings(*agents):
         return ("trainings" if number > 1 else "pairs"), number
@@ -265,7 +265,7 @@ def _line(known_by: str, found: dict[str, Any]) -> str:
 
 
 def _read_known(run: RunDirectory, console: Console) -> dict[str, dict[str, Any]]:
-    """What has been played already, by `Cell.known_by`; lines that are not as they were written are removed."""
+    """Reads the pairs that were played, by `Cell.known_by`; damaged lines are removed."""
     known: dict[str, dict[str, Any]] = {}
     file, damaged = run.path / PAIRS, 0
     for line in file.read_bytes().splitlines() if file.is_file() else []:
@@ -296,7 +296,7 @@ def _statistics(played: dict[str, np.ndarray], cell: Cell) -> dict[str, float | 
 
 
 class _Clock:
-    """How far the table is, and how long it will still take.
+    """The progress of the table and the time left.
 
     Where each cell is compiled for itself, that takes about as long as the whole first one, which is one of the
     smallest.

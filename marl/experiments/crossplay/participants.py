@@ -1,4 +1,4 @@
-"""Who plays at a table of everybody against everybody: agents by their names, trained where they have to be."""
+"""Participants of a table: agents by their names, trained where they have to be."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class Participant(NamedTuple):
     files: str = ""  # digests of what was learned before and is read when it plays or trains
 
 
-def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
+def split_agents(text: str, kinds: Sequence[str] = ALL) -> list[str]:
     """The specs in a list with commas between them; those inside brackets or quotes are none of ours.
 
     Args:
       text: the list.
-      everybody: what `all` stands for.
+      kinds: the specs that `all` stands for.
 
     Raises:
       ValueError: if there is none, or one twice.
     """
     specs = [spec.strip() for spec in terms(text, ",") if spec.strip()]
-    specs = [name for spec in specs for name in (everybody if spec == "all" else [spec])]
+    specs = [name for spec in specs for name in (kinds if spec == "all" else [spec])]
     if not specs or text.count("(") != text.count(")"):
         raise ValueError(f"agents: got {text!r}; names with commas between them, or all, are needed")
     for spec in specs:
@@ -60,25 +60,25 @@ def split_agents(text: str, everybody: Sequence[str] = ALL) -> list[str]:
 
 
 def enter(
-    agents: str, everybody: Sequence[str], sit: Callable[[str, int], Agent | Shaping]
+    agents: str, kinds: Sequence[str], sit: Callable[[str, int], Agent | Shaping]
 ) -> tuple[list[Participant], list[str]]:
-    """Everybody who plays, and of `all` those who cannot, with the reason.
+    """The participants, and the agents of `all` that cannot play, with the reason.
 
     Args:
       agents: their specs, with commas between them.
-      everybody: what `all` stands for.
-      sit: (spec, seat) -> who sits there, or how it has to be trained for it.
+      kinds: the specs that `all` stands for.
+      sit: `(spec, seat)` -> the agent, or the experiment that trains it for that seat.
 
     Raises:
       ValueError: for an agent that there is not, or that cannot play this game.
     """
     participants, left_out = [], []
     from_all = "all" in [spec.strip() for spec in agents.split(",")]
-    for spec in split_agents(agents, everybody):
+    for spec in split_agents(agents, kinds):
         try:
             first, second = sit(spec, 0), sit(spec, 1)
         except ValueError as error:
-            if not (from_all and spec in everybody):
+            if not (from_all and spec in kinds):
                 raise ValueError(f"agents: {str(error).removeprefix('agent: ')}") from None
             left_out.append(f"{spec} ({error})")
             continue
@@ -101,7 +101,7 @@ def digest_of(value: Any) -> str:
 
 
 def work_of_trainings(participants: Sequence[Participant], run: RunDirectory) -> dict[str, float]:
-    """What is to be trained for both seats, by the names of the stages: steps of each, in the unit of the game."""
+    """Steps of the trainings that are left for both seats, by the names of their stages, in the unit of the game."""
     found = {}
     for seat, participant in itertools.product((0, 1), participants):
         shaping = participant.seats[seat]
@@ -140,10 +140,10 @@ def ready(participant: Participant, seat: int, run: RunDirectory, stages: Stages
             if agent.config != config:
                 raise ValueError(f"agents: {path} holds an agent of another config")
             say(console, f"{words}: trained, cached in {path}")
-            shutil.rmtree(folder, ignore_errors=True)  # of who was stopped between the file and here
+            shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped after it wrote the file
             return agent
         except ValueError as error:
-            say(console, f"{words}: {error}; made anew")
+            say(console, f"{words}: {error}; trained again")
     stages.begin(_stage(participant, config, seat))
     store = open_run(folder, config, console)
     with shaping.progress(stages) as progress:

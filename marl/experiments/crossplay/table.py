@@ -115,4 +115,4 @@ def _about_errors(cells: Sequence[dict[str, Any]]) -> str:
     words = f"± one standard error over trainings, {' or '.join(map(str, several))} of each pair"
     if all(cell["error_over"] == "trainings" for cell in cells):
         return words
-    return f"{words}; where nobody learns or a shaper was trained once, {pairs}"
+    return f"{words}; without a learner or with a shaper of one training, {pairs}"

@@ -29,7 +29,7 @@ SEARCH: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class DiscoveryConfig(configs.CommandConfig):
-    """An objective, evolved over the whole learning of those who use it."""
+    """An objective, evolved over whole training runs of learners that use it."""
 
     kind: Kind = "drift"
     """drift: what holds a policy back from the one that gathered the data; value_loss: how far a value is from its
@@ -101,7 +101,7 @@ class DiscoveryConfig(configs.CommandConfig):
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How long the search is, and what falls over it."""
+        """The field of the search's length, and the fields that fall over it."""
         return {"evolution.generations": self.evolution.falling}
 
     @property
@@ -116,7 +116,7 @@ class DiscoveryConfig(configs.CommandConfig):
 
     @property
     def num_updates(self) -> int:
-        """How often a learner learns."""
+        """Number of updates of a learner."""
         return self.total_steps // (self.num_envs * self.steps_per_update)
 
     @property
@@ -147,12 +147,12 @@ class DiscoveryConfig(configs.CommandConfig):
 
     @property
     def form(self) -> Form:
-        """What is evolved, but for its parameters."""
+        """The objective without its parameters."""
         first: Any = "ppo" if self.kind == "drift" else "l2"
         return Form(self.kind, first if self.start == "auto" else self.start, self.hidden, self.timed)
 
     def in_chunks(self) -> DiscoveryConfig:
-        """For a cluster."""
+        """The config for a cluster."""
         return dataclasses.replace(self, tuning=self.tuning.in_chunks(), evolution=self.evolution.in_chunks())
 
     def arena(self, spec: str) -> Arena:

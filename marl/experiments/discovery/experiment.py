@@ -51,7 +51,7 @@ from meta.xla.memory import bytes_of, check_bytes
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
 MEASURED_STEPS = 2_000_000  # of all of them, at most, where there is one environment, which has no unit
 UNITS = "units.json"
-STILL = -10.0  # of the scale of a learning rate: nobody learns
+STILL = -10.0  # of the scale of a learning rate: no learning
 TUNING, TUNED, SEARCH, FRESH = "tuning", "tuned", "search", "fresh"
 
 
@@ -215,7 +215,7 @@ class Discovery(Experiment[Trained, Found]):
         return found._replace(parameters=jax.tree.map(lambda x: x[None], found.parameters)) if alone else found
 
     def _units(self, context: Context) -> list[tuple[float, float]]:
-        """For each game what counts as 0 and as 1 more, if there are several: the return of PPO, and how it varies.
+        """The return that counts as 0, and the unit, of each game if there are several: PPO's mean and its variation.
 
         1 more is the standard deviation between its trainings; with several players it is, if that is more, what
         learning is worth, or costs them together: without it a game in which all trainings end alike would decide
@@ -244,7 +244,7 @@ class Discovery(Experiment[Trained, Found]):
         return [read[name] for name in config.environments]
 
     def _still(self, scales: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        """Scales with which nobody learns."""
+        """Scales without learning."""
         return {"scales": scales["scales"].at[..., SCALES[self.config.kind].index("learning_rate")].set(STILL)}
 
     def _parameters(self, trained: Trained) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a search for an objective looks like: its course, what was found, and the learning of those who use it."""
+"""Figures of a search for an objective: its generations, the objective, and training curves with it."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
 
 
 def shape_of(form: Form, parameters: Any) -> dict[str, float]:
-    """How far a distance is from L2: numbers between root mean squares of -3 and 3.
+    """The difference of a distance from L2: numbers between root mean squares of -3 and 3.
 
     `asymmetry`: what it makes of values that are too high less what of those too low, over both together, from -1 to
     1. `convex`: the share of the range in which it bends upwards. `tail`: its slope at 3 over that at 1, on average of

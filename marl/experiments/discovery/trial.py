@@ -1,4 +1,4 @@
-"""A trial of `evolve` whose candidates are objectives: those who learn by one, from scratch, and what they get."""
+"""Trials of `evolve` whose candidates are objectives: the returns of learners that use one, from scratch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Arena(NamedTuple):
 
 
 class Lived(NamedTuple):
-    """What came of a life."""
+    """Results of a training run."""
 
     score: jax.Array  # `[]`: of one player the mean return of the episodes of its training, of several what they got
     late: jax.Array  # `[]`, the same of the last quarter
@@ -53,7 +53,7 @@ FreshTrial = Callable[[jax.Array, Any], Lived]  # (key, parameters) -> a trainin
 
 
 def first_scales(kind: Kind) -> dict[str, jax.Array]:
-    """Of nothing that has been tuned."""
+    """Scales before any tuning."""
     return {"scales": jnp.zeros(len(SCALES[kind]))}
 
 
@@ -86,12 +86,12 @@ def known(kind: Kind, spec: str) -> dict[str, Settings]:
 
 
 def evolved(form: Form, spec: str) -> Settings:
-    """What is searched: an objective, with scales."""
+    """Settings of an evolved objective, with scales."""
     return _scaled(form.kind, spec, lambda parameters, clip: form.settings(parameters["objective"], clip))
 
 
 def unused(form: Form) -> str:
-    """The scale on which an objective of this form does not depend, if there is one: nobody has selected it."""
+    """The scale on which an objective of this form does not depend, if there is one: the search has not selected it."""
     return "delta" if form.kind == "value_loss" else "clip" if form.start == "zero" else ""
 
 
@@ -130,7 +130,7 @@ def live(key: jax.Array, arena: Arena, spec: str, settings: Sequence[dict[str, A
     rewards = jnp.stack([x[len(x) // 2 :].mean() for x in found.rewards])
     alone = arena.game.num_agents == 1
     curve = found.returns[0] if alone else sum(found.rewards[1:], found.rewards[0])
-    # Of several players what they end with; where they begin says nothing of whom they have become.
+    # Several players are judged by the second half, because early rewards say little about the final policies.
     score = jnp.nanmean(curve) if alone else rewards.sum()
     return Lived(score, jnp.nanmean(curve[-max(len(curve) // 4, 1) :]), curve, rewards)
 

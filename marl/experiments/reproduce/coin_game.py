@@ -1,4 +1,4 @@
-"""The coin game: who cooperates with another of its kind, and what all get from strangers."""
+"""The coin game: cooperation of learners with their own kind, and payoffs against others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MEASURED = 3  # updates
 
 @dataclasses.dataclass(frozen=True)
 class SelfPlay(configs.CommandConfig):
-    """How a learner is trained with another of its kind."""
+    """Settings of a training of a learner with another of its kind."""
 
     learner: str
     updates: int
@@ -61,12 +61,12 @@ class SelfPlay(configs.CommandConfig):
 
     @property
     def steps_of_an_update(self) -> int:
-        """Of all environments together, an episode each."""
+        """Steps of all environments together, an episode each."""
         return self.num_envs * self.episode_length
 
     @property
     def game(self) -> CoinGame:
-        """What is played."""
+        """The game."""
         return CoinGame(episode_length=self.episode_length)
 
     def make_learners(self) -> list[Learner]:
@@ -75,7 +75,7 @@ class SelfPlay(configs.CommandConfig):
 
 
 class Meetings(NamedTuple):
-    """What the trainings of two players get from each other, `[row's trainings, column's trainings, 2]`."""
+    """Payoffs of the trainings of two players against each other, `[row's trainings, column's trainings, 2]`."""
 
     reward: np.ndarray  # in a step
     own: np.ndarray  # share of own coins in what a player took
@@ -116,7 +116,7 @@ def check(configs: dict[str, SelfPlay]) -> None:
 
 
 def make_jobs(folder: Path, configs: dict[str, SelfPlay], console: Console) -> dict[str, Job]:
-    """What trains them, by name, each in a directory of its own."""
+    """Jobs that train the learners, by name, each in a directory of its own."""
     jobs = {}
     for name, config in configs.items():
         path = folder / name.replace(" ", "-")
@@ -150,7 +150,7 @@ def _describe(metrics: dict[str, np.ndarray]) -> str:
 
 
 def _share(metrics: dict[str, np.ndarray]) -> np.ndarray:
-    """Of own coins, `[seeds, 2]`, over some updates: metrics are `[updates, seeds, 2]`."""
+    """Share of own coins, `[seeds, 2]`, over some updates: metrics are `[updates, seeds, 2]`."""
     counts = {name: np.swapaxes(metrics[name], 0, 1) for name in ("own_coin", "other_coin")}
     return share_of_trials("own_coin", counts)
 
@@ -158,7 +158,7 @@ def _share(metrics: dict[str, np.ndarray]) -> np.ndarray:
 def meet(
     game: CoinGame, players: tuple[Learner, Learner], states: tuple[Any, Any], key: jax.Array, seeds: int
 ) -> Meetings:
-    """Every training of the first against every training of the second, as they are: nobody learns any more.
+    """Every training of the first against every training of the second, as they are, without learning.
 
     Args:
       game: what is played.
@@ -224,7 +224,7 @@ def between(values: np.ndarray, *, same: bool) -> dict[str, float | None]:
 
 
 def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterated], config: SelfPlay) -> list[Section]:
-    """The report: who cooperates with its kind, who is exploited, and what all get of all; draws the figures."""
+    """The report: cooperation with one's kind, exploitation, and payoffs of all pairs; draws the figures."""
     names, folder = list(found), run.figures
     partners = {name: _of_partners(found[name][name]) for name in trained}
     strangers = {
@@ -282,7 +282,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
 
 
 def _of_partners(met: Meetings) -> dict[str, dict[str, float | None]]:
-    """Of those who were trained with each other, over the trainings."""
+    """Statistics of pairs that were trained with each other, over the trainings."""
     return {kind: mean_and_error(np.diagonal(x).mean(0)) for kind, x in met._asdict().items()}
 
 

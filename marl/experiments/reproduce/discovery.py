@@ -41,7 +41,7 @@ FAST: dict[str, Any] = {
 
 
 def make_configs(*, searches: int, seed: int, fast: bool) -> dict[str, DiscoveryConfig]:
-    """What is searched, by name."""
+    """Configs of the searches, by name."""
     found = {}
     for name, preset in list(PARTS.items())[: 1 if fast else None]:
         config = dataclasses.replace(config_of(preset), searches=searches, seed=seed)

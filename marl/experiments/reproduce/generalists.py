@@ -50,7 +50,9 @@ CONTROLS = {"a naive learner": "naive", "mfos, untrained": "mfos", "shaper, untr
 SIZE: dict[str, Any] = {"population_size": 128, "generations": 300}
 TRIALS = 256  # fresh ones, of each training against each learner: those that sample take most of the time
 
-Payoffs = dict[str, dict[str, np.ndarray]]  # by row and column: `[trainings]`, or `[trials]` of who is not trained
+Payoffs = dict[
+    str, dict[str, np.ndarray]
+]  # by row and column: `[trainings]`, or `[trials]` of players without training
 
 
 def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ExactShapingConfig]:
@@ -72,18 +74,18 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ExactShaping
 
 
 def columns(fast: bool) -> list[str]:
-    """The learners that everybody meets in the end."""
+    """The learners of the evaluation."""
     return [*MET[:2], UNMET[0]] if fast else [*MET, *UNMET]
 
 
 def controls(config: ExactShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
-    """What those get in the shaper's seat who were never trained, in fresh trials."""
+    """Payoffs of untrained players in the shaper's seat, in fresh trials."""
     game, key = config.make_game(), jax.random.fold_in(jax.random.key(seed), RunBranch.EVALUATION)
     keys = jax.random.split(key, config.evaluation_trials)
     found: Payoffs = {name: {} for name in CONTROLS}
     for learner in learners:
         check_stop()
-        say(console, f"{many(config.evaluation_trials, 'fresh trial')} of each who was never trained: {learner}")
+        say(console, f"{many(config.evaluation_trials, 'fresh trial')} of each untrained player: {learner}")
         for name, spec in CONTROLS.items():
             players = make_learner(spec, game, 0), make_learner(learner, game, 1)
             found[name][learner] = np.asarray(_payoffs(game, *players, config.meta_steps)(keys))
@@ -98,7 +100,7 @@ def _payoffs(game: InfinitelyRepeated, row: Learner, column: Learner, meta_steps
 
 
 def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bool) -> list[Section]:
-    """The report: who gets how much of whom, and whether a generalist is worth more than every specialist.
+    """The report: payoffs of all shapers against all learners, and the worth of a generalist beside specialists.
 
     Args:
       folder: of figures.
@@ -139,10 +141,10 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
                 comment = f"{own.mean():.3f}, and {rival} {means_of[rival]:.3f}"
                 claims.append(Claim(words, value, error, least=0.0, comment=comment))
     text = (
-        "M-FOS and Shaper, of one learner each and of a population of all of them, of which each trial draws one "
+        "M-FOS and Shaper, trained against one learner or against a population of all, of which each trial draws one "
         "member, a naive learner with a step size from 0.1 to 3. Average payoff per round over the learning of the "
-        "learner in the column, in fresh trials; ± is a standard error between trainings, and over trials of those "
-        f"that nobody trained. Met in training were {', '.join(f'`{_short(name)}`' for name in met)}, and no others. "
+        "learner in the column, in fresh trials; ± is a standard error between trainings, and over trials for "
+        f"untrained players. Met in training were {', '.join(f'`{_short(name)}`' for name in met)}, and no others. "
         f"`{MET[-1]}` has an eighth of its default's rounds. The searches are of half the population and three fifths "
         "of the generations of `python -m marl.mfos ipd`. That for `mfos of lola` begins at the best of many random "
         "shapers, as it does there; all others begin at random."

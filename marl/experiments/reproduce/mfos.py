@@ -1,4 +1,4 @@
-"""The matrix-game experiments of Lu et al. (2022): who plays, what is trained, and what is claimed of the results."""
+"""The matrix-game experiments of Lu et al. (2022): players, trainings, and claims about the results."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def games_head_to_head(fast: bool) -> list[str]:
 
 
 def fraction(ours: float, error: float, known: bound.KnownBound) -> tuple[float | None, float | None]:
-    """How far ours is on the way from naive play (0) to the white-box bound (1), and the standard error of that.
+    """Our payoff on the scale from naive play (0) to the white-box bound (1), and its standard error.
 
         f = (ours - naive) / (bound - naive),    error^2 = (error_ours^2 + (f error_bound)^2) / (bound - naive)^2
 
@@ -270,7 +270,7 @@ def _pair(value: float | None, error: float | None) -> str:
 
 
 def _naive_return(tables: Tables, name: str, config: ExactShapingConfig) -> float | None:
-    """What a naive learner gets in the shaper's place, from the head-to-head table; None if it was not played."""
+    """The payoff of a naive learner in the shaper's place, from the head-to-head table; None if it was not played."""
     cells = tables.get(name.split("-")[0], [])
     played = [cell for cell in cells if (cell["row"], cell["column"]) == ("naive", config.opponent)]
     return played[0]["row_return"] if played else None

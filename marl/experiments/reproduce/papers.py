@@ -162,7 +162,7 @@ class CoinGameConfig(configs.CommandConfig):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Of a training."""
+        """Sizes of a training."""
         if self.fast:
             return {"updates": 4, "num_envs": 4, "seeds": 2, "episode_length": 16}
         if self.paper:
@@ -336,7 +336,7 @@ def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> N
     sections = reproduce_coin_game.sections(run, found, trained, next(iter(jobs.values())).config)
     data = {"config": configs.plain(config), "trainings": results}
     data |= {"reward": {row: {name: met.reward.tolist() for name, met in of.items()} for row, of in found.items()}}
-    _report(run, "The coin game: who cooperates, and with whom", config.fast, sections, data, console)
+    _report(run, "The coin game: cooperation within and between learners", config.fast, sections, data, console)
 
 
 def _discovery(config: DiscoveryClaimsConfig, run: RunDirectory, console: Console) -> None:
@@ -373,7 +373,7 @@ def _sparse(config: SparseConfig, run: RunDirectory, console: Console) -> None:
 
 
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:
-    """What is to be trained; says how long it will take on this machine, with `beside` seconds for the rest."""
+    """Jobs of the trainings; prints the time that they will take here, with `beside` seconds for the rest."""
     jobs = shaping_jobs(trainings, console)
     if seconds := sum(job.seconds for job in jobs):
         say(console, f"this will take about {duration(seconds + beside)} on this machine")

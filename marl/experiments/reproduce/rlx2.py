@@ -37,7 +37,7 @@ COLORS |= {RULE: "#B59B00"}  # ochre, which no other row has
 
 
 class Task(NamedTuple):
-    """What is learned."""
+    """A task of the report: an environment and its learners."""
 
     environment: str
     learner: str
@@ -52,7 +52,7 @@ TASKS = {
 
 
 class Sizes(NamedTuple):
-    """Of the networks of a row."""
+    """Sizes of the networks of a row."""
 
     actor: int  # weights
     critics: int  # of both
@@ -128,7 +128,7 @@ def _learner(row: str, task: Task, steps: int) -> str:
 
 @functools.cache
 def sizes(environment: str, learner: str) -> Sizes:
-    """How many weights the networks have."""
+    """Numbers of weights of the networks."""
     networks = make_learner(learner, make_game(environment)).init(jax.random.key(0)).networks
     actor, critics, _ = networks.optimizer
     return Sizes(num_weights(networks.actor, actor), num_weights(networks.critics, critics), learner.partition("(")[0])
@@ -248,7 +248,7 @@ def _both(found: dict[str, Any]) -> tuple[float, float]:
 
 
 def _apart(name: str, one: dict[str, Any], other: dict[str, Any], least: float | None) -> Claim:
-    """How many standard errors one is above the other; what has no target is said to help, to hurt, or neither."""
+    """A claim about the difference of two results in standard errors; without a target it helps, hurts, or neither."""
     (mean, of_one), (others, of_other) = _both(one), _both(other)
     difference, error = mean - others, math.hypot(of_one, of_other)
     apart = difference / error if error else math.nan

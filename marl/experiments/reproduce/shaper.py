@@ -82,7 +82,7 @@ def slug(spec: str) -> str:
 
 
 def sections(run: RunDirectory, trained: dict[str, SampledShapingConfig], results: dict[str, Any]) -> list[Section]:
-    """The report: who gets what in each game, and a section for each training, from its directory in the run's."""
+    """The report: payoffs in each game, and a section for each training, from its directory in the run's."""
     games = dict.fromkeys(name.partition("-")[0] for name in trained)
     together = [
         _overview(run, game, {name: one for name, one in trained.items() if name.startswith(f"{game}-")}, results)
@@ -146,7 +146,7 @@ def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[
 
 
 def _beside_alone(name: str, ours: dict[str, Any], alone: dict[str, Any], least: float | None) -> list[Claim]:
-    """How far a share is above that of learners alone, and both."""
+    """Claims about a share beside that of learners without a shaper."""
     error = math.hypot(ours["standard_error"], alone["standard_error"])
     apart = (ours["mean"] - alone["mean"]) / error if error else 0.0
     return [

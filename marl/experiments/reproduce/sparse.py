@@ -1,4 +1,4 @@
-"""Whether an opponent with few weights is easier or harder to shape: a Shaper of each kind, which meets them all."""
+"""Shaping of opponents with few weights: a Shaper for each kind, which meets all kinds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, SampledShapi
 
 
 def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: dict[str, Any]) -> list[Section]:
-    """The report: what a shaper gets of each kind, and what two learners get that nobody shapes.
+    """The report: payoffs of a shaper against each kind, and of two learners without a shaper.
 
     Args:
       folder: of figures.
@@ -68,8 +68,8 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
     series = {
         "shaper": [found["shaper_return"] for found in results.values()],
         "opponent": [found["opponent_return"] for found in results.values()],
-        "shaper's seat, nobody shapes": [found["naive"]["shaper"] for found in results.values()],
-        "opponent's seat, nobody shapes": [found["naive"]["opponent"] for found in results.values()],
+        "shaper's seat, no shaper": [found["naive"]["shaper"] for found in results.values()],
+        "opponent's seat, no shaper": [found["naive"]["opponent"] for found in results.values()],
     }
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
     picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings")

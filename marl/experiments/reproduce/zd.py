@@ -1,4 +1,4 @@
-"""Whether a trained shaper plays zero-determinant extortion, beside those who do, and beside chance."""
+"""A test of a trained shaper for zero-determinant extortion, beside extortioners and beside chance."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ TIE = 1e-9  # payoffs that differ by less are the same
 ROUNDING = 1e-13  # payoffs of both sides are sums of a few dozen products, each exact to 1e-16
 
 SUSPICIOUS_TIT_FOR_TAT = (0.0, 1.0, 0.0, 1.0, 0.0)
-# What shapers of a naive learner come to, rounded: they defect, and go back to mutual cooperation once in fifty rounds
-# with those who let themselves be exploited. And the same without going back.
+# Final policies of shapers of a naive learner, rounded: they defect, and return to mutual cooperation once in fifty
+# rounds with opponents that let themselves be exploited. And the same without the return.
 LURE, NO_LURE = (0.02, 1.0, 0.0, 0.02, 0.0), (0.02, 1.0, 0.0, 0.0, 0.0)
 BY_HAND = 20  # meta-steps of suspicious tit for tat before them
 STFT, EXTORTIONER = "suspicious tit for tat", "zd(chi={:g})"
@@ -50,14 +50,14 @@ KEPT, REDRAWN, UNTRAINED = "a random policy that is kept", "a random policy in e
 
 
 class Enforced(NamedTuple):
-    """What a policy holds random co-players to, as seen in their payoffs (own against other's)."""
+    """The relation of payoffs that a policy enforces on random co-players (own against other's)."""
 
     own: np.ndarray  # `[N]`
     other: np.ndarray  # `[N]`
     slope: float  # own - P over other - P along the line through (P, P) that is nearest to all of them
     distance: float  # root mean square of the payoffs from that line
-    below: float  # share of co-players who get more than the policy: below the diagonal
-    above: float  # share who get less
+    below: float  # share of co-players that get more than the policy: below the diagonal
+    above: float  # share that get less
 
 
 def enforced(game: MatrixGame, probabilities: np.ndarray, co_players: np.ndarray, *, discount: float) -> Enforced:
@@ -118,7 +118,7 @@ def analyse(agent: Agent, *, seed: int, num_trials: int) -> tuple[dict[str, Any]
 
 
 def judge(game: MatrixGame, trials: Trials, *, discount: float) -> dict[str, Any]:
-    """What a player in the shaper's place gets, and whether that is zero-determinant extortion; errors over trials."""
+    """Payoffs of a player in the shaper's place, and shares of zero-determinant extortion; errors over trials."""
     own, other, policies = map(np.asarray, trials)
     fits = fit(game, policies, discount=discount)
     (_, _, _, own_floor), (_, _, _, other_floor) = game.seen_by(0)
@@ -135,7 +135,7 @@ def judge(game: MatrixGame, trials: Trials, *, discount: float) -> dict[str, Any
 
 
 def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
-    """Fresh trials of the shaper of each seed and of all with whom it is compared, in float64."""
+    """Fresh trials of the shaper of each seed and of the players of the comparison, in float64."""
     config = agent.config
     assert isinstance(config, ExactShapingConfig)
     game, shaper, opponent, length = config.make_game(), config.make_shaper(), config.make_opponent(), config.meta_steps
@@ -184,7 +184,7 @@ def _together(played: dict[str, Trials], config: ExactShapingConfig) -> Trials:
 
 
 def _steps(game: InfinitelyRepeated, trials: Trials) -> list[dict[str, Any]]:
-    """Of each meta-step means over all trials, and medians of chi and residual."""
+    """Means over all trials of each meta-step, and medians of chi and residual."""
     own, other, policies = map(np.asarray, trials)
     fits = fit(game.payoffs, policies, discount=game.discount)
     return [
@@ -244,7 +244,7 @@ def sections(
     )
     return [
         Section("Is it zero-determinant extortion?", criterion, _claims(found), (), pictures),
-        Section("Who gets what", intro, (), [_players_table(found["players"])]),
+        Section("Payoffs", intro, (), [_players_table(found["players"])]),
         Section(
             "The shaper over a trial",
             "Means over the trials of all seeds; chi is the median of those that are near a zero-determinant strategy.",
@@ -254,8 +254,8 @@ def sections(
         ),
         Section(
             "Extortioners by theory",
-            "What strategies by the formula of Hilbe, Traulsen and Sigmund (2015) hold random co-players to: they "
-            "enforce s_X - P = chi (s_Y - P) on everybody. Below the diagonal are co-players who get more than the "
+            "Payoffs of random co-players against strategies by the formula of Hilbe, Traulsen and Sigmund (2015), "
+            "which enforce s_X - P = chi (s_Y - P) on all. Below the diagonal are co-players that get more than the "
             "strategy.",
             exact_claims,
             [_theory_table(found["theory"])],

@@ -138,7 +138,7 @@ def _of_the_other(payoffs: Any) -> np.ndarray:
 
 
 def is_path(spec: str) -> bool:
-    """Whether a spec means a file or a directory, and no name: a directory of an agent's name has to be `./name`."""
+    """True if a spec means a file or a directory, and no name; a directory of an agent's name has to be `./name`."""
     if spec in FORMULA or spec in SAMPLED:
         return False
     unquoted = re.sub(r"""(['"]).*?\1""", "", spec)  # a setting may be a path
@@ -172,7 +172,7 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
 
 
 def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
-    """What a finished run has trained, from its directory or from its file.
+    """The agent of a finished run, from its directory or from its file.
 
     Args:
       path: of a run of marl.mfos (a shaper), marl.train or marl.distributed (a learner) or attacks.act (an adversary).

@@ -66,7 +66,7 @@ class ShapingConfig(configs.CommandConfig):
 
     @property
     def starting(self) -> str:
-        """Where an evolution begins, with auto resolved."""
+        """The start of an evolution, with auto resolved."""
         if self.meta_learner == "ppo":
             return "random"
         return self._auto_start if self.start == "auto" else self.start
@@ -86,11 +86,11 @@ class ShapingConfig(configs.CommandConfig):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the game is sampled step by step."""
+        """True if the game is sampled step by step."""
         return isinstance(self, SampledShapingConfig)
 
     def in_chunks(self) -> Self:
-        """For a cluster."""
+        """The config for a cluster."""
         return dataclasses.replace(self, evolution=self.evolution.in_chunks())
 
     @property
@@ -100,17 +100,17 @@ class ShapingConfig(configs.CommandConfig):
 
     @property
     def annealing(self) -> float | None:
-        """Of self-play; None where the opponent is a learner."""
+        """The annealing of self-play; None where the opponent is a learner."""
         return None
 
     @property
     def is_self_play(self) -> bool:
-        """Whether two shapers are trained against each other."""
+        """True if two shapers are trained against each other."""
         return self.annealing is not None
 
     @property
     def generations(self) -> int:
-        """How often the shaper is improved: generations of an evolution, iterations of PPO."""
+        """Generations of an evolution, or iterations of PPO."""
         return self.meta_ppo.iterations if self.meta_learner == "ppo" else self.evolution.generations
 
     @property
@@ -144,7 +144,7 @@ class ShapingConfig(configs.CommandConfig):
         raise NotImplementedError
 
     def make_shaper(self) -> Any:
-        """What is trained: a `Shaper`, or the `Policy` of one in a sampled game."""
+        """The shaper: a `Shaper`, or in a sampled game a `Policy`."""
         raise NotImplementedError
 
     def make_opponent(self, spec: str | None = None, seat: int = 1, **settings: Any) -> Learner:
@@ -156,7 +156,7 @@ class ShapingConfig(configs.CommandConfig):
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
-        """How long the training is, and what falls over it."""
+        """The field of the training's length, and the fields that fall over it."""
         falling = ["opponent"] if self.annealing else []
         if self.meta_learner == "ppo":
             return {"meta_ppo.iterations": falling}
@@ -267,7 +267,7 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
 
     @property
     def observe(self) -> Any:
-        """Of PPO: what its M-FOS sees of the opponent's policy, as of `marl.shapers.exact.mfos`."""
+        """The policy of the opponent that PPO's M-FOS sees, as of `marl.shapers.exact.mfos`."""
         from marl.shapers.registry import FORMULA as SHAPERS
 
         name, given = SHAPERS.read("shaper", self.shaper)

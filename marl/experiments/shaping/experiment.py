@@ -339,6 +339,6 @@ def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
     """Raises ValueError if the files that the opponents read are not those with which the run was begun."""
     path, reads = run.path / "reads.txt", config.reads
     if path.exists() and path.read_text(encoding="utf-8") != reads:
-        raise ValueError(f"{run.path}: files that the opponents read have changed since; it has to be begun anew")
+        raise ValueError(f"{run.path}: files that the opponents read have changed since; a new run is needed")
     if reads:
         run.write(path.name, reads)

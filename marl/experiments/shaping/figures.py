@@ -102,7 +102,7 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
 
 
 def short_name(opponent: str) -> str:
-    """Of a spec, without its settings."""
+    """The name of a spec, without its settings."""
     return opponent.split("(")[0]
 
 
@@ -117,7 +117,7 @@ def draw_crossplay(
     caption: str = "",
     file: str = "crossplay.png",
 ) -> Path:
-    """Draws the table of everybody against everybody as a heat map as wide as a page, a number in each cell.
+    """Draws the table of all pairs as a heat map as wide as a page, a number in each cell.
 
     Of eight agents or fewer the standard errors stand below the numbers. Of more than a dozen agents the numbers have
     one decimal and the columns are numbered as the rows are; of more than two dozen the color alone tells.
@@ -295,7 +295,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
 
 
 def share_of_occasions(counted: str, counts: dict[str, np.ndarray]) -> np.ndarray:
-    """How much of the coins taken, of the meetings where players meet at times, or of the steps was of one kind.
+    """The share of one kind among the coins taken, the meetings, or the steps.
 
     Args:
       counted: the kind, one of `COUNTED`.
@@ -309,7 +309,7 @@ def share_of_occasions(counted: str, counts: dict[str, np.ndarray]) -> np.ndarra
 
 
 def occasions(counted: str, counts: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """How often something was done and how often it could have been, of the same shape as each count."""
+    """Counts of something that was done and of its occasions, of the same shape as each count."""
     part = counts[counted]
     return part, part + counts["other_coin"] if counted == "own_coin" else counts.get(
         "interactions", np.ones_like(part)

@@ -25,7 +25,7 @@ class Screening(NamedTuple):
 
     @property
     def at_once(self) -> int:
-        """How many of them are played together, at most."""
+        """The largest number of trials that are played together."""
         from meta.screening import num_together
 
         first, last = num_together(self.candidates, self.finalists)

@@ -1,4 +1,4 @@
-"""How long a shaping run takes on this machine: costs of learners, relative to a speed that is measured."""
+"""Estimates of a shaping run's time on this machine: costs of learners, relative to a speed that is measured."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def cost_of(config: ShapingConfig) -> Cost:
 
 
 def num_drawn_from(config: ExactShapingConfig) -> int:
-    """How many learners a training draws from and computes only the one that was drawn.
+    """The number of learners that a training draws from, if it computes only the one that was drawn.
 
     That needs candidates that share the draw. On other backends than a CPU a generation is one batch, because a trial
     of all candidates is too little work for those.
@@ -80,7 +80,7 @@ class Speed(NamedTuple):
     seconds_to_compile: float
 
     def seconds(self, config: ShapingConfig, done: int = 0) -> float:
-        """How long a config takes, with its evaluation, roughly.
+        """An estimate of a config's time, with its evaluation.
 
         Args:
           config: in the game that was measured, or in another formula if that was one.

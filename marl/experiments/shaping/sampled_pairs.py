@@ -19,7 +19,7 @@ AT_ONCE = 32  # trials that are played together on a device
 
 
 class Lengths(NamedTuple):
-    """How long a trial in a sampled game is."""
+    """Lengths of a trial in a sampled game."""
 
     episodes: int = 100  # learning steps of a learner, one after each
     episode_length: int = 100  # steps of the game between two of them

@@ -91,4 +91,4 @@ def test_one_whose_environment_fails_begins_anew(tmp_path):
     said = []
     found = train([learner()], hosts, num_updates=12, system=System("ray", lag=1), say=said.append, **SETTINGS)
     assert found.statistics["actors_restarted"] == 1
-    assert said == ["actor 0: RuntimeError: the pole broke; it begins anew in 1 s"]
+    assert said == ["actor 0: RuntimeError: the pole broke; it restarts in 1 s"]

@@ -258,7 +258,7 @@ def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypat
 
     with pytest.raises(Enough):
         train([IMPALA], hosts, **settings(num_updates=10**6, where="threads", patience=1.0), say=said.append, look=look)
-    assert said == ["actor 0: nothing came in 1 s; it begins anew in 1 s"]
+    assert said == ["actor 0: nothing came in 1 s; it restarts in 1 s"]
 
 
 @pytest.mark.parametrize("where", ["here", "threads"])
@@ -285,7 +285,7 @@ def test_those_that_take_turns_leave_out_one_that_fails(tmp_path):
     found = train([IMPALA], hosts, **settings(num_updates=8), say=said.append)
     assert found.statistics["steps"] == 8 * 10
     assert found.statistics["mean_lag"] == 0
-    assert said[0] == "actor 1: RuntimeError: the pole broke; it begins anew in 1 s"
+    assert said[0] == "actor 1: RuntimeError: the pole broke; it restarts in 1 s"
 
 
 def test_what_is_learned_from_once_more_is_not_counted_twice():

@@ -382,7 +382,7 @@ def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
     assert [cell["num_pairs"] for cell in cells] == [4] * 4
     # Two who learn nothing have no training; every other pair is one, of who learns.
     assert [(cell["error_over"], cell["num_trainings"]) for cell in cells] == [("pairs", 0)] + [("trainings", 4)] * 3
-    assert found["errors"].startswith("± one standard error over trainings, 4 of each pair; where nobody learns")
+    assert found["errors"].startswith("± one standard error over trainings, 4 of each pair; without a learner")
     assert found["errors"] in result.stdout
     game = make("ipd", episode_length=4)
     agents = [make_agent(name, game, seat, num_updates=2) for seat, name in enumerate(("random", "reinforce"))]
