@@ -233,7 +233,7 @@ def test_pictures_of_many_games_are_of_each_alone():
         np.testing.assert_array_equal(picture, face.render())
 
 
-def test_who_talks_and_remembers_goes_on_where_an_episode_ends():
+def test_the_memory_of_cheap_talk_goes_on_where_an_episode_ends():
     """In the faces as in the game itself: how many sights there were, whatever episodes they were of."""
     talk = CheapTalk(
         games.make("CartPole-v1", max_steps_in_episode=3),
@@ -293,7 +293,7 @@ def test_actions_that_cannot_be_are_refused(make, act, message):
         ({"grid_siz": 3}, "did you mean grid_size"),
     ],
 )
-def test_what_cannot_be_made_is_refused(settings, message):
+def test_environments_that_cannot_be_made_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         env(**{"game": "coin_game"} | settings)
 

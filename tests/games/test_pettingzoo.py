@@ -133,7 +133,7 @@ def test_actions_that_cannot_be_are_refused(actions, message):
         assert gymnasium.utils.env_checker.data_equivalence(face.step(right), twin.step(right), exact=True)
 
 
-def test_what_cannot_be_made_is_refused():
+def test_environments_that_cannot_be_made_are_refused():
     with pytest.raises(ValueError, match="render_mode: got 'ansi'; one of None, human, rgb_array is needed"):
         parallel_env("coin_game", render_mode="ansi")
     with pytest.raises(ValueError, match="render_mode: got 'human'; one of None, rgb_array is needed"):
