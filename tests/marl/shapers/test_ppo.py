@@ -191,7 +191,7 @@ def test_settings_that_cannot_be_are_refused_by_name(changes, message):
 @pytest.mark.parametrize(
     ("settings", "advantages"), [(ExactMetaPPO, "critic"), (ExactMetaPPO, "coala"), (SampledMetaPPO, "coala")]
 )
-def test_what_is_compared_within_a_batch_needs_two_trials(settings, advantages):
+def test_comparisons_within_a_batch_need_two_trials(settings, advantages):
     with pytest.raises(ValueError, match=r"meta_ppo.batch_size: got 1; a whole number from 2 to 2147483647"):
         settings(batch_size=1, advantages=advantages)
 
@@ -218,7 +218,7 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     assert "meta_ppo.clip: got 0.0" in bad.stderr
 
 
-def test_what_plays_in_the_end_changes_no_training():
+def test_the_kind_of_evaluation_changes_no_training():
     """Two shapers that learn beside each other act by samples, also where their means are evaluated."""
     found = []
     for evaluation in ("sample", "mean"):

@@ -135,7 +135,7 @@ def test_minibatches_use_every_step_once():
         metrics(4)
 
 
-def test_nobody_learns_from_the_only_step_if_the_last_one_is_left_out():
+def test_leaving_the_last_step_out_needs_two_steps():
     learner = ppo(CART_POLE, network=linear(), minibatches=1, details={"learn_last_step": False})
     with pytest.raises(ValueError, match="learn_last_step: got False of one step in an update; at least 2 are needed"):
         check_update(CART_POLE, [learner], steps_per_update=1, num_envs=2)
@@ -236,13 +236,13 @@ def test_memory_begins_anew_with_every_episode(resting):
     assert (carry != 0).all()
 
 
-def test_what_is_replayed_in_an_update_is_what_was_played(resting):
+def test_an_update_replays_the_rollout(resting):
     # The estimate of the divergence is 0 only where every log-probability is the old one, in all three updates: one
     # begins with an episode, the others in the middle of it.
     np.testing.assert_allclose(resting[2].metrics[0]["kl"], 0, atol=1e-10)
 
 
-def test_a_next_observation_is_worth_what_the_next_step_says_of_it(resting):
+def test_the_value_of_a_next_observation_is_that_of_the_next_step(resting):
     """However the statistics move. With a learning rate of 0, V is V_old and its loss half the mean square of A."""
     network, params, history, steps = resting
     last = history.trajectories[0].last_memory

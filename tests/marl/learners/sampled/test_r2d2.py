@@ -138,7 +138,7 @@ def test_nothing_is_learned_from_the_burn_in():
     assert not np.array_equal(other, found[0])
 
 
-def test_what_does_not_fit_is_said():
+def test_settings_that_do_not_fit_are_refused():
     for spec, words in {
         "r2d2(burn_in=20)": "burn_in: got 20; a whole number from 0 to 19",
         "r2d2(network='feed_forward')": "recurrent, or dqn, is needed",
