@@ -138,6 +138,7 @@ print(len(jax.devices()))
 """
 
 
+@pytest.mark.system
 def test_devices_that_do_not_divide_the_candidates_are_no_obstacle():
     """Of three devices ten candidates lie on two, four finalists on two, and six of an evolution on all."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"

@@ -18,6 +18,8 @@ from marl import Learner, learn, make_learner, memory_one, play_memory_one
 from marl.experiments.shaping.agents import load_agent, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
 
+pytestmark = pytest.mark.system
+
 OURS = symmetric("axelrod", ((3.0, 0.0), (5.0, 1.0)))  # the game that the library plays
 DISCOUNT = 0.96
 

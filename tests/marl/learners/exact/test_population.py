@@ -87,7 +87,7 @@ def test_only_the_drawn_member_is_computed_where_candidates_share_a_trial():
     shaper = make_shaper("mfos(hidden_units=2)", GAME)
 
     def trial_of(alone):
-        learner = make_learner("naive + lola(learning_rate=[0.1, 3]) + tft", GAME, 1, alone=alone)
+        learner = make_learner("naive + naive(learning_rate=[0.1, 3]) + tft", GAME, 1, alone=alone)
         return shaping_trial(GAME, shaper, learner, meta_steps=5)
 
     trial, how = trial_of(True), {"evolution": Evolution(population_size=8, generations=3), "num_trials": 4}
