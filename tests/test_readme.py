@@ -75,7 +75,7 @@ def test_a_learner_with_a_network():
     assert float(output.getvalue()) > 60
 
 
-def test_the_page_of_attacks():
+def test_the_example_of_the_attacks_page_runs():
     page = (Path(__file__).parent.parent / "docs/guides/attacks.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     for long, short in (
@@ -158,7 +158,7 @@ def test_commands_of_the_documents_exist():
     assert [name for name in sorted(commands) if not importlib.util.find_spec(name)] == []
 
 
-def test_what_the_docs_call_a_default_is_one():
+def test_defaults_in_the_documents_are_those_of_the_code():
     docs = Path(__file__).parents[1] / "docs"
     pages = "results/speed", "results/exact", "guides/attacks"
     speed, exact, attacks = ((docs / f"{page}.md").read_text() for page in pages)

@@ -171,9 +171,9 @@ def _named(name: str, **arguments: Any) -> Any:
     try:
         with lenient():
             try:
-                return _make(name, tuple(sorted(arguments.items())))
+                return cached_instance(name, tuple(sorted(arguments.items())))
             except TypeError:  # of an argument without a hash, such as a list
-                return _make.__wrapped__(name, tuple(arguments.items()))
+                return cached_instance.__wrapped__(name, tuple(arguments.items()))
     except OSError as error:
         raise RuntimeError(f"{name}: gymnax downloads its data on first use, and could not ({error})") from error
     except (TypeError, ValueError, AssertionError) as error:
@@ -181,7 +181,7 @@ def _named(name: str, **arguments: Any) -> Any:
 
 
 @functools.cache
-def _make(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
+def cached_instance(name: str, arguments: tuple[tuple[str, Any], ...]) -> Any:
     """One instance for equal arguments, because JAX compiles again for every other instance."""
     import gymnax
 

@@ -74,9 +74,9 @@ class GoalConditioned(Game):
 
     @property
     def _goals(self) -> Goals:
-        if self.game.name not in _GOALS:
-            raise ValueError(f"game: got {self.game.name}, which has no goals; one of {', '.join(_GOALS)} is needed")
-        return _GOALS[self.game.name]
+        if self.game.name not in GOALS:
+            raise ValueError(f"game: got {self.game.name}, which has no goals; one of {', '.join(GOALS)} is needed")
+        return GOALS[self.game.name]
 
     def reset(self, key: jax.Array) -> tuple[Observations, GoalState]:
         bare_key, goal_key = random_bits.split(key)
@@ -126,12 +126,12 @@ class GoalConditioned(Game):
 
 def register_goals(name: str, goals: Goals) -> None:
     """Gives goals to the games of a name, as in `game.name`."""
-    _GOALS[name] = goals
+    GOALS[name] = goals
 
 
 def has_goals(game: Game) -> bool:
     """True for a game that `GoalConditioned` takes."""
-    return game.name in _GOALS
+    return game.name in GOALS
 
 
 def _draw_position(game: Any, key: jax.Array) -> jax.Array:
@@ -156,7 +156,7 @@ def _tip_of_arm(game: Any, goal: np.ndarray) -> tuple[Any, Any]:
 
 
 # By the names of the games.
-_GOALS: dict[str, Goals] = {
+GOALS: dict[str, Goals] = {
     "CartPole-v1": Goals(
         _draw_position,
         lambda game, state: state.x[None],

@@ -20,7 +20,7 @@ AT_ONCE = 16  # large images
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 
 
-class _Layers(nn.Module):
+class Layers(nn.Module):
     obs_shape: tuple[int, ...]
     num_outputs: int
     num_scales: int

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from configs import shown
 from games.core import checks
 from games.core.arguments import factory
-from marl.blocks.layers import Activation, Init, _Layers, where_done
+from marl.blocks.layers import Activation, Init, Layers, where_done
 
 
 class Network(NamedTuple):
@@ -74,7 +74,7 @@ def feed_forward(
     if head_weights is not None:
         checks.number("head_weights", head_weights, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_Layers(*sizes, activation, shared, init_weights=init, head_weights=head_weights))
+    return _network(Layers(*sizes, activation, shared, init_weights=init, head_weights=head_weights))
 
 
 @factory
@@ -111,7 +111,7 @@ def convolutional(
     checks.size("channels", channels, 1)
     checks.size("memory", memory, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_Layers(*sizes, activation, True, ((channels, 3, 1),), memory=memory))
+    return _network(Layers(*sizes, activation, True, ((channels, 3, 1),), memory=memory))
 
 
 @factory
@@ -154,7 +154,7 @@ def nature(
         raise ValueError(f"filters: got {len(filters)} numbers; one to three are needed")
     layers = tuple((number, *size) for number, size in zip(filters, ((8, 4), (4, 2), (3, 1)), strict=False))
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_Layers(*sizes, activation, True, layers, largest=255.0, memory=memory))
+    return _network(Layers(*sizes, activation, True, layers, largest=255.0, memory=memory))
 
 
 @factory
@@ -187,10 +187,10 @@ def recurrent(
     if head_weights is not None:
         checks.number("head_weights", head_weights, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(_Layers(*sizes, activation, True, head_weights=head_weights, memory=memory))
+    return _network(Layers(*sizes, activation, True, head_weights=head_weights, memory=memory))
 
 
-def _network(module: _Layers) -> Network:
+def _network(module: Layers) -> Network:
     def initial(num_envs: int) -> Any:
         return jnp.zeros((num_envs, module.memory)) if module.memory else ()
 

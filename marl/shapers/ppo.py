@@ -106,7 +106,7 @@ def meta_ppo(
         keys = jax.random.split(jax.random.fold_in(jax.random.split(key)[1], number), settings.batch_size)
         game, opponent = meet(*context)
         rollout = _play_batch(keys, game, shaper, opponent, state.parameters, meta_steps)
-        return _improve(optimizer, settings, state, rollout)
+        return improve(optimizer, settings, state, rollout)
 
     def step(keys: jax.Array, number: jax.Array, state: PPOState) -> Any:
         run = partial(iteration, number)
@@ -145,7 +145,7 @@ def train_meta_ppo(
         store=store,
         report=report,
         checkpoint_seconds=settings.checkpoint_seconds,
-        process_metrics=_check_finite,
+        process_metrics=check_finite,
         advice=advice,
     )
     return Evolved.of(found.state.parameters, found, seconds)
@@ -243,7 +243,7 @@ def _play_batch(
     return jax.vmap(scalarize(one), (0, None), -1)(keys, parameters["actor"])
 
 
-def _returns(reward: jax.Array, discount: float) -> jax.Array:
+def rewards_to_go(reward: jax.Array, discount: float) -> jax.Array:
     """Discounted sums of the rewards from each step on, `[steps, ...]`."""
 
     def back(later: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -257,12 +257,12 @@ def _normalise(x: jax.Array, axis: int | None) -> jax.Array:
     return (x - x.mean(axis, keepdims=True)) / (x.std(axis, ddof=1, keepdims=True) + 1e-5)
 
 
-def _improve(
+def improve(
     optimizer: optax.GradientTransformation, settings: MetaPPO, state: PPOState, rollout: TrialBatch
 ) -> tuple[PPOState, dict[str, jax.Array]]:
     """The epochs of gradient steps on one batch, and its metrics."""
     with_critic = settings.advantages == "critic"
-    returns = _returns(rollout.reward, settings.discount if with_critic else 1.0)
+    returns = rewards_to_go(rollout.reward, settings.discount if with_critic else 1.0)
     targets = _normalise(returns, None if with_critic else -1)
 
     def loss(parameters: Parameters, rollout: TrialBatch, target: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -304,7 +304,7 @@ def _first(tree: Any) -> Any:
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def _check_finite(metrics: dict[str, np.ndarray], iteration: int) -> dict[str, np.ndarray]:
+def check_finite(metrics: dict[str, np.ndarray], iteration: int) -> dict[str, np.ndarray]:
     """The metrics, for `iterate`; raises `NonFiniteFitness`."""
     failed = ~np.isfinite(metrics["fitness"])
     for i in np.flatnonzero(failed.reshape(len(failed), -1).any(1))[:1]:

@@ -51,7 +51,7 @@ def _apply(equation: Any, values: list[Any]) -> Sequence[Any]:
     name, params = equation.primitive.name, equation.params
     if _is_large(equation):
         return [_in_blocks(equation, *values)]
-    if any(map(_has_large, _inside(equation))):
+    if any(map(has_large, _inside(equation))):
         if name in _INSIDE:
             return _INSIDE[name](params, values)
         warnings.warn(f"{name}: large products inside have no fixed order; bits depend on the cores", stacklevel=2)
@@ -67,8 +67,9 @@ def _inside(equation: Any) -> list[Any]:
     return [x for x in (getattr(value, "jaxpr", value) for value in values) if hasattr(x, "eqns")]
 
 
-def _has_large(jaxpr: Any) -> bool:
-    return any(_is_large(equation) or any(map(_has_large, _inside(equation))) for equation in jaxpr.eqns)
+def has_large(jaxpr: Any) -> bool:
+    """Whether a program has a large product, also within its loops and branches."""
+    return any(_is_large(equation) or any(map(has_large, _inside(equation))) for equation in jaxpr.eqns)
 
 
 def _is_large(equation: Any) -> bool:

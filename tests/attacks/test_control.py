@@ -27,7 +27,7 @@ from attacks.control import (
 from attacks.victim_training import TrainingSchedule
 from games.core.game import Game
 from games.core.spaces import Box
-from games.wrappers.goals import _GOALS, GoalConditioned, Goals, GoalState
+from games.wrappers.goals import GOALS, GoalConditioned, Goals, GoalState
 from marl.blocks.networks import feed_forward, recurrent
 from marl.core.learn import learn
 from marl.core.learner import Learner, keep_state
@@ -169,7 +169,7 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     goals = Goals(
         lambda game, key: jax.random.uniform(key, (1,), minval=-2, maxval=2), lambda game, state: state[:1], None
     )
-    monkeypatch.setitem(_GOALS, "Point", goals)
+    monkeypatch.setitem(GOALS, "Point", goals)
     # A victim that does what the last word says.
     puppet = Puppet(Point(), (), leaning()._replace(act_greedy=lambda policy, memory, obs: (obs[:, -1:], memory)))
 

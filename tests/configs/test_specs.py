@@ -69,13 +69,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("setting", FITS)
-def test_what_a_type_hint_allows_may_be_given(setting):
+def test_values_that_a_type_hint_allows_are_taken(setting):
     for value in FITS[setting]:
         assert registry().make("party", f"cake({setting}={value!r})", "Ada")[setting] == value
 
 
 @pytest.mark.parametrize("setting", REFUSED)
-def test_what_a_type_hint_does_not_allow_is_refused(setting):
+def test_values_that_a_type_hint_excludes_are_refused(setting):
     values, needed = REFUSED[setting]
     for value in values:
         text = "1e999" if value == 1e999 else repr(value)
@@ -128,7 +128,7 @@ def test_a_range_stands_for_a_number_where_it_may():
             registry(ranges=True).read("party", f"cake(sugar={bad})")
 
 
-def test_what_the_factory_refuses_is_one_line():
+def test_a_refusal_of_the_factory_is_one_line():
     with pytest.raises(ValueError, match=r"^party: cake: layers: got 0; a whole number of at least 1 is needed$"):
         registry().make("party", "cake(layers=0)", "Ada")
 

@@ -76,7 +76,7 @@ MET = {
 }  # fmt: skip
 
 
-def test_what_passed_or_broke_later_is_refused_now(tried):
+def test_bad_input_that_once_passed_or_broke_is_refused(tried):
     for number, (argument, (module, first, message)) in enumerate(MET.items()):
         line = Line(module, (first, argument), "", (message,), argument)
         assert faults(line, tried(number, line)) == [], line

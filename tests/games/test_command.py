@@ -10,6 +10,7 @@ from PIL import Image
 
 from games import catalogue, chicken, registry
 from games.__main__ import main
+from games.suite.rounds import repeated
 
 
 def run(*arguments, cwd):
@@ -35,7 +36,7 @@ def test_the_file_of_the_list_is_what_the_games_are():
 
 
 def test_a_registered_game_is_in_the_list(capsys):
-    registry.register("my_game", registry._load(registry._ENTRIES["ipd"].factory), "a game of mine", game=chicken)
+    registry.register("my_game", repeated, "a game of mine", game=chicken)
     assert main([]) == 0
     assert "a game of mine" in capsys.readouterr().out
 

@@ -16,12 +16,12 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 import games
 import games.gymnax
 import marl
+from games import registry
 from games.gymnasium import _step, env, vector_env
-from games.registry import foreign
 from games.wrappers.cheap_talk import CheapTalk
+from tests.games.every_game import every_game
 
-OURS = [name for name in games.names() if name not in foreign()]
-EVERY = [*OURS, "CartPole-v1", "Pendulum-v1", "Catch-bsuite"]
+EVERY = every_game("CartPole-v1", "Pendulum-v1", "Catch-bsuite")
 
 
 def defect(key, observation):
@@ -117,7 +117,7 @@ def test_a_learner_is_an_opponent():
 
 def test_every_game_of_ours_is_registered(headless):
     """Gymnasium's own check then also makes the environment with every mode of pictures."""
-    assert {f"marl-shaping/{name}-v0" for name in OURS} <= {*gym.registry}
+    assert {f"marl-shaping/{name}-v0" for name in registry.ours()} <= {*gym.registry}
     made = gym.make("games.gymnasium:marl-shaping/coin_game-v0", grid_size=4, seat=1, opponents=defect)
     assert made.observation_space.shape == env("coin_game", grid_size=4).observation_space.shape
     vector = gym.make_vec("marl-shaping/coin_game-v0", 5, opponents=defect)
@@ -233,7 +233,7 @@ def test_pictures_of_many_games_are_of_each_alone():
         np.testing.assert_array_equal(picture, face.render())
 
 
-def test_who_talks_and_remembers_goes_on_where_an_episode_ends():
+def test_the_memory_of_cheap_talk_goes_on_where_an_episode_ends():
     """In the faces as in the game itself: how many sights there were, whatever episodes they were of."""
     talk = CheapTalk(
         games.make("CartPole-v1", max_steps_in_episode=3),
@@ -293,7 +293,7 @@ def test_actions_that_cannot_be_are_refused(make, act, message):
         ({"grid_siz": 3}, "did you mean grid_size"),
     ],
 )
-def test_what_cannot_be_made_is_refused(settings, message):
+def test_environments_that_cannot_be_made_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         env(**{"game": "coin_game"} | settings)
 

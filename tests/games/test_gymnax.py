@@ -82,7 +82,7 @@ def test_a_limit_that_gymnax_gives_as_a_decimal_is_a_whole_number():
         ({"episode_lenth": 3}, "did you mean episode_length"),
     ],
 )
-def test_what_cannot_be_made_is_refused(settings, message):
+def test_environments_that_cannot_be_made_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         env("ipd", **settings)
 

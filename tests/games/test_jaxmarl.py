@@ -14,10 +14,9 @@ from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper
 
 import games
 from games.jaxmarl import wrap
-from games.registry import foreign
+from tests.games.every_game import every_game
 
-OURS = [name for name in games.names() if name not in foreign()]
-EVERY = [*OURS, "CartPole-v1", "Pendulum-v1"]
+EVERY = every_game("CartPole-v1", "Pendulum-v1")
 KEY = jax.random.PRNGKey(0)  # raw, as JaxMARL's code has them
 
 

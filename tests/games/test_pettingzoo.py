@@ -16,11 +16,11 @@ from pettingzoo import ParallelEnv
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, render_test, seed_test
 
 import games
+from games import registry
 from games.pettingzoo import batched_parallel_env, env, parallel_env
-from games.registry import foreign
+from tests.games.every_game import every_game
 
-OURS = [name for name in games.names() if name not in foreign()]
-EVERY = [*OURS, "CartPole-v1", "Pendulum-v1"]  # gymnax's: one of each kind of action
+EVERY = every_game("CartPole-v1", "Pendulum-v1")  # gymnax's: one of each kind of action
 
 MATTERS_OF_TASTE = (  # and those that say how large, how many-dimensional or how unlike two agents' spaces may be
     ".*(infinity|all zeros|than 3 dimensions|a single number|negative numbers|probably should be|different|are equal)"
@@ -133,7 +133,7 @@ def test_actions_that_cannot_be_are_refused(actions, message):
         assert gymnasium.utils.env_checker.data_equivalence(face.step(right), twin.step(right), exact=True)
 
 
-def test_what_cannot_be_made_is_refused():
+def test_environments_that_cannot_be_made_are_refused():
     with pytest.raises(ValueError, match="render_mode: got 'ansi'; one of None, human, rgb_array is needed"):
         parallel_env("coin_game", render_mode="ansi")
     with pytest.raises(ValueError, match="render_mode: got 'human'; one of None, rgb_array is needed"):
@@ -183,7 +183,7 @@ def test_a_window_shows_every_step(headless, monkeypatch):
 
 
 def test_every_game_of_ours_is_registered():
-    for name in OURS:
+    for name in registry.ours():
         for kind in ("parallel", "aec"):
             assert pettingzoo.spec(kind, f"marl-shaping/{name}-v0").make().metadata["name"] == games.make(name).name
     made = pettingzoo.make("parallel", "marl-shaping/coin_game-v0", grid_size=5, render_mode="rgb_array")

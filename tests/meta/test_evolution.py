@@ -229,7 +229,7 @@ def test_pairs_are_mirror_images(name):
 
 
 @pytest.mark.usefixtures("nans")
-def test_what_falls_by_a_factor_in_every_generation():
+def test_exponential_decay_is_a_factor_in_every_generation():
     """0.04 and 0.01, by 0.999 in each, as in the code of Adversarial Cheap Talk."""
     evolution = Evolution(
         generations=1024, sigma=0.04, sigma_end=0.999**1024, learning_rate_end=0.999**1024, fall="exponential"

@@ -64,7 +64,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(("end", "status"), [("sys.exit(130)", -signal.SIGINT), ("process.leave(130)", 130)])
-def test_an_interrupt_that_passed_through_a_string_does_not_kill_whoever_leaves(end, status, tmp_path):
+def test_an_interrupt_handled_within_a_string_does_not_kill_at_exit(end, status, tmp_path):
     """Python remembers it, though it was handled, and kills itself in the end."""
     (tmp_path / "toy.py").write_text(INTERRUPTED + end)
     line = [sys.executable, "-m", "toy"]
@@ -128,7 +128,7 @@ def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing
     assert finalizer() is None
 
 
-def test_what_may_not_be_left_half_done_is_done_before_the_stop(monkeypatch):
+def test_uninterrupted_work_is_done_before_the_stop(monkeypatch):
     handlers, done = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, []
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
 
@@ -169,7 +169,7 @@ def shell(tmp_path, environment):
     return run
 
 
-def test_help_and_version_are_for_whoever_reads_them(shell):
+def test_help_and_version_end_quietly_on_closed_streams(shell):
     assert shell("$python -m marl.cola --help >&-") == (["0"], "", "")
     assert shell("$python -m games --bad 2>&-") == (["2"], "", "")
     assert shell("$python -m marl.bound --version >&- 2>&-") == (["0"], "", "")
@@ -217,7 +217,7 @@ process.leave(toy.main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("end", ["| head -1", ">/dev/full 2>&1", ">&- 2>&-"])
-def test_a_run_that_nobody_reads_goes_on_to_its_end(shell, tmp_path, end):
+def test_a_run_with_closed_streams_goes_on_to_its_end(shell, tmp_path, end):
     (tmp_path / "toy.py").write_text(TOY)
     statuses, out, error = shell(f"$python toy.py ball --out run {end}")
     assert (set(statuses), out, error) == ({"0"}, "done\n" * ("head" in end), "")
@@ -235,7 +235,7 @@ with process.running():
 """
 
 
-def test_what_a_terminal_cannot_write_is_a_question_mark(environment):
+def test_characters_that_a_terminal_cannot_write_are_question_marks(environment):
     ascii = environment | {"PYTHONIOENCODING": "ascii"}
     found = subprocess.run([sys.executable, "-c", STREAM], env=ascii, capture_output=True, text=True)
     assert (found.returncode, found.stdout, found.stderr) == (0, "mean ? error\nplain ?\n", "")

@@ -35,7 +35,7 @@ def found():
     return find(KEY)
 
 
-def test_what_is_worth_more_in_some_trials_is_found_though_it_is_worth_less_on_average(found):
+def test_candidates_that_are_best_in_some_trials_are_found(found):
     assert (found.parameters["x"] > 5).all()
     assert float(found.best_third) == 4.0
     assert abs(float(found.mean)) < 2.5  # 0 +- 0.5, the best of sixteen; the others get 1
@@ -49,7 +49,7 @@ def test_several_keys_are_several_searches(found):
     assert (several.parameters["x"] > 5).all()
 
 
-def test_what_has_no_fitness_is_not_chosen():
+def test_candidates_without_a_fitness_are_not_chosen():
     def trial(parameters, key):
         fitness = -jnp.abs(parameters["x"][0] - 3)
         return Outcome(jnp.where(parameters["x"][1] > 0, fitness, jnp.nan), {})
@@ -110,7 +110,7 @@ def test_an_evolution_begins_where_it_is_told_and_only_where_it_begins(tmp_path)
     np.testing.assert_allclose(again.parameters["x"], [7, 8], atol=1e-4)
 
 
-def test_what_the_noise_of_an_evolution_would_lose_is_no_place_to_begin():
+def test_spikes_narrower_than_the_noise_are_not_chosen():
     """A spike that is worth 3 and narrower than the noise, and a hill that is worth 2 and wider."""
 
     def trial(parameters, key):
@@ -138,6 +138,7 @@ print(len(jax.devices()))
 """
 
 
+@pytest.mark.system
 def test_devices_that_do_not_divide_the_candidates_are_no_obstacle():
     """Of three devices ten candidates lie on two, four finalists on two, and six of an evolution on all."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"

@@ -56,7 +56,7 @@ def act(within, tmp_path):
     return run
 
 
-def test_a_run_leaves_what_the_issue_names(act, tmp_path, monkeypatch):
+def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, monkeypatch):
     monkeypatch.setattr(distillation, "FITTING", 20)  # what an expert's words are worth is not asked here
     monkeypatch.setattr(distillation, "ROLLOUTS", 4)
     finished = act("cartpole", *TINY, *HELP, "--begin", "expert", "--out", "run")

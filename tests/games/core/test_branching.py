@@ -32,7 +32,7 @@ def test_a_batch_in_a_batch_in_a_loop():
     np.testing.assert_allclose(found, np.sort(x + 4.0) * 2 + 2, rtol=1e-5)
 
 
-def test_nothing_is_computed_that_nobody_wants():
+def test_a_branch_that_is_not_taken_is_not_computed():
     """The count of what is done is taken by a callback, which a choice between two results would always call."""
     calls = []
 

@@ -177,7 +177,7 @@ def test_policies_of_another_shape_are_refused(first, second):
         state_visits(jnp.zeros(first), jnp.zeros(second), 0.9)
 
 
-def test_who_plays_once_does_not_come_back():
+def test_policies_of_one_logit_need_a_discount_of_zero():
     with pytest.raises(ValueError, match=r"logits of shape \(5,\)"):
         state_visits(jnp.zeros(1), jnp.zeros(1), 0.96)
     with pytest.raises(ValueError, match=r"policy_2: got shape \(5,\); logits of shape \(1,\)"):

@@ -96,7 +96,7 @@ def test_the_least_chi_of_players_with_different_payoffs_is_found_by_a_search_to
         (zd_policy(prisoners_dilemma, 2.0, discount=DISCOUNT), 2.0, True),
     ],
 )
-def test_what_no_strategy_enforces_is_no_extortion(policy, chi, extortionate):
+def test_extortion_needs_a_factor_that_a_strategy_enforces(policy, chi, extortionate):
     found = fit(prisoners_dilemma, policy, discount=DISCOUNT)
     assert found.near
     assert found.chi == pytest.approx(chi, abs=1e-5)
@@ -141,7 +141,7 @@ def test_trials_are_judged_by_their_own_policies_and_not_by_their_mean():
     assert longest_extortion(prisoners_dilemma, policies.mean(0), discount=DISCOUNT) == IN_A_ROW
 
 
-def test_what_passes_by_chance():
+def test_random_policies_seldom_pass_for_extortion():
     """One in two hundred random policies: the best of a hundred in 40 % of trials, and never five in a row."""
     policies = np.random.default_rng(0).uniform(size=(4_000, 100, 5))
     each = fit(prisoners_dilemma, policies, discount=DISCOUNT).extortionate

@@ -74,7 +74,7 @@ def test_it_moves_as_gymnax_s_cart_does_but_for_the_order_of_a_step():
         np.testing.assert_allclose([found.speed, found.turning], [after.x_dot, after.theta_dot], rtol=1e-5)
 
 
-def test_what_ends_the_game():
+def test_episodes_end_by_angle_place_or_time():
     balance, swing = inverted_pendulum(episode_length=5), cart_pole_swing_up(episode_length=5)
     cases = [
         (balance, at(angle=0.19), False, False),

@@ -81,7 +81,7 @@ def boards_of(words):
     return np.stack([boards.cells(word, 10) for word in np.asarray(words)])
 
 
-def test_who_is_zapped_is_away_for_as_long_as_it_takes_and_sees_nothing():
+def test_a_zapped_player_is_away_for_some_steps_and_sees_nothing():
     before = begin(HARVEST, [(1, 0), (1, 2)], [RIGHT, UP], apples=board(4))
     obs, after, rewards, _, infos = step(HARVEST, before, ZAP, STAY)
     np.testing.assert_array_equal(infos["zaps"], [1, 0])
@@ -157,7 +157,7 @@ def test_waste_falls_on_one_clean_cell_of_the_river_at_a_time():
 
 
 @pytest.mark.parametrize("game", [Harvest(num_agents=3, zap_steps=4), Cleanup(num_agents=3, zap_steps=4, growth=0.5)])
-def test_what_holds_in_random_play(game):
+def test_invariants_hold_in_random_play(game):
     played = jax.jit(jax.vmap(lambda key: rollout(key, game, 120)))(jax.random.split(jax.random.key(1), 3))
     rewards = np.stack([played.rewards[agent] for agent in game.agents], -1)
     np.testing.assert_array_equal(rewards, played.infos["apples"])  # no reward without an apple

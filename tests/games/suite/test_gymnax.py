@@ -13,7 +13,7 @@ from gymnax.utils import load_mnist
 
 from games.core.spaces import Box, Discrete
 from games.registry import DOWNLOADED, foreign
-from games.suite.gymnax import _make, from_gymnax
+from games.suite.gymnax import cached_instance, from_gymnax
 
 KEY = jax.random.key(0)
 CARTPOLE = from_gymnax("CartPole-v1")
@@ -142,9 +142,9 @@ def test_spaces():
 
 @pytest.fixture
 def no_instances():
-    _make.cache_clear()
+    cached_instance.cache_clear()
     yield
-    _make.cache_clear()
+    cached_instance.cache_clear()
 
 
 def test_mnist_plays_where_it_can_be_had_and_says_so_where_not(monkeypatch, no_instances):

@@ -180,7 +180,7 @@ def test_swapping_the_seats_swaps_observations_and_rewards():
 
 
 @pytest.mark.parametrize("game", [GAME, InTheMatrix(num_agents=4, grid_size=6, num_resources=3, freeze_steps=2)])
-def test_what_random_play_conserves(game):
+def test_random_play_conserves_resources(game):
     played = jax.jit(jax.vmap(lambda key: rollout(key, game, 150)))(jax.random.split(jax.random.key(3), 4))
     states, n = played.states, game.num_agents
     on_grid = np.asarray(boards.count(states.resources))
@@ -202,7 +202,7 @@ def test_what_random_play_conserves(game):
     assert n == rewards.shape[-1]
 
 
-def test_nobody_who_could_meet_somebody_free_is_left_over():
+def test_no_possible_pair_is_left_unmatched():
     """Of five players: who loses to a pair that loses itself meets another, and nobody meets two."""
     keys = jax.random.split(jax.random.key(8), 500)
     drawn = np.asarray(jax.vmap(lambda key: jax.random.bernoulli(key, 0.4, (5, 5)))(keys))

@@ -87,7 +87,7 @@ def test_learners_play_it():
     assert float(found.ended[0].sum()) >= 6  # two games at a limit of 4 in 12 steps, or sooner by a fall
 
 
-def test_what_is_not_there_is_said(monkeypatch):
+def test_unknown_parameters_and_a_missing_library_are_refused(monkeypatch):
     with pytest.raises(ValueError, match=r"unknown parameter size; episode_length is what it has"):
         games.make("CheetahRun-playground", size=3)
     with pytest.raises(ValueError, match="episode_length: got 0"):

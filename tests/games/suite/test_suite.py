@@ -141,7 +141,7 @@ def test_exact_games_refuse_what_is_no_game_and_no_number():
     np.testing.assert_array_equal(beyond["agent_0"], most["agent_0"])
 
 
-def test_whatever_has_three_axes_says_that_it_is_an_image():
+def test_observations_of_three_axes_are_images():
     spaces = {name: make(name, 100).observation_space("agent_0") for name in NAMES}
     images = {name: space.shape for name, space in spaces.items() if getattr(space, "image", False)}
     assert images == {name: space.shape for name, space in spaces.items() if len(space.shape) == 3}

@@ -76,7 +76,7 @@ def arrive(parameters, key, state):
 @pytest.mark.usefixtures("nans")
 @settings(max_examples=10, deadline=None)
 @given(arrays(np.float32, (2, 5), elements=st.floats(width=32)), st.integers(0, 1000), st.integers(0, 400))
-def test_the_same_sight_is_told_the_same_whatever_the_time_and_the_key(parameters, seed, time):
+def test_the_message_depends_on_neither_time_nor_key(parameters, seed, time):
     state = CARTPOLE.reset(KEY)[1]
     heard, again = arrive(parameters, KEY, state)
     later, later_again = arrive(parameters, jax.random.key(seed), state.replace(time=jnp.int32(time)))
@@ -84,7 +84,7 @@ def test_the_same_sight_is_told_the_same_whatever_the_time_and_the_key(parameter
     np.testing.assert_array_equal(again, later_again)
 
 
-def test_the_message_is_what_is_said_of_the_sight_at_hand():
+def test_the_message_is_of_the_current_observation():
     parameters = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
     first, heard, _, _, dones, _ = play(CARTPOLE, parameters, KEY, speak=say_linear)
     assert dones["__all__"].any()
@@ -96,7 +96,7 @@ def count(parameters, memory, obs):
     return memory[0] + 1, memory[1] + parameters * obs
 
 
-def test_who_remembers_sees_everything_once_in_its_order_over_all_episodes():
+def test_memory_sees_each_observation_once_and_in_order_over_episodes():
     """Also the last sight of an episode, and then the first of the next one."""
     talk = CheapTalk(
         CARTPOLE,
@@ -241,7 +241,7 @@ class Parts(Padded):
         (CARTPOLE, {"planes": True}, r"^planes: CartPole-v1 has observations \(4,\); images .* are needed$"),
     ],
 )
-def test_what_nobody_can_talk_about_is_refused(game, settings, message):
+def test_games_that_cannot_have_cheap_talk_are_refused(game, settings, message):
     with pytest.raises(ValueError, match=message):
         CheapTalk(game, jnp.zeros(2), lambda words, obs: words, **settings)
 

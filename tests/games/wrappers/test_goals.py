@@ -118,8 +118,8 @@ def test_the_ring_is_drawn_about_the_place_that_is_meant(name):
     game = GoalConditioned(BARE[name])
     bare = game.reset(KEY)[1].bare
     bare = bare.replace(x=jnp.float32(0.3), theta=jnp.float32(0)) if name == "CartPole-v1" else bare
-    place = np.asarray(goals._GOALS[game.game.name].place(game.game, bare))
-    row, column = goals._GOALS[game.game.name].spot(game.game, place)
+    place = np.asarray(goals.GOALS[game.game.name].place(game.game, bare))
+    row, column = goals.GOALS[game.game.name].spot(game.game, place)
     picture = game.render(GoalState(bare, place))
     ringed = np.argwhere((picture != game.game.render(bare)).any(-1))
     shares = (row, column) * np.array(picture.shape[:2])
@@ -148,4 +148,4 @@ def test_goals_of_your_own():
         assert rewards["agent_0"] == pytest.approx(np.exp(-((float(state.bare.paddle_x) - 2) ** 2)))
         assert (game.render(state) != game.game.render(state.bare)).any()
     finally:
-        del goals._GOALS["Catch-bsuite"]
+        del goals.GOALS["Catch-bsuite"]

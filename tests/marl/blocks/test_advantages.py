@@ -111,7 +111,7 @@ def test_values_on_their_scale_come_back(x):
     )
 
 
-def test_what_is_not_valid_counts_for_nothing():
+def test_invalid_steps_count_in_neither_mean_nor_deviation():
     rng = np.random.default_rng(0)
     x, valid = rng.normal(size=(5, 4, 2)), rng.random((5, 4)) < 0.6
     nonsense = jnp.where(jnp.asarray(valid)[..., None], x, 1e6)

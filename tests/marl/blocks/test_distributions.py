@@ -80,7 +80,7 @@ def test_normal_actions_have_the_shape_of_the_space_and_its_moments():
     assert abs(np.corrcoef(drawn.T) - np.eye(6)).max() < 4.5 / DRAWS**0.5
 
 
-def test_what_neither_fits_is_refused():
+def test_other_action_spaces_are_refused():
     assert distribution(Discrete(5)).num_outputs == 5
     assert distribution(Box(-1.0, 1.0, (2, 3))).num_outputs == 6
     assert distribution(MultiDiscrete((2, 3))).num_outputs == 5

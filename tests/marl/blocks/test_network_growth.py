@@ -59,7 +59,7 @@ def test_new_inputs_are_not_heard_until_learning_hears_them():
     assert float(jnp.abs(gradient["Dense_1"]["kernel"][4:]).max()) > 0
 
 
-def test_what_cannot_grow_is_refused():
+def test_networks_that_cannot_grow_are_refused():
     small, large, deep = (jax.jit(feed_forward((4,), 2, hidden=hidden).init)(SMALL) for hidden in ((8,), (12,), (8, 8)))
     with pytest.raises(ValueError, match="no axis may become smaller"):
         widen(large, small)

@@ -1,11 +1,12 @@
-"""Networks: the same numbers, however many observations are computed together."""
+"""Networks: the same numbers, however many observations are computed together, and orthogonal first weights."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.layers import _Layers
+from marl.blocks.layers import Layers, orthogonal
 from marl.blocks.networks import convolutional, feed_forward, nature, recurrent, unroll, with_critic
 
 SHORT, LONG = 8, 512
@@ -21,7 +22,7 @@ SHORT, LONG = 8, 512
     ids=["apart", "shared", "images"],
 )
 def test_a_long_batch_gets_in_columns_what_short_ones_get_in_rows(make, shape, settings):
-    layers = _Layers(shape, 3, 0, settings["hidden"], "tanh", True)
+    layers = Layers(shape, 3, 0, settings["hidden"], "tanh", True)
     assert layers.prefers_columns(LONG)
     assert not layers.prefers_columns(SHORT)
     network = make(shape, 3, **settings)
@@ -121,3 +122,28 @@ def test_all_steps_at_once_are_what_they_are_one_after_the_other():
     at_once = jax.jit(unroll, static_argnums=0)
     found, expected = (at_once(one, params, obs, done, carry) for one in (both, both._replace(unroll=None)))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5), found, expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (3, 3, 2, 6)])
+def test_weights_begin_orthonormal(shape):
+    matrix = np.asarray(orthogonal(2.0)(jax.random.key(0), shape), np.float64).reshape(-1, shape[-1]) / 2
+    matrix = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    np.testing.assert_allclose(matrix.T @ matrix, np.eye(matrix.shape[1]), atol=1e-6)
+
+
+def test_orthogonal_matrices_are_drawn_evenly():
+    # Of such matrices of two rows and columns, half are rotations, and the angle of the first row is uniform.
+    drawn = np.asarray(
+        jax.jit(jax.vmap(lambda key: orthogonal(1.0)(key, (2, 2))))(jax.random.split(jax.random.key(0), 4000))
+    )
+    assert abs((np.linalg.det(drawn) > 0).mean() - 0.5) < 4 * 0.5 / 4000**0.5
+    angles = np.sort((np.arctan2(drawn[:, 0, 1], drawn[:, 0, 0]) / (2 * np.pi)) % 1)
+    # Kolmogorov's statistic: above 1.95 / sqrt(n) in one of a thousand such tests.
+    assert abs(angles - np.arange(4000) / 4000).max() < 1.95 / 4000**0.5
+
+
+def test_no_network_begins_with_a_decomposition_of_lapack():
+    """Of a population of them, batched, it can wait for ever on two cores."""
+    assert " qr[" in str(jax.make_jaxpr(lambda key: nn.initializers.orthogonal()(key, (3, 3)))(jax.random.key(0)))
+    for network in (feed_forward((4,), 2), convolutional((10, 10, 4), 2), recurrent((4,), 2)):
+        assert " qr[" not in str(jax.make_jaxpr(network.init)(jax.random.key(0)))

@@ -1,5 +1,7 @@
 """What PPO climbs and how far values are: against the published formulas, and the constraints of mirror learning."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -141,3 +143,17 @@ def test_where_nothing_has_been_evolved_a_distance_is_l2():
     network = distance_network(HIDDEN)
     x = jax.random.normal(jax.random.key(1), (3, 64))
     np.testing.assert_allclose(network.apply(network.init(jax.random.key(0)), *x), l2(*x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "advantage", "expected"),
+    [
+        (math.log(1.5), 1.0, 1.2),
+        (math.log(1.5), -1.0, -1.5),
+        (math.log(0.5), 1.0, 0.5),
+        (math.log(0.5), -2.0, -1.6),
+        (math.log(1.1), 3.0, 3.3),
+    ],
+)
+def test_clipped_surrogate_by_hand(log_ratio, advantage, expected):
+    assert float(clipped_surrogate(clip=0.2)(log_ratio, advantage)) == pytest.approx(expected)

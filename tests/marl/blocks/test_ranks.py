@@ -76,7 +76,7 @@ def test_a_network_sees_whole_observations_and_a_carry_for_each(make_network):
             outputs((5, 2, 3), network.initial(1))
 
 
-def test_what_an_episode_s_end_resets_has_an_entry_for_each_environment():
+def test_arrays_that_an_episode_resets_have_an_entry_for_each_environment():
     done, memory = jnp.zeros(3, bool), {"h": jnp.ones((3, 3))}
     assert where_done(done, memory, memory)["h"].shape == (3, 3)
     for wrong in (done[:, None], done[:1]):

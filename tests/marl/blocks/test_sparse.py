@@ -188,9 +188,15 @@ def test_parameters_without_kernels_are_refused():
 @pytest.mark.parametrize(
     "learner",
     [
-        "ppo(hidden=[8], epochs=1, minibatches=2",
-        "dqn(hidden=[8], buffer_size=64, batch_size=8, learning_starts=8",
-        "r2d2(hidden=[8], memory=4, sequence_length=4, burn_in=0, buffer_size=8, batch_size=4, learning_starts=1",
+        pytest.param("ppo(hidden=[8], epochs=1, minibatches=2", id="ppo"),
+        pytest.param(
+            "dqn(hidden=[8], buffer_size=64, batch_size=8, learning_starts=8", marks=pytest.mark.system, id="dqn"
+        ),
+        pytest.param(
+            "r2d2(hidden=[8], memory=4, sequence_length=4, burn_in=0, buffer_size=8, batch_size=4, learning_starts=1",
+            marks=pytest.mark.system,
+            id="r2d2",
+        ),
     ],
 )
 def test_learners_keep_as_many_weights_as_they_began_with(learner):

@@ -79,7 +79,7 @@ def test_a_share_is_against_the_past_in_proportion_to_the_exponentials_of_its_qu
         assert np.mean(places[places != LATEST] == place) == pytest.approx(weight, abs=0.02)
 
 
-def test_what_cannot_be_is_refused():
+def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="past_selves: got 2"):
         past_selves(counting(), 2)
     with pytest.raises(ValueError, match="every: got 0"):

@@ -149,7 +149,7 @@ def test_the_end_of_an_episode_reaches_the_learners_with_its_last_observation():
         np.testing.assert_array_equal(first.truncated[0, :, env], [False, True] * 2)
 
 
-def test_what_terminates_is_not_truncated():
+def test_termination_is_no_truncation():
     game = make("ipd", discount=0.0)
     players = [play_memory_one([1, 1, 1, 1, 1])] * 2
     history = learn(jax.random.key(0), game, players, num_updates=2, keep_trajectories=True)

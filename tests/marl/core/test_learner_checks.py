@@ -215,7 +215,7 @@ def test_factories_with_the_same_settings_have_the_same_fingerprint():
     assert fingerprint(itself) == fingerprint(itself)
 
 
-def test_what_is_traced_is_not_kept():
+def test_compiled_functions_keep_no_tracers():
     def twice(value):
         return compiled_once(lambda: 2 * value)()
 

@@ -245,7 +245,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("spec", "message"), REFUSED.items(), ids=REFUSED)
-def test_what_cannot_be_is_refused_in_one_line(spec, message):
+def test_bad_specs_are_refused_in_one_line(spec, message):
     with pytest.raises(ValueError, match="learner: ") as error:
         make_learner(spec, CART_POLE, num_updates=1)
     assert message in str(error.value)
@@ -304,7 +304,7 @@ def test_a_shaper_that_cannot_be_is_refused_in_one_line(game, spec, message):
 
 
 @pytest.mark.parametrize("name", ["mfos", "shaper"])
-def test_a_shaper_that_nobody_has_trained_is_a_learner_with_parameters_of_its_own(name):
+def test_an_untrained_shaper_is_a_learner_with_random_parameters(name):
     """Another draw in every trial, which stays as it is while the co-player learns."""
 
     def exact(key):

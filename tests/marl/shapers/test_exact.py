@@ -72,7 +72,7 @@ def test_the_shaper_is_a_gated_recurrent_unit_that_remembers_the_whole_trial(rec
     assert abs(memories[-1]).max() > 0.1
 
 
-def test_what_was_seen_long_ago_changes_what_a_recurrent_shaper_plays_and_no_other():
+def test_recurrent_shapers_alone_play_by_old_observations():
     last = jnp.linspace(0.1, 0.9, 10)
 
     @jax.jit

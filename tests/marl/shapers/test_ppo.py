@@ -16,7 +16,7 @@ from marl.experiments.shaping.config import ExactShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
 from marl.shapers.meta_ppo import ExactMetaPPO, SampledMetaPPO
-from marl.shapers.ppo import PPOState, TrialBatch, _check_finite, _improve, _returns, gaussian_mfos, meta_ppo
+from marl.shapers.ppo import PPOState, TrialBatch, check_finite, gaussian_mfos, improve, meta_ppo, rewards_to_go
 from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
 
@@ -28,7 +28,7 @@ SMALL = ExactMetaPPO(
 
 def test_returns_by_hand():
     rewards = jnp.array([[1.0, 0.0], [2.0, 0.0], [3.0, 4.0]])
-    np.testing.assert_allclose(_returns(rewards, 0.5), [[2.75, 1.0], [3.5, 2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(rewards_to_go(rewards, 0.5), [[2.75, 1.0], [3.5, 2.0], [3.0, 4.0]])
 
 
 def in_numpy(parameters, x):
@@ -76,7 +76,7 @@ def test_a_gradient_step_is_that_of_the_papers_loss(advantages):
 
     optimizer = optax.sgd(1.0)
     single = jax.tree.map(jnp.asarray, rollout)
-    after, _ = jax.jit(lambda state: _improve(optimizer, settings, state, single))(
+    after, _ = jax.jit(lambda state: improve(optimizer, settings, state, single))(
         PPOState(parameters, optimizer.init(parameters))
     )
     wide = jax.tree.map(lambda x: np.asarray(x, np.float64), parameters)
@@ -168,7 +168,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(trained, tmp_path):
 
 def test_a_return_that_is_not_finite_stops_with_its_number():
     with pytest.raises(NonFiniteFitness, match=r"generation 6: the return is not finite; a smaller meta_ppo\.learning"):
-        _check_finite({"fitness": np.array([[-1.0, -1.0], [-1.0, np.nan]])}, 4)
+        check_finite({"fitness": np.array([[-1.0, -1.0], [-1.0, np.nan]])}, 4)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_settings_that_cannot_be_are_refused_by_name(changes, message):
 @pytest.mark.parametrize(
     ("settings", "advantages"), [(ExactMetaPPO, "critic"), (ExactMetaPPO, "coala"), (SampledMetaPPO, "coala")]
 )
-def test_what_is_compared_within_a_batch_needs_two_trials(settings, advantages):
+def test_comparisons_within_a_batch_need_two_trials(settings, advantages):
     with pytest.raises(ValueError, match=r"meta_ppo.batch_size: got 1; a whole number from 2 to 2147483647"):
         settings(batch_size=1, advantages=advantages)
 
@@ -218,7 +218,7 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     assert "meta_ppo.clip: got 0.0" in bad.stderr
 
 
-def test_what_plays_in_the_end_changes_no_training():
+def test_the_kind_of_evaluation_changes_no_training():
     """Two shapers that learn beside each other act by samples, also where their means are evaluated."""
     found = []
     for evaluation in ("sample", "mean"):

@@ -191,7 +191,7 @@ def test_the_shapers_parameters_are_the_same_in_every_step_of_a_trial(played, re
     np.testing.assert_allclose(own.extras.log_prob, expected, atol=1e-5)
 
 
-def test_what_is_counted_is_the_mean_over_steps_and_environments(played):
+def test_counts_are_means_over_steps_and_environments(played):
     _, _, history = played
     first, second = (np.asarray(trajectory.action) for trajectory in history.trajectories)
     assert set(history.infos) == {"cooperation", "CC", "CD", "DC", "DD"}

@@ -271,13 +271,13 @@ def trained():
     return policy, sampled_ppo(play, policy, jax.random.key(1), settings)
 
 
-def test_what_was_played_is_replayed_before_each_step(trained):
+def test_each_gradient_step_replays_the_trial(trained):
     _, found = trained
     assert np.abs(found.metrics["kl"]).max() < 1e-6
     assert found.metrics["entropy"][0] > 0.3  # so that some other memory would be noticed
 
 
-def test_defection_is_learned_where_nobody_minds(trained):
+def test_defection_is_learned_against_random_play(trained):
     policy, found = trained
     returns = found.metrics["shaper_return"]
     assert found.metrics["fitness"].tolist() == returns.tolist()
@@ -290,7 +290,7 @@ def test_defection_is_learned_where_nobody_minds(trained):
 
 
 @pytest.mark.usefixtures("nans")
-def test_what_is_not_finite_is_said(given):
+def test_a_return_that_is_not_finite_is_an_error(given):
     broken = [(obs, done, action, reward * np.nan, more) for obs, done, action, reward, more in given]
     settings = SampledMetaPPO(iterations=1, batch_size=2, epochs=1)
     with pytest.raises(NonFiniteFitness, match="generation 1: the return is not finite"):

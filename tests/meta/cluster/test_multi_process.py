@@ -139,7 +139,7 @@ def test_processes_with_other_versions_are_refused(start):
         ({"processes": None}, "Number of processes must be defined; coordinator, processes and process_id are"),
     ],
 )
-def test_what_does_not_fit_is_one_line(start, changes, message):
+def test_settings_that_do_not_fit_are_one_line(start, changes, message):
     where = {"coordinator": f"127.0.0.1:{free_port()}", "processes": 2, "process_id": 1} | changes
     ((status, printed, said),) = ends(start(1, [], where=where))
     assert (status, printed, said.count("\n")) == (2, "", 1)

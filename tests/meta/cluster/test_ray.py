@@ -83,7 +83,7 @@ def test_four_workers_give_the_bits_of_one_process(cluster, alone):
         ({"generations": 3}, {"num_trials": 2, "key": jax.random.key(2, impl="rbg")}),
     ],
 )
-def test_whatever_travels_the_bits_are_the_same(cluster, settings, options):
+def test_a_cluster_gives_the_bits_of_one_process(cluster, settings, options):
     how = {"trial": trial, "init": init, "key": jax.random.key(1), "evolution": search(**settings)} | options
     here, there = evolve(**how), evolve(**how, evaluator=cluster.evaluator())
     assert digest(here) == digest(there)
@@ -149,7 +149,7 @@ def test_the_connection_is_sought_again_where_all_of_it_is_gone(cluster, alone, 
     assert cluster.said.count("the connection with the cluster is lost; it is sought again") == 1
 
 
-def test_where_nobody_answers_it_is_said():
+def test_an_address_without_an_answer_is_refused():
     with pytest.raises(Refused, match="no answer there"), ray_cluster(Plan("ray://127.0.0.1:9", 0, 1, "", 1.0)):
         pass
 
@@ -160,7 +160,7 @@ def test_nothing_of_it_listens_to_other_machines(cluster):
     assert not others
 
 
-def test_what_no_worker_can_evaluate_is_said_once(cluster, monkeypatch):
+def test_a_chunk_that_no_worker_can_evaluate_is_reported_once(cluster, monkeypatch):
     """A program that is no program, to every worker."""
     monkeypatch.setattr(exported_programs, "pack", lambda *_: b"nothing")
     with pytest.raises(Refused, match="a chunk cannot be evaluated") as raised:

@@ -59,7 +59,7 @@ def hurried(monkeypatch):
 SQUARES = [2 * chunk**2 for chunk in range(12)]
 
 
-def test_all_chunks_come_back_in_order_and_everybody_works():
+def test_all_chunks_come_back_in_order_and_all_workers_work():
     workers = [Simulated(seconds=0.01) for _ in range(3)]
     found = scheduled(*workers)
     assert found.evaluate(2, 12) == SQUARES
@@ -69,7 +69,7 @@ def test_all_chunks_come_back_in_order_and_everybody_works():
     assert found.statistics()["chunks_repeated"] == found.statistics()["workers_lost"] == 0
 
 
-def test_what_a_dead_worker_had_is_done_by_others_and_it_comes_back():
+def test_chunks_of_a_dead_worker_go_to_others_and_it_comes_back():
     dying = Simulated(lambda calls: "dies" if calls <= 2 else "well", seconds=0.01)
     found = scheduled(dying, Simulated(seconds=0.03))
     assert found.evaluate(2, 12) == SQUARES
@@ -79,14 +79,14 @@ def test_what_a_dead_worker_had_is_done_by_others_and_it_comes_back():
     assert 1 <= found.statistics()["chunks_repeated"] <= 2
 
 
-def test_what_fails_everywhere_is_not_asked_for_for_ever():
+def test_a_chunk_that_fails_everywhere_ends_the_evaluation():
     workers = [Simulated(lambda calls: "fails") for _ in range(2)]
     with pytest.raises(NoWorkers, match="a chunk cannot be evaluated: too large"):
         scheduled(*workers).evaluate(2, 2)
     assert sum(len(worker.calls) for worker in workers) <= 6
 
 
-def test_who_fails_alone_is_helped_by_others():
+def test_a_chunk_that_fails_once_is_evaluated_by_another_worker():
     found = scheduled(Simulated(lambda calls: "fails" if calls == 1 else "well"), Simulated(seconds=0.01))
     assert found.evaluate(2, 12) == SQUARES
 
@@ -99,7 +99,7 @@ def test_a_dead_worker_is_not_asked_at_once():
     assert dying.joins <= (time.monotonic() - began) / 0.05 + 2
 
 
-def test_the_chunk_of_one_who_hangs_is_evaluated_by_somebody_idle_and_the_first_answer_counts():
+def test_an_idle_worker_evaluates_the_chunk_of_a_hanging_one():
     hanging = Simulated(lambda calls: "hangs" if calls == 1 else "well")
     found = scheduled(hanging, Simulated(seconds=0.01))
     assert found.evaluate(2, 12) == SQUARES
@@ -135,7 +135,7 @@ def test_a_worker_with_another_version_is_refused_in_one_line():
     assert said == ["a worker on there has jax 2 and not 1, and is not used"]
 
 
-def test_nobody_who_fits_is_said_at_once():
+def test_the_lack_of_a_fitting_worker_is_reported_at_once():
     found = scheduled(Simulated(report=Report({}, "there", "avx2")))
     with pytest.raises(NoWorkers, match="no worker fits: a worker on there has jax none and not 1"):
         found.evaluate(2, 12)
@@ -152,7 +152,7 @@ def test_an_answer_that_is_no_number_counts_if_another_confirms_it():
     assert found.statistics()["chunks_repeated"] == 1
 
 
-def test_who_is_left_confirms_an_answer_alone():
+def test_the_only_worker_left_confirms_an_answer_alone():
     """A chunk that has no fitness anywhere, and nobody else who could say so."""
     hanging, nonsense = Simulated(lambda calls: "hangs"), Simulated(lambda calls: "nonsense", seconds=0.01)
     found = scheduled(hanging, nonsense, wrong=lambda outcome: outcome != outcome)
@@ -160,7 +160,7 @@ def test_who_is_left_confirms_an_answer_alone():
     assert found.statistics()["wrong_answers"] == 0
 
 
-def test_a_worker_whose_answers_nobody_confirms_is_used_no_more():
+def test_a_worker_with_unconfirmed_answers_is_used_no_more():
     said, broken = [], Simulated(lambda calls: "nonsense")
     found = scheduled(broken, Simulated(), wrong=lambda x: x != x, say=said.append)
     assert found.evaluate(2, 12) == SQUARES
@@ -186,7 +186,7 @@ def test_mixed_vector_units_are_told():
     assert said == ["the workers have several kinds of vector units (avx2, avx512f): last bits depend on the worker"]
 
 
-def test_whoever_listens_may_end_it():
+def test_the_idle_callback_may_end_an_evaluation():
     def gone():
         raise EOFError
 

@@ -84,7 +84,7 @@ def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment,
     ("chosen", "expected"),
     [({}, len(os.sched_getaffinity(0))), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}, 3)],
 )
-def test_each_core_is_a_device_unless_somebody_has_chosen(environment, chosen, expected):
+def test_each_core_is_a_device_unless_their_number_is_given(environment, chosen, expected):
     code = "from meta.xla.devices import use_all_cores; use_all_cores(); import jax; print(len(jax.devices()))"
     variables = {name: value for name, value in environment.items() if name != "XLA_FLAGS"} | chosen
     line = [sys.executable, "-c", code]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta.xla.fixed_order import _has_large, in_fixed_order
+from meta.xla.fixed_order import has_large, in_fixed_order
 
 pytestmark = pytest.mark.system
 
@@ -30,7 +30,7 @@ PRODUCTS = {
 def test_a_product_in_blocks_is_the_product(name):
     product, left, right = PRODUCTS[name]
     a, b = drawn(*left), drawn(*right)
-    assert _has_large(jax.make_jaxpr(product)(a, b).jaxpr)
+    assert has_large(jax.make_jaxpr(product)(a, b).jaxpr)
     found = in_fixed_order(product)(a, b)
     exact = product(np.asarray(a, np.float64), np.asarray(b, np.float64)) if name == "whole blocks" else product(a, b)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
@@ -48,8 +48,8 @@ def test_products_inside_of_loops_and_branches_are_found():
     w, x = drawn(64, 64) / 8, drawn(700, 64)
     np.testing.assert_allclose(jax.jit(in_fixed_order(steps))(w, x), jax.jit(steps)(w, x), atol=1e-7)
     inside = jax.make_jaxpr(in_fixed_order(steps))(w, x).jaxpr
-    assert _has_large(jax.make_jaxpr(steps)(w, x).jaxpr)
-    assert not _has_large(inside)
+    assert has_large(jax.make_jaxpr(steps)(w, x).jaxpr)
+    assert not has_large(inside)
 
 
 def test_a_large_product_that_cannot_be_taken_apart_is_reported():

@@ -134,7 +134,7 @@ def test_it_is_in_a_branch_too_where_a_batch_takes_the_same_one():
     assert "cond[" in text
 
 
-def test_what_is_computed_once_is_what_it_was_behind_a_branch_that_stays_one_in_a_batch():
+def test_values_computed_once_are_the_same_behind_a_branch_in_a_batch():
     def walk(once, x):
         def step(x, i):
             drawn = jax.random.normal(jax.random.fold_in(jax.random.key(3), i), x.shape)

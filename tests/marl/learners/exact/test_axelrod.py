@@ -18,6 +18,8 @@ from marl import Learner, learn, make_learner, memory_one, play_memory_one
 from marl.experiments.shaping.agents import load_agent, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
 
+pytestmark = pytest.mark.system
+
 OURS = symmetric("axelrod", ((3.0, 0.0), (5.0, 1.0)))  # the game that the library plays
 DISCOUNT = 0.96
 
@@ -195,7 +197,7 @@ def test_a_trained_shaper_of_sampled_games_plays_in_a_tournament(axelrod, ours, 
     assert "Shaper" in results.players
 
 
-def test_who_is_no_player_of_the_match_is_refused(ours):
+def test_games_that_are_no_match_of_two_are_refused(ours):
     learner = play_memory_one([1, 1, 0, 1, 0])
     for game in (None, games.make("coin_game"), games.make("rock_paper_scissors"), games.make("three_player_ipd")):
         with pytest.raises(ValueError, match="a repeated game of two players with two actions is needed") as error:
@@ -223,7 +225,7 @@ def test_an_opponent_by_its_name(ours):
         ("axelrod(nam='Bully')", "has no setting 'nam'; it takes name"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(spec, message):
+def test_bad_specs_are_refused_in_one_line(spec, message):
     with pytest.raises(ValueError, match=message) as error:
         make_learner(spec, InfinitelyRepeated(prisoners_dilemma), 1, field="opponent")
     assert str(error.value).startswith("opponent: ")

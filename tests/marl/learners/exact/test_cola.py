@@ -104,7 +104,7 @@ def shipped_loss(game, functions):
 
 @pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize("name", GAMES)
-def test_what_comes_with_the_library_is_more_consistent_than_lola(name):
+def test_the_trained_networks_are_more_consistent_than_lola(name):
     game = InfinitelyRepeated(matrix_games[name], GAMES[name])
     recorded = load_arrays(folder() / f"cola-{name}.safetensors")[1]["consistency_losses"]
     found = shipped_loss(game, updates(load_cola(game)))

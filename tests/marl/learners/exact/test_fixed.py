@@ -86,7 +86,7 @@ def test_one_shot_games_take_strategies_that_need_no_memory():
         ("gtft", InfinitelyRepeated(matching_pennies), "no prisoner's dilemma"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(spec, game, message):
+def test_bad_specs_are_refused_in_one_line(spec, game, message):
     with pytest.raises(ValueError, match=message) as error:
         make_learner(spec, game, 1, field="opponent")
     assert str(error.value).startswith("opponent: ")

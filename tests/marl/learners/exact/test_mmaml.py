@@ -69,7 +69,7 @@ def head_to_head(row, column):
     return [float(r[:, 1:].mean()) for r in play(jax.random.split(jax.random.key(3), 512))]
 
 
-def test_what_comes_with_the_library_does_at_least_as_well_as_that_of_the_public_code():
+def test_the_trained_start_does_at_least_as_well_as_that_of_the_public_code():
     """Against a naive learner -1.25 / -1.28 by the public code's beginnings; two naive learners get -1.98 each."""
     own, other = head_to_head(mmaml(IPD, 0), naive(partial(IPD.value, 1)))
     assert -1.25 < own < -0.9

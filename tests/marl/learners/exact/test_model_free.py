@@ -277,6 +277,6 @@ def test_without_a_further_round_all_learn_chicken():
         (partial(q_learning, episodes=True), "episodes: got True; a plain whole number"),
     ],
 )
-def test_what_cannot_be_is_refused(make, message):
+def test_bad_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make(GAME, 0)

@@ -55,7 +55,7 @@ def test_the_policy_is_that_of_the_member_that_was_drawn(drawn):
     np.testing.assert_allclose(fixed, np.tile([0.9, 1, 0, 1, 0], (len(fixed), 1)), atol=1e-6)
 
 
-def test_whoever_is_drawn_learns_as_it_does_alone():
+def test_a_drawn_member_learns_as_it_does_alone():
     game = Differentiable(tandem)
     ranges = ({}, {"learning_rate": (0.01, 0.1)}, {"lookahead_rate": (0.1, 0.2)})
 
@@ -83,11 +83,11 @@ def test_whoever_is_drawn_learns_as_it_does_alone():
         assert same == [i == member for i in range(3)]
 
 
-def test_where_candidates_share_a_trial_only_who_was_drawn_is_computed():
+def test_only_the_drawn_member_is_computed_where_candidates_share_a_trial():
     shaper = make_shaper("mfos(hidden_units=2)", GAME)
 
     def trial_of(alone):
-        learner = make_learner("naive + lola(learning_rate=[0.1, 3]) + tft", GAME, 1, alone=alone)
+        learner = make_learner("naive + naive(learning_rate=[0.1, 3]) + tft", GAME, 1, alone=alone)
         return shaping_trial(GAME, shaper, learner, meta_steps=5)
 
     trial, how = trial_of(True), {"evolution": Evolution(population_size=8, generations=3), "num_trials": 4}
@@ -182,7 +182,7 @@ def test_in_a_game_that_is_played_once_policies_are_one_logit():
         ("memory_one(probabilities=[0, 1])", "probabilities: got 2 of them; 5 are needed"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(spec, message):
+def test_bad_specs_are_refused_in_one_line(spec, message):
     with pytest.raises(ValueError, match=message) as error:
         make_learner(spec, GAME, 1, field="opponent")
     assert str(error.value).startswith("opponent: ")

@@ -143,9 +143,9 @@ def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("negotiation", "hidden=[4]"),
+        pytest.param("negotiation", "hidden=[4]", marks=pytest.mark.system),
         ("ipd", "network='recurrent', hidden=[], memory=3"),
-        ("coin_game", "network='convolutional', channels=1, hidden=[4]"),
+        pytest.param("coin_game", "network='convolutional', channels=1, hidden=[4]", marks=pytest.mark.system),
         ("three_player_ipd", "hidden=[], shared=True, normalize_observations=True"),
     ],
 )

@@ -286,7 +286,7 @@ def test_the_model_climbs_the_likelihood_where_observations_are_pictures():
 
 
 @pytest.mark.parametrize("make_learner", [naive_dice, reinforce, lola_dice])
-def test_what_is_drawn_is_the_policy_and_what_is_exploited_its_mode(make_learner):
+def test_actions_are_of_the_policy_and_greedy_ones_its_mode(make_learner):
     learner = make_learner(make("coin_game"), 1)
     state = learner.init(jax.random.key(0))
     obs = jax.random.normal(jax.random.key(1), (1, 4, 3, 3))
@@ -306,7 +306,7 @@ def test_bad_input_is_one_clear_line(make_learner):
         make_learner(make("ipd"), discount=1.5)
 
 
-def test_what_only_some_refuse():
+def test_games_and_settings_that_some_learners_refuse():
     with pytest.raises(ValueError, match="lola_dice: got a game of 3 players; one of two is needed"):
         lola_dice(make("three_player_ipd"))
     with pytest.raises(ValueError, match="episodes: got 1; a whole number of at least 2 is needed"):

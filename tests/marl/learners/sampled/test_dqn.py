@@ -134,7 +134,7 @@ def test_a_share_epsilon_of_the_actions_is_random():
         assert ((counts - number * np.array(expected)) ** 2 / (number * np.array(expected))).sum() < 13.8
 
 
-def test_what_it_cannot_learn_is_refused():
+def test_games_and_networks_that_it_cannot_learn_are_refused():
     with pytest.raises(ValueError, match=r"action space: got Box.*; Discrete is needed"):
         dqn(make("Pendulum-v1"))
     with pytest.raises(ValueError, match="network: got one with memory"):

@@ -216,7 +216,7 @@ def test_rewards_of_several_steps(updates, same_actor):
 
 
 @pytest.mark.usefixtures("promoted")
-def test_what_the_actor_would_not_do_any_more_is_forgotten():
+def test_actions_far_from_those_of_the_actor_are_forgotten():
     """The distance by hand: just above the threshold a tenth is forgotten, but not below the least, and not in between;
     below the threshold nothing."""
     t = steps(3, (10, 20))
