@@ -132,7 +132,7 @@ def _kind(hint: Any) -> _Kind | None:
     if origin is Literal:
         return _Kind(f"one of {', '.join(map(str, arguments))}", lambda x: _hashable(x) and x in arguments, ValueError)
     if origin is Callable or getattr(origin, "_is_protocol", False):
-        return _Kind("a function", callable)
+        return _Kind("a function", callable) if origin is Callable or "__call__" in vars(origin) else None
     if origin in (Sequence, list, tuple):
         one = _WHOLE if arguments[:1] == (int,) else _kind(arguments[0]) if arguments else None
         several = {"a whole number": "a list of whole numbers", "a number": "a list of numbers"}

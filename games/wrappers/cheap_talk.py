@@ -75,6 +75,7 @@ class CheapTalk(Game):
     def __post_init__(self) -> None:
         check_game(self.game)
         checks.size("message_size", self.message_size, 1)
+        checks.choice("planes", self.planes, (True, False))
         if self.game.num_agents != 1:
             raise ValueError(f"game: got {self.game.name} of {self.game.num_agents} players; a game of one is needed")
         shape = observation_shape(self.game)

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from games.core import checks
+from games.core.arguments import check_arguments
 from marl.core.learn import History
 from marl.core.learner import Learner
+from marl.core.learner_checks import check_key
 from marl.distributed.actors.actor_pools import EnvSeeds, InProcessPool, Pool, ThreadPool
 from marl.distributed.actors.actor_programs import programs_of
 from marl.distributed.actors.inference import CentralInference
@@ -35,6 +37,7 @@ class Trained(NamedTuple):
     statistics: dict[str, Any]  # of actors and of time, as in a summary
 
 
+@check_arguments
 def train(
     learners: Sequence[Learner],
     make_envs: Sequence[MakeVectorEnv],
@@ -82,10 +85,12 @@ def train(
       `Trained`: the `History` of `learn`, without trajectories, and statistics of the actors.
 
     Raises:
+      TypeError: for arguments of another type.
       ValueError: for settings that do not fit each other, or learners that do not fit the environments.
       Broken: if no actor has played a first rollout in three tries each, or a further one in ten in a row; with a lag,
         if the actor of the next rollout has not. The updates so far are saved.
     """
+    check_key(key)
     checks.size("num_updates", num_updates, 1)
     checks.size("steps_per_update", steps_per_update, 1)
     if not make_envs:

@@ -107,8 +107,8 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "marl.distributed.train": (
         marl.distributed.train,
-        {"learners": [PPO], "hosts": [marl.distributed.make_env("games(CartPole-v1)", 2)], "key": KEY,
-         "num_updates": 1, "steps_per_update": 4, "where": "here", "inference": "actor", "path": "queue", "lag": None},
+        {"learners": [PPO], "make_envs": [marl.distributed.make_env("games(CartPole-v1)", 2)], "key": KEY,
+         "num_updates": 1, "steps_per_update": 4, "system": None, "seed": 0},
     ),
     "marl.memory_one": (marl.memory_one, {"probabilities": [0.5] * 5}),
     "marl.play_memory_one": (marl.play_memory_one, {"probabilities": [0.5] * 5}),
