@@ -23,11 +23,10 @@ from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
 from meta.runs.atomic_files import save_whole
 from meta.runs.command import STARTED
-from meta.runs.environment import devices, versions
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import say
+from meta.runs.formatting import amount, many, say
 from meta.runs.progress import Line, Stages
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.provenance import devices, versions
+from meta.statistics import mean_and_error, with_error
 
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]

@@ -24,10 +24,9 @@ from meta import Evolved, Outcome, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials
 from meta.run_keys import RunBranch
 from meta.runs import array_files
-from meta.runs.formatting import many
-from meta.runs.jobs import say
+from meta.runs.formatting import many, say
 from meta.runs.progress import Progress, Stages
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 
 START_FILE = "start.safetensors"
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most

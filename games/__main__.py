@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from meta import process
-from meta.runs.environment import version_line
 from meta.runs.formatting import many
+from meta.runs.provenance import version_line
 
 if __name__ == "__main__":
     process.begin("python -m games")  # before what takes seconds to import

@@ -40,7 +40,7 @@ from marl.experiments.single_agent import SEEDS_IN_CACHE, TrainConfig, train_and
 from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 Rows = Iterator[tuple[str, ...]]

@@ -30,13 +30,12 @@ from marl.distributed.vector_env_adapters import EnvMaker, maker
 from marl.learners.registry import SAMPLED, make_learner, terms
 from meta import RunDirectory
 from meta.run_keys import RunBranch
-from meta.runs import array_files, command, environment
+from meta.runs import array_files, command, provenance
 from meta.runs.atomic_files import save_whole
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import say
+from meta.runs.formatting import amount, many, say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -372,8 +371,8 @@ def train_on_hosts(config: DistributedConfig, run: RunDirectory, console: Consol
         "agents": [_over_episodes(x) for x in returns.T],
         **statistics,
         "wall_seconds": time.perf_counter() - command.STARTED,
-        "versions": environment.versions(),
-        "devices": environment.devices(),
+        "versions": provenance.versions(),
+        "devices": provenance.devices(),
     }
     files = [_draw(run.figures, config, np.stack(history.returns[:learn], 1))]
     try:

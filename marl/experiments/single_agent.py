@@ -29,11 +29,11 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs import array_files, command, environment
+from meta.runs import array_files, command, provenance
 from meta.runs.formatting import amount, many
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress, Stages
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.devices import claim_cores, spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -279,8 +279,8 @@ def train_and_evaluate(
         "wall_seconds": time.perf_counter() - started,
         "seconds_to_compile": trained.loop.seconds_to_compile,
         "steps_per_second": steps * done / trained.loop.seconds_to_run if done else None,
-        "versions": environment.versions(),
-        "devices": environment.devices(),
+        "versions": provenance.versions(),
+        "devices": provenance.devices(),
     }
     files = [_draw_training(run.figures, config, trained.returns)]
     array_files.replace(run.path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)})

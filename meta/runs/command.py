@@ -24,10 +24,10 @@ from configs import flags
 from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.loop import Lost
-from meta.runs import environment, resume_checks
+from meta.runs import provenance, resume_checks
 from meta.runs.array_files import load
 from meta.runs.cluster import Connection, OnCluster, connect, said_of
-from meta.runs.environment import version_line
+from meta.runs.provenance import version_line
 from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
@@ -416,7 +416,7 @@ def _open(
             resume_checks.check(was, now)  # it may have been damaged or edited
         config.check_adds_to(was)
         run = RunDirectory(Path(out), say)
-        place, before_there = environment.place(), run.record and run.record.place
+        place, before_there = provenance.place(), run.record and run.record.place
         if before_there and place != before_there:
             say(f"the table so far is of {before_there}, what is added of {place}")
         run.begin(named, config, typed)

@@ -16,16 +16,15 @@ from filelock import lock_descriptor
 import configs
 from configs import files
 from meta.evaluators import current
-from meta.runs import checkpoints, environment
-from meta.runs import provenance as records
+from meta.runs import checkpoints, provenance
 from meta.runs.atomic_files import check_folder, no_link, write_whole
 from meta.runs.provenance import Record
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
-FILES = (".lock", CONFIG, records.FILE, "metrics.jsonl", "summary.json")
+FILES = (".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json")
 FOLDERS = ("checkpoints", "figures")
-NOTHING_BEGUN = {".lock", f".{records.FILE}", records.FILE, f".{CONFIG}"}  # what a run leaves that ends as it begins
+NOTHING_BEGUN = {".lock", f".{provenance.FILE}", provenance.FILE, f".{CONFIG}"}  # left by a run that ends as it begins
 
 Warn = Callable[[str], Any]
 
@@ -120,12 +119,12 @@ class RunDirectory:
 
     def begin(self, command: str, config: Any, options: Sequence[str] = ()) -> None:
         """Says what is run here from now on."""
-        self._keep(Record.begin(command, config, environment.place(), options))
+        self._keep(Record.begin(command, config, provenance.place(), options))
 
     def go_on(self, config: Any) -> None:
         """Takes over the config with which the run goes on, and says if this is another machine than before."""
         assert self.record is not None
-        place, before = environment.place(), self.record.place
+        place, before = provenance.place(), self.record.place
         if place != before:
             self._warn(f"so far on {before}, now on {place}: numbers agree but for rounding, and bit for bit no longer")
         kept = Record.begin("", config, "").config
@@ -139,7 +138,7 @@ class RunDirectory:
 
     def _keep(self, record: Record) -> None:
         self.record = record
-        texts = {records.FILE: record.to_json() + "\n", CONFIG: config_text(record)}
+        texts = {provenance.FILE: record.to_json() + "\n", CONFIG: config_text(record)}
         # Who is killed between the two leaves a run that goes on: one that has just begun, or one to be made longer.
         for name in sorted(texts) if (self.path / CONFIG).exists() else texts:
             self.write(name, texts[name])
@@ -163,7 +162,7 @@ class RunDirectory:
         if cluster := current().cluster:
             summary = summary | {"cluster": cluster.statistics()}
         kept = json.loads(json.dumps(summary, allow_nan=False))
-        self.write(name, json.dumps(kept | {"digest": records.digest_of(kept)}, indent=2) + "\n")
+        self.write(name, json.dumps(kept | {"digest": provenance.digest_of(kept)}, indent=2) + "\n")
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Adds a line of metrics for each generation."""
@@ -217,14 +216,14 @@ class RunDirectory:
             generation, state, metrics = 0, None, {}
             if self.record:  # it is as if what was changed had been so from the beginning
                 self.record = self.record.since(0)
-        if self.record and (self.path / records.FILE).exists():
-            self.write(records.FILE, self.record.to_json() + "\n")
+        if self.record and (self.path / provenance.FILE).exists():
+            self.write(provenance.FILE, self.record.to_json() + "\n")
         return (generation, state, metrics) if generation else None
 
     def _check_origin(self, path: Path, record: Record) -> None:
         assert self.record is not None
         if not self.record.came_from(record):
-            found = records.differences(record.config, self.record.config)
+            found = provenance.differences(record.config, self.record.config)
             field, (before, now) = next(iter(found.items()), ("begun", (record.begun[:12], self.record.begun[:12])))
             raise ValueError(f"{path}: is of another run: {field} is {before!r} there and {now!r} here"[:400])
 
@@ -232,7 +231,7 @@ class RunDirectory:
 def read_record(path: Path) -> Record | None:
     """What a run is: as `run.json` says or, where that is damaged, the newest checkpoint; None where neither does."""
     with contextlib.suppress(OSError):
-        if found := Record.from_json(files.read(path / records.FILE, most=checkpoints.MAX_RECORD)):
+        if found := Record.from_json(files.read(path / provenance.FILE, most=checkpoints.MAX_RECORD)):
             return found
     return next(filter(None, map(checkpoints.record_in, reversed(_checkpoints(path)))), None)
 

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from configs import CommandConfig
 from meta import RunDirectory
-from meta.runs import provenance as records
-from meta.runs import resume_checks
+from meta.runs import provenance, resume_checks
+from meta.runs.formatting import duration, say
 from meta.runs.provenance import Record, digest_of
 
 
@@ -32,19 +32,6 @@ def compiled_once() -> Iterator[None]:
             yield
         finally:
             jax.config.update("jax_compilation_cache_dir", None)
-
-
-def say(console: Console, words: str) -> None:
-    """One line of plain text."""
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
-
-
-def duration(seconds: float) -> str:
-    """Seconds, one at least, minutes, hours or days, as words."""
-    for unit, length, many in (("s", 1, 90), ("min", 60, 240), ("h", 3600, 72)):
-        if seconds < many * length:
-            return f"{max(seconds / length, 1):.0f} {unit}"
-    return f"{seconds / 86400:,.0f} days"
 
 
 def open_run(path: Path, config: CommandConfig, console: Console) -> RunDirectory:
@@ -71,7 +58,7 @@ def finished(path: Path, config: CommandConfig) -> dict[str, Any] | None:
     try:
         found = json.loads((path / "summary.json").read_bytes())
         whole = found.pop("digest") == digest_of(found)
-        by = Record.from_json((path / records.FILE).read_bytes())
+        by = Record.from_json((path / provenance.FILE).read_bytes())
         wanted = Record.begin(by.command if by else "", config, "").digest
         reads = config.reads
         same = found["config_digest"] == wanted and found.get("reads", reads) == reads

@@ -40,11 +40,10 @@ from meta import Evolution, Evolved, RunDirectory, evolve
 from meta.batched_trials import compile_trials, play_trials, with_nan, without_nan
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs.command import STARTED
-from meta.runs.environment import devices, versions
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import duration, say
+from meta.runs.formatting import amount, duration, many, say
 from meta.runs.progress import Progress, Stages
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.provenance import devices, versions
+from meta.statistics import mean_and_error, with_error
 
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
 MEASURED_STEPS = 2_000_000  # of all of them, at most, where there is one environment, which has no unit

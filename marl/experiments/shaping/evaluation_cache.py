@@ -14,7 +14,7 @@ import numpy as np
 import configs
 from marl.experiments.shaping.evaluation_result import UNTRAINED, EvaluationResult
 from marl.experiments.shaping.game_kind import GameKind
-from meta.runs import array_files, environment
+from meta.runs import array_files, provenance
 
 
 class EvaluationCache:
@@ -35,8 +35,8 @@ class EvaluationCache:
         self._folder, self._found = run / "evaluation", dict[tuple[str, int], EvaluationResult]()
         about = {
             "config": configs.plain(kind.config),
-            "versions": environment.versions(),
-            "devices": environment.devices(),
+            "versions": provenance.versions(),
+            "devices": provenance.devices(),
         }
         about |= {"reads": kind.config.reads}
         self._about = [about | {"parameters": _digest(one)} for one in parameters]

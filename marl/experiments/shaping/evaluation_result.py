@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meta.runs.statistics import mean_and_error, or_nan
+from meta.statistics import mean_and_error, or_nan
 
 ALONE = "the opponent's own kind"  # in all seats
 UNTRAINED = "an untrained shaper"  # with random parameters, one draw for each training

@@ -30,7 +30,7 @@ from marl.shapers.trial import play_trial, shaping_trial
 from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store
 from meta.runs.formatting import many
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 
 # (what is in the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a
 # repeated game, on two cores of a processor; for guessing how long things will take.

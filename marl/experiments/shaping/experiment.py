@@ -23,7 +23,7 @@ from meta import RunDirectory
 from meta.batched_trials import compile_trials, play_trials
 from meta.process import check_stop
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs import environment
+from meta.runs import provenance
 from meta.runs.formatting import many
 from meta.runs.progress import Progress, Stages
 
@@ -117,8 +117,8 @@ def train_and_evaluate(
         f"{unit}_per_second": per_generation * done / trained.seconds_to_run if done else None,
         "seconds_to_compile": trained.seconds_to_compile,
         "wall_seconds": time.perf_counter() - started,
-        "versions": environment.versions(),
-        "devices": environment.devices(),
+        "versions": provenance.versions(),
+        "devices": provenance.devices(),
         "runs": runs,
     }
     run.write_summary(summary)

@@ -15,10 +15,9 @@ from marl.experiments.shaping.agents import AGENT_FILE
 from marl.experiments.shaping.evaluation_result import IN_PLACE, controls_of
 from marl.experiments.shaping.game_kind import GameKind
 from marl.experiments.shaping.runtime_estimate import measure
-from meta.runs.environment import devices
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import duration, say
-from meta.runs.statistics import with_error
+from meta.runs.formatting import amount, duration, many, say
+from meta.runs.provenance import devices
+from meta.statistics import with_error
 
 LONG = 2e9  # environment steps of a run that is measured beforehand, for its first generation may take an hour
 

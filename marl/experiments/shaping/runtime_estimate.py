@@ -13,8 +13,8 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import steps_per_generation, train_and_evaluate
 from marl.experiments.shaping.game_kind import make_kind
 from meta.run_keys import of_seeds
-from meta.runs.formatting import amount
-from meta.runs.jobs import Job, duration, finished, open_run, say
+from meta.runs.formatting import amount, duration, say
+from meta.runs.jobs import Job, finished, open_run
 
 MEASURED_GENERATIONS = {"meta-steps": 12, "steps": 3}
 

@@ -35,7 +35,7 @@ from meta.loop import Report, Store
 from meta.run_keys import RunBranch
 from meta.runs.atomic_files import save_whole
 from meta.runs.formatting import many
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 MEASURED_STEPS = 2.5e6  # of a generation, or a little more

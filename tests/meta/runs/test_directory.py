@@ -15,7 +15,7 @@ import configs
 from configs import files
 from meta import RunDirectory
 from meta.loop import iterate
-from meta.runs import array_files, command, environment
+from meta.runs import array_files, command, provenance
 from meta.runs.atomic_files import write_whole
 from tests.fault_injection import damages
 from tests.fault_injection.damages import go, results, verdict
@@ -257,13 +257,13 @@ def test_help_says_how_a_run_goes_on(runs, capsys):
 
 def test_another_machine_is_said_once_and_kept(runs, tmp_path, monkeypatch):
     path = damages.copy(runs / "stopped", tmp_path / "run")
-    here, done = environment.place(), len((path / "metrics.jsonl").read_text().splitlines())
-    monkeypatch.setattr(environment, "place", lambda: "64 x cpu, 64 core(s), jax 9")
+    here, done = provenance.place(), len((path / "metrics.jsonl").read_text().splitlines())
+    monkeypatch.setattr(provenance, "place", lambda: "64 x cpu, 64 core(s), jax 9")
     status, said = go(main, "--resume", str(path), "--quiet")
     assert (status, said.count("\n")) == (0, 1)
     assert f"so far on {here}, now on 64 x cpu, 64 core(s), jax 9: numbers agree but for rounding" in said
     changes = results(path)["summary.json"]["changes"]
-    assert changes == [{"field": "devices", "before": here, "now": environment.place(), "generation": done}]
+    assert changes == [{"field": "devices", "before": here, "now": provenance.place(), "generation": done}]
     assert go(main, "--resume", str(path), "--quiet") == (0, "")
 
 
