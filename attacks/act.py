@@ -1,38 +1,10 @@
-"""`python -m attacks.act PRESET [options]`: evolve talk that makes a learner fail, thrive or obey.
+"""`python -m attacks.act`, the command `marl-shaping act`."""
 
-PRESET is one of the presets below or the path of a YAML file. A stopped run goes on with
-`python -m attacks.act --resume DIR`.
-"""
-
-from __future__ import annotations
-
-import sys
 from functools import partial
 
-from meta import process
+from marl.commands import run, start
+
+main = partial(run, "attacks.act")
 
 if __name__ == "__main__":
-    process.begin("python -m attacks.act")  # before what takes seconds to import
-
-from attacks.attack import prepare
-from attacks.config import AttackConfig
-from attacks.experiment import attack_and_show
-from meta.runs import command
-
-COMMAND = command.Command(
-    program="python -m attacks.act",
-    description=__doc__ or "",
-    config=AttackConfig,
-    prepare=prepare,
-    prepare_again=partial(prepare, begun=True),
-    run=attack_and_show,
-    name=lambda preset, config: f"{preset}-{config.goal}-{config.seed}",
-    presets="act",
-    all_cores=True,
-    evolves=True,
-)
-
-main = COMMAND.main
-
-if __name__ == "__main__":
-    process.leave(main(sys.argv[1:]))
+    start("attacks.act")

@@ -1,39 +1,10 @@
-"""`python -m marl.distributed ENVIRONMENT [options]`: train learners by actors, in environments that live on hosts.
+"""`python -m marl.distributed`, the command `marl-shaping distributed`."""
 
-ENVIRONMENT is one of Gymnasium's such as CartPole-v1 or ALE/Pong-v5, one of PettingZoo's such as pistonball_v6, one of
-our own games, one of the presets below, each a system of the literature, or the path of a YAML file. envpool(NAME) and
-games(NAME) say whose it is where several have it. A stopped run goes on with
-`python -m marl.distributed --resume DIR`.
-"""
+from functools import partial
 
-from __future__ import annotations
+from marl.commands import run, start
 
-import sys
-
-from meta import process
+main = partial(run, "marl.distributed")
 
 if __name__ == "__main__":
-    process.begin("python -m marl.distributed")  # before what takes seconds to import
-
-from marl.distributed.experiment import DistributedConfig, checked, choose_devices, config_of, train_on_hosts
-from meta.runs import command
-
-COMMAND = command.Command(
-    program="python -m marl.distributed",
-    description=__doc__ or "",
-    config=DistributedConfig,
-    prepare=checked,
-    choose_devices=choose_devices,
-    connects=("address",),
-    run=train_on_hosts,
-    name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
-    presets="distributed",
-    first="environment",
-    choice="an environment's name such as CartPole-v1,",
-    load=config_of,
-)
-
-main = COMMAND.main
-
-if __name__ == "__main__":
-    process.leave(main(sys.argv[1:]))
+    start("marl.distributed")

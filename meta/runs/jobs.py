@@ -15,7 +15,8 @@ from rich.console import Console
 
 from configs import CommandConfig
 from meta import RunDirectory
-from meta.runs import provenance, resume_checks
+from meta.runs import provenance
+from meta.runs.directory import read_configs
 from meta.runs.formatting import duration, say
 from meta.runs.provenance import Record, digest_of
 
@@ -42,7 +43,7 @@ def open_run(path: Path, config: CommandConfig, console: Console) -> RunDirector
     """
     with contextlib.suppress(FileExistsError):
         return RunDirectory.create(path, config, warn=lambda words: say(console, words))
-    was, now = resume_checks.read(path, "", "", "", lambda first: type(config))
+    was, now = read_configs(path, "", "", "", lambda first: type(config))
     if was != config or now != config:
         raise ValueError(f"{path}: was begun with other settings; it has to be removed")
     run = RunDirectory(path, lambda words: say(console, words))

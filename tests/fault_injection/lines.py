@@ -7,14 +7,13 @@ are those that are wrong in a flag; those with a wrong text are in `texts`.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from meta.runs.command import Command
+from marl.commands import describe
 
 FIRST = {  # a first argument that fits
     "marl.mfos": ("ipd", "imp", "ipd_sampled"),
@@ -94,11 +93,6 @@ class Field(NamedTuple):
         return f"--{self.name.replace('_', '-')}"
 
 
-def command(module: str) -> Command:
-    found: Command = importlib.import_module(module).COMMAND
-    return found
-
-
 def fields(cls: type, prefix: str = "") -> Iterator[Field]:
     """All fields that have a flag, those of configs in a config too."""
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -112,7 +106,7 @@ def fields(cls: type, prefix: str = "") -> Iterator[Field]:
 def _some(random: Random, module: str, *kinds: Any) -> tuple[str, Field] | None:
     """A first argument, and a field of one of these types."""
     first = random.choice(FIRST[module])
-    found = [field for field in fields(command(module).kind(first)) if field.kind in kinds]
+    found = [field for field in fields(describe(module).kind(first)) if field.kind in kinds]
     return (first, random.choice(found)) if found else None
 
 
@@ -161,13 +155,13 @@ def _memory(random: Random, module: str) -> Line | None:
 
 def _choice(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    found = [one for one in fields(command(module).kind(first)) if typing.get_origin(one.kind) is typing.Literal]
+    found = [one for one in fields(describe(module).kind(first)) if typing.get_origin(one.kind) is typing.Literal]
     return _line(random, module, first, random.choice(found), random.choice(JUNK)) if found else None
 
 
 def _several(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    found = [one for one in fields(command(module).kind(first)) if _is_numbers(one.kind)]
+    found = [one for one in fields(describe(module).kind(first)) if _is_numbers(one.kind)]
     if not found:
         return None
     field, values = (
@@ -184,7 +178,7 @@ def _is_numbers(kind: Any) -> bool:
 
 def _unknown(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    known = [one.flag for one in fields(command(module).kind(first))]
+    known = [one.flag for one in fields(describe(module).kind(first))]
     flag = list(random.choice(known))
     place = random.randrange(2, len(flag))
     flag[place] = random.choice("qzx7")
@@ -208,8 +202,8 @@ def _stray(random: Random, module: str) -> Line | None:
 
 def _twice(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    cls = command(module)
-    field = random.choice([*fields(cls.kind(first)), *(fields(cls.output) if cls.output else ())])
+    cls = describe(module)
+    field = random.choice([*fields(cls.kind(first)), *fields(cls.output)])
     if field.kind is bool:
         words = [random.choice((field.flag, f"--no-{field.flag[2:]}")) for _ in range(2)]
     elif field.kind in (int, float, str):
@@ -232,7 +226,7 @@ def _missing(random: Random, module: str) -> Line | None:
 
 def _without_effect(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    config = command(module).default(first) if first else command(module).config()  # type: ignore[operator]
+    config = describe(module).default(first) if first else describe(module).config()  # type: ignore[operator]
     idle = [
         field
         for field in fields(type(config))
