@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from configs import Config, ConfigError, of_part, one_of, short, shown, type_in_words, typed
+from configs import Config, ConfigError, Part, of_part, one_of, short, shown, type_in_words, typed
 from configs.usage import Positional
 
 HELP = "--help shows what there is"
@@ -35,6 +35,30 @@ def parse_all(defaults: Sequence[Any], arguments: Sequence[str]) -> list[Any]:
         own = {field.name for field in dataclasses.fields(default)}
         found.append(_replaced(default, {name: x for name, x in given.items() if name.partition(".")[0] in own}))
     return found
+
+
+def parse_known(default: Config, arguments: Sequence[str]) -> Config:
+    """A config from those of the flags that are of its fields, whatever else the command line says."""
+    names = {field.name for field in dataclasses.fields(default)}  # type: ignore[arg-type]
+    words, known = list(arguments), list[str]()
+    while words:
+        name, equals, _ = (word := words.pop(0)).partition("=")
+        if name.startswith("--") and name[2:].replace("-", "_") in names:
+            known += [word] if equals else [word, *words[:1]]
+    return parse(default, known)
+
+
+def check_effect(config: Any, arguments: Sequence[str]) -> None:
+    """Raises ConfigError for a flag of a field that changes nothing, as the config and those in it say."""
+    given = [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
+    idle = dict(config.without_effect)
+    for part in dataclasses.fields(config):
+        if isinstance(inner := getattr(config, part.name), Part):
+            idle |= {f"{part.name}.{name}": reason for name, reason in inner.without_effect.items()}
+    for field, reason in idle.items():
+        for one in given:
+            if one == field or one.startswith(f"{field}."):
+                raise ConfigError(f"{one}: has no effect {reason}")
 
 
 def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:

@@ -2,101 +2,89 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import dataclasses
 import inspect
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any
 
 from meta import process
-from meta.runs.environment import version_line
-from meta.runs.formatting import many
 
 if __name__ == "__main__":
     process.begin("python -m games")  # before what takes seconds to import
 
 import yaml
 
-from configs import one_line, shown
-from configs.flags import HELP
+from configs import flags, one_line, shown
+from configs.usage import Positional, usage
 from games import catalogue
+from meta.runs.formatting import many
+from meta.runs.provenance import version_line
 
 # What is here alone takes half a second; a game that is played imports JAX.
 
 PROGRAM = process.called("python -m games")
 LONGEST_PLAY = 1_000_000  # steps, of which all pictures are kept
+OF_PLAY = ("--gif", "--png", "--steps", "--seed", "--params")
 
 
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of the command."""
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{PROGRAM}: {one_line(message.removeprefix('argument '))}; {HELP}\n")
+    game: Annotated[str | None, Positional("[GAME]")] = None
+    """A name from the list; none prints the list."""
+    gif: str | None = None
+    """File for an animation of random play."""
+    png: str | None = None
+    """File for a picture of the last step."""
+    steps: int = 32
+    """Length of random play."""
+    seed: int = 0
+    """Seed of random play."""
+    params: tuple[str, ...] = ()
+    """Parameters of the game, each as NAME=VALUE."""
+    gallery: str | None = None
+    """Directory for games.md, which has a picture of every game of ours."""
 
-
-class Once(argparse.Action):
-    """Keeps the value of an option that is given once."""
-
-    def __call__(self, parser: Any, options: Any, values: Any, flag: str | None = None) -> None:
-        if self.dest in (given := vars(options).setdefault("given", set())):
-            parser.error(f"{flag}: given twice; once is needed")
-        given.add(self.dest)
-        setattr(options, self.dest, values)
-
-
-def whole(text: str) -> int:
-    """The number in a text."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"got {shown(text)}; a whole number is needed") from None
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= LONGEST_PLAY:
+            limits = "of at least 1" if self.steps < 1 else f"from 1 to {LONGEST_PLAY}"
+            raise ValueError(f"--steps: got {shown(self.steps)}; a whole number {limits} is needed")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed: got {shown(self.seed)}; a whole number from 0 to 2**32 - 1 is needed")
 
 
 @process.running()
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
     process.stop_on_signals()
-    parser = Parser(prog=PROGRAM, description=__doc__, allow_abbrev=False)
-    for kind in (None, "store"):
-        parser.register("action", kind, Once)
-    parser.add_argument("game", nargs="?", help="a name from the list; none prints the list")
-    parser.add_argument("--gif", metavar="FILE", help="write an animation of random play")
-    parser.add_argument("--png", metavar="FILE", help="write a picture of the last step")
-    parser.add_argument("--steps", type=whole, default=32, help="how long to play (default 32)")
-    parser.add_argument("--seed", type=whole, default=0, help="of random play (default 0)")
-    parser.add_argument("--params", nargs="+", default=[], metavar="NAME=VALUE", help="parameters of the game")
-    parser.add_argument("--version", action="store_true", help="print the versions of the library and of JAX")
-    parser.add_argument("--gallery", metavar="DIR", help="write DIR/games.md with a picture of every game of ours")
-    options = parser.parse_args(arguments)
-    given: set[str] = getattr(options, "given", set())
-    if options.version:
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(usage([Options()], PROGRAM, f"{__doc__}\n\n--version tells the versions."))
+        return 0
+    if "--version" in arguments:
         print(version_line())
         return 0
     try:
-        if options.gallery or options.game is None:
-            played = [f"--{name}" for name in ("gif", "png", "steps", "seed", "params") if name in given]
-            if options.gallery and (options.game or played):
-                raise ValueError(
-                    f"--gallery: given with {options.game or played[0]}; it shows all games, and stands alone"
-                )
-            if played:
-                raise ValueError(f"game: none given; a name is needed with {', '.join(played)}")
+        options = flags.parse(Options(), arguments)
+        played = [flag for flag in OF_PLAY if flag in [word.partition("=")[0] for word in arguments]]
+        if options.gallery and (options.game or played):
+            raise ValueError(f"--gallery: given with {options.game or played[0]}; it shows all games, and stands alone")
         if options.gallery:
             _check_file("--gallery", options.gallery)
             return _gallery(Path(options.gallery))
         if options.game is None:
+            if played:
+                raise ValueError(f"game: none given; a name is needed with {', '.join(played)}")
             return _list()
-        if not 1 <= options.steps <= LONGEST_PLAY:
-            limits = "of at least 1" if options.steps < 1 else f"from 1 to {LONGEST_PLAY}"
-            raise ValueError(f"--steps: got {shown(options.steps)}; a whole number {limits} is needed")
-        if not 0 <= options.seed < 2**32:
-            raise ValueError(f"--seed: got {shown(options.seed)}; a whole number from 0 to 2**32 - 1 is needed")
-        for flag in ("gif", "png"):
-            _check_file(f"--{flag}", getattr(options, flag))
-        return _play(options)
+        if "--params" in played and not options.params:
+            raise ValueError("--params: no value is given; NAME=VALUE is needed")
+        _check_file("--gif", options.gif)
+        _check_file("--png", options.png)
+        return _play(options.game, options)
     except (ValueError, NotImplementedError) as error:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
@@ -148,20 +136,20 @@ def _list() -> int:
 
 
 def _print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need to be, whatever the width of the terminal: nothing is cut off."""
+    """Prints columns without a border. Not rich, which pads every row to the widest, so that all of them wrap."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _play(options: argparse.Namespace) -> int:
+def _play(name: str, options: Options) -> int:
     import jax
 
     from games import registry
     from games.core.rollout import rollout
     from games.toolbox.drawing import animate, pictures, save_png
 
-    game = registry.make(options.game, **_params(options.params))
+    game = registry.make(name, **_params(options.params))
     played = jax.jit(lambda key: rollout(key, game, options.steps))(jax.random.key(options.seed))
     if options.gif:
         animate(played, options.gif)

@@ -29,9 +29,8 @@ from attacks.experiments.search import (
 )
 from configs import short
 from meta.runs.experiment import Context, Experiment, print_speed
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import say
-from meta.runs.statistics import with_error
+from meta.runs.formatting import amount, many, say
+from meta.statistics import with_error
 
 TITLES = {
     "explored_return": "with exploration",

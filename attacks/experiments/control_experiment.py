@@ -25,7 +25,7 @@ from meta.runs.atomic_files import save_whole
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
 from meta.runs.progress import Line
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 

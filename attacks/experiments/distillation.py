@@ -23,7 +23,7 @@ from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.core.evaluate import act_best
 from meta.loop import compiler_options
-from meta.runs.jobs import say
+from meta.runs.formatting import say
 from meta.runs.progress import Stages
 from meta.xla.devices import in_chunks
 from meta.xla.fixed_order import in_fixed_order

@@ -14,7 +14,7 @@ from attacks.victim_training import Defence, MakeVictim, TrainingSchedule, undef
 from games import Game
 from meta.batched_trials import with_nan, without_nan
 from meta.loop import compiler_options
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 from meta.xla.devices import spread
 
 

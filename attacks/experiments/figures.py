@@ -26,7 +26,7 @@ from meta.runs.plotting import (
     new_panels,
     save_figure,
 )
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 
 COLORS = {
     "evolved": ORANGE,

@@ -29,10 +29,10 @@ from games.registry import make_game
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.experiment import run_experiment
-from meta.runs.formatting import amount
-from meta.runs.jobs import Job, duration, finished, open_run, run_jobs, say
+from meta.runs.formatting import amount, duration, say
+from meta.runs.jobs import Job, finished, open_run, run_jobs
 from meta.runs.report import Claim, Section, table, write_report
-from meta.runs.statistics import mean_and_error, or_nan, with_error
+from meta.statistics import mean_and_error, or_nan, with_error
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller

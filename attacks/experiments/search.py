@@ -19,10 +19,9 @@ from meta.batched_trials import compile_trials, run_trials
 from meta.run_keys import RunBranch
 from meta.runs import array_files
 from meta.runs.experiment import Context
-from meta.runs.formatting import many
-from meta.runs.jobs import say
+from meta.runs.formatting import many, say
 from meta.runs.progress import Progress
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 
 START_FILE = "start.safetensors"
 NUM_JUDGES = 128  # victims by which the parameters are chosen, at most

@@ -31,9 +31,8 @@ from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.atomic_files import check_folder
-from meta.runs.formatting import many
-from meta.runs.jobs import duration, say
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.formatting import duration, many, say
+from meta.statistics import mean_and_error, with_error
 
 FILE = "examination.json"
 PARTS = ("transfer", "defences", "host")

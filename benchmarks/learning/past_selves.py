@@ -26,7 +26,7 @@ from marl.core.learner import keep_state
 from marl.distributed.experiment import LEARNER_FILE
 from marl.experiments.reproduce.coin_game import between
 from meta.runs import array_files
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 
 ENVS = 1024
 

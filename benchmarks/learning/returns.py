@@ -42,7 +42,7 @@ from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs.experiment import run_experiment
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 Rows = Iterator[tuple[str, ...]]

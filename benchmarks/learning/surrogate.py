@@ -27,7 +27,7 @@ from attacks.experiments.evaluation import compare, controlled, make_trainings
 from attacks.messages import Message
 from attacks.random_play import observations_of_play, units_of_play
 from games.registry import make_game
-from meta.runs.statistics import with_error
+from meta.statistics import with_error
 from meta.xla.devices import use_all_cores
 
 LOUDNESS = (0.003, 3.0)  # the root mean square of the echo, in standard deviations of random play

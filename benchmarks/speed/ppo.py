@@ -43,7 +43,7 @@ from marl.blocks.layers import orthogonal
 from marl.experiments.single_agent import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
 from meta.loop import compiler_options
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.devices import spread, use_all_cores
 
 NUM_ENVS, STEPS, EPOCHS, MINIBATCHES, LEARNING_RATE = 4, 128, 4, 4, 2.5e-4

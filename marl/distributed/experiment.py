@@ -26,11 +26,10 @@ from marl.distributed.system import System
 from meta.run_keys import RunBranch
 from meta.runs import array_files
 from meta.runs.experiment import Context, Experiment
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import say
+from meta.runs.formatting import amount, many, say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.memory import bytes_of, check_bytes
 
 LEARNER_FILE = "learner.safetensors"

@@ -25,7 +25,7 @@ from meta.loop import compiler_options
 from meta.runs.array_files import Arrays, load_arrays
 from meta.runs.formatting import many
 from meta.runs.progress import Progress
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 
 LEVEL = 0.01  # of the way from naive play: what the second half of the starts may add where a bound has levelled off
 

@@ -32,7 +32,7 @@ from marl.learners import registry
 from marl.learners.registry import make_learner
 from meta.runs import array_files
 from meta.runs.atomic_files import write_whole
-from meta.runs.jobs import say
+from meta.runs.formatting import say
 
 DENSE_FROM = 0.5  # share of weights from which a layer is not compressed
 CHECKED = 512  # observations on which the exported policy has to do what the learner does

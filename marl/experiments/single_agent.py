@@ -27,11 +27,10 @@ from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs import array_files
 from meta.runs.experiment import Context, Experiment, print_speed
-from meta.runs.formatting import many
-from meta.runs.jobs import say
+from meta.runs.formatting import many, say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress
-from meta.runs.statistics import standard_error
+from meta.statistics import standard_error
 from meta.xla.devices import claim_cores, spread
 from meta.xla.memory import bytes_of, check_bytes
 

@@ -14,18 +14,22 @@ from typing import Any
 from filelock import lock_descriptor
 
 import configs
-from configs import files
+from configs import ConfigError, files
 from meta.evaluators import current
-from meta.runs import checkpoints, environment
-from meta.runs import provenance as records
+from meta.runs import checkpoints, provenance
 from meta.runs.atomic_files import check_folder, no_link, write_whole
-from meta.runs.provenance import Record
+from meta.runs.provenance import Record, differences
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
-FILES = (".lock", CONFIG, records.FILE, "metrics.jsonl", "summary.json")
+FILES = (".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json")
 FOLDERS = ("checkpoints", "figures")
-NOTHING_BEGUN = {".lock", f".{records.FILE}", records.FILE, f".{CONFIG}"}  # what a run leaves that ends as it begins
+NOTHING_BEGUN = {
+    ".lock",
+    f".{provenance.FILE}",
+    provenance.FILE,
+    f".{CONFIG}",
+}  # what a run leaves that ends as it begins
 
 Warn = Callable[[str], Any]
 
@@ -120,12 +124,12 @@ class RunDirectory:
 
     def begin(self, command: str, config: Any, options: Sequence[str] = ()) -> None:
         """Says what is run here from now on."""
-        self._keep(Record.begin(command, config, environment.place(), options))
+        self._keep(Record.begin(command, config, provenance.place(), options))
 
     def go_on(self, config: Any) -> None:
         """Takes over the config with which the run goes on, and says if this is another machine than before."""
         assert self.record is not None
-        place, before = environment.place(), self.record.place
+        place, before = provenance.place(), self.record.place
         if place != before:
             self._warn(f"so far on {before}, now on {place}: numbers agree but for rounding, and bit for bit no longer")
         kept = Record.begin("", config, "").config
@@ -139,7 +143,7 @@ class RunDirectory:
 
     def _keep(self, record: Record) -> None:
         self.record = record
-        texts = {records.FILE: record.to_json() + "\n", CONFIG: config_text(record)}
+        texts = {provenance.FILE: record.to_json() + "\n", CONFIG: config_text(record)}
         # Who is killed between the two leaves a run that goes on: one that has just begun, or one to be made longer.
         for name in sorted(texts) if (self.path / CONFIG).exists() else texts:
             self.write(name, texts[name])
@@ -163,7 +167,7 @@ class RunDirectory:
         if cluster := current().cluster:
             summary = summary | {"cluster": cluster.statistics()}
         kept = json.loads(json.dumps(summary, allow_nan=False))
-        self.write(name, json.dumps(kept | {"digest": records.digest_of(kept)}, indent=2) + "\n")
+        self.write(name, json.dumps(kept | {"digest": provenance.digest_of(kept)}, indent=2) + "\n")
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
         """Adds a line of metrics for each generation."""
@@ -217,14 +221,14 @@ class RunDirectory:
             generation, state, metrics = 0, None, {}
             if self.record:  # it is as if what was changed had been so from the beginning
                 self.record = self.record.since(0)
-        if self.record and (self.path / records.FILE).exists():
-            self.write(records.FILE, self.record.to_json() + "\n")
+        if self.record and (self.path / provenance.FILE).exists():
+            self.write(provenance.FILE, self.record.to_json() + "\n")
         return (generation, state, metrics) if generation else None
 
     def _check_origin(self, path: Path, record: Record) -> None:
         assert self.record is not None
         if not self.record.came_from(record):
-            found = records.differences(record.config, self.record.config)
+            found = differences(record.config, self.record.config)
             field, (before, now) = next(iter(found.items()), ("begun", (record.begun[:12], self.record.begun[:12])))
             raise ValueError(f"{path}: is of another run: {field} is {before!r} there and {now!r} here"[:400])
 
@@ -232,9 +236,81 @@ class RunDirectory:
 def read_record(path: Path) -> Record | None:
     """What a run is: as `run.json` says or, where that is damaged, the newest checkpoint; None where neither does."""
     with contextlib.suppress(OSError):
-        if found := Record.from_json(files.read(path / records.FILE, most=checkpoints.MAX_RECORD)):
+        if found := Record.from_json(files.read(path / provenance.FILE, most=checkpoints.MAX_RECORD)):
             return found
     return next(filter(None, map(checkpoints.record_in, reversed(_checkpoints(path)))), None)
+
+
+def read_configs(path: Path, program: str, first: str, first_is: str, kind: Callable[[str], type]) -> tuple[Any, Any]:
+    """The config with which a run was begun, and the one in its `config.yaml` now.
+
+    Args:
+      path: the directory.
+      program: the command that goes on with it.
+      first: its first argument, empty if there is none.
+      first_is: what that is called.
+      kind: (first argument) -> the config's class.
+
+    Raises:
+      ValueError: if it is no run of this command, or if nothing says what it was begun with.
+    """
+    check_folder(path)
+    record, there = read_record(path), os.path.lexists(path / CONFIG)
+    if not there and not record:
+        raise ConfigError(f"--resume: got {configs.shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
+    text = configs.read_text(path / CONFIG) if there else ""
+    line = text.partition("\n")[0]
+    began = line.removeprefix("# ") if line.startswith("# python -m ") else ""
+    began = began.partition(" --")[0]  # without its options
+    if record and (not there or (began and line.startswith(f"# {record.command} "))):
+        began = record.command
+    if began and not f"{began} ".startswith(f"{program} "):
+        raise ConfigError(f"--resume: got {configs.shown(str(path))}, a run of {began}; one of {program} is needed")
+    if first and began != " ".join(f"{program} {first}".split()):
+        needed = f"{path} was begun as {began}" if began else "none is needed with --resume, the directory has it"
+        raise ConfigError(f"{first_is}: got {first!r}; {needed}")
+    where = f"{configs.short(str(path))}/{CONFIG}"
+    cls = kind((began or (record.command if record else "")).removeprefix(program).strip())
+    now: Any = configs.from_text(cls, text, where) if there else None
+    if not record:
+        raise ConfigError(f"{path}: neither run.json nor a checkpoint says with which config the run was begun")
+    was: Any = configs.build(cls, record.config, f"{path}/run.json")
+    if not there:
+        return was, was
+    remedy = f"without {CONFIG}, it is written as it was"
+    if began != record.command:
+        raise ConfigError(
+            f"{where}: the run was begun as {record.command}, which its first line does not say; {remedy}"
+        )
+    written = configs.full_names(configs.values(text, where))
+    for name, value in configs.full_names(record.config).items():
+        if name not in written:
+            raise ConfigError(f"{where}: {name} is missing, and was {value!r}; {remedy}")
+    return was, now
+
+
+def check_changes(was: Any, now: Any) -> list[str]:
+    """Messages about the changes in the config of a run that goes on.
+
+    Raises:
+      ConfigError: for one that makes another experiment of it; it names the field, before and now.
+    """
+    rising, others = now.may_rise, now.may_change
+    said = []
+    for name, (before, after) in differences(configs.plain(was), configs.plain(now)).items():
+        if name in rising:
+            if after < before:
+                raise ConfigError(f"{name}: got {after}; at least {before}, as so far, is needed to go on with the run")
+            if rising[name]:
+                falling = f"{' and '.join(rising[name])}, which {'fall' if len(rising[name]) > 1 else 'falls'} over it"
+                said.append(
+                    f"{name}: was {before} and is {after} now; because of {falling}, the result differs from that of a "
+                    f"run that begins with {after}"
+                )
+        elif name not in others:
+            only = f"but for {', '.join([*rising, *others])}" if rising or others else "with nothing changed"
+            raise ConfigError(f"{name}: was {before!r} and is {after!r} now; a run goes on as it was begun, {only}")
+    return said
 
 
 def config_text(record: Record) -> str:

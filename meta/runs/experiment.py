@@ -13,10 +13,9 @@ from rich.console import Console
 
 from meta import RunDirectory
 from meta.runs.command import STARTED
-from meta.runs.environment import devices, versions
-from meta.runs.formatting import amount
-from meta.runs.jobs import say
+from meta.runs.formatting import amount, say
 from meta.runs.progress import Stages
+from meta.runs.provenance import devices, versions
 
 Trained = TypeVar("Trained")
 Found = TypeVar("Found")

@@ -15,8 +15,9 @@ from rich.console import Console
 
 from configs import CommandConfig
 from meta import RunDirectory
-from meta.runs import provenance as records
-from meta.runs import resume_checks
+from meta.runs import provenance
+from meta.runs.directory import read_configs
+from meta.runs.formatting import duration, say
 from meta.runs.provenance import Record, digest_of
 
 
@@ -34,19 +35,6 @@ def compiled_once() -> Iterator[None]:
             jax.config.update("jax_compilation_cache_dir", None)
 
 
-def say(console: Console, words: str) -> None:
-    """One line of plain text."""
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
-
-
-def duration(seconds: float) -> str:
-    """Seconds, one at least, minutes, hours or days, as words."""
-    for unit, length, many in (("s", 1, 90), ("min", 60, 240), ("h", 3600, 72)):
-        if seconds < many * length:
-            return f"{max(seconds / length, 1):.0f} {unit}"
-    return f"{seconds / 86400:,.0f} days"
-
-
 def open_run(path: Path, config: CommandConfig, console: Console) -> RunDirectory:
     """The run directory of one part: a new one, or the one in which it was begun.
 
@@ -55,7 +43,7 @@ def open_run(path: Path, config: CommandConfig, console: Console) -> RunDirector
     """
     with contextlib.suppress(FileExistsError):
         return RunDirectory.create(path, config, warn=lambda words: say(console, words))
-    was, now = resume_checks.read(path, "", "", "", lambda first: type(config))
+    was, now = read_configs(path, "", "", "", lambda first: type(config))
     if was != config or now != config:
         raise ValueError(f"{path}: was begun with other settings; it has to be removed")
     run = RunDirectory(path, lambda words: say(console, words))
@@ -71,7 +59,7 @@ def finished(path: Path, config: CommandConfig) -> dict[str, Any] | None:
     try:
         found = json.loads((path / "summary.json").read_bytes())
         whole = found.pop("digest") == digest_of(found)
-        by = Record.from_json((path / records.FILE).read_bytes())
+        by = Record.from_json((path / provenance.FILE).read_bytes())
         wanted = Record.begin(by.command if by else "", config, "").digest
         reads = config.reads
         same = found["config_digest"] == wanted and found.get("reads", reads) == reads

@@ -12,8 +12,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from meta.evaluators import current
-from meta.runs.formatting import amount
-from meta.runs.jobs import duration, say
+from meta.runs.formatting import amount, duration, say
 
 SECONDS_BETWEEN_LINES = 5.0  # at least
 LINES = 10  # of a stage without a terminal, if it is short

@@ -1,15 +1,19 @@
-"""What a run is: by which command it was begun, with which config and where. What goes on is held against that."""
+"""Provenance of results: the command, config, versions and devices of a run, with which a resumed run is compared."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import platform
 import shlex
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import configs
+
+# JAX is imported where it is needed: versions are told without it.
 
 FILE = "run.json"
 _MISSING = object()
@@ -24,7 +28,7 @@ class Record:
     config: dict[str, Any]
     """Every field, as JSON holds it."""
     place: str
-    """The devices of the process that runs it, as of `environment.place`."""
+    """The devices of the process that runs it, as of `place`."""
     begun: str
     """The digest that the run began with."""
     changes: tuple[dict[str, Any], ...] = ()
@@ -83,6 +87,42 @@ class Record:
             return cls(**found | {"changes": tuple(found["changes"])})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result may depend on."""
+    names = ("marl-shaping", "jax", "jaxlib", "evosax", "optax", "flax", "numpy")
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+            found[name] = "not installed"
+    return found
+
+
+def version_line() -> str:
+    """The versions of the library and of JAX in one line."""
+    found = versions()
+    return f"marl-shaping {found['marl-shaping']}, jax {found['jax']}"
+
+
+def devices() -> list[str]:
+    """The devices of this process, such as `2 x cpu`."""
+    import jax
+
+    kinds = [device.device_kind for device in jax.local_devices()]
+    return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
+
+
+def place() -> str:
+    """Where this process computes: other devices, cores or versions of JAX round differently."""
+    import jax
+
+    from meta.xla.devices import cores as available
+
+    cores = f", {len(available())} core(s)" if jax.default_backend() == "cpu" else ""
+    return f"{', '.join(devices())}{cores}, jax {jax.__version__}"
 
 
 def digest_of(value: Any) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from meta import RunDirectory
-from meta.runs import environment
+from meta.runs import provenance
 
 SMOKE = "**A smoke run, much too small to mean anything: no verdict below is to be trusted.** It shows that all runs."
 STANDARD_ERRORS = 3.0  # how far from its reference a figure may lie
@@ -148,14 +148,14 @@ def write_report(
         for claim in section.claims
     ]
     everything = {"title": title, "passed": passed, "claimed": total, "claims": found, "fast": fast, **data}
-    everything |= {"versions": environment.versions(), "devices": environment.devices()}
+    everything |= {"versions": provenance.versions(), "devices": provenance.devices()}
     run.write_summary(finite(everything), "report.json")
     return f"{line} (a smoke run: no verdict to be trusted)" if fast else line
 
 
 def _environment() -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in environment.versions().items())
-    return f"Environment: {', '.join(environment.devices())}; {versions}."
+    versions = ", ".join(f"{name} {version}" for name, version in provenance.versions().items())
+    return f"Environment: {', '.join(provenance.devices())}; {versions}."
 
 
 def finite(value: Any) -> Any:

@@ -28,7 +28,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.console import Console
+from rich.table import Table
+
 import configs
+from marl.commands import describe
 from tests.fault_injection import lines, texts
 from tests.fault_injection.lines import FIRST, Line
 
@@ -207,8 +211,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", message=".*fork.*")
     drawn = draw(options.seed, options.lines)
-    for module in (*FIRST, "games.__main__"):
-        importlib.import_module(module)  # once, for all forks
+    for module in FIRST:
+        describe(module)  # imports it once, for all forks
     # No process is handed a NUL.
     numbers = {i for i, line in enumerate(drawn) if i % REAL == 0 and "\0" not in "".join(line.arguments)}
     real, forked = ([line for i, line in enumerate(drawn) if (i in numbers) is wanted] for wanted in (True, False))
@@ -224,10 +228,10 @@ def main(arguments: Sequence[str]) -> int:
                     print(
                         f"{line.module} {' '.join(shown)}\n  {'; '.join(found)}\n  {ended.error[-600:]!r}", flush=True
                     )
-    width = max(map(len, tried))
-    print(f"\n{'kind':{width}}  lines  failed")
+    table = Table("kind", "lines", "failed", box=None)
     for kind, count in tried.items():
-        print(f"{kind:{width}}  {count:5}  {failed[kind]:6}")
+        table.add_row(kind, str(count), str(failed[kind]))
+    Console().print(table)
     total, wrong = tried.total(), failed.total()
     how = f"{len(real)} of them processes of their own; the slowest took {slowest:.1f} s"
     print(f"{total - wrong} of {total} were refused as they should be, {how}")

@@ -8,7 +8,6 @@ command.
 """
 
 import argparse
-import importlib
 import itertools
 import os
 import subprocess
@@ -17,9 +16,12 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+from marl.commands import describe
 from meta.runs.command import RUN, ToFile
+from meta.runs.execution import execute
 from tests.fault_injection.damages import ATTACKS, DAMAGES, contents, copy, files, go, make_outside, results, verdict
 
 EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0")
@@ -62,10 +64,6 @@ RUNS = {
 }  # fmt: skip
 
 
-def command_of(name: str):
-    return importlib.import_module(RUNS[name][0]).COMMAND
-
-
 def draw_fast(self, file, **_) -> None:
     """In the place of matplotlib's drawing, which is half of the time and none of the matter."""
     file.write(b"\x89PNG")
@@ -75,7 +73,8 @@ def make(name: str, folder: Path) -> list[Path]:
     """Folders that hold the run as `found`, to its end and stopped in the midst."""
     from meta.runs.progress import Progress
 
-    (_, arguments, reports), main = RUNS[name], command_of(name).main
+    module, arguments, reports = RUNS[name]
+    main = partial(execute, describe(module))
     done = [folder / "whole"]
     done[0].mkdir()
     status, said = go(main, *arguments, "--quiet", "--out", str(done[0] / "found"))
@@ -108,8 +107,8 @@ def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
         folder = Path(place)
         os.chdir(folder)
         bases = make(name, folder)
-        expected, command = results(bases[0]), command_of(name)
-        main, run_in = command.main, f"found{RUN if command.output is ToFile else ''}"
+        expected, command = results(bases[0]), describe(RUNS[name][0])
+        main, run_in = partial(execute, command), f"found{RUN if command.output is ToFile else ''}"
         came = verdict(main, copy(bases[-1], folder / "run"), expected, run_in)
         assert came == "equal", came
         outside = make_outside(folder / "outside")

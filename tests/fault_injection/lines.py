@@ -7,14 +7,13 @@ are those that are wrong in a flag; those with a wrong text are in `texts`.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from meta.runs.command import Command
+from marl.commands import describe
 
 FIRST = {  # a first argument that fits
     "marl.mfos": ("ipd", "imp", "ipd_sampled"),
@@ -94,14 +93,9 @@ class Field(NamedTuple):
         return f"--{self.name.replace('_', '-')}"
 
 
-def command(module: str) -> Command:
-    found: Command = importlib.import_module(module).COMMAND
-    return found
-
-
 def config_class(module: str, first: str) -> type:
     """The class of the config that a first argument stands for."""
-    return type(command(module).default(first)) if first else command(module).kind(first)
+    return type(describe(module).default(first)) if first else describe(module).kind(first)
 
 
 def fields(cls: type, prefix: str = "") -> Iterator[Field]:
@@ -213,8 +207,8 @@ def _stray(random: Random, module: str) -> Line | None:
 
 def _twice(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    cls = command(module)
-    field = random.choice([*fields(config_class(module, first)), *(fields(cls.output) if cls.output else ())])
+    cls = describe(module)
+    field = random.choice([*fields(config_class(module, first)), *fields(cls.output)])
     if field.kind is bool:
         words = [random.choice((field.flag, f"--no-{field.flag[2:]}")) for _ in range(2)]
     elif field.kind in (int, float, str):
@@ -237,7 +231,7 @@ def _missing(random: Random, module: str) -> Line | None:
 
 def _without_effect(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    config = command(module).default(first) if first else command(module).config()  # type: ignore[operator]
+    config = describe(module).default(first) if first else describe(module).config()  # type: ignore[operator]
     idle = [
         field
         for field in fields(type(config))

@@ -7,12 +7,13 @@ from random import Random
 from typing import Any
 
 from configs.specs import REQUIRED, Registry
+from marl.commands import describe
 from meta.runs.command import ToDirectory, ToFile
-from tests.fault_injection.lines import BAD_YAML, FIRST, JUNK, TOO_MANY, Line, Make, command, fields
+from tests.fault_injection.lines import BAD_YAML, FIRST, JUNK, TOO_MANY, Line, Make, fields
 
 
 def _first(random: Random, module: str) -> Line | None:
-    about = command(module)
+    about = describe(module)
     if not about.first:
         return None
     word = random.choice(
@@ -22,7 +23,7 @@ def _first(random: Random, module: str) -> Line | None:
 
 
 def _file(random: Random, module: str) -> Line | None:
-    about = command(module)
+    about = describe(module)
     if not about.presets or isinstance(about.config, dict):
         return None
     known = [one for one in fields(about.kind("")) if "." not in one.name]
@@ -148,7 +149,7 @@ def _game(random: Random, module: str) -> Line | None:
 
 
 def _path(random: Random, module: str) -> Line | None:
-    about, first = command(module), random.choice(FIRST[module])
+    about, first = describe(module), random.choice(FIRST[module])
     long, files = "p" * 5000, {"taken/notes": b"mine", "file": b"mine"}
     if module == "attacks.examine":
         path = random.choice((long, "taken", "file", "nowhere", "\0", "a/" * 2500))
@@ -159,7 +160,7 @@ def _path(random: Random, module: str) -> Line | None:
     if about.output is ToFile:
         path = random.choice((long, "taken", "file", "nowhere/file", "/proc/x/y", "file/x", "\0", "a/" * 2500))
         return Line(module, (first, f"--out={path}"), "", ("out",), path, files)
-    if issubclass(about.output or object, ToDirectory):
+    if issubclass(about.output, ToDirectory):
         path = random.choice((long, "taken", "file", "taken/notes", "/proc/x", "\0", "a/" * 2500))
         if random.random() < 0.5:
             return Line(module, (f"--resume={path}",), "", ("resume",), path, files)
@@ -170,7 +171,7 @@ def _path(random: Random, module: str) -> Line | None:
 
 
 def _resume(random: Random, module: str) -> Line | None:
-    about, first = command(module), FIRST[module][0]
+    about, first = describe(module), FIRST[module][0]
     if not about.keeps_a_run:
         return None
     head = f"# python -m {module} {first}\n"

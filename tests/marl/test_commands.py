@@ -1,5 +1,7 @@
 """The console script: one table of all commands."""
 
+import importlib.util
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +13,20 @@ from marl.commands import COMMANDS, main, overview
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_table_has_every_module_that_runs_as_a_command():
-    files = [file for package in ("marl", "attacks") for file in (ROOT / package).rglob("*.py")]
-    commands = [file.relative_to(ROOT).with_suffix("") for file in files if "command.Command(" in file.read_text()]
-    modules = {".".join(file.parts).removesuffix(".__main__") for file in commands}
-    assert modules | {"games"} == {one.module for one in COMMANDS.values()}
+def test_the_table_has_every_command_that_is_described():
+    described = {
+        f"{module.split('.')[0]}.{name}"
+        for module in ("marl.commands.descriptions", "attacks.commands")
+        for name, made in vars(importlib.import_module(module)).items()
+        if inspect.isfunction(made) and made.__module__ == module
+    }
+    assert described | {"games"} == {one.module for one in COMMANDS.values()}
+
+
+@pytest.mark.parametrize("module", sorted({one.module for one in COMMANDS.values()} - {"games"}))
+def test_the_module_of_a_command_runs_it(module):
+    package = importlib.util.find_spec(module).submodule_search_locations
+    assert importlib.import_module(f"{module}.__main__" if package else module).main.args == (module,)
 
 
 def test_the_list_fits_a_screen():

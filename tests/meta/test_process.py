@@ -17,6 +17,7 @@ import pytest
 import configs
 from meta import process
 from meta.runs.command import Command
+from meta.runs.execution import execute
 from tests.conftest import process_state
 
 pytestmark = pytest.mark.system
@@ -200,6 +201,7 @@ from meta import process
 process.begin("toy")
 from configs import CommandConfig
 from meta.runs.command import Command
+from meta.runs.execution import execute
 
 @dataclasses.dataclass(frozen=True)
 class Config(CommandConfig):
@@ -212,7 +214,7 @@ def run(config, directory, console):
     directory.write("summary.json", config.words)
 
 toy = Command(program="toy", description="Plays.", config={"ball": Config}, run=run, first="toy")
-process.leave(toy.main(sys.argv[1:]))
+process.leave(execute(toy, sys.argv[1:]))
 """
 
 
@@ -266,9 +268,9 @@ def test_another_programs_process_is_left_as_it_was_found(how, status, tmp_path,
     monkeypatch.chdir(tmp_path)
     before = process_state()
     for _ in range(2):  # a stop is over with the command that it ended
-        assert TOYS.main(["ball", "--how", how]) == status
+        assert execute(TOYS, ["ball", "--how", how]) == status
         assert process_state() == before
-        assert TOYS.main(["ball", "--how", "done"]) == 0
+        assert execute(TOYS, ["ball", "--how", "done"]) == 0
     assert capsys.readouterr().err.count("go on with toy --resume") == 2 * (how != "done")
 
 
@@ -276,7 +278,7 @@ def test_commands_run_in_threads_and_the_last_one_puts_back_what_the_first_one_f
     monkeypatch.chdir(tmp_path)
     before, both, statuses = process_state(), threading.Barrier(2), []
     meeting = TOYS._replace(run=lambda *arguments: (both.wait(60), play(*arguments), both.wait(60)))
-    threads = [threading.Thread(target=lambda: statuses.append(meeting.main(["ball"]))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: statuses.append(execute(meeting, ["ball"]))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -42,10 +42,9 @@ from marl.learners.sampled.fixed import random
 from meta import RunDirectory
 from meta.process import check_stop
 from meta.runs import array_files
-from meta.runs.formatting import many
-from meta.runs.jobs import duration, say
+from meta.runs.formatting import duration, many, say
 from meta.runs.progress import Line, Stages
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 

@@ -20,7 +20,8 @@ from marl.experiments.shaping.experiment import Shaping
 from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
 from meta import RunDirectory
-from meta.runs.jobs import open_run, say
+from meta.runs.formatting import say
+from meta.runs.jobs import open_run
 from meta.runs.progress import Stages
 
 ALL = """naive lookahead lola hola2 sos cgd sga cola pola mmaml reinforce q_learning best_response mfos good_shepherd

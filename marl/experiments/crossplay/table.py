@@ -14,9 +14,9 @@ from rich.table import Table
 import configs
 from marl.experiments.shaping import figures
 from meta import RunDirectory
-from meta.runs import environment
-from meta.runs.jobs import say
-from meta.runs.statistics import with_error
+from meta.runs import provenance
+from meta.runs.formatting import say
+from meta.statistics import with_error
 
 COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_pairs error_over
     num_trainings""".split()  # noqa: SIM905
@@ -40,8 +40,8 @@ def write_table(config: Any, game: str, names: list[str], cells: list[dict[str, 
     writer.writeheader()
     writer.writerows(cells)
     run.write("crossplay.csv", text.getvalue())
-    found = {"config": configs.plain(config), "agents": names, "versions": environment.versions()}
-    found |= {"devices": environment.devices(), "errors": _about_errors(cells), "pairs": cells}
+    found = {"config": configs.plain(config), "agents": names, "versions": provenance.versions()}
+    found |= {"devices": provenance.devices(), "errors": _about_errors(cells), "pairs": cells}
     run.write_summary(found, "crossplay.json")
     labels, about = list(_labels(names).values()), _about_errors(cells)
     for name, file, words in _shown(cells):

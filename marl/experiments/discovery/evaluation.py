@@ -11,7 +11,7 @@ import numpy as np
 
 from marl.experiments.discovery.trial import FreshTrial, Lived
 from meta.batched_trials import compile_trials, run_trials, with_nan
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 
 AT_ONCE = 16  # fresh trainings on a device
 IN_SUMMARY = {"tuned": "tuned_baseline", "plain": "plain_baseline"}

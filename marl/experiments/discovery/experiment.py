@@ -42,10 +42,9 @@ from marl.learners.sampled.objective_registry import FILE, save_objective
 from meta import Evolution, Evolved, Outcome, evolve
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs.experiment import Context, Experiment, print_speed
-from meta.runs.formatting import many
-from meta.runs.jobs import duration, say
+from meta.runs.formatting import duration, many, say
 from meta.runs.progress import Progress
-from meta.runs.statistics import with_error
+from meta.statistics import with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take

@@ -24,10 +24,11 @@ from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs.jobs import Job, open_run, say
+from meta.runs.formatting import say
+from meta.runs.jobs import Job, open_run
 from meta.runs.progress import Progress
 from meta.runs.report import Claim, Section, number, table
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 from meta.xla.devices import spread
 from meta.xla.memory import bytes_of, check_bytes
 

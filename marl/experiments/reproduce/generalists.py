@@ -22,10 +22,9 @@ from meta import scalarize
 from meta.loop import compiler_options
 from meta.process import check_stop
 from meta.run_keys import RunBranch
-from meta.runs.formatting import many
-from meta.runs.jobs import say
+from meta.runs.formatting import many, say
 from meta.runs.report import Claim, Section, table
-from meta.runs.statistics import mean_and_error, or_nan, standard_error, with_error
+from meta.statistics import mean_and_error, or_nan, standard_error, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
 MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")

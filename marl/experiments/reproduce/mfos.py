@@ -22,7 +22,7 @@ from meta import RunDirectory
 from meta.runs.atomic_files import write_whole
 from meta.runs.jobs import open_run
 from meta.runs.report import Claim, Section, number, table
-from meta.runs.statistics import or_nan
+from meta.statistics import or_nan
 
 PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}
 LEARNERS = ("naive", "lola", "mmaml")

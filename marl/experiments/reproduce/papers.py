@@ -25,9 +25,10 @@ from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingCo
 from marl.experiments.shaping.jobs import shaping_jobs
 from marl.experiments.shaping.sampled import SampledShaping
 from meta import RunDirectory
-from meta.runs.jobs import Job, compiled_once, duration, finished, run_jobs, say
+from meta.runs.formatting import duration, say
+from meta.runs.jobs import Job, compiled_once, finished, run_jobs
 from meta.runs.report import Section, write_report
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 from meta.xla.devices import claim_cores
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table

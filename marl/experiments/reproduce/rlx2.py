@@ -20,10 +20,11 @@ from marl.experiments.single_agent import SingleAgent, TrainConfig, train
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.experiment import run_experiment
-from meta.runs.jobs import Job, finished, open_run, say
+from meta.runs.formatting import say
+from meta.runs.jobs import Job, finished, open_run
 from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
 from meta.runs.report import Claim, Section, number, table
-from meta.runs.statistics import or_nan, standard_error, with_error
+from meta.statistics import or_nan, standard_error, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08

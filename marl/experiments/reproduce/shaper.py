@@ -15,7 +15,7 @@ from marl.experiments.shaping.config import SampledShapingConfig
 from meta import RunDirectory
 from meta.runs.formatting import many
 from meta.runs.report import Claim, Section, number, table
-from meta.runs.statistics import with_error
+from meta.statistics import with_error
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")

@@ -10,7 +10,7 @@ import configs
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import SampledShapingConfig
 from meta.runs.report import Claim, Section, table
-from meta.runs.statistics import with_error
+from meta.statistics import with_error
 
 PRESET = "ipd_sampled"
 DENSITIES = (1.0, 0.2)

@@ -34,7 +34,7 @@ from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
 from meta.run_keys import RunBranch
 from meta.runs.report import Claim, Section, number, table
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 
 CHIS = (1.5, 2.0, 3.0, 5.0, 10.0)  # of the extortioners by theory
 TIE = 1e-9  # payoffs that differ by less are the same

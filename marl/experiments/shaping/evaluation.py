@@ -14,8 +14,8 @@ import numpy as np
 
 import configs
 from marl.experiments.shaping.config import ShapingConfig
-from meta.runs import array_files, environment
-from meta.runs.statistics import mean_and_error, or_nan
+from meta.runs import array_files, provenance
+from meta.statistics import mean_and_error, or_nan
 
 OWN_KIND = "the opponent's own kind"  # in all seats
 UNTRAINED = "an untrained shaper"  # with random parameters, one draw for each training
@@ -80,8 +80,8 @@ class EvaluationCache:
         self._folder, self._count = run / FOLDER, config.evaluation_trials
         self._valid_for = {
             "config": configs.plain(config),
-            "versions": environment.versions(),
-            "devices": environment.devices(),
+            "versions": provenance.versions(),
+            "devices": provenance.devices(),
             "reads": config.reads,
         }
 

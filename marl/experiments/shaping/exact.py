@@ -27,7 +27,7 @@ from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store
 from meta.runs.experiment import print_speed
 from meta.runs.formatting import many
-from meta.runs.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, with_error
 
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 

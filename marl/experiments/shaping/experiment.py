@@ -35,12 +35,11 @@ from meta.batched_trials import compile_trials, run_trials
 from meta.loop import Report, Store
 from meta.process import check_stop
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs.environment import devices
 from meta.runs.experiment import Context, Experiment, Programs
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import say
+from meta.runs.formatting import amount, many, say
 from meta.runs.progress import Progress, Stages
-from meta.runs.statistics import with_error
+from meta.runs.provenance import devices
+from meta.statistics import with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 SCREENING, TRAINING = "screening of random shapers", "training"

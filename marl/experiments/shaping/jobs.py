@@ -13,8 +13,8 @@ from marl.experiments.shaping.exact import ExactShaping
 from marl.experiments.shaping.runtime_estimate import Speed, cost_of
 from marl.experiments.shaping.sampled import SampledShaping
 from meta.runs.experiment import run_experiment
-from meta.runs.formatting import amount
-from meta.runs.jobs import Job, duration, finished, open_run, say
+from meta.runs.formatting import amount, duration, say
+from meta.runs.jobs import Job, finished, open_run
 
 
 def make_shaping(config: ShapingConfig) -> ExactShaping | SampledShaping:

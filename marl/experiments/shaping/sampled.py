@@ -30,9 +30,8 @@ from meta.loop import Report, Store
 from meta.run_keys import RunBranch
 from meta.runs.atomic_files import save_whole
 from meta.runs.experiment import print_speed
-from meta.runs.formatting import amount, many
-from meta.runs.jobs import duration, say
-from meta.runs.statistics import mean_and_error, with_error
+from meta.runs.formatting import amount, duration, many, say
+from meta.statistics import mean_and_error, with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 LONG = 2e9  # environment steps of a run that is measured beforehand, because its first generation may take an hour

@@ -13,7 +13,6 @@ from rich.console import Console
 import configs
 import games
 from attacks import messages
-from attacks.act import COMMAND
 from attacks.defences import DEFENCES
 from attacks.experiments import attack as attack_module
 from attacks.experiments import control_experiment, distillation, search
@@ -24,6 +23,7 @@ from attacks.experiments.preparation import prepare
 from attacks.random_play import observations_of_play
 from games import Game, registry
 from games.wrappers.goals import has_goals
+from marl.commands import describe
 from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.experiment import Context, Programs
@@ -229,7 +229,7 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     assert told is None
     (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
     assert prepare(goes_on, begun=True).config == goes_on
-    assert COMMAND.prepare_again(goes_on).config == goes_on
+    assert describe("attacks.act").prepare_again(goes_on).config == goes_on
     jax.tree.map(np.testing.assert_array_equal, search._start(experiment.search, jax.random.key(0), context)[0], words)
     with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
         prepare(goes_on)

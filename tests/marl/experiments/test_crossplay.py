@@ -33,7 +33,7 @@ from marl.trained import folder
 from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.array_files import load_arrays
-from meta.runs.statistics import with_error
+from meta.statistics import with_error
 
 pytestmark = pytest.mark.system
 

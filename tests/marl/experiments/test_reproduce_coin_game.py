@@ -13,7 +13,7 @@ from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _c
 from marl.experiments.reproduce.papers import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.report import passes
-from meta.runs.statistics import mean_and_error
+from meta.statistics import mean_and_error
 
 pytestmark = pytest.mark.system
 

@@ -6,17 +6,18 @@ import json
 import re
 import resource
 from importlib import metadata
-from pathlib import Path
 
 import jax
 import pytest
 from jax.errors import JaxRuntimeError
 
 import configs
+from marl import commands
 from meta import RunDirectory
+from meta.cluster.connection import OnCluster
 from meta.runs import command
 from meta.runs.array_files import save_arrays
-from meta.runs.cluster import OnCluster
+from meta.runs.execution import _parse, execute
 
 # A first argument, another one, an option with a value that does not fit, and what is said of it.
 COMMANDS = {
@@ -50,9 +51,8 @@ every_file = pytest.mark.parametrize("module", FILES)
 
 
 def test_these_are_all_commands():
-    found = [f"{folder}.{file.stem}" for folder in ("marl", "attacks") for file in Path(folder).glob("[a-z]*.py")]
-    skinned = [name for name in found if "\nmain = COMMAND.main\n" in Path(f"{name.replace('.', '/')}.py").read_text()]
-    assert sorted(skinned) == sorted(COMMANDS)
+    modules = {entry.module for entry in commands.COMMANDS.values()}
+    assert modules == {*COMMANDS, "marl.distributed", "games"}
 
 
 def test_no_public_name_is_spelled_like_a_command():
@@ -86,9 +86,9 @@ def test_help_explains_every_field(module, within, tmp_path):
         assert (result.returncode, result.stderr) == (0, "")
         assert f"python -m {module}" in result.stdout
     assert set(first.split()) <= set(re.findall(r"\w+", general.stdout))
-    about = importlib.import_module(module).COMMAND
+    about = commands.describe(module)
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", special.stdout).split())
-    kinds = [about.kind(first), *([about.output] if about.output else [])]
+    kinds = [about.kind(first), about.output]
     for field in [field for kind in kinds for field in dataclasses.fields(kind)]:
         if not dataclasses.is_dataclass(field.type) and field.name not in ("agent", "directory"):
             assert f"--{field.name.replace('_', '-')}" in words
@@ -110,7 +110,7 @@ def test_runs_that_cannot_be_written_to_are_no_endless_search(refused, tmp_path)
 
 @every
 def test_without_arguments_it_says_what_is_needed(module, refused):
-    first = importlib.import_module(module).COMMAND.first or "directory"
+    first = commands.describe(module).first or "directory"
     message = refused(module)
     assert f"{first}: none given; " in message
     assert set(COMMANDS[module][0].split()) <= set(re.findall(r"\w+", message))
@@ -131,7 +131,7 @@ def test_options_that_there_are_not_are_refused(module, refused):
 @pytest.mark.parametrize("module", [name for name, (first, *_) in COMMANDS.items() if first])
 def test_first_arguments_that_there_are_not_are_refused(module, refused):
     first, *_ = COMMANDS[module]
-    name = importlib.import_module(module).COMMAND.first
+    name = commands.describe(module).first
     last = first.split()[-1]
     assert re.search(rf"(preset|environment|{name}): got '{last}x'; .*{last}", refused(module, f"{first}x"))
     assert f"{name}: got '--seed=3' first; " in refused(module, "--seed=3")
@@ -177,7 +177,7 @@ def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
     (tmp_path / "empty").mkdir()
     for missing in ("nowhere", "empty"):
         assert f"--resume: got '{missing}'; the directory of a run" in refused(module, "--resume", missing)
-    default = importlib.import_module(module).COMMAND.kind(first)()
+    default = commands.describe(module).kind(first)()
     RunDirectory.create(tmp_path / run, default, f"python -m {module} {first}")
     config = tmp_path / run / "config.yaml"
     text = configs.to_text(default)
@@ -195,7 +195,7 @@ def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
 
 @every_file
 def test_a_run_of_a_file_writes_over_nothing_but_its_own(module, refused, tmp_path):
-    config = importlib.import_module(module).COMMAND.kind("ipd")()
+    config = commands.describe(module).kind("ipd")()
     for folder in ("file.run", "elsewhere"):
         RunDirectory.create(tmp_path / folder, config, f"python -m {module} ipd")
     assert "--resume: got 'elsewhere'; a directory FILE.run" in refused(module, "--resume=elsewhere")
@@ -262,7 +262,7 @@ def toy(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments, about=TOY):
-        status = about.main(arguments)
+        status = execute(about, arguments)
         return status, *capsys.readouterr()
 
     return run
@@ -357,7 +357,9 @@ def test_without_an_output_of_its_own_the_same_line_goes_on(toy, tmp_path):
     about = TOY._replace(config=ToyConfig, first="", output=command.Quiet, run=run_toy)
     told = "python -m toy: stopped; go on with python -m toy --words stop --idle=2\n"
     assert toy("--words", "stop", "--idle=2", about=about) == (130, "", told)
-    assert toy("--words", "stop", about=about._replace(output=None))[2].endswith("stopped; nothing was written\n")
+    assert toy("--words", "stop", about=about._replace(output=command.Nothing))[2].endswith(
+        "stopped; nothing was written\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -376,9 +378,9 @@ class Checked(configs.CommandConfig):
 @pytest.mark.parametrize("output", [command.ToDirectory, command.Nothing])
 @pytest.mark.parametrize("evolves", [False, True])
 def test_every_class_of_options_checks_its_own_fields(output, evolves):
-    config, options, place = command._parse(Checked(), output, evolves, ["--size=2"], "", "")
+    config, options, place = _parse(TOY._replace(evolves=evolves), Checked(), output, ["--size=2"], "", "")
     assert (config, options, place) == (Checked(2), output(), OnCluster())
     with pytest.raises(ValueError, match="size: got 0"):
-        command._parse(Checked(), output, evolves, ["--size=0"], "", "")
+        _parse(TOY._replace(evolves=evolves), Checked(), output, ["--size=0"], "", "")
     with pytest.raises(ValueError, match="cluster: got 'nonsense'" if evolves else "unknown option --cluster"):
-        command._parse(Checked(), output, evolves, ["--cluster=nonsense"], "", "")
+        _parse(TOY._replace(evolves=evolves), Checked(), output, ["--cluster=nonsense"], "", "")

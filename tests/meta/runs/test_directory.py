@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import shutil
+from functools import partial
 
 import jax
 import numpy as np
@@ -15,8 +16,10 @@ import configs
 from configs import files
 from meta import RunDirectory
 from meta.loop import iterate
-from meta.runs import array_files, command, environment
+from meta.runs import array_files, provenance
 from meta.runs.atomic_files import write_whole
+from meta.runs.command import Command
+from meta.runs.execution import execute
 from tests.fault_injection import damages
 from tests.fault_injection.damages import go, results, verdict
 
@@ -72,8 +75,8 @@ def walk(config, run, console):
 
 
 REPORT = [None]
-COMMAND = command.Command("python -m walk", "Walks.", {"there": WalkConfig, "back": WalkConfig}, walk, first="way")
-main = COMMAND.main
+COMMAND = Command({"there": WalkConfig, "back": WalkConfig}, walk, "python -m walk", "Walks.", first="way")
+main = partial(execute, COMMAND)
 
 
 def test_metrics_are_json_whatever_the_numbers_are(tmp_path):
@@ -89,12 +92,11 @@ def test_metrics_are_json_whatever_the_numbers_are(tmp_path):
 def test_a_run_that_goes_on_elsewhere_connects_there_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     connected = []
-    elsewhere = COMMAND._replace(
-        choose_devices=lambda config: connected.append(config.evaluation_trials), connects=("evaluation_trials",)
-    )
-    assert elsewhere.main(["there", "--evaluation-trials=3", "--out=run"]) == 0
-    assert elsewhere.main(["--resume=run", "--evaluation-trials", "5"]) == 0
-    assert elsewhere.main(["--resume=run"]) == 0
+    choose = lambda config: connected.append(config.evaluation_trials)  # noqa: E731
+    elsewhere = partial(execute, COMMAND._replace(choose_devices=choose, connects=("evaluation_trials",)))
+    assert elsewhere(["there", "--evaluation-trials=3", "--out=run"]) == 0
+    assert elsewhere(["--resume=run", "--evaluation-trials", "5"]) == 0
+    assert elsewhere(["--resume=run"]) == 0
     assert connected == [3, 5, 5]
 
 
@@ -257,13 +259,13 @@ def test_help_says_how_a_run_goes_on(runs, capsys):
 
 def test_another_machine_is_said_once_and_kept(runs, tmp_path, monkeypatch):
     path = damages.copy(runs / "stopped", tmp_path / "run")
-    here, done = environment.place(), len((path / "metrics.jsonl").read_text().splitlines())
-    monkeypatch.setattr(environment, "place", lambda: "64 x cpu, 64 core(s), jax 9")
+    here, done = provenance.place(), len((path / "metrics.jsonl").read_text().splitlines())
+    monkeypatch.setattr(provenance, "place", lambda: "64 x cpu, 64 core(s), jax 9")
     status, said = go(main, "--resume", str(path), "--quiet")
     assert (status, said.count("\n")) == (0, 1)
     assert f"so far on {here}, now on 64 x cpu, 64 core(s), jax 9: numbers agree but for rounding" in said
     changes = results(path)["summary.json"]["changes"]
-    assert changes == [{"field": "devices", "before": here, "now": environment.place(), "generation": done}]
+    assert changes == [{"field": "devices", "before": here, "now": provenance.place(), "generation": done}]
     assert go(main, "--resume", str(path), "--quiet") == (0, "")
 
 

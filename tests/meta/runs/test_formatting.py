@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies
 from rich.console import Console
 
-from meta.runs import command
+from meta.runs.command import directory_name
 from meta.runs.formatting import amount, many
 from meta.runs.progress import Progress
 
@@ -35,12 +35,12 @@ def test_a_small_amount_is_not_nothing():
     ],
 )
 def test_a_run_is_named_so_that_it_can_be_read(words, name):
-    assert command._file_name(words) == name
+    assert directory_name(words) == name
 
 
 @given(strategies.text(max_size=12) | strategies.sampled_from(["aux", "NUL.x", "con-1", "com7", "..", "lpt1."]))
 def test_a_run_can_be_named_so_on_windows(words):
-    name = command._file_name(words)
+    name = directory_name(words)
     assert name
     assert not re.search(r'[<>:"/\\|?*\x00-\x1f]|[. ]$', name)
     assert name.split(".")[0].lower() not in {"con", "prn", "aux", "nul", "com7", "lpt1"}

@@ -159,9 +159,9 @@ def test_seeds_that_go_on_have_their_devices_again(environment, tmp_path):
     code = """
 from meta import process
 process.begin("python -m marl.train")
-from marl.train import COMMAND
-from meta.runs.command import _begin
-_begin(COMMAND, ["--resume", "run"], lambda words: None, [])
+from marl.commands import describe
+from meta.runs.execution import _begin
+_begin(describe("marl.train"), ["--resume", "run"], lambda words: None, [])
 import jax
 print(len(jax.devices()))
 """

@@ -1,4 +1,4 @@
-"""What can be said of a cluster on a command line, and the connection with it."""
+"""Options of a cluster on a command line, and the connection with it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import configs
-from configs import Config, flags
 from meta.evaluators import evaluating
 from meta.loop import Lost
 from meta.xla.devices import use_all_cores
@@ -30,7 +29,7 @@ class Connection(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OnCluster:
-    """What can be said to a command whose trials can run elsewhere; with chunks none of it changes a result."""
+    """Options of a command whose trials can run elsewhere; with chunks none of them changes a result."""
 
     cluster: str = ""
     """Where trials run: here if empty; "ray", the cluster of RAY_ADDRESS or one that is begun on this machine;
@@ -74,17 +73,6 @@ class OnCluster:
 def _is_address(text: str) -> bool:
     host, colon, port = text.rpartition(":")
     return bool(host and colon and port.isdecimal() and 0 < int(port) < 65_536)
-
-
-def said_of(arguments: Sequence[str], default: Config) -> Config:
-    """What a command line says of a config's fields, such as those of `OnCluster`, whatever else it says."""
-    names = {field.name for field in dataclasses.fields(default)}  # type: ignore[arg-type]
-    words, said = list(arguments), list[str]()
-    while words:
-        name, equals, _ = (word := words.pop(0)).partition("=")
-        if name.startswith("--") and name[2:].replace("-", "_") in names:
-            said += [word] if equals else [word, *words[:1]]
-    return flags.parse(default, said)
 
 
 def connect(options: OnCluster, say: Callable[[str], Any]) -> Connection:

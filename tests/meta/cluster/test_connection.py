@@ -1,4 +1,4 @@
-"""What is said of a cluster on a command line, and a job whose processes all run the same line."""
+"""Options of a cluster on a command line, and a job whose processes all run the same line."""
 
 import json
 import shlex
@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from meta.runs.cluster import OnCluster, said_of
+from configs.flags import parse_known
+from meta.cluster.connection import OnCluster
 
 pytestmark = pytest.mark.system
 
@@ -86,9 +87,9 @@ def test_a_job_without_an_address_is_refused_in_one_line(command, tmp_path):
 
 def test_the_cluster_is_found_among_other_arguments():
     words = "--resume runs/x --cluster=jax --evolution.generations 9 --processes 3 --process-id 1"
-    found = said_of(words.split(), OnCluster())
+    found = parse_known(OnCluster(), words.split())
     assert (found.cluster, found.processes, found.process_id, found.coordinator) == ("jax", 3, 1, "")
-    assert said_of(["--resume", "runs/x"], OnCluster()).cluster == ""
+    assert parse_known(OnCluster(), ["--resume", "runs/x"]).cluster == ""
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
-"""The console script `marl-shaping COMMAND ...`, and the list of commands that `python -m marl` prints."""
+"""The table of commands, and how one is run: by `marl-shaping NAME ...`, `python -m marl NAME ...` or as a module."""
 
 from __future__ import annotations
 
 import difflib
-import runpy
+import importlib
+import inspect
 import sys
-from collections.abc import Sequence
-from importlib import metadata
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    from meta.runs.command import Command
 
 
 class Entry(NamedTuple):
@@ -35,6 +39,9 @@ COMMANDS = {
     "games": Entry("games", "list the games, or play one with random agents"),
 }
 
+# Where commands are described, by their package. Strings: the list needs none of it, and attacks stand on marl.
+_DESCRIPTIONS = {"marl": "marl.commands.descriptions", "attacks": "attacks.commands"}
+
 
 def overview(package: str = "") -> str:
     """The list of commands, of one package or all."""
@@ -58,6 +65,8 @@ def main(arguments: Sequence[str] | None = None, package: str = "") -> int:
         print(overview(package))
         return 0
     if name == "--version":
+        from importlib import metadata  # here, because it takes as long as all else
+
         print(f"marl-shaping {metadata.version('marl-shaping')}")
         return 0
     if name not in COMMANDS:
@@ -65,9 +74,41 @@ def main(arguments: Sequence[str] | None = None, package: str = "") -> int:
         needed = f"did you mean {near[0]}?" if near else f"one of {', '.join(COMMANDS)} is needed"
         print(f"marl-shaping: COMMAND: got {name!r}; {needed}", file=sys.stderr)
         return 2
+    start(COMMANDS[name].module, rest, f"python -m {package} {name}" if package else f"marl-shaping {name}")
+
+
+def alias(module: str, *, runs: bool) -> Callable[[Sequence[str]], int]:
+    """The main function of the module of a command.
+
+    Args:
+      module: the one that `python -m` runs, such as `marl.mfos`.
+      runs: whether it is run now; the process then ends with the status of the command.
+    """
+    if runs:
+        start(module, sys.argv[1:])
+    return partial(run, module)
+
+
+def start(module: str, arguments: Sequence[str], program: str = "") -> NoReturn:
+    """Runs the command of a module as this process, which `program` started if it was not `python -m MODULE`."""
     from meta import process  # here, because the list needs none of it
 
-    process.start_as(f"python -m {package} {name}" if package else f"marl-shaping {name}")
-    sys.argv = [name, *rest]
-    runpy.run_module(COMMANDS[name].module, run_name="__main__", alter_sys=True)
-    return 0
+    process.start_as(program)
+    process.begin(f"python -m {module}")  # before imports that take seconds
+    process.leave(run(module, arguments))
+
+
+def run(module: str, arguments: Sequence[str]) -> int:
+    """Runs the command of a module in this process; returns its exit status."""
+    if module == "games":  # a command of its own kind, because it starts without JAX
+        return importlib.import_module("games.__main__").main(arguments)
+    from meta.runs.execution import execute
+
+    return execute(describe(module), arguments)
+
+
+def describe(module: str) -> Command:
+    """The description of the command of a module: a function of that name makes it."""
+    package, _, name = module.partition(".")
+    make = getattr(importlib.import_module(_DESCRIPTIONS[package]), name)
+    return make()._replace(program=f"python -m {module}", description=inspect.getdoc(make))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from meta.runs.statistics import mean_and_error, standard_error
+from meta.statistics import mean_and_error, standard_error
 
 
 def test_the_standard_error_is_that_of_independent_values():
