@@ -78,7 +78,7 @@ def running() -> Iterator[None]:
                 stack.enter_context(_signals_put_back())
             stack.enter_context(_settings_put_back())
         if _in_main_thread():
-            stack.enter_context(_forgiving_streams())
+            stack.enter_context(forgiving_streams())
         yield
 
 
@@ -212,7 +212,8 @@ def _settings_put_back() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _forgiving_streams() -> Iterator[None]:
+def forgiving_streams() -> Iterator[None]:
+    """Inside, output that cannot be written is dropped, such as that to a pipe without a reader."""
     with contextlib.ExitStack() as stack:
         for stream, redirect in ((sys.stdout, contextlib.redirect_stdout), (sys.stderr, contextlib.redirect_stderr)):
             forgiving: Any = _Forgiving(stream)

@@ -80,7 +80,7 @@ def test_a_command_runs_from_a_zip_file_and_every_text_has_an_encoding(python, t
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "run" / "summary.json").is_file()
     assert "library.zip" not in found.stderr  # JAX itself opens a file without an encoding
-    offered = "import games, meta, attacks; print(games.make('ipd').num_agents, meta.evolve, attacks.mlp)"
+    offered = "import games, meta, attacks; print(games.make('ipd').num_agents, meta.evolve, attacks.messages.mlp)"
     assert python("-c", offered, cwd=tmp_path, **where).stdout.startswith("2 <function evolve")
 
 

@@ -62,7 +62,10 @@ def main(arguments: Sequence[str] | None = None, package: str = "") -> int:
     """
     name, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
-        print(overview(package))
+        from meta import process  # here, because a command imports it itself
+
+        with process.forgiving_streams():
+            print(overview(package))
         return 0
     if name == "--version":
         from importlib import metadata  # here, because it takes as long as all else

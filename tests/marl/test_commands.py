@@ -77,3 +77,10 @@ def test_messages_call_a_command_as_it_was_called(words, environment, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run/config.yaml").read_text().startswith("# python -m marl.mfos ipd ")
     assert run("--resume", "run", "--evolution.generations=3", "--quiet").returncode == 0
+
+
+def test_the_list_may_be_cut_off_by_its_reader():
+    """As `marl-shaping | head -1` does."""
+    line = f"{sys.executable} -m marl | head -1"
+    shown = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (shown.returncode, shown.stderr) == (0, "")
