@@ -8,10 +8,10 @@ from meta.runs.command import Command, Quiet
 
 
 def act() -> Command:
-    """`python -m attacks.act PRESET [options]`: evolve talk that makes a learner fail, thrive or obey.
+    """`python -m attacks.act PRESET [options]`: evolve messages that harm, help or control a learner.
 
-    PRESET is one of the presets below or the path of a YAML file. A stopped run goes on with
-    `python -m attacks.act --resume DIR`.
+    PRESET is one of the presets below or the path of a YAML file. `python -m attacks.act --resume DIR`
+    continues a stopped run.
     """
     from attacks.experiments.config import AttackConfig
     from attacks.experiments.preparation import prepare
@@ -30,12 +30,11 @@ def act() -> Command:
 
 
 def examine() -> Command:
-    """`python -m attacks.examine DIR [options]`: does an attack work on other learners, and what helps against it?
+    """`python -m attacks.examine DIR [options]`: test an attack on other learners and against defences.
 
     DIR is a finished run of `python -m attacks.act` with the goal harm or help. Victims of other algorithms, sizes and
-    learning rates, on which nothing was evolved, and victims that defend themselves learn under its messages and in
-    silence. Writes examination.json and figures/transfer.png and figures/defences.png there. What was found before it was
-    stopped is kept: called again, it goes on.
+    learning rates, and victims with defences, learn under its messages and in silence. The command writes
+    examination.json, figures/transfer.png and figures/defences.png there. Called again after a stop, it continues.
     """
     from attacks.experiments.transfer import ExaminationConfig, checked, examine_and_show
 
@@ -50,12 +49,11 @@ def examine() -> Command:
 
 
 def reproduce() -> Command:
-    """`python -m attacks.reproduce act [options]`: the claims of Adversarial Cheap Talk, and whether they hold.
+    """`python -m attacks.reproduce act [options]`: test the claims of Adversarial Cheap Talk.
 
-    An adversary and an ally are evolved in each environment, and a puppeteer where there are goals; then fresh victims show
-    what came of it, learners on which nothing was evolved, and victims that defend themselves. Says beforehand how long it
-    will take, and writes report.md, report.json and figures. A stopped run goes on with --resume DIR, and does nothing
-    twice.
+    Messages that harm, help and, where there are goals, control are evolved in each environment. They are evaluated on
+    fresh victims, on other learners, and on victims with defences. The command tells its time beforehand, and writes
+    report.md, report.json and figures. --resume DIR continues a stopped run, and repeats nothing.
     """
     from attacks.experiments.reproduction import ReproduceConfig, checked, reproduce
 

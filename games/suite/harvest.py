@@ -42,7 +42,7 @@ class Harvest(Commons):
 
     Actions: stay, forward, back, step left, step right, turn left, turn right, zap; in all but the turns one looks the
     same way as before. The observation `[view_size, view_size, 6]` is a window of the grid, turned with its player,
-    who stands in the middle of the last row but one and looks up. Its channels: apples; walls; other players who look
+    which stands in the middle of the last row but one and looks up. Its channels: apples; walls; other players who look
     the same way, to the right, towards one, to the left. It is all zero while one is away.
 
     Infos: `apples` eaten, `zaps` fired, whether one was `zapped`, and whether one is `away`.

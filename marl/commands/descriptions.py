@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def mfos() -> Command:
-    """`python -m marl.mfos PRESET [options]`: train a shaper and see whom it shapes.
+    """`python -m marl.mfos PRESET [options]`: train a shaper against a learner, and evaluate it.
 
-    PRESET is one of the presets below or the path of a YAML file: a game that is a formula or, where it names an
-    `environment`, one that is sampled step by step, against learners with networks or tables. A stopped run goes on with
-    `python -m marl.mfos --resume DIR`.
+    PRESET is one of the presets below or the path of a YAML file. A preset with an `environment` is of a sampled game, in
+    which learners have networks or tables; all others are of exact games, which are formulas.
+    `python -m marl.mfos --resume DIR` continues a stopped run.
     """
     from marl.experiments.shaping.config import ShapingConfig
     from meta.runs.experiment import run_and_print
@@ -41,12 +41,11 @@ def mfos() -> Command:
 
 
 def crossplay() -> Command:
-    """`python -m marl.crossplay PRESET --agents naive,lola,mfos`: everybody against everybody, in both seats.
+    """`python -m marl.crossplay PRESET --agents naive,lola,mfos`: a table of all pairs of agents in both seats.
 
-    PRESET is one of the presets below or the path of a YAML file. Who has to be trained is trained, once: named again with
-    the same --out, or by --resume DIR, a directory keeps its agents and every pair that it has already played, and goes on
-    with a training that was stopped. A table grows and loses nobody: all agents that it has are named again beside new
-    ones, and what is played stays the same, but for more pairs.
+    PRESET is one of the presets below or the path of a YAML file. Shapers are trained once. With the same --out, or with
+    --resume DIR, a table keeps its agents and the pairs that were played, and continues a training that was stopped. To
+    add agents, name those of the table and the new ones; the game has to stay the same, but pairs may become more.
 
     Agents, with commas between them: any opponent of marl.mfos, such as "lola(learning_rate=0.5)"; the shapers mfos,
     good_shepherd and shaper, trained against a naive learner, or against another as in mfos:lola; the file or the run
@@ -71,24 +70,23 @@ def crossplay() -> Command:
 
 
 def play() -> Command:
-    """`python -m marl.play PRESET AGENT`, or `python -m marl.play DIR`: play against an agent, as its opponents see it.
+    """`python -m marl.play PRESET AGENT`, or `python -m marl.play DIR`: play against an agent yourself.
 
     PRESET is one of the presets below or the path of a YAML file. AGENT is the file or the run directory of a trained
     shaper, or any opponent's name, such as tft or "lola(learning_rate=0.5)". DIR, a run directory or an agent's file, is
     both: the game is that of the training.
 
-    You sit where the learner sits that a shaper is trained against: the agent is the row player, you are the column. In
-    every round the agent draws its action from a policy of memory one: probabilities of C (the first action) at the start
-    and after each joint action, its own action first. You choose c or d, or q to stop.
+    You take the seat of the learner: the agent is the row player, you are the column player. In every round the agent
+    draws its action from a memory-one policy: probabilities of C (the first action) at the start and after each joint
+    action, its own action first. You choose c or d, or q to stop.
 
-    Such agents answer a policy and not an action. Yours is not known, and so it is estimated after every round by how
-    often you have played C in each situation, (C + 1) / (rounds + 2); it is a half where you have not been yet. With this
-    estimate the agent takes its next step: a shaper is asked for its next policy, and a learner learns once. Before the
-    first round there is one such step with nothing known.
+    Such agents respond to a policy and not to an action. Your policy is estimated after every round by the share of C in
+    each situation, (C + 1) / (rounds + 2), which is a half in new situations. With this estimate the agent takes its next
+    step: a shaper chooses its next policy, and a learner learns once. One such step comes before the first round.
 
-    With --environment, or where DIR was trained in one, the game is sampled: you sit in the second seat of a game of two
-    players, choose the number of an action in every step, and see the board. The agent acts on what it sees, and learns
-    after every --episode-length steps.
+    With --environment, or where DIR was trained in one, the game is sampled: you have the second seat of a game of two
+    players, choose the number of an action in every step, and see the board. The agent acts on its observations, and
+    learns after every --episode-length steps.
     """
     from marl.experiments.play import PRESETS, PlayConfig, load_match, make_match, play_match
 
@@ -104,14 +102,14 @@ def play() -> Command:
 
 
 def bound() -> Command:
-    """`python -m marl.bound PRESET [options]`: how much could any shaper get, by ascent through an opponent's learning.
+    """`python -m marl.bound PRESET [options]`: bound a shaper's payoff by ascent through an opponent's learning.
 
-    PRESET is one of the presets below or the path of a YAML file. The file that is written is what reports call the bound
-    when it lies in marl/trained/.
+    PRESET is one of the presets below or the path of a YAML file. Reports use the file as the
+    bound if it is in marl/trained/.
 
     From a given initial state the opponent's learning is a differentiable function of the shaper's sequence of policies,
-    which is ascended with Adam from several starts; the best of them is an estimate, from below, of what the best shaper
-    could get there. A shaper that reacts is a way to choose such a sequence, so that none gets more than the true bound.
+    which is ascended with Adam from several starts; the best of them is an estimate, from below, of the best shaper's
+    payoff there. A shaper that reacts chooses such a sequence too, so that no shaper gets more than the true bound.
     """
     from marl.experiments.bound import BoundConfig, file_name, find_bound
     from marl.experiments.file_command import checked
@@ -127,10 +125,10 @@ def bound() -> Command:
 
 
 def train() -> Command:
-    """`python -m marl.train ENVIRONMENT [options]`: train a learner alone and see how well it plays.
+    """`python -m marl.train ENVIRONMENT [options]`: train a single learner, and evaluate it.
 
-    ENVIRONMENT is a game of one player such as CartPole-v1, with parameters in brackets, one of the presets below, which
-    are known to learn, or the path of a YAML file. A stopped run goes on with `python -m marl.train --resume DIR`.
+    ENVIRONMENT is a game of one player such as CartPole-v1, with parameters in brackets, one of the tuned presets below,
+    or the path of a YAML file. `python -m marl.train --resume DIR` continues a stopped run.
     """
     from marl.experiments.single_agent import SingleAgent, TrainConfig, choose_devices, config_of
     from meta.runs.experiment import run_and_print
@@ -149,12 +147,12 @@ def train() -> Command:
 
 
 def distributed() -> Command:
-    """`python -m marl.distributed ENVIRONMENT [options]`: train learners by actors, in environments that live on hosts.
+    """`python -m marl.distributed ENVIRONMENT [options]`: train learners by actors, in environments of other libraries.
 
     ENVIRONMENT is one of Gymnasium's such as CartPole-v1 or ALE/Pong-v5, one of PettingZoo's such as pistonball_v6, one of
     our own games, one of the presets below, each a system of the literature, or the path of a YAML file. envpool(NAME) and
-    games(NAME) say whose it is where several have it. A stopped run goes on with
-    `python -m marl.distributed --resume DIR`.
+    games(NAME) choose the library. `python -m marl.distributed --resume DIR` continues a
+    stopped run.
     """
     from marl.distributed.config import DistributedConfig, choose_devices, config_of
     from marl.distributed.experiment import DistributedExperiment
@@ -177,12 +175,13 @@ def distributed() -> Command:
 def discover() -> Command:
     """`python -m marl.discover drift|value_loss ENVIRONMENT [options]`: evolve the objective inside a learner.
 
-    drift: what holds PPO's policy back from the one that gathered the data, as in Lu et al., Discovered Policy Optimisation
-    (2022), arXiv:2210.05639. value_loss: how far a value is from its target. ENVIRONMENT is a game such as CartPole-v1, one
-    of the presets below, or the path of a YAML file; in a game of several players all have the objective, which is judged
-    by what they get together. A stopped run goes on with `python -m marl.discover --resume DIR`.
+    drift: the term that keeps PPO's policy near the one that gathered the data, as in Lu et al., Discovered Policy
+    Optimisation (2022), arXiv:2210.05639. value_loss: the distance of a value from its target. ENVIRONMENT
+    is a game such as CartPole-v1, one of the presets below, or the path of a YAML file; in a game of several players all
+    have the objective, and their joint reward is the fitness. `python -m marl.discover --resume DIR` continues a stopped
+    run.
 
-    `ppo(objective='DIR')`, or `ppo(value_loss='DIR')`, is a learner with what was found.
+    `ppo(objective='DIR')`, or `ppo(value_loss='DIR')`, is a learner with the objective of a run.
     """
     from marl.experiments.discovery.config import DiscoveryConfig, config_of
     from marl.experiments.discovery.experiment import Discovery
@@ -222,9 +221,10 @@ def cola() -> Command:
 
 
 def mmaml() -> Command:
-    """`python -m marl.mmaml PRESET [options]`: meta-learn where a naive learner begins (M-MAML), and write it to a file.
+    """`python -m marl.mmaml PRESET [options]`: meta-learn initial parameters of a naive learner (M-MAML).
 
-    PRESET is one of the presets below or the path of a YAML file. The file is an opponent: "mmaml(file='...')".
+    PRESET is one of the presets below or the path of a YAML file. The command writes a file, which is an opponent:
+    "mmaml(file='...')".
     """
     from marl.experiments.file_command import checked
     from marl.experiments.mmaml_training import MetaLearningConfig, meta_learn
@@ -240,12 +240,11 @@ def mmaml() -> Command:
 
 
 def export() -> Command:
-    """`python -m marl.export DIR [options]`: a trained policy as a file of C that needs nothing else.
+    """`python -m marl.export DIR [options]`: write a trained policy as a file of C without dependencies.
 
-    DIR is a run directory of marl.train or marl.distributed, or its learner.safetensors. The file has one function, which
-    takes an observation and gives the action without exploration. Layers with less than half of their weights, as
-    `sparsity` leaves them, are kept in compressed rows. Where there is a C compiler, what it does is compared with the
-    learner, and measured.
+    DIR is a run directory of marl.train or marl.distributed, or its learner.safetensors. The file has one function,
+    from an observation to the action without exploration. Layers with less than half of their weights are stored in
+    compressed rows. With a C compiler at hand, the function is compared with the learner, and its speed is measured.
     """
     from marl.experiments.export import ExportConfig, checked, export
 
@@ -259,19 +258,19 @@ def export() -> Command:
 
 
 def reproduce() -> Command:
-    """`python -m marl.reproduce EXPERIMENT [options]`: are the papers' figures met?
+    """`python -m marl.reproduce EXPERIMENT [options]`: compare with the figures of the papers.
 
     mfos: the matrix games of Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447: learners head to head in
-    three games, shapers evolved against each of them, meta-self-play. zd: whether a shaper of the prisoner's dilemma plays
-    zero-determinant extortion. generalists: shapers of one learner and of many against learners that they met in training
-    and others. shaper: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023),
-    arXiv:2312.12568: shapers of learners that sample, in repeated games, the coin game and in the matrix. coin_game: the
-    learners of the last years, each trained with its kind, then all against all, as in Duque et al., Advantage Alignment
-    Algorithms (2024), arXiv:2406.14662. discovery: drifts of PPO and distances of values that are evolved, as in Lu et al.,
+    three games, shapers evolved against each of them, meta-self-play. zd: a test of a shaper of the prisoner's dilemma for
+    zero-determinant extortion. generalists: shapers trained against one learner or many, evaluated against others too.
+    shaper: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023),
+    arXiv:2312.12568: shapers in sampled games: repeated games, the coin game, in the matrix. coin_game:
+    recent learners, each trained with its kind, then all against all, as in Duque et al., Advantage Alignment
+    Algorithms (2024), arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al.,
     Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
-    TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of learners with few
-    weights. Each says beforehand how long it will take, and writes report.md, report.json and figures. A stopped run goes
-    on with --resume DIR, and does nothing twice.
+    TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners.
+    Each experiment tells its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
+    stopped run, and repeats nothing.
     """
     from marl.experiments.reproduce.papers import (
         CoinGameConfig,

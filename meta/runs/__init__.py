@@ -1,1 +1,1 @@
-"""How a run is started, kept, timed and reported."""
+"""Runs: command lines, directories, progress, figures and reports."""

@@ -111,7 +111,7 @@ def same_shapes(arrays: Arrays, shapes: dict[str, tuple[int, ...]], file: str = 
 
 
 def as_tree(arrays: Arrays, like: Any, file: str, leading: tuple[int, ...] = ()) -> Any:
-    """What `replace_arrays` wrote, as a tree again: like one of arrays or their shapes, with further axes in front.
+    """The tree of arrays that `replace_arrays` wrote: like one of arrays or their shapes, with further axes in front.
 
     Raises:
       ValueError: if the names or shapes are others.

@@ -15,14 +15,14 @@ MAX_LEVELS = 16  # of folders within each other
 def check_folder(path: Path) -> None:
     """Raises ValueError if anything in a directory is neither a folder nor a file of its own; one line.
 
-    Whoever writes to a link, symbolic or hard, changes what is elsewhere; a pipe never ends.
+    Writing to a link, symbolic or hard, would change a file elsewhere, and reading a pipe would never end.
     """
     left = [path]
     while left:
         for entry in os.scandir(left.pop()):
             try:
                 found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # the scratch file of who is writing there
+            except FileNotFoundError:  # the scratch file of a process that is writing there
                 continue
             inside = Path(entry.path)
             if stat.S_ISDIR(found.st_mode) and len(inside.relative_to(path).parts) < MAX_LEVELS:

@@ -105,5 +105,5 @@ def _from_numpy(array: np.ndarray, like: Any) -> jax.Array:
 
 
 def _digest(path: Path, body: bytes) -> bytes:
-    """Of a file and its name: a checkpoint of another generation is not this one."""
+    """The digest of a file and its name, because a checkpoint of another generation is not this one."""
     return hashlib.sha256(path.name.encode() + b"\n" + body).hexdigest().encode()

@@ -99,7 +99,7 @@ class ToTable(ToDirectory):
         if not self.out or not os.path.isfile(path / CONFIG):
             return super().open(run)
         was, now = run.read(path)
-        if now != run.config:  # who was killed between the two files wrote into one what is named again
+        if now != run.config:  # a process that died between the two files wrote one of them
             check_changes(was, now)  # it may have been damaged or edited
         run.config.check_adds_to(was)
         found = RunDirectory(path, run.say)
@@ -182,7 +182,7 @@ class Command(NamedTuple):
 
     @property
     def keeps_a_run(self) -> bool:
-        """Whether there is a run directory, and with it --resume."""
+        """True if there is a run directory, and with it --resume."""
         return issubclass(self.output, ToDirectory)
 
     @property
@@ -192,7 +192,7 @@ class Command(NamedTuple):
 
     @property
     def needed(self) -> str:
-        """What the first argument has to be."""
+        """The values that the first argument may have."""
         file = "" if isinstance(self.config, Mapping) else ", or a YAML file,"
         return f"{self.choice} one of {', '.join(self.names)}{file} is needed".strip()
 

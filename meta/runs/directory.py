@@ -40,7 +40,7 @@ class RunDirectory:
     Metrics are one object for each generation. A directory belongs to one process at a time. Its files are written
     whole: beside their final name, flushed to the disk and renamed. Checkpoints carry the config, the metrics up to
     them and a digest of all, so that a damaged one is noticed and the one before it used, and a damaged `metrics.jsonl`
-    is written anew.
+    is written again.
 
     Attributes:
       path: the directory.
@@ -108,7 +108,7 @@ class RunDirectory:
         path.mkdir(parents=True, exist_ok=True)
         try:
             run = cls(path, warn)
-            if (path / CONFIG).exists():  # somebody else's, between the look and the lock
+            if (path / CONFIG).exists():  # of another process, between the look and the lock
                 raise FileExistsError(f"{path}: another run has just begun there")
             run.begin(command, config, options)
         except OSError as error:
@@ -144,7 +144,7 @@ class RunDirectory:
     def _keep(self, record: Record) -> None:
         self.record = record
         texts = {provenance.FILE: record.to_json() + "\n", CONFIG: config_text(record)}
-        # Who is killed between the two leaves a run that goes on: one that has just begun, or one to be made longer.
+        # If the process dies between these writes, the directory can be resumed, with the old or the new length.
         for name in sorted(texts) if (self.path / CONFIG).exists() else texts:
             self.write(name, texts[name])
 
@@ -182,7 +182,7 @@ class RunDirectory:
             for i, line in enumerate(lines):
                 # As long as it should be, however long it is.
                 if not file or file.readline(len(line)) != line:
-                    self._warn(f"metrics.jsonl: damaged from line {i + 1} on; written anew from the checkpoint")
+                    self._warn(f"metrics.jsonl: damaged from line {i + 1} on; written again from the checkpoint")
                     break
         write_whole(path, b"".join(lines))
 
@@ -234,7 +234,7 @@ class RunDirectory:
 
 
 def read_record(path: Path) -> Record | None:
-    """What a run is: as `run.json` says or, where that is damaged, the newest checkpoint; None where neither does."""
+    """The record of a run, of `run.json` or, if that is damaged, of the newest checkpoint; None without either."""
     with contextlib.suppress(OSError):
         if found := Record.from_json(files.read(path / provenance.FILE, most=checkpoints.MAX_RECORD)):
             return found

@@ -91,7 +91,7 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
                 group.agree()  # all of them have begun
             command.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
     except KeyboardInterrupt:
-        process.ignore_signals()  # who is impatient sees no traceback
+        process.ignore_signals()  # further Ctrl-C shows no traceback
         return say(f"stopped; {kept}", process.STOPPED)
     except (NonFiniteFitness, ValueError) as error:
         return say(str(error), 1)
@@ -105,7 +105,7 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
 
 
 class _Task(NamedTuple):
-    """What is to be done, when all of it is known to fit."""
+    """A run that is ready to begin: all of it is known to fit."""
 
     prepared: Any
     target: RunDirectory | None
@@ -149,7 +149,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         adds = command.output is ToTable and bool(options.out)
         mirror = group.mirrored(Path(options.out or name), content=adds)
         options = options if group.first else dataclasses.replace(options, out=str(mirror))
-    process.delay_signals()  # who is stopped from now on is told what there is
+    process.delay_signals()  # from now on a stop tells what is kept
 
     def read(path: Path) -> tuple[Any, Any]:
         return read_configs(path, command.program, "", command.first, command.kind)

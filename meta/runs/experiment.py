@@ -57,7 +57,7 @@ class Context(NamedTuple):
 
     @property
     def console(self) -> Console:
-        """Where progress is shown."""
+        """The console that shows progress."""
         return self.stages.console
 
 

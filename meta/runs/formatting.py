@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def many(number: int, noun: str) -> str:
-    """How many there are: `1 agent`, `2 agents`, `4,096 fresh trials`."""
+    """A number with a noun: `1 agent`, `2 agents`, `4,096 fresh trials`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

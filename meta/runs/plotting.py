@@ -1,4 +1,4 @@
-"""What pictures of results have in common: axes, lines with a band, files that appear whole."""
+"""Tools of figures: axes, lines with a band, files that appear whole."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def draw_training(path: Path, title: str, returns: np.ndarray, steps_of_an_updat
 
 
 def draw_scale(figure: Any, image: Any, axes: Any, label: str) -> None:
-    """What the colors of an image mean, beside its axes."""
+    """Draws the scale of an image's colours beside its axes."""
     scale = figure.colorbar(image, ax=axes, shrink=0.8)
     scale.set_label(label, fontsize=9)
     scale.ax.tick_params(labelsize=8)

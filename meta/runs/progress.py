@@ -42,7 +42,7 @@ class Line:
             say(self._console, words)
 
     def end(self) -> None:
-        """What is shown next stands in a line of its own, and may begin at a share of 0 again."""
+        """Ends the line: the next one begins in a line of its own, at a share of 0."""
         if self._width:
             print(flush=True)
         self._width, self._shown, self._at = 0, 0.0, -LONGEST_SILENCE

@@ -38,7 +38,7 @@ class Record:
 
     @classmethod
     def begin(cls, command: str, config: Any, place: str, options: Sequence[str] = ()) -> Record:
-        """That of a new run."""
+        """The record of a new run."""
         kept = json.loads(json.dumps(configs.plain(config)))
         typed = "".join(letter if letter.isprintable() else " " for letter in shlex.join(options))
         return cls(command, kept, place, digest_of([command, kept]), options=typed)
@@ -50,7 +50,7 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """Of the command and the config."""
+        """The digest of the command and the config."""
         return digest_of([self.command, self.config])
 
     def changed(self, config: dict[str, Any], place: str) -> Record:
@@ -62,7 +62,7 @@ class Record:
         return dataclasses.replace(self, config=config, place=place, changes=(*self.changes, *changes))
 
     def came_from(self, other: Record) -> bool:
-        """Whether this is the other run, perhaps later."""
+        """True if this is the other run, perhaps later."""
         theirs = [_without_time(change) for change in other.changes]
         return self.begun == other.begun and [_without_time(x) for x in self.changes][: len(theirs)] == theirs
 
@@ -78,7 +78,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Record | None:
-        """What `to_json` made; None if it is not as it was."""
+        """The record that `to_json` wrote; None if it is damaged."""
         try:
             found = json.loads(text)
             if found.pop("digest") != digest_of(found):
@@ -116,7 +116,7 @@ def devices() -> list[str]:
 
 
 def place() -> str:
-    """Where this process computes: other devices, cores or versions of JAX round differently."""
+    """The devices, cores and versions of JAX of this process, on which rounding depends."""
     import jax
 
     from meta.xla.devices import cores as available

@@ -41,7 +41,7 @@ class Section(NamedTuple):
 
 
 def difference(claim: Claim) -> float | None:
-    """How far ours lies above its reference, or above its target where there is none, in combined standard errors.
+    """Our difference from the reference, or from the target without one, in combined standard errors.
 
         (ours - reference) / sqrt(standard_error^2 + reference_error^2)
 
@@ -57,7 +57,7 @@ def difference(claim: Claim) -> float | None:
 
 
 def passes(claim: Claim) -> bool | None:
-    """Whether ours reaches its target, or lies within three combined standard errors of its reference.
+    """True if ours reaches its target, or lies within three combined standard errors of its reference.
 
     None where nothing is claimed. What is no number passes nothing.
     """

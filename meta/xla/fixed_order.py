@@ -68,7 +68,7 @@ def _inside(equation: Any) -> list[Any]:
 
 
 def has_large(jaxpr: Any) -> bool:
-    """Whether a program has a large product, also within its loops and branches."""
+    """True if a program has a large product, also within its loops and branches."""
     return any(_is_large(equation) or any(map(has_large, _inside(equation))) for equation in jaxpr.eqns)
 
 

@@ -227,7 +227,7 @@ def sections(
     ]
     over = f"{config.seeds} trainings" if config.seeds > 1 else "trials"
     criterion = (
-        "A policy is called extortionate where the zero-determinant strategy through (P, P) that is nearest to it, by "
+        "A policy is called extortionate if the zero-determinant strategy through (P, P) that is nearest to it, by "
         f"least squares over CC, CD, DC and DD, has a residual of at most {MAX_RESIDUAL:g} and an extortion factor chi "
         f"of at least {found['least_chi']:.3f}, the least that any strategy enforces in this game. A trial is called "
         f"zero-determinant extortion where its own policies are extortionate in {IN_A_ROW} meta-steps in a row. "
