@@ -26,6 +26,11 @@ def or_nan(value: float | None) -> float:
     return math.nan if value is None else value
 
 
+def rounded(value: float | None, digits: int = 2) -> str:
+    """A number to so many digits; `not finite` for None, as `mean_and_error` has it, and for infinity and NaN."""
+    return "not finite" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
 def with_error(value: dict[str, float | None], digits: int = 3) -> str:
     """A mean with its standard error, to so many digits or to one of the error; a tiny error as a power of ten."""
     if any(x is None or not math.isfinite(x) for x in (value["mean"], value["standard_error"])):

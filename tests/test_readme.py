@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands there, made shorter."""
+"""The Python of README and guides runs as it stands there, made shorter."""
 
 import contextlib
 import importlib.util
@@ -18,19 +18,24 @@ from marl.learners.registry import FORMULA
 
 pytestmark = pytest.mark.system
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-GUIDES = Path(__file__).parent.parent / "docs" / "guides"
-LEARNERS = [
-    code
-    for name in ("learners", "train")
-    for code in re.findall(r"```python\n(.*?)```", (GUIDES / f"{name}.md").read_text(), re.S)
-]
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+GUIDES = ROOT / "docs" / "guides"
+
+
+def blocks(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+
+
+LEARNERS = [code for name in ("learners", "train") for code in blocks(GUIDES / f"{name}.md")]
+(SHAPING,), (OWN, NETWORK, SAMPLED), (GAMES,) = map(
+    blocks, (ROOT / "README.md", GUIDES / "python.md", GUIDES / "games.md")
+)
 
 
 def test_the_same_run_in_python():
     """Forty generations of the 500: far from the end, and yet better than mutual defection."""
-    code = BLOCKS[0].replace("generations=500", "generations=40, population_size=128").replace("1024", "256")
+    code = SHAPING.replace("generations=500", "generations=40, population_size=128").replace("1024", "256")
     assert code.count("generations=40") == code.count("num_trials=256") == 1
     output = io.StringIO()
     names: dict = {}
@@ -45,7 +50,7 @@ def test_the_same_run_in_python():
 def test_a_learner_of_ones_own():
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(BLOCKS[1], {})
+        exec(OWN, {})
     assert 2.0 < float(output.getvalue()) <= 4.0  # stags caught more and more often
 
 
@@ -68,7 +73,7 @@ def test_the_guides_to_learners(code):
 
 def test_a_learner_with_a_network():
     """A fifth of a training, and yet far from the 22 steps of random play."""
-    code = BLOCKS[2].replace("num_updates=100", "num_updates=20")
+    code = NETWORK.replace("num_updates=100", "num_updates=20")
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(code, {})
@@ -112,7 +117,7 @@ def test_the_page_of_discovery():
 
 
 def test_a_shaper_of_learners_that_sample():
-    code = BLOCKS[3].replace("population_size=32, generations=5", "population_size=4, generations=2")
+    code = SAMPLED.replace("population_size=32, generations=5", "population_size=4, generations=2")
     names: dict = {}
     with contextlib.redirect_stdout(io.StringIO()):
         exec(code, names)
@@ -125,7 +130,7 @@ def test_the_games_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     output, names = io.StringIO(), {}
     with contextlib.redirect_stdout(output):
-        exec(BLOCKS[4], names)
+        exec(GAMES, names)
     assert eval(output.getvalue()).keys() == {"own_coin", "other_coin", "truncated"}
     assert (tmp_path / "coins.gif").stat().st_size > 1000
     assert names["variants"].penalty.shape == (5,)
@@ -145,9 +150,18 @@ def test_the_two_commands_are_targets_of_the_makefile():
     assert all(f"\n{command}:" in makefile for command in commands)
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)]+)\)", README))
-def test_links_lead_somewhere(link):
-    assert (Path(__file__).parent.parent / link.split("#")[0]).exists()
+def test_the_readme_and_the_guides_are_short():
+    words = {page.stem: len(page.read_text().split()) for page in GUIDES.glob("*.md")}
+    assert len(README.splitlines()) <= 130
+    assert len(README.split()) <= 1000
+    assert sum(words.values()) <= 15_000
+    assert max(len(page.read_text().splitlines()) for page in GUIDES.glob("*.md")) <= 150
+
+
+def test_links_of_the_documents_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    links = [(page, link) for page in pages for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", page.read_text())]
+    assert [str(page) for page, link in links if not (page.parent / link.split("#")[0]).exists()] == []
 
 
 def test_commands_of_the_documents_exist():

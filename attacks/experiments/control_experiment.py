@@ -25,7 +25,7 @@ from meta.runs.atomic_files import save_whole
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
 from meta.runs.progress import Line
-from meta.statistics import mean_and_error
+from meta.statistics import mean_and_error, rounded
 
 NUM_GOALS = 4  # in the GIF of a victim that is steered
 
@@ -87,6 +87,14 @@ class ControlExperiment(AttackExperiment):
         summary["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()}
         summary["goal_reward"] |= {"ratio": ratio, "best_baseline": best}
         return Evaluated(summary, rewards)
+
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        rewards = summary["goal_reward"]
+        best = rewards["best_baseline"]
+        return (
+            f"A controlled victim gets a goal reward of {rounded(rewards['evolved']['mean'])} with the evolved shaper "
+            f"and controller, and {rounded(rewards[best]['mean'])} with the best baseline ({best.replace('_', ' ')})."
+        )
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
         attack, size, speaker = self.attack, self.config.message_size, control.speaker(self.controller)

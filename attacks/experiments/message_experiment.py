@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from attacks.random_play import observations_of_play
 from meta.runs.atomic_files import save_whole
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
+from meta.statistics import rounded
 
 VICTIMS_FILE = "victims.npz"
 CART_POLE = ["x", "velocity", "angle", "angular velocity"]
@@ -63,6 +65,13 @@ class MessageExperiment(AttackExperiment):
         summary = compare(groups)
         difference = summary["evolved"]["difference_from_silent"]
         return Evaluated(summary | {"difference_from_silent": difference}, groups)
+
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        evolved, silent, random = (rounded(summary[name]["mean"], 1) for name in ("evolved", "silent", "random"))
+        return (
+            f"A victim's final return is {silent} in silence and {evolved} under the evolved messages; under random "
+            f"messages that are as loud it is {random}."
+        )
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
         game, message, schedule = self.attack.game, self.attack.message, self.attack.schedule

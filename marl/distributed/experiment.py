@@ -180,6 +180,14 @@ class DistributedExperiment(Experiment[Trained, Found]):
             **{name: x for name, x in trained.statistics.items() if name != "steps"},
         }
 
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        found, name = summary["evaluation_return"], self.config.learner_name
+        error = f" ± {found['standard_error']:.2f}" if found["standard_error"] is not None else ""
+        agents = f", mean of {len(summary['agents'])} agents" if len(summary["agents"]) > 1 else ""
+        return (
+            f"{name} gets a return of {found['mean']:.2f}{error} in {self.config.environment} ({self._fresh}{agents})."
+        )
+
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         table = Table("", "return")
         rows = {self._fresh: summary["evaluation_return"]}

@@ -327,6 +327,14 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
             "steps_per_second": self._steps * done / loop.seconds_to_run if done else None,
         }
 
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        found, training = summary["returns"], summary["training_return"]
+        over = f"{many(self.config.seeds, 'seed')}, {many(self.config.evaluation_episodes, 'fresh episode')} each"
+        return (
+            f"{self.config.learner_name} gets a return of {_with_error(found)} in {self.config.environment} ({over}; "
+            f"{_shown(training['mean'])} in the last tenth of the training, with exploration)."
+        )
+
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         table = Table("", "return")
         fresh, last = many(self.config.evaluation_episodes, "fresh episode"), "last tenth of the training"

@@ -13,6 +13,7 @@ from configs import shown
 from games import Game, InfinitelyRepeated
 from games.core.arguments import check_arguments, check_game
 from games.core.modes import in_any_mode
+from games.exact.matrix import state_visits
 from marl.core.learn import History, learn
 from marl.core.learner import Learner
 from marl.core.learner_checks import check_key, check_number
@@ -28,11 +29,13 @@ class Trials(NamedTuple):
       shaper_payoffs: average payoff of the shaper per round
       opponent_payoffs: the same of the opponent
       shaper_policies: `[trials, meta_steps, logits]`, probabilities
+      cooperation: `[trials, meta_steps, 2]`, shares of rounds in which shaper and opponent take their first action
     """
 
     shaper_payoffs: jax.Array
     opponent_payoffs: jax.Array
     shaper_policies: jax.Array
+    cooperation: jax.Array
 
 
 def play(
@@ -195,7 +198,15 @@ def play_trial(
     history = play(key, game, shaper, opponent, meta_steps=meta_steps, keep_trajectories=True)
     assert history.trajectories is not None
     own, other = (rewards[1:] for rewards in history.rewards)
-    return Trials(own, other, jax.nn.sigmoid(history.trajectories[0].action[1:, 0]))
+    first, second = (trajectory.action[1:, 0] for trajectory in history.trajectories)
+    cooperation = jax.vmap(lambda *policies: _cooperation(game, *policies))(first, second)
+    return Trials(own, other, jax.nn.sigmoid(first), cooperation)
+
+
+def _cooperation(game: InfinitelyRepeated, row: jax.Array, column: jax.Array) -> jax.Array:
+    """Share of rounds in which each player takes its first action, `[2]`, from logits; rounds count as in payoffs."""
+    both, row_alone, column_alone, _ = state_visits(row, column, game.discount)
+    return (1 - game.discount) * jnp.stack([both + row_alone, both + column_alone])
 
 
 @check_arguments

@@ -102,6 +102,10 @@ class Experiment(abc.ABC, Generic[Trained, Found]):
         """Removes files that only a stopped run needs, when the summary is written."""
 
     @abc.abstractmethod
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        """The result in one or two sentences with the numbers of the run, which come before the tables."""
+
+    @abc.abstractmethod
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         """Prints the tables that end a run."""
 
@@ -157,6 +161,7 @@ def run_and_print(experiment: Experiment[Any, Any], run: RunDirectory, console: 
     """Runs an experiment as a command does: prints the header before it, and tables and files after it."""
     experiment.print_header(console)
     summary, files = run_experiment(experiment, run, console, started=STARTED)
+    say(console, experiment.conclusion(summary))
     experiment.print_result(console, summary)
     kept = ", ".join(filter(None, ["summary.json", experiment.agent_file, "metrics.jsonl", "config.yaml"]))
     say(console, f"written to {run.path}: {kept}, checkpoints")

@@ -44,7 +44,7 @@ from meta.run_keys import RunBranch, of_seeds
 from meta.runs.experiment import Context, Experiment, print_speed
 from meta.runs.formatting import duration, many, say
 from meta.runs.progress import Progress
-from meta.statistics import with_error
+from meta.statistics import rounded, with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 PLAIN_SEEDS = 64  # by which the units of several environments are known, and how long all will take
@@ -324,6 +324,12 @@ class Discovery(Experiment[Trained, Found]):
         if config.kind == "value_loss":
             summary["shape"] = [figures.shape_of(self.form, one["objective"]) for one in _each(search.parameters)]
         return summary
+
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        name, found = next(iter(summary["environments"].items()))
+        evolved, tuned, plain = (rounded(found[arm]["mean"], 1) for arm in ("evolved", "tuned", "plain"))
+        kind = "drift" if self.config.kind == "drift" else "loss of values"
+        return f"In {name} PPO gets {evolved} with the evolved {kind}, {tuned} if tuned as long, and {plain} untuned."
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         arms = ("plain", "tuned", *self.known, "evolved")  # all of them are in the summary

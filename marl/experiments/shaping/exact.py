@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from games import InfinitelyRepeated
+from games.exact.matrix import action_names
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL, fit, is_dilemma, least_chi, longest_extortion
 from marl.core.learner import Learner
 from marl.experiments.bound import KnownBound, known_bound
@@ -27,7 +28,7 @@ from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store
 from meta.runs.experiment import print_speed
 from meta.runs.formatting import many
-from meta.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, rounded, with_error
 
 AT_ONCE = 32_768  # fresh trials, so that many of them need no more memory
 
@@ -60,6 +61,8 @@ class ExactShaping(Shaping):
         self.at_once, self.pairs = min(config.evaluation_trials, AT_ONCE), config.is_self_play
         assert config.evolving  # raises ValueError for a strategy that the start's settings do not fit
         self.start = config.make_start()
+        names = action_names(np.stack([self.game.payoffs.row, self.game.payoffs.column], -1))
+        self.cooperates = "cooperates" if is_dilemma(self.game.payoffs) else f"plays {names[0] if names else 'C'}"
         specs = dict.fromkeys((config.opponent, *config.unseen))
         learners = {spec: config.make_opponent(spec) for spec in specs if not self.pairs or spec != config.opponent}
         self.opponent = learners.get(config.opponent)  # None for pairs
@@ -81,7 +84,8 @@ class ExactShaping(Shaping):
 
     def _play_trial(self, key: jax.Array, row: Learner, column: Any) -> EvaluationResult:
         played = play_trial(key, self.game, row, column, meta_steps=self.config.meta_steps)
-        return EvaluationResult(played.shaper_payoffs, played.opponent_payoffs, played.shaper_policies)
+        more = {"policies": played.shaper_policies, "cooperation": played.cooperation}
+        return EvaluationResult(played.shaper_payoffs, played.opponent_payoffs, more)
 
     def train_shapers(
         self,
@@ -143,12 +147,17 @@ class ExactShaping(Shaping):
         return {"": (self.config, row), "column_": (turned, column)}
 
     def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
-        policies = groups[self.config.opponent].more  # `[trials, meta_steps, logits]`
+        more = groups[self.config.opponent].more
+        policies, cooperation = more["policies"], more["cooperation"]  # `[trials, meta_steps, logits]`, and 2 players
         mean, last = policies.mean(0), policies.shape[1] - 1
         moments = {"start": 0, "middle": (last + 1) // 2, "end": last}
         return super().measure(groups, number) | {
             "zd": zero_determinant(self.game, policies, self.config.seed + number),
             "policy": {name: [round(float(p), 4) for p in mean[step]] for name, step in moments.items()},
+            "cooperation": {
+                side: {"trial": mean_and_error(share.mean(1)), "middle": mean_and_error(share[:, moments["middle"]])}
+                for side, share in zip(("shaper", "opponent"), np.moveaxis(cooperation, -1, 0), strict=True)
+            },
         }
 
     def headline(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +178,8 @@ class ExactShaping(Shaping):
         return [
             *super().draw(folder, trained, found),
             figures.draw_polygon(folder, self.game, played.shaper, played.opponent, zd and zd["least_chi"]),
-            figures.draw_policy(folder, played.more),
+            figures.draw_policy(folder, played.more["policies"]),
+            figures.draw_cooperation(folder, found.groups, self.config.opponent, self.sides, self.cooperates),
         ]
 
     def describe_game(self) -> dict[str, str]:
@@ -179,6 +189,23 @@ class ExactShaping(Shaping):
             "game": f"{config.game}, {rounds}",
             "trial": f"{many(config.meta_steps, 'learning step')} of the opponent",
         }
+
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        own, other = (rounded(summary[f"{side}_return"]) for side in ("shaper", "opponent"))
+        moment = "trial" if self.pairs else "middle"
+        first, second = (summary["cooperation"][side][moment]["mean"] or 0.0 for side in ("shaper", "opponent"))
+        if self.pairs:
+            return (
+                f"The row shaper {self.cooperates} in {first:.0%} of the rounds and gets {own} per round; the column "
+                f"shaper {self.cooperates} in {second:.0%} and gets {other}."
+            )
+        beside = f"a learner of the opponent's kind in its place: {rounded(summary['naive']['shaper']['mean'])}"
+        bound = f"; white-box bound: {rounded(summary['bound']['bound'])}" if summary["bound"] else ""
+        return (
+            f"The opponent gets {other} per round, and in the middle of its learning it {self.cooperates} in "
+            f"{second:.0%} of the rounds. The shaper then {self.cooperates} in {first:.0%}, and gets {own} per round "
+            f"({beside}{bound})."
+        )
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         self.print_returns(console, summary)

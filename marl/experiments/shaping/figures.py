@@ -73,6 +73,37 @@ def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str,
     return save_figure(figure, folder / "trial_payoffs.png")
 
 
+def draw_cooperation(
+    folder: Path, groups: dict[str, EvaluationResult], opponent: str, sides: tuple[str, str], action: str
+) -> Path:
+    """Draws the shares of rounds in which both players cooperate, and two of the opponent's own kind.
+
+    Args:
+      folder: where to.
+      groups: by opponent; `more["cooperation"]` is `[trials, meta_steps, 2]`.
+      opponent: the one that the shaper was trained against.
+      sides: what the shaper and its opponent are called.
+      action: the first action as a verb, such as `cooperates`.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("learning step of the opponent", "share of rounds")
+    shares = groups[opponent].more["cooperation"]
+    lines = [(shares[..., i], *STYLES[i], f"{sides[i]} {action}") for i in range(2)]
+    if alone := groups.get(OWN_KIND):
+        both = alone.more["cooperation"].mean(-1)
+        lines.append((both, GREY, ":", "each of two learners of the opponent's kind"))
+    for values, color, style, label in lines:
+        x = np.arange(1, values.shape[1] + 1)
+        draw_line(axes, x, values.mean(0), values.std(0), color, label, style, within=(0, 1))
+    axes.set_ylim(-0.02, 1.02)
+    title = f"Shares of rounds while the opponent learns\n{len(shares):,} fresh trials; band: one standard deviation"
+    axes.set_title(title, fontsize=8, color=GREY)
+    axes.legend(**BELOW)
+    return save_figure(figure, folder / "cooperation.png")
+
+
 def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]:
     """Draws what the shaper and each opponent get over a whole trial, where several were met.
 

@@ -31,7 +31,7 @@ from meta.run_keys import RunBranch
 from meta.runs.atomic_files import save_whole
 from meta.runs.experiment import print_speed
 from meta.runs.formatting import amount, duration, many, say
-from meta.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, rounded, with_error
 from meta.xla.memory import bytes_of, check_bytes
 
 LONG = 2e9  # environment steps of a run that is measured beforehand, because its first generation may take an hour
@@ -219,6 +219,14 @@ class SampledShaping(Shaping):
             pace = f"{amount(speed.steps_per_second)} steps/s"
             seconds = duration(speed.seconds(self.config))
             say(console, f"{pace}: the whole run takes about {seconds} on this machine")
+
+    def conclusion(self, summary: dict[str, Any]) -> str:
+        own, other = (rounded(summary[f"{side}_return"]["mean"], 3) for side in ("shaper", "opponent"))
+        kind, gain = rounded(summary["naive"]["shaper"]["mean"], 3), with_error(summary["gain_over_naive"])
+        return (
+            f"The shaper gets {own} per step and the opponent {other}; the opponent's own kind in the shaper's place "
+            f"gets {kind}, so that the gain is {gain}."
+        )
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         self.print_returns(console, summary)
