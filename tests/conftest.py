@@ -1,4 +1,4 @@
-"""Shared by all tests."""
+"""Fixtures and hooks of all tests."""
 
 import gc
 import importlib
@@ -26,17 +26,17 @@ MOST_RESIDENT = 1.5e9  # bytes of a process of tests, above which compiled progr
 
 
 def pytest_configure(config):
-    """Compilation dominates the tests; what makes programs faster takes half of it, and changes rounding only."""
+    """Compiles without optimisations: they take half of the tests' time and change rounding only."""
     if "not slow" in config.option.markexpr:
         flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
-        if jax.__version_info__ < (0, 11):  # later ones do not know the first
-            # One LLVM module for each program, for all cores have tests to run, and taking it apart has its price.
+        if jax.__version_info__ < (0, 11):  # later versions do not know the first flag
+            # One LLVM module for each program, because all cores have tests to run, and splitting it has its price.
             flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
         os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
 def pytest_xdist_auto_num_workers(config):
-    """As many as there are cores, and as have 3 GB of memory each."""
+    """One worker for each core, as far as there are 3 GB of memory for each."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return cores
@@ -46,16 +46,16 @@ def pytest_xdist_auto_num_workers(config):
 
 def pytest_sessionfinish(session):
     kept = getattr(session.config, "cache", None)
-    if not kept or hasattr(session.config, "workerinput"):  # of the process that starts the others
+    if not kept or hasattr(session.config, "workerinput"):  # only the main process cleans up
         return
     compiled = kept.mkdir("compiled")
-    if sum(file.stat().st_size for file in compiled.iterdir()) > 2**31:  # of many sessions' changes
+    if sum(file.stat().st_size for file in compiled.iterdir()) > 2**31:  # after the changes of many sessions
         shutil.rmtree(compiled)
 
 
 @pytest.fixture(scope="session")
 def cache(pytestconfig):
-    """Where compiled programs are kept for all processes of this session and of later ones: they dominate the tests."""
+    """JAX's settings for a cache of compiled programs, shared by all processes of this session and of later ones."""
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR") or pytestconfig.cache.mkdir("compiled")
     return {
         "jax_compilation_cache_dir": str(folder),
@@ -69,9 +69,9 @@ def _cached(cache):
     for name, value in cache.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)  # for the processes that are started from here, a cluster's too
-    gc.freeze()  # tracing leaves much to collect, and nothing of what was imported: a tenth of all time
+    gc.freeze()  # imported objects are never garbage; collecting them takes a tenth of all time
     gc.set_threshold(200_000, 50, 100)
-    jax.devices()  # JAX begins with one device here, whatever a command asks for
+    jax.devices()  # JAX begins with one device here, and no command can change that later
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -85,14 +85,14 @@ def _games():
 
 @pytest.fixture(scope="module", autouse=True)
 def _programs():
-    """Drops compiled programs after a file of tests where the process has grown large: the next file shares most."""
+    """Drops compiled programs after a test file if the process has grown large."""
     yield
     if resident_bytes() > MOST_RESIDENT:
         jax.clear_caches()
 
 
 def resident_bytes() -> float:
-    """Memory of this process; infinite where Linux's /proc does not tell."""
+    """Memory of this process; infinite where there is no Linux /proc."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -101,21 +101,21 @@ def resident_bytes() -> float:
 
 @pytest.fixture
 def nans():
-    """Lets a test make numbers that are none, also with `JAX_DEBUG_NANS=1`."""
+    """Lets a test make NaN, also with `JAX_DEBUG_NANS=1`."""
     with jax.debug_nans(False):
         yield
 
 
 @pytest.fixture
 def promoted():
-    """NumPy's promotion for a test whose own code needs it, in whatever mode of JAX the tests run."""
+    """NumPy's promotion for a test whose own code needs it, in any mode of JAX that the tests run in."""
     with lenient():
         yield
 
 
 @pytest.fixture
 def headless():
-    """Figures that are drawn on no screen, and gone after the test."""
+    """Figures without a screen, closed after the test."""
     from matplotlib import pyplot
 
     before = pyplot.get_backend()
@@ -127,7 +127,7 @@ def headless():
 
 @pytest.fixture(scope="session")
 def environment(_cached):
-    """The variables of a process that shares what was compiled."""
+    """The environment variables of a process that shares the cache of compiled programs."""
     return dict(os.environ)
 
 
@@ -143,7 +143,7 @@ def command(environment):
 
 
 def process_state():
-    """All that a command could change of the process of another program."""
+    """All state that a command could change in the process of another program."""
     import matplotlib
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -163,7 +163,7 @@ def process_state():
 
 @pytest.fixture
 def within(monkeypatch, capsys):
-    """Runs a command in this process, where another one would show nothing more and costs seconds to start.
+    """Runs a command in this process, because another process costs seconds to start and shows nothing more.
 
     Every run leaves the process as it was.
     """

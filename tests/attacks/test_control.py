@@ -49,7 +49,7 @@ def make_victim(game):
 
 
 def make_simple_victim(game):
-    """The one that is compiled soonest; in one environment, where it has no baseline, it learns from any return."""
+    """The fastest victim to compile; in one environment it has no baseline and learns from every return."""
     network = feed_forward(game.observation_space("agent_0").shape, 2, hidden=(12,), shared=True)
     return reinforce(game, network=network, learning_rate=0.3)
 
@@ -61,12 +61,12 @@ def make_controller(game):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A victim after its life, and the life."""
+    """A victim after its training run, and the training run."""
     return jax.jit(lambda key: train_puppet(key, GAME, SHAPER, PARAMETERS["shaper"], make_victim, SCHEDULE))(KEY)
 
 
 def leaning():
-    """A victim without learning: it pushes to the right where the last word that it hears is above 0."""
+    """A victim without learning: it pushes to the right if the last entry of the message is above 0."""
 
     def act(key, parameters, memory, obs):
         return (obs[:, -1] > 0).astype(jnp.int32), memory, ()
@@ -74,7 +74,7 @@ def leaning():
     return Learner(init=lambda key: (), act=act, update=keep_state)
 
 
-def test_a_step_is_the_game_s_with_what_the_victim_does_when_it_hears_the_message(trained):
+def test_a_step_of_the_puppet_is_the_game_s_step_with_the_victim_s_action(trained):
     puppet, _ = trained
     game = GoalConditioned(GAME)
 
@@ -95,7 +95,7 @@ def test_a_step_is_the_game_s_with_what_the_victim_does_when_it_hears_the_messag
         jax.tree.map(np.testing.assert_array_equal, got, expected)
         chosen.add(int(action))
         state = got[1]
-    assert chosen == {0, 1}  # so what is said makes a difference
+    assert chosen == {0, 1}  # so the message makes a difference
 
 
 def test_messages_are_clipped_to_the_scale():
@@ -128,7 +128,7 @@ def test_the_victim_does_not_change_while_a_controller_learns(trained):
 
 
 def test_the_goal_reward_by_hand():
-    """Always to the right: the mean over the steps that were asked for, and nothing after the fall."""
+    """A cart pushed to the right: the mean over the requested steps, and no reward after the fall."""
     puppet = Puppet(games.make("CartPole-v1"), (), leaning())
     right = speaker(messages.Message(lambda key: (), lambda nothing, obs: jnp.array([0.0, 1.0])))
     reward = jax.jit(lambda key: goal_reward(key, puppet, right, (), num_episodes=16, num_steps=50))(KEY)
@@ -170,7 +170,7 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
         lambda game, key: jax.random.uniform(key, (1,), minval=-2, maxval=2), lambda game, state: state[:1], None
     )
     monkeypatch.setitem(GOALS, "Point", goals)
-    # A victim that does what the last word says.
+    # The victim's action is the last entry of the message.
     puppet = Puppet(Point(), (), leaning()._replace(act_greedy=lambda policy, memory, obs: (obs[:, -1:], memory)))
 
     @jax.jit
@@ -180,13 +180,13 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
         return score(controller, state), score(controller, controller.init(key))
 
     taught, untaught = both(KEY)
-    # To stay at 0 pays the mean of exp(-goal^2), 0.44; to go straight to the goal, as can be integrated, 0.883.
+    # A point that stays at 0 gets the mean of exp(-goal^2), 0.44; one that goes straight to the goal gets 0.883.
     assert untaught == pytest.approx(math.sqrt(math.pi) / 4 * math.erf(2), abs=0.06)
     assert 0.75 < taught < 0.92
 
 
 def test_the_trial_runs_under_evolution():
-    schedule = SCHEDULE._replace(num_envs=12, num_episodes=12)  # what has ten entries or fewer is taken apart: slower
+    schedule = SCHEDULE._replace(num_envs=12, num_episodes=12)  # arrays of up to 10 entries become scalars: slower
     trial = control_trial(GAME, SHAPER, CONTROLLER, make_simple_victim, schedule)
     evolution = Evolution(generations=2, population_size=4)
     found = evolve(trial, first_parameters(SHAPER, CONTROLLER), KEY, evolution, num_trials=2)
@@ -202,13 +202,13 @@ def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
         alone = SCHEDULE._replace(num_envs=1)
         return compare(key, GAME, SHAPER, CONTROLLER, parameters, make_simple_victim, alone, num_updates=1)
 
-    # What is called evolved is here what the second victim's random functions are.
+    # The evolved functions here are the random functions of the second victim.
     random_key = jax.random.split(jax.random.split(KEY, 4)[1], 4)[0]
     words = first_parameters(SHAPER, CONTROLLER)(random_key)
     quiet = {"shaper": jax.tree.map(jnp.zeros_like, words["shaper"]), "controller": words["controller"]}
-    drawn = jax.tree.map(lambda x: jnp.stack([x] * 3), words)  # whichever of three it draws
-    everybody = {"evolved": words, "silent_shaper": jax.tree.map(lambda x: x[None], quiet), "random_shaper": drawn}
-    rewards, returns = jax.jit(jax.vmap(run, (0, None)))(jax.random.split(KEY, 4), everybody)
+    drawn = jax.tree.map(lambda x: jnp.stack([x] * 3), words)  # all three that it can draw
+    all_parameters = {"evolved": words, "silent_shaper": jax.tree.map(lambda x: x[None], quiet), "random_shaper": drawn}
+    rewards, returns = jax.jit(jax.vmap(run, (0, None)))(jax.random.split(KEY, 4), all_parameters)
     assert (rewards.keys(), returns.keys()) == ({*ROWS}, {*SHAPERS})
     for values in (*rewards.values(), *returns.values()):
         assert values.shape == (4,)
@@ -228,12 +228,12 @@ def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
 
 
 def test_a_cart_that_stays_in_the_middle_is_worth_an_integral():
-    """Of exp(-g^2) over the goals g, uniform on the track of 2.4 to both sides."""
+    """Its goal reward is the mean of exp(-g^2) over the goals g, uniform on the track of 2.4 to both sides."""
     found = jax.jit(lambda key: still_reward(key, GoalConditioned(GAME), num_episodes=20_000))(KEY)
     assert float(found) == pytest.approx(math.sqrt(math.pi) * math.erf(2.4) / 4.8, abs=0.01)
 
 
-def test_steering_goes_from_goal_to_goal_and_can_be_looked_at(tmp_path):
+def test_steering_goes_from_goal_to_goal_and_can_be_animated(tmp_path):
     from PIL import Image
 
     puppet = Puppet(GAME, (), leaning())
@@ -252,7 +252,7 @@ def test_steering_goes_from_goal_to_goal_and_can_be_looked_at(tmp_path):
         assert gif.n_frames > 10
 
 
-def test_what_cannot_be_steered_is_refused():
+def test_victims_and_games_that_cannot_be_steered_are_refused():
     def forgetful(game):
         return ppo(game, network=recurrent((6,), 2, hidden=(), memory=2), minibatches=1)
 

@@ -1,4 +1,4 @@
-"""What messages say, worked out in float64."""
+"""Message functions against their definitions in float64."""
 
 import math
 from functools import partial
@@ -77,7 +77,7 @@ def test_a_network_without_hidden_layers_and_with_units():
     np.testing.assert_allclose(spoken(message, parameters), expected, rtol=1e-5)
 
 
-def test_random_messages_are_as_loud_as_is_said_and_an_evolved_one_stays_what_it_is():
+def test_random_messages_have_the_given_amplitude_and_evolved_ones_do_not_change():
     observations = jax.random.normal(jax.random.key(7), (64, 4))
     for message in (messages.mlp((4,)), messages.echo((4,), 3), messages.constant((4,))):
         own = message.init(KEY)
@@ -101,7 +101,7 @@ def test_an_echo_says_one_number_in_every_entry_and_is_clipped():
     assert message.init(KEY).shape == (4,)
 
 
-def test_a_constant_message_does_not_look():
+def test_a_constant_message_does_not_depend_on_the_observation():
     message = messages.constant((4,), 3)
     words = message.init(KEY)
     np.testing.assert_array_equal(spoken(message, words), spoken(message, words, 100 * OBS))
@@ -109,7 +109,7 @@ def test_a_constant_message_does_not_look():
 
 
 def test_an_lstm_by_its_equations_remembers_what_it_saw():
-    """In float64: i, f, o = sigmoid(W x + U h + b), c = f c + i tanh(W x + U h + b), h = o tanh(c)."""
+    """The equations in float64: i, f, o = sigmoid(W x + U h + b), c = f c + i tanh(W x + U h + b), h = o tanh(c)."""
     message = messages.lstm((4,), 2, scale=1.5, units=3)
     parameters = jax.tree.map(lambda x: x + 0.1, message.init(KEY))
     cell = jax.tree.map(lambda x: np.asarray(x, float), parameters["cell"])
@@ -133,7 +133,7 @@ def test_an_lstm_by_its_equations_remembers_what_it_saw():
     assert shapes["cell"]["ii"] == {"kernel": (4, 32)}
 
 
-def test_who_turns_says_one_thing_and_then_another():
+def test_a_turning_message_changes_its_parameters_once():
     message = messages.turn((4,), 2, steps=12, what="linear(scale=2)")
     parameters = message.init(KEY)
     assert parameters["turn"] == pytest.approx(2.5, abs=2)
@@ -146,7 +146,7 @@ def test_who_turns_says_one_thing_and_then_another():
     assert np.abs(said[2] - said[3]).max() > 0.1
 
 
-def test_a_random_speaker_with_a_memory_is_as_loud_too():
+def test_a_random_message_with_a_memory_has_the_given_amplitude_too():
     observations = jax.random.normal(jax.random.key(7), (64, 4))
     for message in (messages.lstm((4,), units=4), messages.turn((4,), steps=64)):
         louder = evaluation.as_loud(message, observations, jnp.float32(0.7))
@@ -158,7 +158,7 @@ def test_a_table_by_hand():
     message = messages.table((2,), 1, low=[0, -1], high=[3, 1], bins=3, scale=1.0)
     words = jnp.arange(9.0)[:, None] / 10
     assert message.init(KEY).shape == (9, 1)
-    # The first entry chooses among 0, 1, 2, and the second among 0, 3, 6; what lies beyond belongs to the border.
+    # The first entry chooses among 0, 1, 2, and the second among 0, 3, 6; values beyond belong to the border.
     for obs, cell in (
         ([0.5, -0.9], 0),
         ([1.5, -0.9], 1),
@@ -182,7 +182,7 @@ def test_a_table_by_hand():
         messages.turn((4,), 2, scale=0.5),
     ],
 )
-def test_all_lie_within_the_scale_and_nothing_is_said_by_zeros(message):
+def test_messages_lie_within_the_scale_and_parameters_of_zeros_give_zeros(message):
     loud = jax.tree.map(lambda x: 1e3 * x, message.init(KEY))
     if message.remember:
         memory = jax.tree.map(lambda x: x + 5, message.memory)

@@ -1,4 +1,4 @@
-"""The paper's victim: one whole update of it again, in float64 NumPy, from the same steps."""
+"""The paper's victim: one whole update, recomputed in float64 NumPy from the same steps."""
 
 import dataclasses
 
@@ -48,7 +48,7 @@ def of_policy(output, scales, action):
 
 
 def gradient(w, x, action, old_log_prob, old_value, advantage, activation, entropy_coefficient):
-    """Of PPO's loss with both clips at 0.2, half the value's loss and a share of the entropy; by hand."""
+    """The gradient of PPO's loss with both clips at 0.2, half the value's loss and a share of the entropy; by hand."""
     first, second, output, value = forward(w, x, activation)
     scales, number = w["_Heads_0"].get("scales"), len(x)
     log_prob, of_log_prob, of_entropy, scales_of_log_prob, scales_of_entropy = of_policy(output, scales, action)
@@ -105,8 +105,8 @@ def test_the_papers_victim_learns_as_numpy_says(train_one):
     *_, output, value = forward(before, seen, s["activation"])
     log_prob = of_policy(output, before["_Heads_0"].get("scales"), t.action)[0]
     assert t.truncated.any() == (config.environment != "Breakout-MinAtar")
-    assert (t.done > t.truncated).any() == (t.action.ndim == 2)  # and somebody fell, where that can be
-    advantage = np.zeros((STEPS, ENVS))  # the last row stays 0: nobody learns from it
+    assert (t.done > t.truncated).any() == (t.action.ndim == 2)  # episodes end by falls, if there are any
+    advantage = np.zeros((STEPS, ENVS))  # the last row stays 0, because no update uses it
     for step in reversed(range(STEPS - 1)):
         goes_on = 1 - t.done[step]  # a limit is an end
         delta = t.reward[step] + s["discount"] * goes_on * value[step + 1] - value[step]
@@ -124,15 +124,15 @@ def test_the_papers_victim_learns_as_numpy_says(train_one):
             return w - s["learning_rate"] * m / (1 - 0.9**i) / (np.sqrt(v / (1 - 0.999**i)) + 1e-5)
 
         w = jax.tree.map(step_of, w, mean, square)
-    way = s["learning_rate"] * s["epochs"]  # of a parameter whose gradient keeps its sign
+    way = s["learning_rate"] * s["epochs"]  # the way of a parameter whose gradient keeps its sign
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=0.0025 * way), after, w)
-    # Which says something: the way is fifty times as long.
+    # The comparison is meaningful: the way is fifty times as long.
     moved = abs(after["Dense_0"]["kernel"] - before["Dense_0"]["kernel"])
-    assert moved[moved.any(1)].mean() > 0.125 * way  # of the entries that somebody has seen change
+    assert moved[moved.any(1)].mean() > 0.125 * way  # for the entries of observations that changed
 
 
 def test_the_papers_weights_are_normal_with_variance_one_over_inputs(train_one):
-    """The policy's too, which is not uniform at first."""
+    """Weights of the policy have it too, so that it is not uniform at first."""
     before = train_one[1]
     for layer in (before["Dense_0"], before["Dense_1"], before["_Heads_0"]["Dense_0"]):
         kernel = layer["kernel"]

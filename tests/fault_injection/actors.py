@@ -4,9 +4,9 @@
 
 `impala(anneal=True)` learns CartPole-v1 by two actors of eight environments, five steps a rollout. One of their
 processes, drawn at random, is killed by `kill -9` after each of these shares of the updates, once both are at work.
-Prints what was lost, how
-long the actor was away, and the return of 32 fresh episodes; status 1 if an update is missing, if more was lost than
-what was in flight, if an actor did not come back, or if the return is below 475.
+Prints the lost
+rollouts, the time that the actor was away, and the return of 32 fresh episodes; status 1 if an update is missing, if
+more was lost than was in flight, if an actor did not come back, or if the return is below 475.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SOLVED = 475.0
 
 
 class Watched(RayPool):
-    """Writes down what was asked for, what came, and when who was away."""
+    """A pool that counts requests and answers, and records when each actor was away."""
 
     last: Watched
 
@@ -45,7 +45,7 @@ class Watched(RayPool):
         Watched.last = self
         self.asked, self.came = 0, 0
         self.away: dict[int, float] = {}  # since when
-        self.back: list[tuple[int, float]] = []  # actors, and how long they were away
+        self.back: list[tuple[int, float]] = []  # actors, and the seconds that they were away
         self.in_flight: set[int] = set()
 
     def start(self, actor: int, order: RolloutRequest) -> None:
@@ -68,7 +68,7 @@ class Watched(RayPool):
 
 
 def trained(seed: int, updates: int, at: list[float]) -> list[str]:
-    """What was not as it should be in a training, whose figures are printed."""
+    """Trains once and prints the figures; returns the faults, one line each."""
     host, draw = EnvMaker("gymnasium", "CartPole-v1", ENVS), random.Random(seed)
     game = host().game
     learner = make_learner("impala(anneal=True)", game, num_updates=updates)

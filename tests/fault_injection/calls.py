@@ -189,13 +189,13 @@ def draw(source: random.Random) -> tuple[str, dict[str, Any]]:
 
 
 def fault(name: str, arguments: dict[str, Any]) -> str:
-    """What is wrong with the answer to a call; empty if nothing is."""
+    """The fault in the answer to a call; empty if there is none."""
     try:
         RIGHT[name][0](**arguments)
     except (ValueError, TypeError, RuntimeError) as error:
         frames = traceback.extract_tb(error.__traceback__)
         ours = any(folder in frames[-1].filename for folder in OURS) and "site-packages" not in frames[-1].filename
-        called = "argument" in str(error) and frames[-1].filename == __file__  # Python's own, of a missing keyword
+        called = "argument" in str(error) and frames[-1].filename == __file__  # Python's own, if a keyword is missing
         if not (ours or called):
             return (
                 f"{type(error).__name__} of {frames[-1].filename.split('/')[-2:]}: {str(error).splitlines()[0][:150]}"

@@ -1,13 +1,12 @@
-"""`python -m tests.fault_injection.commands [--lines 500] [--seed 0]`: bad command lines, and whether each is refused.
+"""`python -m tests.fault_injection.commands [--lines 500] [--seed 0]`: bad command lines, which have to be refused.
 
-Each line is drawn as a bad one, for all commands and all fields of their configs. It has to end with status 2, within
-half a minute, after one line on stderr alone, which names the field, shows its value in 200 characters at most and says
+Lines are drawn for all commands and all fields of their configs. Each has to end with status 2, within half a
+minute, after one line on stderr alone. The line names the field, shows its value in 200 characters at most and says
 what is allowed; and nothing may have been written. Most run in forks of one process, so that an abort or a hang is seen
-and Python need not start anew; one of `REAL` runs as a process of its own. Prints a table, and what failed; the status
-is 1 if any did.
+and Python need not start again; one of `REAL` runs as a process of its own. Prints a table and the failures; the
+status is 1 if there are any.
 
-A fork may stand still for locks that other threads held when it was made, so that one that does is tried again as a
-process.
+A fork may hang on locks that other threads held when it was made; such a line is tried again as a process.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from marl.commands import describe
 from tests.fault_injection import lines, texts
 from tests.fault_injection.lines import FIRST, Line
 
-SECONDS = 30.0  # of a processor, for others may use it too
+SECONDS = 30.0  # of processor time, because other processes may use it too
 PATIENCE = 60.0, 240.0  # after which a fork and a process are stopped
-REAL = 25  # of so many lines one
+REAL = 25  # one line of so many
 TOO_LONG = "too long"
 AT_ONCE = os.cpu_count() or 1
 ALLOWED = ("needed", "did you mean", "has no effect", "--help", "takes", "has ", "already", "cannot be")
 
 
 class Ended(NamedTuple):
-    """How a command line ended."""
+    """The end of a command line."""
 
-    status: int | str  # or what killed it
+    status: int | str  # or the signal that killed it
     out: str
     error: str
     written: list[str]
@@ -55,7 +54,7 @@ class Ended(NamedTuple):
 
 
 def draw(seed: int, number: int) -> list[Line]:
-    """So many bad lines, all kinds of them for all commands in turn."""
+    """This number of bad lines, all kinds of them in turn for random commands."""
     draws = random.Random(seed)
     kinds = (lines.KINDS | texts.KINDS).items()
     found: list[Line] = []
@@ -69,7 +68,7 @@ def draw(seed: int, number: int) -> list[Line]:
 
 
 def faults(line: Line, ended: Ended) -> list[str]:
-    """What is wrong with how a bad line was refused; nothing if all is right."""
+    """Faults in the refusal of a bad line; empty if there are none."""
     message, found = ended.error, []
     if ended.status != 2:
         found.append(f"status {ended.status}")
@@ -80,7 +79,7 @@ def faults(line: Line, ended: Ended) -> list[str]:
     if "Traceback" in message or ended.out:
         found.append("a traceback, or an output")
     if not message.startswith(f"python -m {line.module}: "):
-        found.append("does not say who speaks")
+        found.append("does not begin with the command")
     names = (*line.names, *["argument"] * any("\0" in word for word in line.arguments))
     if not any(name in message for name in names):
         found.append(f"names none of {', '.join(name[:30] for name in line.names)}")
@@ -94,7 +93,7 @@ def faults(line: Line, ended: Ended) -> list[str]:
 
 
 def prepare(line: Line, folder: Path) -> list[Path]:
-    """Makes the files that a line finds; returns all that there is then."""
+    """Makes the files that a line finds; returns all paths in the folder."""
     for name, contents in line.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(contents)
@@ -102,7 +101,7 @@ def prepare(line: Line, folder: Path) -> list[Path]:
 
 
 def written(folder: Path) -> list[Path]:
-    """All that there is in a folder."""
+    """All paths in a folder."""
     return sorted(path.relative_to(folder) for path in folder.rglob("*"))
 
 
@@ -145,14 +144,14 @@ def start(line: Line, folder: Path) -> Running:
 
 
 def main_of(line: Line) -> int:
-    """What the command of a line says in this process."""
+    """Runs the command of a line in this process; returns its exit status."""
     module = "games.__main__" if line.module == "games" else line.module
     status: int = importlib.import_module(module).main(list(line.arguments))
     return status
 
 
 def end(running: Running) -> Ended | None:
-    """How a fork ended; None if it still runs. One that runs for too long is killed."""
+    """The end of a fork; None if it still runs. A fork that runs for too long is killed."""
     too_long = time.monotonic() - running.began > PATIENCE[0]
     if too_long:
         os.kill(running.process, signal.SIGKILL)
@@ -183,7 +182,7 @@ def in_forks(lines: Sequence[Line], folder: Path) -> Iterator[tuple[Line, Ended]
 
 
 def as_processes(lines: Sequence[Line], folder: Path) -> Iterator[tuple[Line, Ended]]:
-    """Runs lines as a user would."""
+    """Runs lines as a user does, each in a process of its own."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     for number, line in enumerate(lines):
         work = folder / f"process-{number}"

@@ -1,4 +1,4 @@
-"""What can happen to the files of a run directory, and what has to come of it when the run goes on."""
+"""Damages to the files of a run directory, and the verdict on a run that is resumed after one."""
 
 import contextlib
 import io
@@ -29,7 +29,7 @@ def cut(file: Path) -> None:
 
 
 def flipped(file: Path) -> None:
-    """One bit, anywhere but always the same."""
+    """Flips one bit, always the same one of a file name."""
     contents = bytearray(file.read_bytes())
     if contents:
         draw = random.Random(file.name)
@@ -50,7 +50,7 @@ DAMAGES = (removed, emptied, cut, flipped, replaced, a_folder)
 
 
 def linked(file: Path, outside: Path) -> None:
-    """A symbolic link to a file elsewhere that is worth something."""
+    """A symbolic link to a valuable file elsewhere."""
     file.unlink()
     file.symlink_to(outside / "letter")
 
@@ -70,7 +70,7 @@ ATTACKS = (linked, hard_linked, piped)
 
 
 def make_outside(path: Path) -> Path:
-    """A folder that nobody may touch, with what a run directory has."""
+    """A folder that no command may change, with the files of a run directory."""
     (path / "checkpoints").mkdir(parents=True)
     (path / "letter").write_text("dear friend\n")
     (path / "checkpoints" / "00000001").write_text("mine")
@@ -78,17 +78,17 @@ def make_outside(path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file by its name."""
+    """The bytes of every file by its name."""
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
 def files(run: Path) -> list[Path]:
-    """Of a run directory, from its root."""
+    """Files of a run directory, relative to its root."""
     return sorted(file.relative_to(run) for file in run.rglob("*") if file.is_file() and not file.is_symlink())
 
 
 def results(run: Path) -> dict:
-    """All that a run came to, but for times and pictures."""
+    """Results of a run without times and figures."""
     found = {}
     for file in files(run):
         if file.name == "metrics.jsonl":
@@ -112,14 +112,14 @@ def results(run: Path) -> dict:
 
 
 def go(main, *arguments: str) -> tuple[int, str]:
-    """Runs a command in this process: (its exit status, what it said of errors)."""
+    """Runs a command in this process: (its exit status, its stderr)."""
     errors, handlers = io.StringIO(), {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
             status = main(arguments)
     except SystemExit as stopped:
         status = stopped.code
-    except BaseException as error:  # what would be a traceback
+    except BaseException as error:  # it would be a traceback
         status, _ = -1, errors.write(f"Traceback {type(error).__name__}: {error}\n")
     finally:
         for number, handler in handlers.items():
@@ -128,9 +128,9 @@ def go(main, *arguments: str) -> tuple[int, str]:
 
 
 def verdict(main, place: Path, expected: dict, run: str = "") -> str:
-    """Goes on with a run, there or in a folder there.
+    """Resumes a run, there or in a folder there.
 
-    `equal` to the one that nothing happened to, `refused` in one line, or what went wrong.
+    Returns `equal` for the results of an undamaged run, `refused` for one line, or the fault.
     """
     status, said = go(main, "--resume", str(place / run), "--quiet")
     lines = said.splitlines()
@@ -145,6 +145,6 @@ def verdict(main, place: Path, expected: dict, run: str = "") -> str:
 
 
 def copy(run: Path, to: Path) -> Path:
-    """A run directory as it is, in place of what is there."""
+    """Replaces a folder by a copy of a run directory."""
     shutil.rmtree(to, ignore_errors=True)
     return Path(shutil.copytree(run, to))

@@ -3,7 +3,7 @@
 A small run of each command that keeps one, to its end and stopped in the midst. Then each of its files, and the one
 that it makes beside its directory, is removed, emptied, cut, flipped in one bit, replaced by noise and by a folder, one
 at a time, and the run goes on: it has to end equal to the one that nothing happened to, or to be refused in one line.
-The same with links and pipes in the files' place, after which nothing outside may have changed. Some minutes for each
+The same with links and pipes in place of the files, after which nothing outside may have changed. Some minutes for each
 command.
 """
 
@@ -65,12 +65,12 @@ RUNS = {
 
 
 def draw_fast(self, file, **_) -> None:
-    """In the place of matplotlib's drawing, which is half of the time and none of the matter."""
+    """Replaces matplotlib's drawing, which takes half of the time and is not tested here."""
     file.write(b"\x89PNG")
 
 
 def make(name: str, folder: Path) -> list[Path]:
-    """Folders that hold the run as `found`, to its end and stopped in the midst."""
+    """Folders with the run as `found`, one run to its end and one stopped before."""
     from meta.runs.progress import Progress
 
     module, arguments, reports = RUNS[name]
@@ -101,7 +101,7 @@ def make(name: str, folder: Path) -> list[Path]:
 
 
 def examine(name: str, every: int) -> list[tuple[str, str, str, str]]:
-    """(run, file, what happened to it, what came of that), for every so many of them."""
+    """(run, file, damage, verdict) for every n-th pair of a file and a damage."""
     found, count = [], itertools.count()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -143,7 +143,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes at once")
     parser.add_argument("--every", type=int, default=1, help="only every so many damages, where time is short")
     given = parser.parse_args()
-    if len(given.commands) > 1:  # each in a process of its own, so that what one does to JAX is not the others'
+    if len(given.commands) > 1:  # each in a process of its own, because commands change JAX's settings
         lines = [
             [sys.executable, "-m", "tests.fault_injection.files", name, f"--every={given.every}"]
             for name in given.commands

@@ -1,4 +1,4 @@
-"""An evolution on Ray whose workers are killed again and again ends as one that nobody touched.
+"""An evolution on Ray whose workers are killed again and again ends as an evolution without kills.
 
     python -m tests.fault_injection.kills [--kills 50] [--workers 2] [--seed 0]
 
@@ -35,7 +35,7 @@ TARGET = jnp.linspace(-1, 1, 16)
 
 
 def trial(parameters: jax.Array, key: jax.Array) -> Outcome:
-    """Half a second of work for a generation."""
+    """A trial of half a second of work for a generation."""
 
     def step(x: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         return jnp.tanh(x @ jnp.outer(x[0], parameters) + jax.random.normal(key, (16, 16))), None
@@ -45,13 +45,13 @@ def trial(parameters: jax.Array, key: jax.Array) -> Outcome:
 
 
 def digest(found: Any) -> str:
-    """Of all bits of a result."""
+    """A hash of all bits of a result."""
     leaves = jax.tree.leaves((found.parameters, found.metrics))
     return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in leaves)).hexdigest()
 
 
 def processes(parent: int, name: str) -> list[int]:
-    """Descendants of a process whose command line has a name in it."""
+    """Descendants of a process with this name in their command lines."""
     found, parents = [], [parent]
     while parents:
         pids = subprocess.run(["pgrep", "-P", ",".join(map(str, parents))], capture_output=True, text=True).stdout
@@ -66,7 +66,7 @@ def processes(parent: int, name: str) -> list[int]:
 
 
 def kill(cluster: RayCluster, what: str, generator: random.Random) -> bool:
-    """Whether there was something to kill."""
+    """Kills these processes; returns False if there are none."""
     assert cluster._process
     broker = cluster._process.pid
     workers = processes(broker, "ray::Actor")

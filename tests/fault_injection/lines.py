@@ -1,7 +1,7 @@
 """Command lines that are bad by construction, drawn from a seeded generator: for `tests.fault_injection.commands`.
 
-Who draws one knows what is wrong with it: which word its message has to name, and which value it has to shorten. Here
-are those that are wrong in a flag; those with a wrong text are in `texts`.
+Each comes with its fault: the word that the message has to name, and the value that it has to shorten. Lines with a
+wrong flag are here; lines with a wrong text are in `texts`.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Line(NamedTuple):
 
     module: str
     arguments: tuple[str, ...]
-    kind: str  # of what is wrong, for the table
+    kind: str  # of fault, for the table
     names: tuple[str, ...]  # one of these words has to be in the message
-    value: str = ""  # what may be shown in `configs.LONGEST` characters only
-    files: Mapping[str, bytes] = MappingProxyType({})  # in the directory in which it is called
+    value: str = ""  # may be shown in `configs.LONGEST` characters only
+    files: Mapping[str, bytes] = MappingProxyType({})  # in its working directory
 
 
 Make = Callable[[Random, str], Line | None]  # (random, module) -> a line, or None where there is none of the kind
@@ -137,7 +137,7 @@ def _range(random: Random, module: str) -> Line | None:
     return _line(random, module, *found, random.choice(values))
 
 
-MEMORY = {  # counts of what no memory holds
+MEMORY = {  # counts of arrays too large for memory
     "marl.mfos": ("evaluation_trials", "trials", "evolution.population_size"),
     "marl.train": ("num_envs", "evaluation_episodes", "seeds"),
     "marl.crossplay": ("num_pairs",),
@@ -154,7 +154,7 @@ def _memory(random: Random, module: str) -> Line | None:
     field = Field(random.choice(MEMORY[module]), int)
     line = _line(random, module, FIRST[module][0], field, "2147483640")
     more = ("--total-steps=999999999999999",) if field.name == "num_envs" and module == "marl.train" else ()
-    # What is a multiple of another field may be said to be none.
+    # The message may name another field, which has to be a multiple of this one.
     return line._replace(arguments=line.arguments + more, names=(*line.names, "evaluation_episodes", "memory"))
 
 
@@ -199,7 +199,7 @@ def _unknown(random: Random, module: str) -> Line | None:
 
 def _stray(random: Random, module: str) -> Line | None:
     first = random.choice(FIRST[module])
-    if module in ("marl.play", "attacks.examine"):  # the word would be the agent, or the directory
+    if module in ("marl.play", "attacks.examine"):  # the word would be read as the agent or the directory
         return None
     word = random.choice(("stray", "z" * 5000, "7", "ünï", "💥", "seed=3", "a b"))
     return Line(module, (first, *random.choice((("--seed", "3"), ())), word), "", (word[:50],), word)

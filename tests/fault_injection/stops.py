@@ -1,12 +1,12 @@
-"""Runs that are stopped again and again, at random moments, end as if they never were.
+"""Runs that are stopped again and again, at random moments, end as unbroken runs.
 
     python -m tests.fault_injection.stops [--stops 100] [--seed 0] [--only "mfos, exact"]
 
-Every command that keeps a run is run once to its end, and then again with stops: by Ctrl-C, by a polite kill or by one
-that nobody can catch, while it imports, compiles, trains or evaluates, several times in a row, and each time gone on
-with as a user would. What it leaves must be equal to the last bit, but for times; where environments are of a host,
-which nobody can save, all updates must be there. Prints a table; status 1 if anything differs, if a stop was not one
-line with status 130, or if what was stopped could not be gone on with.
+Every command that keeps a run is run once to its end, and then again with stops: by Ctrl-C, SIGTERM or SIGKILL, while
+it imports, compiles, trains or evaluates, several times in a row; each time the run is resumed as by a user. Its files
+must be equal to the last bit, except times. Environments on a host cannot be saved: there all updates must be recorded.
+Prints a table; status 1 if anything differs, if a stop was not one line with status 130, or if a run could not be
+resumed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     " --evolution.checkpoint-seconds 0",
     "bound": "marl.bound ipd --meta-steps 5 --num-states 4 --iterations 60 --checkpoint-seconds 0",
     "cola": "marl.cola ipd --iterations 60 --hidden 4 --evaluation-trials 8 --checkpoint-seconds 0",
-    # Episodes as long as a rollout, and no chance: new environments are where those of an unbroken run would be.
+    # Episodes as long as a rollout, and no chance: new environments begin in the states of an unbroken run.
     "distributed": "marl.distributed 'ipd(episode_length=8)' --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2"
     " --steps-per-update 8 --total-steps 16000 --evaluation-episodes 4 --checkpoint-seconds 0",
     "distributed, host": "marl.distributed CartPole-v1 --learner 'impala(hidden=[8])' --num-envs 2 --steps-per-update 8"
@@ -71,11 +71,11 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     "mmaml": "marl.mmaml ipd --steps 3 --iterations 60 --initialisations 4 --opponents 2 --evaluation-trials 8"
     " --checkpoint-seconds 0",
 }
-ANEW = ("distributed, host",)  # goes on with new environments, from which all else follows
+NEW_ENVIRONMENTS = ("distributed, host",)  # resumes with new environments, so that all results differ
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 MOST_IN_A_ROW = 4
 TIMES = ("wall_seconds", "seconds_to_compile", "seconds_to_run", "seconds", "digest", "learner_steps_per_cpu_second")
-# And whatever ends in _per_second.
+# All names that end in _per_second are times too.
 
 
 def main() -> int:
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def try_all(folder: Path, names: list[str], stops: int, draw: random.Random) -> list[str]:
-    """Stops every command in turn until there were so many stops; what went wrong, in lines."""
+    """Stops every command in turn until there were so many stops; returns the faults, one line each."""
     wholes = {name: Stopped(name, folder / f"whole {i}") for i, name in enumerate(names)}
     for whole in wholes.values():
         whole.run(draw, may_stop=False)
@@ -134,20 +134,20 @@ class Stopped:
         else:
             self.run(draw, may_stop=False)
         mine, theirs = contents(self.folder), contents(whole.folder)
-        if self.name in ANEW:
+        if self.name in NEW_ENVIRONMENTS:
             mine, theirs = updates(mine), updates(theirs)
         self.faults += [f"{self.name}: {x} differs" for x in {*mine, *theirs} if mine.get(x) != theirs.get(x)]
 
     def run(self, draw: random.Random, *, may_stop: bool) -> bool:
-        """Begins or goes on; whether it came to its end."""
+        """Begins or resumes the run; returns True if it came to its end."""
         begun = next(self.folder.glob("run*/config.yaml"), None)
         line = [self.line[0], "--resume", begun.parent.name] if begun else [*self.line, "--out", "run"]
         cache = os.environ.get("JAX_COMPILATION_CACHE_DIR") or str(self.folder.parent / "compiled")
         environment = os.environ | {
-            "JAX_COMPILATION_CACHE_DIR": cache,  # so that a stop is not always in a compilation
+            "JAX_COMPILATION_CACHE_DIR": cache,  # so that not every stop is in a compilation
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0",  # sooner compiled
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0",  # compiles faster
             "PYTHONPATH": os.pathsep.join(["", *sys.path]).strip(os.pathsep),
         }
         with (self.folder.parent / "stderr").open("w+") as said, (self.folder.parent / "stdout").open("w") as nowhere:
@@ -157,16 +157,16 @@ class Stopped:
             )
             how = draw.choice(SIGNALS) if may_stop else None
             if how:
-                moment = draw.random() ** 1.5 * self.seconds  # what goes on has less to do
+                moment = draw.random() ** 1.5 * self.seconds  # a resumed run has less to do
                 while not listens(process.pid) and process.poll() is None:
-                    time.sleep(0.002)  # Python itself, which nobody can help
+                    time.sleep(0.002)  # Python's own start handles no signals
                 try:
                     process.wait(moment)
                 except subprocess.TimeoutExpired:
                     process.send_signal(how)
             try:
                 status, self.seconds = process.wait(), time.perf_counter() - started
-            finally:  # whoever stops this script leaves nothing behind
+            finally:  # no process is left behind if this script is stopped
                 process.kill()
             said.seek(0)
             errors = said.read()
@@ -185,7 +185,7 @@ class Stopped:
 
 
 def listens(pid: int) -> bool:
-    """Whether a process handles SIGTERM itself already."""
+    """True if a process handles SIGTERM itself already."""
     try:
         masks = dict(
             line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
@@ -196,13 +196,13 @@ def listens(pid: int) -> bool:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What a run leaves, by file, without times: results, metrics and parameters."""
+    """The files of a run without times: results, metrics and parameters."""
     found = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
     return {name: _read(file) for name, file in found.items() if not {"checkpoints", "figures"} & {*Path(name).parts}}
 
 
 def updates(found: dict[str, Any]) -> dict[str, list[int]]:
-    """Of what a run leaves, by file, the updates that it tells of."""
+    """Numbers of the updates in each file of a run."""
     return {name: [row["update"] for row in x] if name.endswith(".jsonl") else [] for name, x in found.items()}
 
 

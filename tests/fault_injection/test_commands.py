@@ -1,4 +1,4 @@
-"""A sample of what `python -m tests.fault_injection.commands` draws, and bad lines that were met before."""
+"""A sample of the lines of `python -m tests.fault_injection.commands`, and bad lines that once were not refused."""
 
 import io
 import os
@@ -21,7 +21,7 @@ LINES = 60
 
 @pytest.fixture
 def tried(within, tmp_path):
-    """Runs a line in a directory of its own: how it ended."""
+    """Runs a line in a directory of its own; returns its end."""
 
     def run(number, line):
         folder = tmp_path / str(number)
@@ -82,7 +82,7 @@ def test_bad_input_that_once_passed_or_broke_is_refused(tried):
         assert faults(line, tried(number, line)) == [], line
 
 
-def test_damaged_results_are_told_in_one_line(tmp_path):
+def test_damaged_results_are_reported_in_one_line(tmp_path):
     cells = {"row_return": 1.0, "row_standard_error": None, "column_return": 2.0, "column_standard_error": 0.5}
     run = RunDirectory(tmp_path)
     good = crossplay._line("a", cells).encode()
@@ -130,8 +130,8 @@ def test_arrays_that_no_memory_holds_are_named():
     check_bytes("trials", 3, 1.0)
 
 
-def test_flags_say_what_they_say():
-    """Every way in which a value may be written."""
+def test_a_value_may_be_written_in_every_usual_way():
+    """With a space, with `=`, and in all spellings of the numbers and lists."""
 
     def config(*arguments):
         return flags.parse(ExactShapingConfig(), arguments)

@@ -1,4 +1,4 @@
-"""Every number that a learner, a shaper, a message function or a game takes: what makes no sense is refused by name."""
+"""Every number that a learner, a shaper, a message function or a game takes: impossible ones are refused by name."""
 
 import typing
 from functools import partial
@@ -26,7 +26,7 @@ SIGNED = ("low", "high", "target_entropy")
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_no_number_of_a_factory_is_below_zero_or_none(kind):
+def test_impossible_numbers_of_a_factory_are_refused_by_name(kind):
     registry, make = MAKERS[kind]
     for name in registry.names():
         needed = {"table": "low=[0], high=[1], "}.get(name, "")
@@ -38,7 +38,7 @@ def test_no_number_of_a_factory_is_below_zero_or_none(kind):
                     pytest.fail(f"{make(f'{name}({needed}{setting}={value})')} of {name}({setting}={value})")
 
 
-def test_neither_is_one_of_a_game():
+def test_impossible_numbers_of_a_game_are_refused_by_name():
     for name in ours():
         for setting, default in parameters(name).items():
             if type(default) not in (int, float):

@@ -49,7 +49,7 @@ def _file(random: Random, module: str) -> Line | None:
 
 
 def _spec_fields() -> dict[tuple[str, str], tuple[tuple[str, ...], str, Registry[Any]]]:
-    """Where specs are written: (module, flag) -> (what comes before, field, registry)."""
+    """Fields that hold specs: (module, flag) -> (arguments before the flag, field, registry)."""
     from attacks.messages import MESSAGES
     from marl.experiments.shaping import initialisation as starts
     from marl.learners import registry as learners

@@ -1,4 +1,4 @@
-"""What all adapters to other libraries share: forms of actions, forks, strategies by their names, automatic resets."""
+"""Behaviour of all adapters to other libraries: forms of actions, forks, strategies by name, automatic resets."""
 
 import multiprocessing
 import re
@@ -109,7 +109,7 @@ def test_in_the_step_after_an_episode_nothing_happens_but_the_reset():
 
 
 def step_once(pipe):
-    """In a child process."""
+    """Plays one step in a child process."""
     try:
         env = games.gymnasium.env("ipd")
         env.reset(seed=0)
@@ -136,8 +136,8 @@ def test_a_forked_process_says_that_spawn_is_needed(method):
         child.join()
 
 
-def test_strategies_are_known_by_name_to_every_kind_of_game_and_player():
-    """Tit for tat beside one that defects after the first round, by name in a formula, samples and adapters."""
+def test_strategies_have_the_same_names_in_every_kind_of_game():
+    """Strategies by name in exact and sampled games and adapters, and tit for tat against one that defects."""
     sampled = make("ipd", discount=0.96)
     for name in STRATEGIES.names():
         spec = "memory_one(probabilities=[1, 1, 0, 1, 0])" if name == "memory_one" else name
@@ -155,7 +155,7 @@ def test_strategies_are_known_by_name_to_every_kind_of_game_and_player():
     np.testing.assert_array_equal(actions, [[0, 0], [1, 1], [1, 1], [1, 1]])  # [rounds, environments]
 
 
-def test_an_opponent_by_name_answers_what_was_done():
+def test_tit_for_tat_by_name_answers_the_last_action():
     env = games.gymnasium.env("ipd", opponents="tft", seat=1)
     env.reset(seed=0)
     rewards = [env.step(action)[1] for action in (1, 1, 0, 0)]

@@ -1,4 +1,4 @@
-"""`python -m games`, as a user types it."""
+"""`python -m games` in a process, as for a user."""
 
 import subprocess
 import sys

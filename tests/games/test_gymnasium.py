@@ -29,7 +29,7 @@ def defect(key, observation):
 
 
 def mirror(key, observation):
-    """Tit for tat: what the other did last, from the one-hot state start, CC, CD, DC, DD."""
+    """Tit for tat: the other's last action, from the one-hot state start, CC, CD, DC, DD."""
     return (observation @ jnp.array([0, 0, 1, 0, 1])).astype(int)
 
 
@@ -69,7 +69,7 @@ def test_a_fixed_opponent_plays_the_other_seats():
 
 
 def test_the_opponent_sees_the_game_from_its_own_seat():
-    """Whoever defects against tit for tat in the first round gets 0, in whichever seat."""
+    """A defector against tit for tat gets 0 in the first round, in both seats."""
     for seat in (0, 1):
         face = env("ipd", seat=seat, opponents=mirror)
         face.reset(seed=0)
@@ -78,7 +78,7 @@ def test_the_opponent_sees_the_game_from_its_own_seat():
         assert infos["DC"] == 1
 
 
-def test_opponents_keep_a_memory_and_begin_anew_with_every_episode():
+def test_opponents_have_a_memory_that_is_reset_with_every_episode():
     face = env("ipd", opponents=Counter(2), episode_length=4)
     for _ in range(2):
         face.reset()
@@ -99,7 +99,7 @@ def test_every_other_seat_has_an_opponent_of_its_own():
 
 @pytest.mark.usefixtures("promoted")
 def test_a_learner_is_an_opponent():
-    """Its policy plays, with what it remembers; here those that are certain, so that the rewards can be worked out."""
+    """Its policy plays with its memory; deterministic policies, so that the rewards can be worked out by hand."""
     tft = marl.play_memory_one([1, 1, 0, 1, 0])
     for face in (env("ipd", opponents=tft), gym.make("marl-shaping/ipd-v0", opponents=tft)):
         face.reset(seed=0)
@@ -158,8 +158,8 @@ def test_a_seed_fixes_this_episode_and_those_after_it():
     assert not data_equivalence(runs(1), runs(2), exact=True)
 
 
-def test_vectors_say_what_gymnasiums_own_say():
-    """The numbers, shapes and masks of `SyncVectorEnv`, over the end of episodes, where nothing is drawn."""
+def test_vectors_agree_with_gymnasiums_own():
+    """Numbers, shapes and masks of `SyncVectorEnv` across the ends of episodes, in a game without chance."""
     make = {"game": "ipd", "opponents": mirror, "episode_length": 3}
     ours = vector_env(num_envs=4, **make)
     theirs = SyncVectorEnv([lambda: env(**make)] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -174,7 +174,7 @@ def test_vectors_say_what_gymnasiums_own_say():
             np.testing.assert_array_equal(x, y)
         assert ours.observation_space.contains(told[0])
         assert ("final_obs" in infos) == (time % 3 == 0)
-        for name in infos.keys() - expected_infos.keys():  # theirs says nothing where all begin anew
+        for name in infos.keys() - expected_infos.keys():  # theirs has no infos where all environments are reset
             assert not np.any(infos[name])
         check_same(infos, expected_infos)
 
@@ -233,8 +233,8 @@ def test_pictures_of_many_games_are_of_each_alone():
         np.testing.assert_array_equal(picture, face.render())
 
 
-def test_the_memory_of_cheap_talk_goes_on_where_an_episode_ends():
-    """In the faces as in the game itself: how many sights there were, whatever episodes they were of."""
+def test_the_memory_of_cheap_talk_lasts_across_episodes():
+    """The adapters count observations across episodes, as the game itself does."""
     talk = CheapTalk(
         games.make("CartPole-v1", max_steps_in_episode=3),
         jnp.zeros(0),
@@ -245,7 +245,7 @@ def test_the_memory_of_cheap_talk_goes_on_where_an_episode_ends():
     )
     vector = vector_env(talk, 2)
     heard = [vector.reset(seed=0)[0][:, -1]] + [vector.step(np.zeros(2, int))[0][:, -1] for _ in range(5)]
-    assert np.array(heard).T.tolist() == [[1, 2, 3, 5, 6, 7]] * 2  # 4 is the last sight of an episode
+    assert np.array(heard).T.tolist() == [[1, 2, 3, 5, 6, 7]] * 2  # 4 is the last observation of an episode
     face = games.gymnax.env(talk)
     key = jax.random.key(0)
     observation, state = face.reset(key)

@@ -24,7 +24,7 @@ TFT = marl.play_memory_one([1, 1, 0, 1, 0])
 
 
 def test_every_game_of_ours_is_an_environment():
-    """By its registered name, as gymnax's own are made; what a step returns fits the spaces, without compiling it."""
+    """Environments are made by registered names, as gymnax's own; the shapes of a step fit the spaces."""
     assert {*ids()} <= {*gymnax.registered_envs}
     assert {*ids()}.isdisjoint(games.names())
     for name in ours():
@@ -43,7 +43,7 @@ def test_every_game_of_ours_is_an_environment():
 
 
 def test_an_episode_and_its_two_ends():
-    """Against tit for tat, in both seats; a limit truncates, the game's or the params', and the discount terminates."""
+    """Both seats against tit for tat; the limits of the game and of the params truncate, the discount terminates."""
     for seat in (0, 1):
         environment = env("ipd", seat=seat, opponents=TFT, episode_length=6)
         params = environment.default_params
@@ -53,7 +53,7 @@ def test_an_episode_and_its_two_ends():
             _, state, reward, terminated, truncated, _ = environment.step(KEY, state, action, params)
             rewards.append(float(reward))
             ends.append((bool(terminated), bool(truncated)))
-        assert rewards == [-1, 0, -3, -1, 0, -2, 0]  # the last against one that begins anew
+        assert rewards == [-1, 0, -3, -1, 0, -2, 0]  # the last against an opponent that was reset
         assert ends == [(False, False)] * 5 + [(False, True), (False, False)]
         assert state.time == 1
     short = params.replace(max_steps_in_episode=1, game=params.game.replace(payoffs=5 + params.game.payoffs))
@@ -105,7 +105,7 @@ def test_its_own_wrappers_count_in_a_scan():
 
 
 class Policy(nn.Module):
-    """As evosax calls one: `(observation, key) -> action`."""
+    """A policy as evosax calls it: `(observation, key) -> action`."""
 
     @nn.compact
     def __call__(self, obs, key):
@@ -114,7 +114,7 @@ class Policy(nn.Module):
 
 @pytest.mark.usefixtures("nans", "promoted")
 def test_evosax_evolves_cooperation_with_tit_for_tat():
-    """Unchanged: it makes the environment by its name, and takes the length of episodes from its params."""
+    """The unchanged evosax makes the environment by its name, and takes the length of episodes from its params."""
     problem = GymnaxProblem(
         "marl-shaping/ipd-v0", Policy(), num_rollouts=4, use_normalize_obs=False,
         env_kwargs={"opponents": TFT}, env_params={"max_steps_in_episode": 10},
@@ -136,12 +136,12 @@ def test_evosax_evolves_cooperation_with_tit_for_tat():
 
     (_, state), fitness = jax.lax.scan(generation, (search, state), jax.random.split(KEY, 30))
     assert state.counter == 30
-    assert fitness[0] < -13  # whoever draws gets -1.5 in every round
-    assert fitness[-1] > -11  # whoever cooperates -1
+    assert fitness[0] < -13  # random policies get -1.5 in every round
+    assert fitness[-1] > -11  # cooperators get -1
 
 
 class Wrapper:
-    """What PureJaxRL's wrappers do: methods compiled with the wrapper as static, `params` handed on, five values."""
+    """A wrapper as in PureJaxRL: methods are compiled with the wrapper as static and hand `params` on."""
 
     def __init__(self, environment):
         self._env = environment

@@ -26,7 +26,7 @@ def sampled(env, key):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_game_is_a_jaxmarl_environment(name):
-    """What JaxMARL's tests ask of all of its own environments, and its protocol beyond them."""
+    """The checks of JaxMARL's own tests, and its protocol beyond them."""
     env = wrap(name)
     assert isinstance(env, MultiAgentEnv)
     assert env.num_agents == len(env.agents)
@@ -68,7 +68,7 @@ def test_a_wrapped_game_is_the_game_step_for_step():
 
 @pytest.mark.parametrize("make", [games.make, wrap])
 def test_a_game_that_ends_goes_on_from_the_state_that_is_given(make):
-    """As JaxMARL's API test; for the bare game too, which has its protocol."""
+    """JaxMARL's API test, for the bare game too, because it has the same protocol."""
     env = make("coin_game", episode_length=2)
     _, state = env.reset(jax.random.PRNGKey(1))
     _, other = env.reset(jax.random.PRNGKey(2))

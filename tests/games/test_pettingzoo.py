@@ -45,7 +45,7 @@ def test_pettingzoo_passes_every_game(name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_observations_are_what_the_spaces_say(name):
+def test_observations_lie_in_their_spaces(name):
     face = parallel_env(name)
     observations, _ = face.reset(seed=3)
     for _ in range(5):
@@ -129,7 +129,7 @@ def test_actions_that_cannot_be_are_refused(actions, message):
     twin = parallel_env("coin_game")
     twin.reset(seed=0)
     right = {"agent_0": 0, "agent_1": 3}
-    for _ in range(3):  # what was refused was no step
+    for _ in range(3):  # a refused action was no step
         assert gymnasium.utils.env_checker.data_equivalence(face.step(right), twin.step(right), exact=True)
 
 
@@ -163,7 +163,7 @@ def test_pettingzoo_passes_its_pictures(name, headless):
 
 
 def test_a_window_shows_every_step(headless, monkeypatch):
-    """On a screen that is none, in the place of one."""
+    """A figure without a screen in place of a window."""
     monkeypatch.setattr(FigureCanvasAgg, "required_interactive_framework", "none")
     monkeypatch.setattr(FigureCanvasAgg, "start_event_loop", lambda canvas, timeout: waits.append(timeout))
     waits, shown = [], []

@@ -18,7 +18,7 @@ TFT = marl.play_memory_one([1, 1, 0, 1, 0])
 
 
 class VecEnv:
-    """What a subclass finds in the base class of the library, version 2.9."""
+    """The parts of the library's base class, version 2.9, that a subclass uses."""
 
     def __init__(self, num_envs, observation_space, action_space):
         self.num_envs, self.observation_space, self.action_space = num_envs, observation_space, action_space
@@ -62,8 +62,8 @@ def face():
         yield games.stable_baselines3
 
 
-def test_it_is_played_as_its_algorithms_play(face):
-    """Step for step as single environments, with the infos that their replay and their advantages read."""
+def test_steps_are_those_of_single_environments(face):
+    """Steps equal those of single environments, with the infos that the library's algorithms read."""
     settings = {"game": "ipd", "opponents": TFT, "episode_length": 3}
     vector, single = face.vec_env(num_envs=3, **settings), [env(**settings) for _ in range(3)]
     assert (vector.observation_space, vector.action_space) == (single[0].observation_space, single[0].action_space)
@@ -89,7 +89,7 @@ def test_the_reset_mode_is_no_argument(face):
         face.vec_env("ipd", 2, autoreset_mode="next_step")
 
 
-def test_seeds_and_what_is_asked_of_single_games(face):
+def test_seeds_and_calls_of_single_environments(face):
     vector = face.vec_env("coin_game", 2, render_mode="rgb_array")
     first = [vector.seed(seed) or vector.reset() for seed in (1, 1, 2)]
     np.testing.assert_array_equal(first[0], first[1])
@@ -107,7 +107,7 @@ def test_seeds_and_what_is_asked_of_single_games(face):
 
 
 def test_its_ppo_learns_to_cooperate_with_tit_for_tat(face):
-    """Where the library is installed."""
+    """PPO of the library, where that is installed."""
     sb3 = pytest.importorskip("stable_baselines3.ppo")
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecMonitor

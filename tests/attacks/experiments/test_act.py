@@ -33,15 +33,15 @@ pytestmark = pytest.mark.system
 
 QUIET = Console(quiet=True)
 
-TINY = (  # and of twelve what has more than ten entries, which is not taken apart and so is sooner compiled
+TINY = (  # sizes of 12, because arrays of up to 10 entries become scalars, which compile more slowly
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
     *("--evaluation-steps", "8", "--num-victims", "2", "--message", "mlp(hidden=[12])"),
     *("--warm-up.population-size", "2", "--warm-up.chunk-size", "0", "--warm-up.generations", "2"),
     *("--evolution.population-size", "2", "--evolution.chunk-size", "0", "--evolution.generations", "2"),
-    *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # the warm-up's, so that its program serves twice
+    *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # as in the warm-up, so that one program serves both
 )
 HELP = ("--goal", "help", "--victim", "ppo(hidden=[12], epochs=1, minibatches=1, shared=True)", "--warm-up-updates=1")
-# The oracle learns by PPO; of the victim no more is asked than that it learns.
+# The oracle learns by PPO; the victim only has to learn.
 CONTROL = (
     *("--goal", "control", "--oracle-updates", "1", "--controller", "mlp(hidden=[12])", "--victim", "reinforce"),
     *("--shapers", "2"),
@@ -57,7 +57,7 @@ def act(within, tmp_path):
 
 
 def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, monkeypatch):
-    monkeypatch.setattr(distillation, "FITTING", 20)  # what an expert's words are worth is not asked here
+    monkeypatch.setattr(distillation, "FITTING", 20)  # the quality of the expert's message is not tested here
     monkeypatch.setattr(distillation, "ROLLOUTS", 4)
     finished = act("cartpole", *TINY, *HELP, "--begin", "expert", "--out", "run")
     assert finished.returncode == 0, finished.stderr
@@ -85,7 +85,7 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
     attack, parameters = load_adversary(tmp_path / "run")
     assert attack.config.goal == "help"
     assert parameters["w0"].shape == (4, 12)
-    # What is finished is not done again, and a run that goes on comes to the same.
+    # A resumed run repeats no finished stage and has the same results.
     again = act("--resume", "run")
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "run/summary.json").read_text())["evolved"] == summary["evolved"]
@@ -93,7 +93,7 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
 
 
 def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path, monkeypatch):
-    monkeypatch.setattr(control_experiment, "NUM_GOALS", 2)  # of a hundred frames each
+    monkeypatch.setattr(control_experiment, "NUM_GOALS", 2)  # a hundred frames each
     finished = act("cartpole", *TINY, *CONTROL, "--out", "run")
     assert finished.returncode == 0, finished.stderr
     rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
@@ -110,18 +110,18 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert 100 < picture.n_frames <= 201
 
 
-@pytest.mark.slow  # `meta.batched_trials` is tested for it with less: here that control goes through it
-def test_who_is_played_at_once_draws_nobody_else():
+@pytest.mark.slow  # smaller tests cover `meta.batched_trials`; this one shows that control uses it
+def test_the_number_of_victims_trained_at_once_does_not_change_their_rewards():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     config = AttackConfig(goal="control", victim="reinforce", num_victims=2, oracle_updates=1, **tiny)
     words = resolve(config).init(jax.random.key(5))
     several = jax.tree.map(lambda x: jnp.stack([x, -x]), words)
-    everybody = {"evolved": words, "silent_shaper": several, "random_shaper": several}
+    groups = {"evolved": words, "silent_shaper": several, "random_shaper": several}
     found = []
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
         own = dataclasses.replace(config, evolution=evolution)
-        found.append(ControlExperiment(resolve(own)).fresh_victims(QUIET, jax.random.key(0), everybody))
+        found.append(ControlExperiment(resolve(own)).fresh_victims(QUIET, jax.random.key(0), groups))
     for name, rewards in found[0].goal_rewards.items():
         np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 
@@ -130,7 +130,7 @@ def resolved(config, **changes):
     return resolve(dataclasses.replace(config, **changes))
 
 
-def test_what_auto_stands_for():
+def test_auto_settings_depend_on_the_goal():
     config = AttackConfig(goal="harm")
     name, given, _ = resolve(config).kind
     assert (name, given["steps"]) == ("turn", 32 * 256)
@@ -145,13 +145,13 @@ def test_what_auto_stands_for():
     assert resolved(config, goal="help", steps_per_update=24).fitness == "end"  # 8 x 24 steps, of 201
     assert resolved(config, message="linear").kind.spec == "linear"
     steered = resolved(config, goal="control")
-    assert steered.kind.settings == {**given, "volume": 0.135}  # a whisper
+    assert steered.kind.settings == {**given, "volume": 0.135}  # a small amplitude
     # The goals are uniform on a track of 2.4 to both sides.
     np.testing.assert_allclose(steered.controller_kind.settings["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
 
 
-def test_random_games_are_played_once_and_by_no_reading(monkeypatch):
-    """For a message and a controller that are both in units of play; for those that are given, never."""
+def test_units_of_play_are_measured_once_and_only_by_resolving(monkeypatch):
+    """One measurement serves the message and the controller; given messages and controllers need none."""
     played = []
     monkeypatch.setattr(attack_module, "units_of_play", lambda game: played.append(game) or [1.0] * 4)
     config = AttackConfig(goal="control")
@@ -168,7 +168,7 @@ def test_random_games_are_played_once_and_by_no_reading(monkeypatch):
 def test_the_trainings_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
     attack = prepare(config).attack
-    if preset == "pendulum":  # with a victim that remembers what it heard, too
+    if preset == "pendulum":  # also with a victim that has a replay buffer
         other = with_training(attack, victim="sac(hidden=[8], buffer_size=4096)")
         key = jax.random.key(0)
         jax.eval_shape(other.trial, jax.eval_shape(other.init, key), key)
@@ -191,23 +191,23 @@ def test_a_training_run_is_cut_into_the_pieces_that_a_learner_needs():
     a2c = dataclasses.replace(config, victim="a2c(anneal=True)")
     assert a2c.schedule == (819, 5, 8, 16, 200)
     assert resolve(a2c).kind.spec.startswith("turn(steps=4095,")
-    assert dataclasses.replace(a2c, steps_per_update=4).schedule == (32, 4, 4, 12, 200)  # what is small enough stays
-    # What turns at some time of a training run of 8192 steps turns at the same share of 4096.
+    assert dataclasses.replace(a2c, steps_per_update=4).schedule == (32, 4, 4, 12, 200)  # small enough already
+    # A message that turns within a training run of 8192 steps turns at the same share of 4096 steps.
     fixed = resolved(config, message="turn(steps=8000)")
     assert turning(with_training(fixed, victim="dqn")) == 4000
     assert with_training(fixed, victim="dqn").schedule.num_updates == 512
     assert turning(with_training(fixed, num_updates=8)) == 2000
     assert turning(resolved(config, message="turn(what='mlp')")) == 8192
     assert with_training(resolved(config, message="mlp"), victim="dqn").kind.spec == "mlp"
-    # A fifth of 32 updates, in which a member of the ensemble learns, and of 8.
+    # A member of the ensemble learns in a fifth of 32 updates, or of 8.
     ensemble = resolved(config, defence="ensemble")
     assert turning(ensemble) == 6 * 256
     assert turning(with_training(ensemble, num_updates=8)) == 2 * 256
     assert turning(resolved(config, defence="ensemble_of_lives")) == 8192
 
 
-def test_a_message_that_was_made_again_turns_when_its_kind_says():
-    """Not only the kind has other steps: what is said changes there, a hundred steps before the end of the shorter."""
+def test_a_message_for_a_shorter_training_run_turns_earlier():
+    """The message itself changes there, a hundred steps before the end of the shorter training run."""
     attack = with_training(resolve(AttackConfig(message="turn(steps=8192)")), num_updates=8)
     words = attack.message.init(jax.random.key(0)) | {"turn": jnp.float32(np.log(1948 / 100))}
     said = [np.asarray(attack.message.speak(words, jnp.ones(4), jnp.float32(heard))) for heard in (0, 1947, 1949, 2048)]
@@ -216,7 +216,7 @@ def test_a_message_that_was_made_again_turns_when_its_kind_says():
     assert (said[1] != said[2]).all()
 
 
-def test_a_search_may_begin_where_another_ended(tmp_path):
+def test_a_search_may_begin_with_the_adversary_of_another_run(tmp_path):
     config = AttackConfig(message="turn(what='linear')", num_victims=2)
     words, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
     array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
@@ -227,7 +227,7 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
     start, told = search._start(experiment.search, jax.random.key(0), context)
     jax.tree.map(np.testing.assert_array_equal, start, words)
     assert told is None
-    (tmp_path / ADVERSARY_FILE).unlink()  # which a run that goes on does not need
+    (tmp_path / ADVERSARY_FILE).unlink()  # a resumed run does not need it
     assert prepare(goes_on, begun=True).config == goes_on
     assert describe("attacks.act").prepare_again(goes_on).config == goes_on
     jax.tree.map(np.testing.assert_array_equal, search._start(experiment.search, jax.random.key(0), context)[0], words)
@@ -242,8 +242,8 @@ def test_a_search_may_begin_where_another_ended(tmp_path):
         prepare(dataclasses.replace(goes_on, environment="Acrobot-v1"))
 
 
-def test_a_search_may_begin_with_what_another_message_says(tmp_path):
-    """A network that was fitted to a linear function says what that says, up to what squares leave."""
+def test_a_search_may_begin_with_a_network_fitted_to_another_message(tmp_path):
+    """A network fitted to a linear message sends the same messages, up to the residual of least squares."""
     config = AttackConfig(message="linear", num_victims=2)
     message, run = resolve(config).message, RunDirectory.create(tmp_path / "new", config)
     words = message.init(jax.random.key(7))
@@ -264,8 +264,8 @@ def test_a_search_may_begin_with_what_another_message_says(tmp_path):
         prepare(dataclasses.replace(network, message_size=3))
 
 
-def test_trainings_are_as_short_as_the_victim_and_its_defence_make_them():
-    """Of A2C in 8 environments half as many steps of each as of PPO in 4; of an ensemble's members a fifth."""
+def test_the_shortest_training_run_depends_on_the_victim_and_its_defence():
+    """A2C in 8 environments has half the steps of each that PPO has in 4; a member of an ensemble has a fifth."""
     ppo = AttackConfig(warm_up_updates=8, num_updates=32, steps_per_update=256, num_envs=4)
     assert ppo.shortest_learned_steps == 8 * 256
     assert dataclasses.replace(ppo, victim="a2c").shortest_learned_steps == 8 * 1024 // 40 * 5
@@ -278,7 +278,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
     config = AttackConfig(message="lstm(units=3)", begin="zero", defence="dropout", fitness="last_update")
     begun = resolve(config).init(jax.random.key(0))
     assert not any(x.any() for x in jax.tree.leaves(begun))
-    # What is judged is the life of a victim that defends itself, by its last update.
+    # The fitness is the last update in the training run of a victim with the defence.
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     tiny |= {"environment": "CartPole-v1(max_steps_in_episode=4)", "victim": "reinforce"}
     one = resolved(config, message="mlp(hidden=[12])", **tiny)
@@ -356,7 +356,7 @@ def test_bad_input_is_one_line_and_writes_nothing(act, tmp_path, arguments, word
 
 
 class Pair(Game):
-    """Sees two things at once, one by one named."""
+    """Observations are a dictionary of two arrays."""
 
     num_agents = 1
 

@@ -1,4 +1,4 @@
-"""Where a search begins with an expert: what it says is what the expert does."""
+"""A search that begins with an expert: the first message tells the expert's action."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from games import Box, Discrete
 
 pytestmark = pytest.mark.system
 
-# The best PPO of eight after twelve short lives, which beats random play at the pole and leans to where it falls.
+# The best PPO victim of eight after twelve short training runs; it beats random play and pushes towards the fall.
 CONFIG = AttackConfig(
     goal="help",
     begin="expert",
@@ -29,14 +29,14 @@ CONFIG = AttackConfig(
 
 @pytest.fixture
 def sooner(monkeypatch):
-    """Words are fitted in fewer steps to less play, which is enough for signs and loudness."""
+    """Messages are fitted in fewer steps to fewer rollouts, which is enough for signs and amplitudes."""
     monkeypatch.setattr(distillation, "FITTING", 500)
     monkeypatch.setattr(distillation, "ROLLOUTS", 16)
 
 
 @pytest.mark.parametrize(("n", "size"), [(2, 2), (3, 2), (4, 3)])
 def test_discrete_actions_are_the_corners_of_a_simplex(n, size):
-    """Each as far from the others, with the mean in the middle, where each action is as frequent and there is room."""
+    """Equal distances and mean 0, if all actions are equally frequent and the message has enough entries."""
     corners = distillation._targets(np.arange(n), Discrete(n), size)
     assert corners.shape == (n, size)
     np.testing.assert_allclose(corners.mean(0), 0, atol=1e-6)
@@ -55,8 +55,8 @@ def test_torques_are_told_in_units_of_their_size_and_twice_where_a_message_has_r
     assert distillation._targets(rare, Box(-1, 1, (1,)), 1).min() == -distillation.LARGEST_TARGET
 
 
-def test_a_message_that_can_say_it_learns_to_say_it():
-    """Which torque brings the tip of an arm nearer is bilinear: a quadratic message can tell, a linear one cannot."""
+def test_a_quadratic_message_learns_a_bilinear_target_and_a_linear_one_does_not():
+    """The torque that brings an arm's tip nearer is bilinear: a quadratic message can tell it, a linear one cannot."""
     obs = jax.random.normal(jax.random.key(0), (4096, 4))
     torque = (obs[:, 0] * obs[:, 3] - obs[:, 1] * obs[:, 2]) / 2
     targets = jnp.stack([torque, -torque], 1).clip(-2, 2)
@@ -69,14 +69,14 @@ def test_a_message_that_can_say_it_learns_to_say_it():
 
 
 @pytest.mark.usefixtures("sooner")
-def test_an_expert_is_told_and_in_the_end_contradicted():
+def test_a_message_tells_the_expert_s_action_and_a_harmful_one_the_opposite_at_the_end():
     key = jax.random.key(0)
     words, found = distillation.distil(resolve(CONFIG), key)
-    assert found["message"].expert_return > 30  # of random play 22
+    assert found["message"].expert_return > 30  # random play has 22
     assert 0.3 < found["message"].share < 1
     turning = resolve(dataclasses.replace(CONFIG, goal="harm"))
     both, again = distillation.distil(turning, key)
-    # The same expert, in the same words, of a network.
+    # The same expert and the same parameters, those of a network.
     assert again["message"].expert_return == found["message"].expert_return
     jax.tree.map(np.testing.assert_array_equal, both["first"], words)
     assert words["w0"].shape == (4, 32)
@@ -88,8 +88,8 @@ def test_an_expert_is_told_and_in_the_end_contradicted():
 
 
 @pytest.mark.usefixtures("sooner")
-def test_a_victim_that_was_told_what_to_do_is_told_loudly_where_to_go():
-    """Of a cart that stands still in the middle, and is to go to either side: it is told to push to that side."""
+def test_the_first_controller_pushes_a_trained_victim_to_either_goal():
+    """A cart rests in the middle with a goal at either side: the message to push there has the larger amplitude."""
     steered = resolve(dataclasses.replace(CONFIG, goal="control", num_updates=24))  # fewer are a matter of rounding
     both, found = distillation.distil(steered, jax.random.key(0))
     assert set(found) == set(both) == {"shaper", "controller"}

@@ -1,4 +1,4 @@
-"""What a victim on a host hears is what it would hear in the pure game."""
+"""A victim on a host hears the messages that it would hear in the pure game."""
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ TALKS = {
 
 @pytest.mark.parametrize("name", TALKS)
 def test_a_pure_game_on_a_host_with_messages_is_the_game_with_messages(name):
-    """Every observation of a life, across the ends of episodes, by what a learner makes of it."""
+    """Every observation of a training run, across the ends of episodes, as seen in the learner's final state."""
     talk = TALKS[name]
     learner = make_learner("ppo(hidden=[4], minibatches=1, epochs=1)", talk)
     settings = {"num_updates": 3, "steps_per_update": 8}
@@ -45,7 +45,7 @@ def test_a_pure_game_on_a_host_with_messages_is_the_game_with_messages(name):
     np.testing.assert_allclose(found.rewards[0], expected.rewards[0], rtol=1e-5)
 
 
-def test_victims_of_three_kinds_live_on_a_host():
+def test_victims_train_on_a_host_under_three_kinds_of_messages():
     config = AttackConfig(
         environment="CartPole-v1(max_steps_in_episode=20)", victim="ppo(hidden=[4], minibatches=1, epochs=1)",
         message="linear", goal="harm", num_updates=2, steps_per_update=16, num_envs=2,
@@ -56,12 +56,12 @@ def test_victims_of_three_kinds_live_on_a_host():
     assert all(returns.shape == (2,) and (returns > 5).all() and (returns <= 20).all() for returns in found.values())
 
 
-def test_victims_on_a_host_do_not_defend_themselves():
+def test_victims_with_a_defence_are_refused_on_a_host():
     with pytest.raises(ValueError, match="host: got an attack on victims with the defence dropout"):
         host_of(resolve(AttackConfig(defence="dropout", message="linear")))
 
 
-def test_what_gymnasium_does_not_have():
+def test_games_that_gymnasium_does_not_have_are_refused():
     for environment, words in {
         "reacher": "which Gymnasium does not have",
         "CartPole-v1(gravity=3.0)": "on a host it has no gravity",

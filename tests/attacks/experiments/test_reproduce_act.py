@@ -43,7 +43,7 @@ def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(
     assert [part.config.seed for part in parts] == [3, 4] * len(names)
 
 
-def test_where_there_are_no_goals_nobody_is_controlled():
+def test_control_alone_in_a_game_without_goals_is_refused():
     with pytest.raises(ValueError, match="goals: got control alone; there are no goals in breakout"):
         checked(ReproduceConfig(environments=("breakout",), goals=("control",)))
 
@@ -71,7 +71,7 @@ def test_victims_of_one_game_are_shown_beside_each_other(tmp_path):
     assert "| cartpole | -120.0 ± 20.0 | 1.5 ± 0.5 |" in section.tables[0]
     assert "| cartpole_sparse | -50.0 ± 0.0 | 1.5 ± 0.5 |" in section.tables[0]
     assert (tmp_path / "beside-harm-0.png").is_file()
-    assert not _beside(tmp_path, {("cartpole", "harm"): parts[:2]}, summaries)  # nothing to be compared with
+    assert not _beside(tmp_path, {("cartpole", "harm"): parts[:2]}, summaries)  # nothing to compare with
 
 
 def test_an_error_is_between_searches_where_there_are_several():
@@ -96,14 +96,14 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
         trials=2,
         oracle_updates=3,
     )
-    # 24 short lives of 20 steps, which are as many as 4 whole ones, and 24 of 100, each of those judged by 14; 6
+    # 24 short training runs of 20 steps, as many as in 4 whole ones, and 24 of 100, each evaluated for 14 steps; 6
     # victims choose between two, and 18 are fresh.
     assert Part("cartpole", config, tmp_path).steps == (4 + 24) * (100 + 14) + 12 * 114 + 18 * 114
-    # Eight experts live twelve lives; their words are a third choice, and a fourth kind of messages.
+    # Eight experts have twelve training runs; their message is a third choice, and a fourth kind of messages.
     taught = dataclasses.replace(config, begin="expert")
     assert Part("cartpole", taught, tmp_path).steps == (4 + 24 + 18 + 24 + 96) * 114
-    # Victims of silence and of 5 shapers, 2 in each of 3 generations, each judged 4 times; 24 lives of the search; 6
-    # victims choose between two, and live under 4 shapers, with two oracles of 3 updates.
+    # Victims of silence and of 5 shapers, 2 in each of 3 generations, each evaluated 4 times; 24 training runs of the
+    # search; 6 victims choose between two, and train under 4 shapers, with two oracles of 3 updates.
     control = dataclasses.replace(config, goal="control", shapers=5)
     assert (config.victims_trained, control.victims_trained) == (48, 36 + 24)
     steps = 36 * (100 + 4 * 14) + 24 * 114 + 12 * 114 + 24 * 114 + 2 * 6 * 3 * 20
@@ -135,7 +135,7 @@ def test_bad_input_is_one_line(within, tmp_path, module, arguments, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_defences_that_a_victim_cannot_have_are_left_out_and_said():
+def test_defences_that_a_victim_cannot_have_are_left_out_with_a_message():
     tiny = {"num_updates": 1, "steps_per_update": 8, "evaluation_episodes": 2, "evaluation_steps": 8}
     config = AttackConfig(num_envs=2, victim="ppo(hidden=[4], minibatches=1)", message="linear", **tiny)
     console = Console(record=True, file=io.StringIO(), width=300)
@@ -144,14 +144,14 @@ def test_defences_that_a_victim_cannot_have_are_left_out_and_said():
     alone = resolve(dataclasses.replace(config, num_envs=1))
     assert not _fits(alone, "masking", console)
     assert "left out: defence: masking: num_envs: got 1" in console.export_text()
-    nobody = resolve(dataclasses.replace(config, victim="random"))
-    assert not _fits(nobody, "decay", console)
+    random = resolve(dataclasses.replace(config, victim="random"))
+    assert not _fits(random, "decay", console)
     assert "left out: defence: got 'decay' for random; a victim with networks" in console.export_text()
 
 
 @pytest.fixture
 def attacked(tmp_path):
-    """Writes what a finished run leaves, of an attack that nobody evolved, with parameters of this seed."""
+    """Writes the files of a finished run, with unevolved parameters of this seed."""
     config = AttackConfig(num_updates=1, steps_per_update=8, num_envs=2, evaluation_episodes=2, evaluation_steps=60)
 
     def attack(seed):
@@ -164,7 +164,7 @@ def attacked(tmp_path):
     return attack
 
 
-def test_an_examination_is_of_the_adversary_that_is_there(attacked, within, tmp_path, monkeypatch):
+def test_an_examination_is_computed_again_for_another_adversary(attacked, within, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "DEFENCES", {"none": undefended})
     examined = []
 
@@ -213,7 +213,7 @@ def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_pat
     del run
 
 
-def test_victims_that_are_damaged_are_one_line(tmp_path):
+def test_a_damaged_file_of_victims_is_refused_in_one_line(tmp_path):
     file, arrays = tmp_path / "victims.npz", {}
     for name in ("evolved", "silent", "random"):
         arrays |= {f"{name}_{field}": np.zeros((3, 2)) for field in VictimTrainings._fields}
@@ -231,7 +231,7 @@ def test_victims_that_are_damaged_are_one_line(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_smoke_run_writes_a_report_and_does_nothing_twice(within, tmp_path):
+def test_a_smoke_run_writes_a_report_and_repeats_no_finished_part(within, tmp_path):
     arguments = ("act", "--environments", "cartpole", "--searches", "2", "--fast", "--out", "run")
     finished = within(*arguments, cwd=tmp_path, module="attacks.reproduce")
     assert finished.returncode == 0, finished.stderr

@@ -23,7 +23,7 @@ def bake_fast(cake: str, *, oven: Oven = {"fan": True, "minutes": 20}, **setting
     return bake(cake, oven=oven, **settings)
 
 
-def test_a_call_gives_some_and_the_others_are_the_functions_own():
+def test_settings_that_a_call_leaves_out_have_the_defaults_of_the_function():
     assert bake("plum")[1] == {"heat": 180.0, "fan": False, "minutes": 40}
     assert bake("plum", oven={"heat": 200})[1] == {"heat": 200, "fan": False, "minutes": 40}
     assert bake_fast("plum", oven=Oven(minutes=None))[1] == {"heat": 180.0, "fan": True, "minutes": None}
@@ -36,7 +36,7 @@ def test_a_member_beside_its_group_is_refused_in_one_line():
         assert str(error.value) == "minutes: got 3; oven={'minutes': ...} is needed"
 
 
-def test_defaults_stay_as_they_are():
+def test_a_change_of_a_result_leaves_the_defaults_as_they_are():
     bake("plum")[1]["heat"] = 0
     assert bake("plum")[1]["heat"] == 180.0
 

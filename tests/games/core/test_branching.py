@@ -1,4 +1,4 @@
-"""What is seldom done in a batch: the results of `cond`, without what nobody wants."""
+"""`lazy_cond` in a batch: the results of `cond`, without computing a branch that no member takes."""
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +9,12 @@ from games.core.branching import lazy_cond
 
 
 def double(number, x, factor):
-    """Takes the factor from where it is written, as closures of learners do."""
+    """A branch with a closure over the factor, as in learners."""
     return lazy_cond(number % 3 == 0, lambda x: {"x": jnp.sort(x) * factor}, lambda x: {"x": x + factor}, x)["x"]
 
 
 @pytest.mark.parametrize("axes", [(0, 0, 0), (0, None, None), (None, 0, 0), (0, None, 0)])
-def test_each_member_gets_what_cond_would_give_it(axes):
+def test_each_member_has_the_result_of_cond(axes):
     number, x, factor = jnp.arange(4), jax.random.normal(jax.random.key(0), (4, 5)), jnp.arange(1.0, 5.0)
     given = [value if axis == 0 else value[3] for value, axis in zip((number, x, factor), axes, strict=True)]
     found = jax.jit(jax.vmap(double, axes))(*given)
@@ -23,7 +23,7 @@ def test_each_member_gets_what_cond_would_give_it(axes):
         np.testing.assert_allclose(found[i], np.sort(y) * f if n % 3 == 0 else y + f, rtol=1e-6)
 
 
-def test_a_batch_in_a_batch_in_a_loop():
+def test_a_batch_in_a_batch_in_a_loop_has_the_results_of_cond():
     def loop(x, factor):
         return jax.lax.scan(lambda x, number: (double(number, x, factor), None), x, jnp.arange(1, 5))[0]
 
@@ -33,7 +33,7 @@ def test_a_batch_in_a_batch_in_a_loop():
 
 
 def test_a_branch_that_is_not_taken_is_not_computed():
-    """The count of what is done is taken by a callback, which a choice between two results would always call."""
+    """A callback counts the computations; a selection between two results would always call it."""
     calls = []
 
     def note(x):

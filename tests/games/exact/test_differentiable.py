@@ -1,4 +1,4 @@
-"""Differentiable games: payoffs worked out by hand, and who sees what."""
+"""Differentiable games: payoffs worked out by hand, and the observations of each player."""
 
 import jax
 import jax.numpy as jnp

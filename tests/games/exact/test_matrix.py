@@ -47,7 +47,7 @@ def payoffs(game, logits_1, logits_2):
 
 
 def traced(function):
-    """Of (game, a batch of pairs of policies), compiled once for all games."""
+    """The function of (game, a batch of pairs of policies), compiled once for all games."""
     batch = jax.jit(lambda tables, pairs: jax.vmap(lambda pair: function(MatrixGame("traced", *tables), pair))(pairs))
     return lambda game, pairs: np.asarray(batch((game.row, game.column), pairs))
 

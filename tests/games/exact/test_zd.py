@@ -120,7 +120,7 @@ def test_suspicious_tit_for_tat_is_the_least_extortion_there_is():
 
 
 def test_always_defecting_enforces_a_line_that_falls():
-    """Whoever defects gets 0 or -2, the other -3 or -2: s_X - P = -2 (s_Y - P), which is no extortion."""
+    """A defector gets 0 or -2, the other -3 or -2: s_X - P = -2 (s_Y - P), which is no extortion."""
     found = fit(prisoners_dilemma, [0.0] * 5, discount=DISCOUNT)
     assert (found.chi, found.residual) == (pytest.approx(-2.0), pytest.approx(0.0, abs=1e-15))
     assert not found.near

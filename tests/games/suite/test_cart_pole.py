@@ -21,7 +21,7 @@ def at(place=0.0, speed=0.0, angle=0.0, turning=0.0, time=0):
 
 
 def accelerations(game, state, force):
-    """Of cart and pole, from the kinetic and the potential energy: d/dt dL/dv = dL/dq + force, solved for dv/dt."""
+    """Accelerations of cart and pole by Lagrange's equations: d/dt dL/dv = dL/dq + force, solved for dv/dt."""
     m, big, half, g = game.mass_pole, game.mass_cart, game.half_length, game.gravity
     _, _, a, w = state
     # Cart: (M + m) v^2 / 2. The pole's centre moves by v + h w cos a along and by -h w sin a up, and it turns, with

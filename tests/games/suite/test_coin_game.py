@@ -91,7 +91,7 @@ def test_swapping_the_seats_swaps_everything(players, coins, owner, first, secon
         if step is step_one or not taken:  # new coins of two colours fall in their own order
             np.testing.assert_array_equal(obs["agent_0"], swapped[0]["agent_1"])
             np.testing.assert_array_equal(obs["agent_1"], swapped[0]["agent_0"])
-        # What is paid: 1 for each coin taken, -2 for each of one's own that the other took.
+        # Rewards: 1 for each coin taken, -2 for each of one's own coins that the other took.
         assert sum(paid) == float(infos["own_coin"].sum() - infos["other_coin"].sum())
         if not taken:
             assert [int(cell) for cell in after.coins] == list(lying)

@@ -1,4 +1,4 @@
-"""Harvest and clean-up: hand-worked steps, growth, and what holds in random play."""
+"""Harvest and clean-up: steps worked out by hand, growth, and invariants in random play."""
 
 import jax
 import jax.numpy as jnp

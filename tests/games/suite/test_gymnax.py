@@ -117,7 +117,7 @@ def test_every_environment_can_be_scanned_with_auto_reset(name):
 
 
 @pytest.mark.parametrize("name", ["Catch-bsuite", "FrozenLake-misc", "UmbrellaChain-bsuite"])
-def test_auto_reset_starts_anew(name):
+def test_auto_reset_begins_a_new_episode(name):
     game = from_gymnax(name)
     state = reset(game, KEY)[1]
     for i in range(200):
@@ -147,7 +147,7 @@ def no_instances():
     cached_instance.cache_clear()
 
 
-def test_mnist_plays_where_it_can_be_had_and_says_so_where_not(monkeypatch, no_instances):
+def test_mnist_names_its_download_where_the_network_fails(monkeypatch, no_instances):
     def unreachable(*args):
         raise urllib.error.URLError("no route to host")
 
@@ -196,7 +196,7 @@ def test_bad_input_is_refused(arguments, message):
         from_gymnax(name, **params)
 
 
-def test_there_is_no_picture_of_everything():
+def test_an_environment_without_a_picture_is_refused_by_render():
     game = from_gymnax("Swimmer-misc")
     with pytest.raises(NotImplementedError, match="Swimmer-misc: there is no picture"):
         game.render(game.reset(KEY)[1])

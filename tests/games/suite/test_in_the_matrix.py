@@ -1,4 +1,4 @@
-"""In the matrix: hand-worked meetings, views and what is conserved."""
+"""In the matrix: meetings and views worked out by hand, and invariants."""
 
 import jax
 import jax.numpy as jnp
@@ -127,7 +127,7 @@ def test_after_the_freeze_resources_lie_again_where_they_lay():
     before = state([(3, 3), (3, 5)], [RIGHT, UP], [[(7, 7)], []], HELD)
     _, after, *_ = play(before, INTERACT, STAY)
     for _ in range(4):
-        _, after, rewards, _ = play(after, FORWARD, INTERACT)  # who is frozen does nothing
+        _, after, rewards, _ = play(after, FORWARD, INTERACT)  # frozen players do nothing
         np.testing.assert_array_equal(after.positions, [(3, 3), (3, 5)])
         assert cells(after.held[0, 0]) == {0, 1, 2}
         assert rewards == [0, 0]
@@ -150,11 +150,11 @@ def test_the_view_is_turned_with_its_player():
     assert where(0) == {(1, 2)}  # two ahead
     assert where(1) == {(3, 3)}  # to its right, which is down on the grid
     assert where(2) == set()  # no wall
-    # One ahead and one to the left stands the other, who looks up, to the left of it.
+    # The other stands one ahead and one to the left, and looks up, which is left in this view.
     assert [where(channel) for channel in (3, 4, 5, 6)] == [set(), set(), set(), {(2, 1)}]
     assert where(7) == {(2, 1)}  # and it holds something
     np.testing.assert_allclose(obs[0, 0, 8:], [3 / 6, 1 / 6, 0, 0])
-    # In the upper left corner, what lies beyond is wall: two columns to the left, three rows ahead.
+    # The upper left corner sees walls: two columns to the left, three rows ahead.
     walls = np.asarray(get_obs(state([(0, 0), (7, 7)], [UP, UP]))["agent_0"])[..., 2]
     np.testing.assert_array_equal(walls, [[1] * 5] * 3 + [[1, 1, 0, 0, 0]] * 2)
 
@@ -170,7 +170,7 @@ def test_swapping_the_seats_swaps_observations_and_rewards():
     keys = jax.random.split(jax.random.key(2), 800)
     _, after, rewards, _, _ = many(keys, states, acts)
     obs, other_after, other, _, _ = many(keys, swapped, {"agent_0": acts["agent_1"], "agent_1": acts["agent_0"]})
-    same = (after.positions == other_after.positions[:, ::-1]).all((1, 2))  # but where a lot decided
+    same = (after.positions == other_after.positions[:, ::-1]).all((1, 2))  # except where a random draw decided
     assert same.mean() > 0.9
     np.testing.assert_array_equal(rewards["agent_0"][same], other["agent_1"][same])
     first = jax.jit(jax.vmap(GAME.get_obs))(after)["agent_0"]
@@ -203,7 +203,7 @@ def test_random_play_conserves_resources(game):
 
 
 def test_no_possible_pair_is_left_unmatched():
-    """Of five players: who loses to a pair that loses itself meets another, and nobody meets two."""
+    """A matching of five players is maximal: each meets at most one other, and no possible pair stays free."""
     keys = jax.random.split(jax.random.key(8), 500)
     drawn = np.asarray(jax.vmap(lambda key: jax.random.bernoulli(key, 0.4, (5, 5)))(keys))
     possible = (drawn | drawn.transpose(0, 2, 1)) & ~np.eye(5, dtype=bool)

@@ -1,4 +1,4 @@
-"""Environments of Playground's kind as games: what becomes of their ends, their limits and their resets."""
+"""Environments of Playground's kind as games: their terminations, time limits and resets."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ CALLS = []
 
 
 class State(NamedTuple):
-    """As much of theirs as is looked at."""
+    """The fields of Playground's state that the adapter reads."""
 
     place: jax.Array
     obs: Any
@@ -25,12 +25,12 @@ class State(NamedTuple):
 
 
 class Walk:
-    """Walks by its action, is paid for its place, and falls beyond 2; sees it as a dict, as some do."""
+    """A walk by the action: the reward is the place, it ends beyond 2, and the observation is a dictionary."""
 
     action_size = 2
 
     def reset(self, key):
-        assert key.dtype == jnp.uint32  # of the raw kind, which is theirs
+        assert key.dtype == jnp.uint32  # a raw key, as in Playground
         jax.debug.callback(lambda _: CALLS.append(1), key)
         place = jax.random.uniform(key, (2,))
         return State(place, {"state": place, "privileged_state": jnp.ones(5)}, jnp.float32(0), jnp.float32(0))
@@ -43,7 +43,7 @@ class Walk:
 GAME = Playground(Walk(), 4)
 
 
-def test_ends_and_limits_are_told_apart():
+def test_terminations_and_time_limits_are_told_apart():
     obs, state = GAME.reset(jax.random.key(0))
     assert GAME.observation_space("agent_0").shape == obs["agent_0"].shape == (2,)
     assert GAME.action_space("agent_0").shape == (2,)
@@ -56,7 +56,7 @@ def test_ends_and_limits_are_told_apart():
     assert (bool(dones["__all__"]), bool(infos["truncated"][0])) == (True, False)
 
 
-def test_a_new_game_begins_where_one_has_ended_and_nothing_is_reset_otherwise():
+def test_only_ended_episodes_are_reset():
     CALLS.clear()
 
     @jax.jit

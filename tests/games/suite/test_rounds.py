@@ -192,7 +192,7 @@ def test_rounds_end_by_the_limit_or_by_chance():
         _, state, _, dones, infos = fixed.step_env(KEY, state, {"agent_0": 0, "agent_1": 0})
         ends.append((bool(dones["__all__"]), bool(infos["truncated"].all())))
     assert ends == [(False, False), (False, False), (True, True)]
-    # By chance the game is over for good, and no limit cuts it off.
+    # An end by chance is a termination, and no time limit truncates.
     chance = games.make("ipd", discount=0.75)
     after = state.replace(time=jnp.int32(10_000))
     step = jax.jit(jax.vmap(lambda key: chance.step_env(key, after, {"agent_0": 0, "agent_1": 0})))
@@ -215,8 +215,8 @@ def test_one_program_serves_all_payoffs_and_gradients_flow_to_them():
 
 
 @pytest.mark.parametrize("name", ["ipd", "rock_paper_scissors", "public_goods", "harvest"])
-def test_games_of_a_batch_are_known_as_one_of_them_is_on_the_host_too(name):
-    """`vmap` stacks the numbers of a game that comes out of it, and four of them are no game of more players."""
+def test_a_batch_of_games_has_the_numbers_of_players_and_actions_of_one(name):
+    """`vmap` stacks the payoffs of a game; a stack of five is not a game of more players, on the host either."""
     game = games.make(name)
     many = jax.vmap(lambda _: game)(jnp.arange(5))
     for batch in (many, jax.device_get(many)):

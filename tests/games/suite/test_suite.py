@@ -1,4 +1,4 @@
-"""What every game of the suite promises, whichever it is; one compilation each."""
+"""Promises of every game of the suite; one compilation each."""
 
 import socket
 from functools import partial
@@ -28,10 +28,10 @@ def test_a_game_keeps_the_promises_of_the_suite(name):
     played = play(game, KEYS)
     compiled = play._cache_size()
 
-    everybody = {*game.agents}
-    assert len(everybody) == game.num_agents
-    assert {*played.rewards} == {*played.actions} == {*played.observations} == everybody
-    assert {*played.dones} == everybody | {"__all__"}
+    players = {*game.agents}
+    assert len(players) == game.num_agents
+    assert {*played.rewards} == {*played.actions} == {*played.observations} == players
+    assert {*played.dones} == players | {"__all__"}
     assert "truncated" in played.infos
     for values in played.infos.values():
         assert values.shape == (GAMES, STEPS, game.num_agents)
@@ -46,12 +46,12 @@ def test_a_game_keeps_the_promises_of_the_suite(name):
         assert rewards.shape == (GAMES, STEPS)
         assert rewards.dtype == np.float32
         assert np.isfinite(rewards).all()
-        # What is possible is one of the actions, and something always is.
+        # Available actions are actions of the space, and at least one is available.
         available = game.get_avail_actions(jax.tree.map(lambda x: x[0], played.first))[agent]
         assert available.shape == ((act.n,) if hasattr(act, "n") else act.shape)
         assert available.any()
 
-    # A shorter time limit is another number in the same program: the game is cut off, and begins anew.
+    # A shorter time limit is another number in the same program: the episode is truncated, and the next one begins.
     short = play(make(name, 3), KEYS)
     assert play._cache_size() == compiled
     done, cut = np.asarray(short.dones["__all__"]), np.asarray(short.infos["truncated"])
@@ -97,7 +97,7 @@ def test_a_rollout_plays_the_policy_that_it_is_given():
     game = games.make("ipd", episode_length=4)
     act = partial(lambda key, obs: {"agent_0": obs["agent_0"].argmax() % 2, "agent_1": 0})
     played = rollout(jax.random.key(0), game, 6, act)
-    # The start is entry 0: action 0, after CC entry 1: action 1, after DC entry 3: action 1; then anew.
+    # The start is entry 0: action 0, after CC entry 1: action 1, after DC entry 3: action 1; then the start again.
     np.testing.assert_array_equal(played.actions["agent_0"], [0, 1, 1, 1, 0, 1])
     np.testing.assert_array_equal(played.states.time, [1, 2, 3, 4, 1, 2])
 
@@ -160,11 +160,11 @@ def test_names_are_ours_and_those_of_gymnax():
 
 
 def test_games_that_differ_in_payoffs_alone_differ_in_their_pictures():
-    """Each shows its payoffs with what its actions are called; without them all two by two games look the same."""
+    """Each shows its payoffs and the names of its actions; without them all two by two games look the same."""
     drawn = {}
     for name in registry.ours():
         game = games.make(name)
-        if hasattr(game, "payoffs") and name != "matrix_game":  # whose own are those of the prisoner's dilemma
+        if hasattr(game, "payoffs") and name != "matrix_game":  # its default is the prisoner's dilemma
             state = jax.eval_shape(game.reset, KEYS[0])[1]
             drawn[name] = game.render(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state))
     assert len(drawn) > 15
@@ -179,7 +179,7 @@ def test_games_that_differ_in_payoffs_alone_differ_in_their_pictures():
 
 
 def test_every_name_is_a_game_without_a_network(monkeypatch):
-    """What gymnax would download when it is made is left out, and yet known."""
+    """A game whose data gymnax would download is not in the list, but its name is known."""
 
     def unreachable(*arguments, **named):
         raise OSError("no route to host")
@@ -232,7 +232,7 @@ def test_a_batch_is_not_animated():
         games.animate(played, "never.gif")
 
 
-def test_a_game_of_your_own_is_known_by_its_name():
+def test_a_registered_game_is_made_by_its_name():
     games.register("tiny_coin_game", games.CoinGame, "two by two", grid_size=2)
     try:
         assert games.make("tiny_coin_game").grid_size == 2
@@ -250,7 +250,7 @@ def test_a_game_of_your_own_is_known_by_its_name():
             "tiny game",
             "2_coins",
             "tiny-playground",
-        ):  # which gymnasium or make could not read
+        ):  # gymnasium or make could not read these names
             with pytest.raises(ValueError, match=f"name: got '{name}'; letters, digits"):
                 games.register(name, games.CoinGame, "of no use")
     finally:

@@ -1,4 +1,4 @@
-"""Cheap talk changes what is seen, at its end, and nothing else, whatever is said."""
+"""Cheap talk appends messages to observations and changes nothing else."""
 
 from functools import partial
 
@@ -30,13 +30,13 @@ def say_linear(parameters, obs):
 
 
 def say_wildly(parameters, obs):
-    """Jumps, infinities and numbers that are none."""
+    """Messages with jumps, infinities and NaN."""
     return jnp.tan(1e3 * say_linear(parameters, obs)) / jnp.round(parameters[:, 0])
 
 
 @partial(jax.jit, static_argnames="speak")
 def play(game, parameters, key, speak=None):
-    """The same keys and actions in the bare game, without `speak`, and with somebody talking."""
+    """Plays the same keys and actions in the bare game, without `speak`, or with messages of `speak`."""
     game = game if speak is None else CheapTalk(game, parameters, speak)
     observations, state = game.reset(key)
 
@@ -56,7 +56,7 @@ def play(game, parameters, key, speak=None):
 @pytest.mark.parametrize("game", [CARTPOLE, REACHER], ids=lambda game: game.name)
 @settings(max_examples=10, deadline=None)
 @given(parameters=arrays(np.float32, (2, 5), elements=st.floats(width=32)), seed=st.integers(0, 1000))
-def test_the_game_is_the_bare_game_bit_for_bit_whatever_is_said(game, speak, parameters, seed):
+def test_messages_leave_the_game_the_same_bit_for_bit(game, speak, parameters, seed):
     key = jax.random.key(seed)
     first, seen, *bare = play(game, parameters, key)
     first_heard, heard, *told = play(game, parameters, key, speak=speak)
@@ -97,7 +97,7 @@ def count(parameters, memory, obs):
 
 
 def test_memory_sees_each_observation_once_and_in_order_over_episodes():
-    """Also the last sight of an episode, and then the first of the next one."""
+    """The memory also sees the last observation of an episode, before the first of the next one."""
     talk = CheapTalk(
         CARTPOLE,
         jnp.float32(0.5),
@@ -141,7 +141,7 @@ def test_memory_sees_each_observation_once_and_in_order_over_episodes():
 
 
 @pytest.mark.usefixtures("nans")
-def test_of_an_image_the_message_is_the_last_channels():
+def test_messages_are_the_last_channels_of_an_image():
     talk = CheapTalk(BREAKOUT, jnp.array([0.5, -2.0]), lambda words, obs: words, planes=True)
     step = jax.jit(lambda game, key, state: game.step(key, state, {"agent_0": 1}))
     observations, state = talk.reset(KEY)
@@ -175,7 +175,7 @@ def test_spaces_are_the_bare_game_s_and_of_any_message():
 
 
 class Padded(Game):
-    """CartPole with zeros after what is seen, written without the wrapper."""
+    """CartPole with zeros after the observation, written without the wrapper."""
 
     num_agents = 1
 
@@ -225,7 +225,7 @@ def test_silence_gives_the_learning_curve_of_zeros_in_its_place():
 
 
 class Parts(Padded):
-    """What is seen comes in parts."""
+    """CartPole with observations that are dictionaries."""
 
     def _pad(self, observations, *rest):
         return {"agent_0": {"position": observations["agent_0"][:2], "angle": observations["agent_0"][2:]}}, *rest

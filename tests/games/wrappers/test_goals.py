@@ -1,4 +1,4 @@
-"""Games with goals: where goals lie, what they pay, and that the game stays the bare one."""
+"""Games with goals: the distribution of goals, their rewards, and the unchanged bare game."""
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def a_few_ulps(actual, desired):
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_transitions_ends_and_what_is_seen_are_the_bare_game_s(name):
+def test_transitions_ends_and_observations_are_the_bare_game_s(name):
     bare, game = BARE[name], GoalConditioned(BARE[name])
     space = bare.action_space("agent_0")
     assert game.action_space("agent_0").shape == space.shape
@@ -90,7 +90,7 @@ def test_the_rewards_by_hand():
     upright = PendulumState(jnp.float32(0), jnp.float32(0), clock)
     for goal, squared in (([1, 0], 0), ([0, 1], 2), ([0, -1], 2), ([-1, 0], 4)):
         assert paid("pendulum", upright, goal)[0] == pytest.approx(np.exp(-squared), rel=1e-5)
-    # To the left it is at (0, 1) and not at (0, 0), which the cosine in place of the sine would say.
+    # To the left it is at (0, 1) and not at (0, 0), the result of a cosine in place of the sine.
     left = PendulumState(jnp.float32(np.pi / 2), jnp.float32(0), clock)
     reward, after = paid("pendulum", left, [0, 1])
     assert after.angle == pytest.approx(np.pi / 2 + 0.05**2 * 15, rel=1e-4)
@@ -114,7 +114,7 @@ def test_an_episode_keeps_its_goal_and_the_next_has_another():
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_the_ring_is_drawn_about_the_place_that_is_meant(name):
+def test_the_ring_is_drawn_around_the_goal(name):
     game = GoalConditioned(BARE[name])
     bare = game.reset(KEY)[1].bare
     bare = bare.replace(x=jnp.float32(0.3), theta=jnp.float32(0)) if name == "CartPole-v1" else bare
@@ -124,12 +124,12 @@ def test_the_ring_is_drawn_about_the_place_that_is_meant(name):
     ringed = np.argwhere((picture != game.game.render(bare)).any(-1))
     shares = (row, column) * np.array(picture.shape[:2])
     np.testing.assert_allclose((ringed.min(0) + ringed.max(0) + 1) / 2, shares, atol=1.5)
-    # In the middle of the ring is what is to come there: the end of the arm, the cart.
+    # The middle of the ring shows the body that is to reach it: the end of the arm, the cart.
     inked = tuple(int(INK[i : i + 2], 16) for i in (1, 3, 5))
     np.testing.assert_array_equal(picture[tuple(shares.astype(int))], inked)
 
 
-def test_goals_of_your_own():
+def test_goals_may_be_registered_for_another_game():
     with pytest.raises(ValueError, match=r"^game: got Catch-bsuite, which has no goals; one of CartPole-v1, Reacher,"):
         GoalConditioned(games.make("Catch-bsuite"))
     register_goals(
