@@ -48,7 +48,7 @@ class MetaPPO(configs.Part):
 
     @property
     def _compares_trials(self) -> bool:
-        """Whether a return counts by its distance from those of other trials in the batch."""
+        """True if a return counts by its distance from those of other trials in the batch."""
         return self.advantages == "coala"
 
 

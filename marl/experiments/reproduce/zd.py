@@ -231,8 +231,8 @@ def sections(
         f"least squares over CC, CD, DC and DD, has a residual of at most {MAX_RESIDUAL:g} and an extortion factor chi "
         f"of at least {found['least_chi']:.3f}, the least that any strategy enforces in this game. A trial is called "
         f"zero-determinant extortion where its own policies are extortionate in {IN_A_ROW} meta-steps in a row. "
-        "Suspicious tit for tat defects first and then repeats what the other did. Random policies and shapers that "
-        "nobody trained tell what passes by chance."
+        "Suspicious tit for tat defects first and then repeats what the other did. Random policies and untrained "
+        "shapers show what passes by chance."
     )
     intro = (
         f"Shapers of {config.game} (discount {config.discount}) and others in their place against {config.opponent}, "
