@@ -154,10 +154,9 @@ def train_puppet(
 def goal_reward(
     key: jax.Array, puppet: Puppet, controller: Learner, state: Any, *, num_episodes: int, num_steps: int
 ) -> jax.Array:
-    """The goal reward of a controlled victim, `[]` in [0, 1]: the sum of rewards over an episode, divided by
-    `num_steps`.
+    """The goal reward of a controlled victim in a step, `[]` in [0, 1].
 
-    The mean over fresh episodes, each with a goal of its own. A game that ends early pays nothing after its end.
+    It is the sum of rewards over an episode, divided by `num_steps`, and the mean over fresh episodes, each with a goal of its own. A game that ends early pays nothing after its end.
 
     Args:
       key: of games and goals.

@@ -194,7 +194,7 @@ def _linear_in(
 def echo(
     obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: float | Sequence[float] = 1.0
 ) -> Message:
-    """w . (o / units) in every entry: what a victim sees anyway, along one direction, and louder.
+    """A message with w . (o / units) in every entry: the observation along one direction, and louder.
 
     To a victim that normalises what it sees, a copy multiplies the step size along that direction, which makes its
     learning less stable, the more so if it is a wrong one. Weights are at first normal with variance 1 / inputs.

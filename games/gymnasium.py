@@ -66,13 +66,16 @@ def vector_env(
 ) -> SeatVectorEnv:
     """Many copies of what `env` makes as a `gymnasium.vector.VectorEnv`, played in one compiled call.
 
-    Arguments as for `env`, but for the `render_mode`, None or rgb_array; further:
-
     Args:
+      game: as for `env`.
       num_envs: number of copies.
+      seat: as for `env`.
+      opponents: as for `env`.
+      render_mode: None or rgb_array.
       autoreset_mode: what happens after an episode's end, `AutoresetMode.SAME_STEP` or `NEXT_STEP`, or its name.
         Wrappers such as `RecordEpisodeStatistics` need NEXT_STEP in Gymnasium before 1.4, which counts every step of
         SAME_STEP after the first episode as an episode (its issue 1624).
+      **params: as for `env`.
 
     Raises:
       ValueError: as `env`, and for a number or mode that does not fit.

@@ -32,7 +32,7 @@ def vec_env(
     render_mode: str | None = None,
     **params: Any,
 ) -> SeatVecEnv:
-    """Games of `games.gymnasium.vector_env` for `PPO("MlpPolicy", vec_env("ipd", 64))`.
+    """Games of `games.gymnasium.vector_env` for Stable-Baselines3, such as `PPO("MlpPolicy", vec_env("ipd", 64))`.
 
     Its arguments are the same without `autoreset_mode`: Stable-Baselines3 resets in the same step.
 

@@ -22,7 +22,6 @@ def lazy_cond(predicate: jax.Array, then: Callable[..., Any], otherwise: Callabl
       otherwise: `(*operands) -> result` of the same shapes, computed in any case for a batch of which some want `then`.
       *operands: pytrees.
     """
-
     (rare, first), (usual, second) = _closed(then, operands), _closed(otherwise, operands)
     return _choose(rare, usual, len(first), len(second))(predicate, *first, *second, *jax.tree.leaves(operands))
 

@@ -52,7 +52,6 @@ def rollout(
       num_steps: T.
       act: `(key, observations) -> actions`, dicts by agent; None plays uniformly among the actions that are possible.
     """
-
     checks.size("num_steps", num_steps, 1)
 
     def step(carry: Any, key: jax.Array) -> Any:

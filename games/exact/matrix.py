@@ -273,7 +273,7 @@ def _inverse_jvp(primals: Any, tangents: Any) -> Any:
 def _visits(
     transitions: list[list[Scalar]], start: list[Scalar], discount: Scalar, inverse: list[list[Scalar]]
 ) -> list[Scalar]:
-    """m = start + discount P^T m, given the inverse of I - discount P."""
+    """Solves m = start + discount P^T m, given the inverse of I - discount P."""
     return [_dot(start, [row[j] for row in inverse]) for j in range(4)]
 
 
@@ -290,7 +290,7 @@ def _visits_jvp(primals: Any, tangents: Any) -> Any:
 def _values(
     transitions: list[list[Scalar]], rewards: list[Scalar], discount: Scalar, inverse: list[list[Scalar]]
 ) -> list[Scalar]:
-    """v = r + discount P v: what is to come from each state on, given the inverse of I - discount P."""
+    """Solves v = r + discount P v, the values of states, given the inverse of I - discount P."""
     return [_dot(row, rewards) for row in inverse]
 
 
@@ -311,7 +311,7 @@ def _returns(
     rewards: list[list[Scalar]],
     inverse: list[list[Scalar]],
 ) -> list[Scalar]:
-    """start . v of each player, which is m . r."""
+    """The return of each player, start . v, which is m . r."""
     visits = _visits(transitions, start, discount, inverse)
     return [_dot(visits, r) for r in rewards]
 

@@ -33,6 +33,8 @@ CLEAN = grid.BEAM + 1
 
 @struct.dataclass
 class CleanupState(CommonsState):
+    """The state of the commons, and the waste in the river."""
+
     waste: jax.Array  # `[words]`
 
 

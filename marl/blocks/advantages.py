@@ -131,7 +131,9 @@ def v_trace(
     rho_clip: Scalar = 1.0,
     trace_clip: Scalar = 1.0,
 ) -> VTrace:
-    """Targets and advantages of a policy from steps that an older one took. With rho = exp(log_ratio),
+    """Targets and advantages of a policy from steps that an older one took.
+
+    With rho = exp(log_ratio),
 
         delta_t = min(rho_clip, rho_t) (r_t + discount V(s'_t) - V(s_t)),
         v_t - V(s_t) = delta_t + discount c_t (v_{t+1} - V(s_{t+1})),        c_t = trace_lambda min(trace_clip, rho_t),

@@ -21,6 +21,8 @@ ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 
 
 class Layers(nn.Module):
+    """Convolutions of an image, if there is one, then dense layers, and an output layer."""
+
     obs_shape: tuple[int, ...]
     num_outputs: int
     num_scales: int

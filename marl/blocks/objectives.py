@@ -66,12 +66,12 @@ def clipped_surrogate(*, clip: Scalar = 0.2) -> Objective:
 
 @check_arguments
 def dpo(*, alpha: Scalar = 2.0, beta: Scalar = 0.6) -> Objective:
-    """rho A - drift, with rho the ratio of new and old probability, and
+    """The objective rho A - drift of DPO, with rho the ratio of new and old probability.
 
         drift = relu((rho - 1) A - alpha tanh((rho - 1) A / alpha))    where A >= 0,
         drift = relu(A log rho - beta tanh(A log rho / beta))          where A < 0:
 
-    what an evolved drift looked like, as a formula.
+    This is the formula of an evolved drift.
 
     Raises:
       ValueError: for an `alpha` or `beta` that is not above 0.
@@ -90,7 +90,7 @@ def dpo(*, alpha: Scalar = 2.0, beta: Scalar = 0.6) -> Objective:
 
 
 def with_drift(drift: Objective) -> Objective:
-    """rho A - drift(log rho, A): the form of mirror learning.
+    """The objective rho A - drift(log rho, A), the form of mirror learning.
 
     A drift that is at least 0, and 0 with a gradient of 0 where rho is 1, keeps the guarantees of a trust region:
     no step lowers the return, and what it leads to is optimal.

@@ -28,8 +28,9 @@ class ActFn(Protocol):
     def __call__(
         self, key: jax.Array, parameters: Parameters, memory: Memory, obs: jax.Array, /
     ) -> tuple[jax.Array, Memory, Any]:
-        """(action `[N, ...]`, memory, extras) at observations `[N, ...]`; extras, a pytree of arrays `[N, ...]`, go
-        into the trajectory.
+        """(action `[N, ...]`, memory, extras) at observations `[N, ...]`.
+
+        Extras, a pytree of arrays `[N, ...]`, go into the trajectory.
         """
         ...
 

@@ -39,6 +39,7 @@ def memory_one(probabilities: Sequence[float]) -> Learner:
 
 
 def checked_probabilities(name: str, probabilities: Sequence[float], lengths: Sequence[int]) -> np.ndarray:
+    """Probabilities as an array; raises ValueError for other numbers, or another length."""
     try:
         p = np.asarray(probabilities, float)
     except (TypeError, ValueError):

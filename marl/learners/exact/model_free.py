@@ -356,7 +356,7 @@ def _pick(table: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def _log_probabilities(logits: jax.Array) -> jax.Array:
-    """log pi(a | s), `[logits, 2]`."""
+    """Logarithms of pi(a | s), `[logits, 2]`."""
     return jnp.stack([jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)], 1)
 
 
