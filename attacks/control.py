@@ -156,7 +156,8 @@ def goal_reward(
 ) -> jax.Array:
     """The goal reward of a controlled victim in a step, `[]` in [0, 1].
 
-    It is the sum of rewards over an episode, divided by `num_steps`, and the mean over fresh episodes, each with a goal of its own. A game that ends early pays nothing after its end.
+    It is the sum of rewards over an episode, divided by `num_steps`, and the mean over fresh episodes, each with a goal
+    of its own. A game that ends early pays nothing after its end.
 
     Args:
       key: of games and goals.

@@ -32,9 +32,9 @@ def vec_env(
     render_mode: str | None = None,
     **params: Any,
 ) -> SeatVecEnv:
-    """Games of `games.gymnasium.vector_env` for Stable-Baselines3, such as `PPO("MlpPolicy", vec_env("ipd", 64))`.
+    """Makes games of `games.gymnasium.vector_env` for Stable-Baselines3.
 
-    Its arguments are the same without `autoreset_mode`: Stable-Baselines3 resets in the same step.
+    An example is `PPO("MlpPolicy", vec_env("ipd", 64))`. The arguments are the same without `autoreset_mode`: Stable-Baselines3 resets in the same step.
 
     `VecMonitor(vec_env(...))` has Stable-Baselines3 print the episodes' returns.
     """
