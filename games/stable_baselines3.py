@@ -34,9 +34,9 @@ def vec_env(
 ) -> SeatVecEnv:
     """Makes games of `games.gymnasium.vector_env` for Stable-Baselines3.
 
-    An example is `PPO("MlpPolicy", vec_env("ipd", 64))`. The arguments are the same without `autoreset_mode`: Stable-Baselines3 resets in the same step.
-
-    `VecMonitor(vec_env(...))` has Stable-Baselines3 print the episodes' returns.
+    An example is `PPO("MlpPolicy", vec_env("ipd", 64))`. The arguments are those of `vector_env` without
+    `autoreset_mode`, because Stable-Baselines3 resets in the same step. With `VecMonitor(vec_env(...))` it prints the
+    returns of episodes.
     """
     mode = AutoresetMode.SAME_STEP
     return SeatVecEnv(
