@@ -1,4 +1,4 @@
-"""The infinitely repeated prisoner's dilemma in float64 NumPy, for all that is checked against it."""
+"""The infinitely repeated prisoner's dilemma in float64 NumPy, a reference for other tests."""
 
 import numpy as np
 

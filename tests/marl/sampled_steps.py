@@ -24,7 +24,7 @@ def linear(num_outputs=2, num_inputs=4):
 
 
 def some_steps(seed=0):
-    """Steps of several episodes, of which some terminated, some were truncated and some go on."""
+    """Steps of several episodes, some terminated, some truncated and some unfinished."""
     rng = np.random.default_rng(seed)
     done = rng.random((STEPS, ENVS)) < 0.4
     truncated = done & (rng.random((STEPS, ENVS)) < 0.5)
@@ -38,13 +38,13 @@ def some_steps(seed=0):
 
 
 def following(done, value, next_value):
-    """Values of what came after each step: the actor's own of the next one; after an end and the last, those given."""
+    """Values after each step: of the next step, or the given ones after an end and after the last step."""
     ended = done.reshape(done.shape + (1,) * (value.ndim - done.ndim))
     return np.where(ended, next_value, np.append(value[1:], next_value[-1:], 0))
 
 
 def single(trajectory):
-    """The same as learners get it."""
+    """The steps in single precision, as learners get them."""
     return jax.tree.map(
         lambda x: jnp.asarray(x, {np.float64: jnp.float32, np.int64: jnp.int32}.get(x.dtype.type)), trajectory
     )

@@ -46,7 +46,7 @@ def test_an_unknown_command_gets_one_line_and_status_2(capsys):
 @pytest.mark.system
 @pytest.mark.parametrize("program", ["marl-shaping", "python -m marl"])
 def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_path):
-    """The console script is installed beside Python, and is not affected by a file of the current directory."""
+    """The console script is installed beside Python and ignores files of the current directory."""
     folder = Path(sys.executable).parent
     line = [str(folder / program)] if program == "marl-shaping" else [sys.executable, "-m", "marl"]
     if program == "marl-shaping":
@@ -62,7 +62,7 @@ def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_
 
 @pytest.mark.system
 @pytest.mark.parametrize("words", ["marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"])
-def test_messages_call_a_command_as_it_was_called(words, environment, tmp_path):
+def test_messages_name_a_command_as_it_was_called(words, environment, tmp_path):
     first, *rest = words.split()
     folder = Path(sys.executable).parent
     line = [str(folder / first) if first == "marl-shaping" else sys.executable, *rest]
@@ -79,8 +79,8 @@ def test_messages_call_a_command_as_it_was_called(words, environment, tmp_path):
     assert run("--resume", "run", "--evolution.generations=3", "--quiet").returncode == 0
 
 
-def test_the_list_may_be_cut_off_by_its_reader():
-    """As `marl-shaping | head -1` does."""
+def test_the_list_ends_quietly_on_a_closed_pipe():
+    """`marl-shaping | head -1` closes the pipe early."""
     line = f"{sys.executable} -m marl | head -1"
     shown = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (shown.returncode, shown.stderr) == (0, "")

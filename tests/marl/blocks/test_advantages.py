@@ -20,7 +20,7 @@ def steps(seed, length=9, envs=3):
     log_ratio, reward, value, next_value = rng.normal(size=(4, length, envs))
     done = rng.random((length, envs)) < 0.3
     truncated = done & (rng.random((length, envs)) < 0.5)
-    # Inside of an episode what is seen after a step is what the next one sees.
+    # Inside an episode the observation after a step is that of the next step.
     next_value[:-1] = np.where(done[:-1], next_value[:-1], value[1:])
     return log_ratio, reward, value, next_value, done, truncated
 
@@ -31,7 +31,7 @@ def single(arrays):
 
 @pytest.mark.parametrize(("trace_lambda", "rho_clip", "trace_clip"), [(1.0, 1.0, 1.0), (0.8, 2.0, 0.7)])
 def test_targets_are_the_sums_of_the_paper(trace_lambda, rho_clip, trace_clip):
-    """Equation 1 as it is printed: a sum of products, written down for each step."""
+    """Equation 1 as printed: a sum of products for each step."""
     log_ratio, reward, value, next_value, done, truncated = arrays = steps(0)
     ratio = np.exp(log_ratio)
     rho, c = np.minimum(rho_clip, ratio), trace_lambda * np.minimum(trace_clip, ratio)
@@ -69,7 +69,7 @@ def test_on_policy_they_are_generalized_advantages(seed, trace_lambda):
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10_000))
-def test_nothing_comes_across_the_end_of_an_episode_and_a_time_limit_is_worth_what_was_seen_last(seed):
+def test_targets_stop_at_the_end_of_an_episode_and_bootstrap_at_a_time_limit(seed):
     log_ratio, reward, value, next_value, done, truncated = steps(seed)
     done[4], truncated[4] = True, [True, False, True]
     before = v_trace(*single((log_ratio, reward, value, next_value, done, truncated)), DISCOUNT)
@@ -104,7 +104,7 @@ def test_several_steps_stop_at_the_end_of_an_episode_and_of_the_batch(n):
 
 @settings(deadline=None, max_examples=20)
 @given(st.floats(-1e4, 1e4))
-def test_values_on_their_scale_come_back(x):
+def test_scaling_of_values_is_inverted(x):
     assert float(unsquash(squash(jnp.float32(x)))) == pytest.approx(x, rel=2e-3, abs=2e-3)
     assert float(squash(jnp.float32(x))) == pytest.approx(
         np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x, rel=1e-4, abs=1e-6

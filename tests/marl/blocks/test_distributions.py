@@ -1,4 +1,4 @@
-"""Distributions against their definitions in float64, and against the frequencies of what is drawn."""
+"""Distributions against their definitions in float64, and against the frequencies of draws."""
 
 import jax
 import jax.numpy as jnp

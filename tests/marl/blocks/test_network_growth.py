@@ -1,4 +1,4 @@
-"""A network that grows computes what it did."""
+"""Growth of networks: the outputs stay the same."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ SMALL, LARGE = jax.random.split(jax.random.key(0))
 
 
 def grow(small, large):
-    """First parameters of the smaller network, and what they grow to in the larger one; in one program."""
+    """First parameters of the smaller network, and the grown ones of the larger network; in one program."""
 
     @jax.jit
     def both():
@@ -35,7 +35,7 @@ def test_a_wider_network_computes_the_same(shared):
         np.testing.assert_allclose(after, before, atol=1e-6)
 
 
-def test_and_one_with_a_memory_over_many_steps():
+def test_a_wider_network_with_a_memory_computes_the_same_over_many_steps():
     sizes = ({"hidden": (8,), "memory": 6}, {"hidden": (12,), "memory": 16})
     small, large = (recurrent((5,), 3, **size) for size in sizes)
     (params, grown), carries = grow(small, large), [small.initial(7), large.initial(7)]
@@ -46,10 +46,10 @@ def test_and_one_with_a_memory_over_many_steps():
         after, wider, carries[1] = apply_large(grown, obs, carries[1])
         np.testing.assert_allclose(after, before, atol=1e-6)
         np.testing.assert_allclose(wider, value, atol=1e-6)
-    assert np.abs(carries[1][:, 6:]).max() > 0.01  # what is new lives
+    assert np.abs(carries[1][:, 6:]).max() > 0.01  # the new units are active
 
 
-def test_new_inputs_are_not_heard_until_learning_hears_them():
+def test_new_inputs_change_no_output_and_have_a_gradient():
     small, large = (feed_forward((size,), 2, hidden=(8,)) for size in (4, 7))
     params, grown = grow(small, large)
     obs = jax.random.normal(jax.random.key(1), (20, 7))
@@ -71,7 +71,7 @@ def test_networks_that_cannot_grow_are_refused():
 
 
 def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
-    """PPO on CartPole, with 8 units and then 32; of 16 seeds all do what is asserted."""
+    """PPO on CartPole, with 8 units and then 32; the assertions hold for all of 16 seeds."""
     game = make("CartPole-v1")
     small, large = (make_learner(f"ppo(hidden=[{units}], learning_rate=0.003)", game) for units in (8, 32))
 
@@ -87,7 +87,7 @@ def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
         for learner, state in ((small, old), (large, grown))
     )
     np.testing.assert_array_equal(large_step[0], small_step[0])
-    for name in ("log_prob", "value"):  # there are two actions, and the probability of one of them tells both
+    for name in ("log_prob", "value"):  # the probability of one of two actions determines both
         np.testing.assert_allclose(getattr(large_step[2], name), getattr(small_step[2], name), rtol=1e-6, atol=1e-6)
     adam, grown_adam = (state.optimizer[1][0] for state in (old, grown))
     assert grown_adam.count == adam.count == 10 * 16
@@ -100,6 +100,6 @@ def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
             assert np.asarray(x).any()
             assert not np.asarray(y.at[old_part].set(0.0)).any()
     then, after, ended = run(LARGE, large._replace(init=lambda key: grown), 20)
-    assert begun < 40 < reached < after  # steps of an episode: it does not begin anew
+    assert begun < 40 < reached < after  # steps of an episode: learning goes on and does not restart
     assert ended > 1.5 * reached
     assert then.states[0].optimizer[1][0].count == 30 * 16

@@ -1,4 +1,4 @@
-"""Networks: the same numbers, however many observations are computed together, and orthogonal first weights."""
+"""Networks: the same numbers for any number of observations at once, and orthogonal first weights."""
 
 import flax.linen as nn
 import jax
@@ -21,7 +21,7 @@ SHORT, LONG = 8, 512
     ],
     ids=["apart", "shared", "images"],
 )
-def test_a_long_batch_gets_in_columns_what_short_ones_get_in_rows(make, shape, settings):
+def test_a_long_batch_in_columns_has_the_results_of_short_ones_in_rows(make, shape, settings):
     layers = Layers(shape, 3, 0, settings["hidden"], "tanh", True)
     assert layers.prefers_columns(LONG)
     assert not layers.prefers_columns(SHORT)
@@ -48,7 +48,7 @@ def test_a_long_batch_gets_in_columns_what_short_ones_get_in_rows(make, shape, s
 
 @pytest.mark.parametrize("make", [feed_forward, recurrent])
 def test_heads_of_one_weight_have_no_bias_and_begin_uniform(make):
-    """As in the public code of Khan et al. (2023): each output is half the sum of the features."""
+    """Heads of the public code of Khan et al. (2023): each output is half the sum of the features."""
     network = make((5,), 3, hidden=(), head_weights=0.5)
     params, obs = network.init(jax.random.key(0)), jnp.eye(5)[None]
     heads = params["_Heads_0"]
@@ -57,19 +57,19 @@ def test_heads_of_one_weight_have_no_bias_and_begin_uniform(make):
     carry = jax.tree.map(lambda x: x[None], network.initial(5))
     outputs, values, _ = network.apply(params, obs, carry)
     np.testing.assert_allclose(outputs, np.broadcast_to(values[..., None], outputs.shape), atol=1e-6)
-    if make is feed_forward:  # of a state that is one-hot
+    if make is feed_forward:  # for one-hot states
         np.testing.assert_allclose(values, np.full((1, 5), 0.5))
 
 
 def convolved(images, layer, stride):
-    """Of `[N, height, width, channels]` in float64, without padding, and what is below 0 left out."""
+    """A convolution of `[N, height, width, channels]` in float64, without padding, and a rectifier."""
     kernel = np.float64(layer["kernel"])
     windows = np.lib.stride_tricks.sliding_window_view(images, kernel.shape[:2], (1, 2))[:, ::stride, ::stride]
     return np.maximum(np.einsum("nijcab,abco->nijo", windows, kernel) + layer["bias"], 0)
 
 
 def gated(unit, x, h):
-    """Cho et al. (2014), as flax has it: the reset gate is on what the memory gives, and not on the memory."""
+    """The unit of Cho et al. (2014) in the variant of flax: the reset gate is after the product with the memory."""
 
     def of(name, x):
         return x @ np.float64(unit[name]["kernel"]) + unit[name].get("bias", 0)
@@ -113,8 +113,8 @@ def test_images_with_a_memory_are_convolved_and_then_remembered(make, shape, str
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y[0], rtol=1e-4, atol=1e-5), one_step, expected)
 
 
-def test_all_steps_at_once_are_what_they_are_one_after_the_other():
-    """Of two networks with memories side by side too."""
+def test_all_steps_at_once_have_the_outputs_of_single_steps():
+    """A whole rollout has the outputs of single steps, also for two networks with memories."""
     network = recurrent((3,), 2, hidden=(4,), memory=5)
     both = with_critic(network, network)
     params, obs = both.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (6, 2, 3))
@@ -132,7 +132,7 @@ def test_weights_begin_orthonormal(shape):
 
 
 def test_orthogonal_matrices_are_drawn_evenly():
-    # Of such matrices of two rows and columns, half are rotations, and the angle of the first row is uniform.
+    # Half of such 2 x 2 matrices are rotations, and the angle of the first row is uniform.
     drawn = np.asarray(
         jax.jit(jax.vmap(lambda key: orthogonal(1.0)(key, (2, 2))))(jax.random.split(jax.random.key(0), 4000))
     )
@@ -142,8 +142,8 @@ def test_orthogonal_matrices_are_drawn_evenly():
     assert abs(angles - np.arange(4000) / 4000).max() < 1.95 / 4000**0.5
 
 
-def test_no_network_begins_with_a_decomposition_of_lapack():
-    """Of a population of them, batched, it can wait for ever on two cores."""
+def test_no_network_is_initialised_with_a_decomposition_of_lapack():
+    """LAPACK's decomposition, batched over a population, can hang on two cores."""
     assert " qr[" in str(jax.make_jaxpr(lambda key: nn.initializers.orthogonal()(key, (3, 3)))(jax.random.key(0)))
     for network in (feed_forward((4,), 2), convolutional((10, 10, 4), 2), recurrent((4,), 2)):
         assert " qr[" not in str(jax.make_jaxpr(network.init)(jax.random.key(0)))

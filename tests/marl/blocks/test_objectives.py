@@ -1,4 +1,4 @@
-"""What PPO climbs and how far values are: against the published formulas, and the constraints of mirror learning."""
+"""Objectives of policies and values: the published formulas, and the constraints of mirror learning."""
 
 import math
 
@@ -40,7 +40,7 @@ drift_and_slope = jax.jit(
 
 
 def test_dpo_is_the_published_formula():
-    """In float64: ratios and advantages of either sign, alpha 2 and beta 0.6."""
+    """The formula in float64 for ratios and advantages of either sign, alpha 2 and beta 0.6."""
     ratio, a = np.exp(LOG_RATIO), ADVANTAGE
     up = np.maximum((ratio - 1) * a - 2 * np.tanh((ratio - 1) * a / 2), 0)
     down = np.maximum(a * LOG_RATIO - 0.6 * np.tanh(a * LOG_RATIO / 0.6), 0)
@@ -50,7 +50,7 @@ def test_dpo_is_the_published_formula():
 
 @pytest.mark.parametrize("objective", [clipped_surrogate(), dpo(), dpo(alpha=0.3, beta=4)])
 def test_the_named_objectives_have_a_drift_of_mirror_learning(objective):
-    """At least 0; at a ratio of 1 it is 0 and the objective's slope is the advantage, that of the policy gradient."""
+    """The drift is at least 0; at a ratio of 1 it is 0 and the objective's slope is the advantage."""
     drift = jnp.exp(LOG_RATIO) * ADVANTAGE - objective(jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE))
     assert (drift > -1e-5).all()
     for a in (-2.0, -0.1, 0.0, 0.5, 3.0):
@@ -82,7 +82,7 @@ def test_a_drift_network_is_its_formula():
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_where_nothing_has_been_evolved_the_start_is_ppo_and_its_gradient(timed):
+def test_the_unevolved_objective_is_ppo_with_its_gradient(timed):
     network = drift_network(HIDDEN, 0.2, timed=timed)
     objective = learned(network, network.init(jax.random.key(0)), timed=timed)
     if isinstance(objective, Timed):
@@ -90,7 +90,7 @@ def test_where_nothing_has_been_evolved_the_start_is_ppo_and_its_gradient(timed)
     x, a = jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE)
     np.testing.assert_allclose(objective(x, a), clipped_surrogate()(x, a), atol=1.1e-4)
     slopes = [jax.vmap(jax.grad(one))(x, a) for one in (objective, clipped_surrogate())]
-    far = np.abs(jnp.exp(x) * a - clipped_surrogate()(x, a)) > 1e-3  # from the edge, which lies a little further out
+    far = np.abs(jnp.exp(x) * a - clipped_surrogate()(x, a)) > 1e-3  # not at the edge, which is less sharp
     inside = np.abs(np.exp(LOG_RATIO) - 1) < 0.2
     np.testing.assert_allclose(slopes[0][far | inside], slopes[1][far | inside], rtol=1e-5, atol=1e-5)
 
@@ -134,12 +134,12 @@ def test_a_learned_distance_has_the_gradient_size_of_l2_whatever_its_scale(start
     own, plain = (slope(loss, value, target, before) for loss in (lambda *x: network.apply(parameters, *x), l2))
     np.testing.assert_allclose(jnp.linalg.norm(own), jnp.linalg.norm(plain), rtol=1e-4)
     assert np.abs(own - plain).max() > 0.01 * np.abs(plain).max()
-    # In other units of reward it is the same, in those.
+    # In other units of reward the distance is the same, scaled.
     scaled = slope(lambda *x: network.apply(parameters, *x), 7 * value, 7 * target, 7 * before)
     np.testing.assert_allclose(scaled, 7 * own, rtol=2e-3, atol=1e-4)
 
 
-def test_where_nothing_has_been_evolved_a_distance_is_l2():
+def test_the_unevolved_distance_is_l2():
     network = distance_network(HIDDEN)
     x = jax.random.normal(jax.random.key(1), (3, 64))
     np.testing.assert_allclose(network.apply(network.init(jax.random.key(0)), *x), l2(*x), rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Arrays of another rank would be broadcast, to results of the right shape and the wrong value: they are refused."""
+"""Arrays of a wrong rank are refused, because broadcasting would give the right shape and the wrong values."""
 
 import jax
 import jax.numpy as jnp

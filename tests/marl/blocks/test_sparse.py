@@ -1,4 +1,4 @@
-"""Sparsity: how many weights there are, which of them change, and that nothing else is touched."""
+"""Sparsity: the number of weights, the changes of the mask, and all other parameters as they were."""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ NETWORK = perceptron(6, 3, hidden=(20, 20))
 
 
 def count(params):
-    """How many weights of each kernel are not 0."""
+    """Number of weights of each kernel that are not 0."""
     return [int((kernel != 0).sum()) for kernel in kernels(params)]
 
 
@@ -58,7 +58,7 @@ def test_an_allocation_fits_and_adds_up(shapes, density, allocation):
     assert (counts >= 1).all()
     assert (counts <= sizes).all()
     total = max(round(density * sizes.sum()), len(sizes))
-    assert total <= counts.sum() <= total + len(sizes)  # one more for a kernel that would have none
+    assert total <= counts.sum() <= total + len(sizes)  # every kernel keeps at least one weight
     if (density * sizes > 2).all():
         assert counts.sum() == total
 
@@ -104,7 +104,7 @@ def test_steps_and_changes(update):
             parts = [kernels(ravel_pytree(params)[1](moment)) for moment in moments]
             grown = sum(int((new & ~old).sum()) for new, old in zip(after.masks, state.masks, strict=True))
             dropped = sum(int(share * number) for number in expected)
-            assert min(dropped, 1) <= grown <= dropped  # some may grow as soon as they were dropped
+            assert min(dropped, 1) <= grown <= dropped  # dropped weights may grow at once
             for number, mask in enumerate(after.masks):
                 one = kernels(params)[number], kernels(gradient)[number], state.masks[number]
                 if update == "rigl":
@@ -113,7 +113,7 @@ def test_steps_and_changes(update):
                     np.testing.assert_array_equal(mask.ravel(), there)
                 for moment in parts:
                     np.testing.assert_array_equal(moment[number][~(mask & one[2])], 0)
-        else:  # Adam's own step of the weights that are there
+        else:  # Adam's step of the weights in the mask
             masked = follow.mask(state, gradient)
             updates, _ = dense.update(ravel_pytree(masked)[0], state.inner, flat)
             np.testing.assert_allclose(ravel_pytree(new)[0], flat + updates, rtol=1e-5, atol=1e-7)
@@ -121,7 +121,7 @@ def test_steps_and_changes(update):
         params, state = new, after
     assert changes == (0 if update == "static" else 3)
     assert num_weights(params, state) == sum(expected)
-    other = NETWORK.init(jax.random.key(9))  # as a target's average would be
+    other = NETWORK.init(jax.random.key(9))  # as for the average of a target network
     assert count(follow.mask(state, other)) == expected
 
 
@@ -200,7 +200,7 @@ def test_parameters_without_kernels_are_refused():
     ],
 )
 def test_learners_keep_as_many_weights_as_they_began_with(learner):
-    """By the same words in the spec; what is learned changes which they are, and no other weight is ever there."""
+    """The same setting in all specs: learning changes the mask, and weights outside it are always 0."""
     game = make_game("CartPole-v1")
     few = make_learner(f"{learner}, sparsity='rigl(density=0.25, every=2, until=40)')", game)
     run = jax.jit(lambda key: learn(key, game, [few], num_updates=8, steps_per_update=4, num_envs=4))

@@ -1,4 +1,4 @@
-"""Evaluation: whole fresh episodes, played as well as the learner can."""
+"""Evaluation: whole fresh episodes with the learner's best actions."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from marl import Learner
 from marl.core.evaluate import evaluate
 from marl.core.learner import keep_state
 
-SHORT = make("CartPole-v1", max_steps_in_episode=5)  # nobody falls within five steps
+SHORT = make("CartPole-v1", max_steps_in_episode=5)  # no pole falls within five steps
 LONG = make("CartPole-v1", max_steps_in_episode=40)
 
 
@@ -19,7 +19,7 @@ def push_right(key, policy, memory, obs):
 
 
 def balance(policy, memory, obs):
-    """Stands for hundreds of steps; with a memory of anything it pushes to the right."""
+    """A policy that balances for hundreds of steps; with a memory above 0 it pushes to the right."""
     return jnp.where(memory > 0, 1, obs[:, 2] + obs[:, 3] > 0).astype(jnp.int32), memory
 
 
@@ -37,13 +37,13 @@ def test_an_episode_counts_once_and_as_far_as_it_goes(num_steps, expected):
 
 
 @pytest.mark.usefixtures("promoted")
-def test_it_exploits_where_it_can():
+def test_evaluation_uses_the_greedy_policy():
     standing = returns(LONG, BALANCED, 0.0, num_episodes=8, num_steps=60, num_envs=4)
     falling = returns(LONG, BLIND, (), num_episodes=8, num_steps=60)
     assert standing.shape == falling.shape == (8,)
     np.testing.assert_array_equal(standing, 40)
     assert falling.max() <= 11
-    assert len(set(falling.tolist())) > 1  # the episodes begin apart
+    assert len(set(falling.tolist())) > 1  # the episodes begin in different states
 
 
 @pytest.mark.usefixtures("promoted")
@@ -53,7 +53,7 @@ def test_an_episode_begins_with_the_memory_that_the_policy_gives():
     assert returns(LONG, BALANCED, 1.0, **settings).max() <= 11
 
 
-def test_it_is_of_one_player_and_of_whole_batches():
+def test_other_games_and_parts_of_batches_are_refused():
     with pytest.raises(ValueError, match="evaluation: got 2 players"):
         returns(make("ipd", episode_length=2), BLIND, (), num_episodes=2, num_steps=2)
     with pytest.raises(ValueError, match="5 episodes in 2 environments"):

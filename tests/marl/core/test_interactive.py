@@ -1,4 +1,4 @@
-"""A game that somebody else plays in, one step after the other, with a learner in the other seat."""
+"""A game against a co-player outside the program, step by step, with a learner in the other seat."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ from marl.core.interactive import Play, make_steps
 
 
 @pytest.mark.parametrize("settings", ["", ", normalize_observations=True"])
-def test_it_learns_from_what_it_saw_and_from_nothing_else(settings):
-    """An update after every four steps; running statistics, which no environment has for itself, are of all eight."""
+def test_updates_and_statistics_come_from_the_steps_that_were_played(settings):
+    """An update follows every four steps; running statistics are of all eight, because they are shared."""
     game = make("ipd", episode_length=8)
     learner = make_learner(f"ppo(hidden=[4], minibatches=2{settings})", game, 0)
     play = Play(make_steps(game, learner, 0), steps_per_update=4, key=jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Self-play against what one was: who is met how often, and who is remembered."""
+"""Self-play against past selves: the probabilities of opponents, and the policies that are kept."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ UPDATES, EVERY, MOST = 60, 3, 4
 
 
 def counting():
-    """Its policy is the number of its updates; it defects where that is odd."""
+    """A learner whose policy is the number of its updates; it defects if that is odd."""
 
     def act(key, parameters, memory, obs):
         return jnp.broadcast_to(parameters % 2, obs.shape[:1]), memory, ()
@@ -25,7 +25,7 @@ def counting():
 
 @pytest.fixture(scope="module")
 def played():
-    """The state of who is met before each update `[K]`, and what was done and told in it."""
+    """States before each update `[K]`, and the trajectories and metrics of the update."""
     pair = [counting(), past_selves(counting(), 0.7, every=EVERY, most=MOST)]
     begin, update = learning(IPD, pair, steps_per_update=2, num_envs=3, keep_trajectories=True)
 
@@ -67,7 +67,7 @@ def test_qualities_are_those_of_the_rules_in_float64(played):
     np.testing.assert_array_equal(metrics[1]["against_past"], other.met != LATEST)
 
 
-def test_a_share_is_against_the_past_in_proportion_to_the_exponentials_of_its_qualities():
+def test_past_selves_are_drawn_in_proportion_to_the_exponentials_of_their_qualities():
     quality = np.array([0.0, 1.0, -np.inf, 2.0, 0.0])
     league = League(jnp.arange(5), jnp.array([0, 5, LATEST, 10, 15]), jnp.asarray(quality))
     places = np.asarray(

@@ -1,4 +1,4 @@
-"""The inner loop against the same learning written out in float64 NumPy."""
+"""The inner loop against the same learning in float64 NumPy."""
 
 from functools import partial
 
@@ -44,7 +44,7 @@ def test_a_learner_in_another_seat_than_it_was_made_for_is_refused():
         learning(ipd, pair)
         with pytest.raises(ValueError, match="learners: got one for seat 1 in seat 0"):
             learning(ipd, pair[::-1])
-    learning(GAME, [memory_one([0.5] * 5)] * 2)  # who was made for none fits all
+    learning(GAME, [memory_one([0.5] * 5)] * 2)  # a learner made for no seat fits all
 
 
 def test_two_naive_learners_defect_on_average_as_the_paper_measured():
@@ -73,7 +73,7 @@ def test_a_trial_of_the_shaper_is_the_papers_meta_game():
         own = np.tanh(seen @ w["w1"] + w["b1"]) @ w["w2"] + w["b2"]
 
 
-def test_a_trial_which_is_taken_apart_into_scalars_is_what_is_played():
+def test_a_scalarized_trial_has_the_results_of_playing():
     shaper, opponent = mfos(), make_learner("naive", GAME, 1)
     trial = shaping_trial(GAME, shaper, opponent, meta_steps=STEPS)
     parameters, keys = shaper.init(jax.random.key(0)), jax.random.split(jax.random.key(2), 6)
@@ -87,13 +87,13 @@ def test_a_trial_which_is_taken_apart_into_scalars_is_what_is_played():
     np.testing.assert_allclose(other, scalars.metrics["opponent_return"], rtol=1e-4)
 
 
-def test_the_shapers_parameters_stay_what_they_are_and_its_first_step_is_random():
+def test_the_shapers_parameters_do_not_change_and_its_first_step_is_random():
     shaper = mfos(hidden_units=4)
     learner = shaper.learner(jax.tree.map(lambda x: x * 0, shaper.init(jax.random.key(0))))
     history = play(jax.random.key(1), GAME, learner, memory_one([0.5] * 5), meta_steps=3, keep_trajectories=True)
     actions = np.asarray(history.trajectories[0].action[:, 0])
     assert (actions[0] != 0).all()
-    np.testing.assert_array_equal(actions[1:], 0)  # what a network of zeros plays, throughout
+    np.testing.assert_array_equal(actions[1:], 0)  # the policy of a network of zeros in every step
 
 
 def test_learners_in_several_environments_get_trajectories_by_step_and_environment():
@@ -118,7 +118,7 @@ def test_learners_in_several_environments_get_trajectories_by_step_and_environme
     np.testing.assert_allclose(history.metrics[0]["reward"], [-25.0, -25.0], rtol=1e-5)
 
 
-def test_our_learners_play_in_several_environments_as_in_one():
+def test_exact_learners_play_in_several_environments_as_in_one():
     learners = [mfos().learner(mfos().init(jax.random.key(0))), naive(GAME, 1)]
     alone, together = (
         learn(jax.random.key(1), GAME, learners, num_updates=3, num_envs=n, keep_trajectories=True) for n in (None, 4)
@@ -158,7 +158,7 @@ def test_termination_is_no_truncation():
 
 
 def by_turns():
-    """Cooperates in two rounds and defects in two, and so on, whatever happens; its memory counts the rounds."""
+    """A learner that cooperates in two rounds, defects in two, and so on; its memory counts the rounds."""
 
     def act(key, parameters, memory, obs):
         return jnp.broadcast_to(memory // 2 % 2, obs.shape[:-1]), memory + 1, ()

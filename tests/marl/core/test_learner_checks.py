@@ -1,4 +1,4 @@
-"""What `learn` and `evolve` say of what does not fit: one sentence that names the learner or the function."""
+"""Refusals of `learn` and `evolve`: one sentence that names the learner or the function."""
 
 import functools
 import gc
@@ -64,7 +64,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_learner_that_returns_something_else_is_told_what_is_needed(name):
+def test_a_learner_with_wrong_results_is_refused_in_one_line(name):
     wrong, words = WRONG[name]
     with pytest.raises((TypeError, ValueError)) as said:
         learn(KEY, CART_POLE, [wrong], num_updates=1, num_envs=4)
@@ -135,7 +135,7 @@ def test_a_call_that_does_not_fit_is_one_sentence(words):
     assert "\n" not in str(said.value)
 
 
-def test_a_stack_of_games_is_asked_for():
+def test_a_stack_of_games_is_a_game():
     assert make("matrix_game", payoffs=np.zeros((3, 2, 2, 2)), num_agents=2).num_agents == 2
 
 
@@ -157,7 +157,7 @@ def a_run(seed, rate=0.1):
 
 
 def test_a_loop_over_seeds_compiles_once_and_its_memory_is_flat(monkeypatch):
-    """With learners that are made again in every round, as a user writes it."""
+    """The loop makes its learners again in every round, as in a user's script."""
     traced = []
     monkeypatch.setattr("marl.core.learn.learning", count(traced))
     for seed in range(3):
@@ -168,13 +168,13 @@ def test_a_loop_over_seeds_compiles_once_and_its_memory_is_flat(monkeypatch):
     before = resident_pages()
     for seed in range(200):
         a_run(seed)
-    assert (resident_pages() - before) * resource.getpagesize() < 4_096_000  # 10 MB a call before
+    assert (resident_pages() - before) * resource.getpagesize() < 4_096_000  # a leak would be 10 MB a call
     a_run(0, rate=0.2)
     assert len(traced) == 2  # another setting is another program
 
 
 def resident_pages():
-    """Memory of this process now: a maximum since its start would hide what is below it."""
+    """Memory of this process now: its maximum since the start would hide smaller changes."""
     return int(Path("/proc/self/statm").read_text().split()[1])
 
 
@@ -188,7 +188,7 @@ def count(traced):
     return counted
 
 
-def test_learn_gives_the_same_bits_as_it_is_and_in_a_program_of_the_users_own():
+def test_learn_gives_the_same_bits_alone_and_within_a_compiled_program():
     learners = [naive_of(0), naive_of(1)]
 
     def run(key):

@@ -12,7 +12,7 @@ GAME = make("CartPole-v1")
 
 
 def counting():
-    """Its policy is the number of its updates, which its actions' extras tell."""
+    """A learner whose policy is the number of its updates, which the extras of its actions hold."""
 
     def act(key, parameters, memory, obs):
         return jnp.zeros(obs.shape[:-1], jnp.int32), memory, jnp.broadcast_to(parameters, obs.shape[:-1])
@@ -21,7 +21,7 @@ def counting():
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
-def test_it_acts_as_it_was(lag):
+def test_a_stale_learner_acts_with_an_old_policy(lag):
     settings = {"num_updates": 8, "steps_per_update": 2, "num_envs": 3, "keep_trajectories": True}
     found = jax.jit(lambda key: learn(key, GAME, [stale(counting(), lag)], **settings))(jax.random.key(0))
     expected = np.maximum(np.arange(8) - lag, 0)

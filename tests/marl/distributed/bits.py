@@ -1,7 +1,7 @@
-"""Whether `train` makes the bits of `learn`: a process of its own, for the tests' compile with other options.
+"""Comparison of the bits of `train` with those of `learn`, in a process of its own with default compiler options.
 
 `python -m tests.marl.distributed.bits [--where here,threads,ray] [NUMBER ...]` prints one line for each learner and
-place, and whether both are equal.
+place, with True if both are equal.
 """
 
 import argparse
@@ -30,7 +30,7 @@ UPDATES = 5
 
 
 def equal(where: str, spec: str, steps: int, lag: int, path: str, name: str = "CartPole-v1") -> bool:
-    """Of the learner's whole state in the end, and of rewards and returns on the way; past selves are its co-player."""
+    """True if the learner's final state, rewards and returns are equal; its co-players are past selves."""
     game = make(name)
     learner = make_learner(spec, game)
     others = [past_selves(learner, 0.5, every=2)] * (game.num_agents - 1)

@@ -1,4 +1,4 @@
-"""`python -m marl.distributed`: what it writes, how it resumes, what it refuses."""
+"""`python -m marl.distributed`: its files, its resumption and its refusals."""
 
 import json
 import os
@@ -28,7 +28,7 @@ NEEDED = {
 }  # fmt: skip
 
 
-def test_what_it_writes(within, tmp_path, headless):
+def test_a_run_writes_its_files(within, tmp_path, headless):
     done = within(
         "CartPole-v1", *SMALL, "--total-steps=300", "--actors=2", "--where=threads", cwd=tmp_path, module=MODULE
     )
@@ -79,7 +79,7 @@ def test_one_of_our_games_is_filmed(within, tmp_path, headless):
         (["CartPole-v1", "--past-selves=0.2"], "past_selves: got one learner for seats that are not alike"),
     ],
 )
-def test_what_it_refuses(arguments, words, within, tmp_path):
+def test_bad_input_is_refused_in_one_line(arguments, words, within, tmp_path):
     done = within(*arguments, cwd=tmp_path, module=MODULE)
     assert done.returncode == 2
     assert words in done.stderr
@@ -88,18 +88,18 @@ def test_what_it_refuses(arguments, words, within, tmp_path):
 
 
 def test_presets_are_known_to_fit():
-    """Those that need nothing more than is there; each is one system of the literature."""
+    """Presets that need no further package; each is one system of the literature."""
     names = configs.presets("distributed")
     assert {"a3c", "ape_x", "impala", "seed_rl", "openai_five", "openai_five_self_play", "acme", "rllib"} <= set(names)
     for name in names:
         config = configs.load(DistributedConfig, "distributed", name)
-        if "rlx2" in name or "half_cheetah" in name:  # robots of MuJoCo, an extra: the learner is made for another one
+        if "rlx2" in name or "half_cheetah" in name:  # MuJoCo is an extra: the learner is made for another game
             make_learner(config.learner, make_game("pendulum"))
         elif not config.environment.startswith("ALE/"):
             DistributedExperiment(config)
 
 
-def test_learners_that_differ_and_the_steps_that_suit_them():
+def test_learners_of_one_spec_have_common_steps_and_a_common_path():
     config = DistributedConfig(environment="ipd", learner="ppo(minibatches=2) + impala", total_steps=10_000)
     assert [learner.seat for learner in DistributedExperiment(config).setup.learners] == [0, 1]
     assert DistributedConfig(learner="r2d2(sequence_length=33)").rollout_steps == 33
@@ -111,7 +111,7 @@ def test_learners_that_differ_and_the_steps_that_suit_them():
 
 
 def test_a_barrier_makes_one_batch_of_what_all_actors_play():
-    """Which is what minibatches divide: of whole environments, for a network with memory."""
+    """Minibatches divide the joint batch, by whole environments for a network with memory."""
     settings = {"learner": "ppo(network='recurrent')", "where": "threads", "path": "barrier", "num_envs": 2}
     DistributedExperiment(DistributedConfig("CartPole-v1", actors=4, **settings))
     with pytest.raises(ValueError, match="minibatches: got 4; a divisor of the 6 environments"):
@@ -119,7 +119,7 @@ def test_a_barrier_makes_one_batch_of_what_all_actors_play():
 
 
 def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):
-    """And it never imports Ray, for which it has no use: a package of that name, found first, would say so."""
+    """A resumed run does not import Ray: a package of that name, found first, would fail."""
     (tmp_path / "ray.py").write_text("open('imported', 'w')")
     line = [sys.executable, "-m", "marl.distributed", "CartPole-v1", *SMALL, "--total-steps=40000", "--out=run"]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Learners that suit what they see, and whether they fit the memory; nothing here is run."""
+"""Learners for given observations, and checks of memory; nothing here is run."""
 
 import dataclasses
 from contextlib import nullcontext
@@ -25,7 +25,7 @@ ATARI = Outline([Box(0, 255, (84, 84, 4), jnp.uint8, True)], [Discrete(6)])
 MINATAR = Outline([Box(0, 1, (10, 10, 4), jnp.float32, True)], [Discrete(6)])
 
 
-def test_learners_of_seats_that_are_alike_have_the_same_programs():
+def test_learners_of_symmetric_seats_have_the_same_programs():
     game = make_game("coin_game")
     one, other = make_learners("ppo", game, num_updates=390)
     assert (one.seat, other.seat) == (0, 1)
@@ -40,8 +40,8 @@ def test_learners_of_seats_that_are_alike_have_the_same_programs():
         ("r2d2(memory=64, batch_size=8)", "r2d2(network='nature', memory=64, batch_size=8)"),
         ("ppo(memory=64)", "ppo(network='nature', memory=64)"),
         ("a2c", "a2c(network='nature')"),
-        ("impala(network='recurrent')", "impala(network='recurrent')"),  # whoever names one gets it
-        ("sac(batch_size=8)", "sac(batch_size=8)"),  # its networks have no names
+        ("impala(network='recurrent')", "impala(network='recurrent')"),  # a named network is kept
+        ("sac(batch_size=8)", "sac(batch_size=8)"),  # the networks of sac have no names
     ],
 )
 def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
@@ -53,7 +53,7 @@ def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
     assert suited(spec, MINATAR, 0) == spec
 
 
-def test_fresh_episodes_do_not_count_what_is_no_number():
+def test_a_reward_that_is_not_finite_is_refused_in_an_evaluation():
     host, learner = make_env("games(CartPole-v1)", 2)(), make_learner("ppo(hidden=[4])", make_game("CartPole-v1"))
     receive = host.receive
     host.receive = lambda: (told := receive())._replace(reward={"agent_0": told.reward["agent_0"] + np.nan})
@@ -74,7 +74,7 @@ def test_learners_with_a_memory_learn_from_large_images(name):
 
 
 def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
-    """What every agent sees before and after each step of a rollout of every actor, and what learners keep."""
+    """The check counts observations of all agents before and after each step of all actors, and the learners."""
 
     class Crowd:
         has_empty_steps, num_envs = False, 2
@@ -86,7 +86,7 @@ def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
             pass
 
     config = DistributedConfig(learner="random", num_envs=2, steps_per_update=100, actors=3)
-    one = 2 * (3 * 2 * 100) * (8 * 8 * 3)  # bytes of an agent
+    one = 2 * (3 * 2 * 100) * (8 * 8 * 3)  # bytes for each agent
     monkeypatch.setattr("meta.xla.memory._memory", lambda: 10.5 * one)
     for agents, refused in ((11, pytest.raises(ValueError, match="num_envs: got 2, which needs")), (10, nullcontext())):
         monkeypatch.setattr(
@@ -100,7 +100,7 @@ def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
         DistributedExperiment(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
 
 
-def test_seats_that_are_alike_have_one_learner_unless_it_knows_the_game():
+def test_symmetric_seats_have_one_learner_unless_it_knows_the_game():
     for spec, one in (("ppo(minibatches=2)", True), ("lola_dice", False)):
         first, second = make_learners(spec, make_game("ipd"), num_updates=100)
         assert (first.seat, second.seat) == (0, 1)

@@ -1,4 +1,4 @@
-"""Self-play by actors: the same as in `learn`, whoever acts and however late, and after a stop."""
+"""Self-play by actors: the same as in `learn`, with any actors and lags, and after a stop."""
 
 import jax
 import numpy as np
@@ -30,7 +30,7 @@ def assert_equal(one, two, **tolerances):
         np.testing.assert_allclose(data_of(x), data_of(y), **tolerances)
 
 
-def test_one_actor_makes_what_learn_does(pair):
+def test_one_actor_has_the_results_of_learn(pair):
     game = make("ipd", episode_length=4)
     expected = jax.jit(lambda key: learn(key, game, pair, num_updates=UPDATES, steps_per_update=4, num_envs=2))(
         SETTINGS["key"]
@@ -38,11 +38,11 @@ def test_one_actor_makes_what_learn_does(pair):
     found = train(pair, [HOST], **SETTINGS).history
     assert 0 < expected.metrics[1]["against_past"].sum() < UPDATES
     np.testing.assert_array_equal(found.metrics[1]["against_past"], expected.metrics[1]["against_past"])
-    # But for rounding, which follows how the tests' programs are compiled.
+    # Equal up to rounding, which depends on the compiler options of the tests.
     assert_equal((found.states, found.rewards), (expected.states, expected.rewards), rtol=1e-4, atol=1e-6)
 
 
-def test_threads_and_old_policies_change_nothing_that_is_heard_of_whom(pair):
+def test_threads_with_a_lag_have_the_results_of_one_process(pair):
     here, threads = (
         train(pair, [HOST] * 2, system=System(where, lag=2), **SETTINGS).history for where in ("here", "threads")
     )
@@ -51,8 +51,8 @@ def test_threads_and_old_policies_change_nothing_that_is_heard_of_whom(pair):
     assert together.metrics[1]["against_past"].shape == (UPDATES,)
 
 
-def test_a_run_that_goes_on_has_its_past(pair, tmp_path):
-    """Episodes end with the rollouts, so that new environments are as the old ones."""
+def test_a_resumed_run_has_its_past_selves(pair, tmp_path):
+    """Episodes end with the rollouts, so that new environments are in the same states."""
     whole = train(pair, [HOST], system=System(lag=0), **SETTINGS).history
     with RunDirectory.create(tmp_path / "run", {}) as run:
         train(pair, [HOST], system=System(lag=0), **SETTINGS | {"num_updates": 7}, store=run)

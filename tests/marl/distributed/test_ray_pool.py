@@ -28,7 +28,7 @@ SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5}
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     before = dict(os.environ)
-    os.environ.setdefault("RAY_worker_niceness", "0")  # beside other tests they would starve with Ray's 15
+    os.environ.setdefault("RAY_worker_niceness", "0")  # beside other tests they would starve with Ray's niceness of 15
     connect("", 3)
     yield
     ray.shutdown()
@@ -36,8 +36,8 @@ def cluster():
     os.environ.update(before)
 
 
-def test_nothing_of_a_cluster_that_is_begun_listens_to_other_machines():
-    """In a process of its own, for Ray reads when it is imported whether it may."""
+def test_a_local_cluster_does_not_listen_to_other_machines():
+    """A process of its own, because Ray reads the setting when it is imported."""
     code = "from marl.distributed.actors.ray_pool import connect; print(connect('', 1), flush=True); input()"
     line = [sys.executable, "-c", code]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -60,7 +60,7 @@ def learner():
     return make_learner("impala(hidden=[8])", GAME)
 
 
-def test_with_a_lag_it_does_what_threads_do_bit_for_bit():
+def test_a_cluster_has_the_bits_of_threads():
     hosts = [make_env("games(CartPole-v1)", 4), make_env("games(CartPole-v1)", 4)]
     found = [
         train([learner()], hosts, num_updates=7, system=System(where, lag=2), **SETTINGS).history
@@ -77,7 +77,7 @@ def test_one_process_evaluates_for_its_actors():
 
 
 def test_an_actor_whose_process_dies_comes_back(tmp_path):
-    """Killed as by somebody else, twice: all updates are done, and nothing but what was in flight is lost."""
+    """Two kills from outside: all updates are done, and only rollouts in flight are lost."""
     hosts = [Faulty(str(tmp_path), "die", times=2), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []
     found = train([learner()], hosts, num_updates=20, system=System("ray", lag=1), say=said.append, **SETTINGS)
@@ -86,7 +86,7 @@ def test_an_actor_whose_process_dies_comes_back(tmp_path):
     assert all("its process ended" in words for words in said)
 
 
-def test_one_whose_environment_fails_begins_anew(tmp_path):
+def test_an_actor_whose_environment_fails_restarts(tmp_path):
     hosts = [Faulty(str(tmp_path), "raise"), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []
     found = train([learner()], hosts, num_updates=12, system=System("ray", lag=1), say=said.append, **SETTINGS)

@@ -1,4 +1,4 @@
-"""Environments that do what one should not: for tests of what is done about it. They travel by their names."""
+"""Faulty environments, for tests of the recovery. They are pickled by name."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from marl.distributed.adapters.maker import EnvMaker
 
 
 class Counting(gymnasium.Env):
-    """Sees how many steps the episode has had; an episode ends after `length` of them, every second by a time limit."""
+    """An observation counts the steps of the episode; it ends after `length`, every second time by a time limit."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
     action_space = gymnasium.spaces.Discrete(2, start=3)
@@ -47,7 +47,7 @@ class Late(NamedTuple):
 
 
 class Faulty(NamedTuple):
-    """CartPole in which something happens at a step: in a folder it is told how often it has happened."""
+    """CartPole with a fault at a step; a folder counts its occurrences."""
 
     folder: str
     what: str  # raise, nan, hang or die

@@ -1,4 +1,4 @@
-"""Agents: what a file keeps, and one seat for anybody."""
+"""Agents: their files, and one seat for agents of all kinds."""
 
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])
 
 
 def trained(config):
-    """Parameters as at the start of a training."""
+    """Parameters at the start of a training run."""
     init = config.make_shaper().init
     return init(jax.random.key(3)) if config.seeds == 1 else jax.vmap(init)(jax.random.split(jax.random.key(3), 2))
 
@@ -39,7 +39,7 @@ def test_a_saved_agent_plays_as_before(tmp_path, shaper):
     config = ExactShapingConfig(shaper=shaper, hidden_units=4)
     parameters = trained(config)
     save_agent(tmp_path / AGENT_FILE, config, parameters)
-    save_agent(tmp_path / AGENT_FILE, config, parameters)  # an older file gives way
+    save_agent(tmp_path / AGENT_FILE, config, parameters)  # the older file is replaced
     agent = load_agent(tmp_path)
     assert agent.config == config
     jax.tree.map(np.testing.assert_array_equal, agent.parameters, parameters)
@@ -50,7 +50,7 @@ def test_a_saved_agent_plays_as_before(tmp_path, shaper):
     assert [file.name for file in tmp_path.iterdir()] == [AGENT_FILE]
 
 
-def test_of_several_seeds_each_is_drawn_half_of_the_time(tmp_path):
+def test_each_of_two_seeds_is_drawn_half_of_the_time(tmp_path):
     config = ExactShapingConfig(shaper="good_shepherd", seeds=2)
     save_agent(tmp_path / "two.safetensors", config, jnp.stack([jnp.full(5, -1.0), jnp.full(5, 2.0)]))
     agent = load_agent(tmp_path / "two.safetensors")
@@ -67,7 +67,7 @@ def test_of_several_seeds_each_is_drawn_half_of_the_time(tmp_path):
     assert abs(np.mean(actions[:, 0] == 2.0) - 0.5) < 4 * 0.5 / 1000**0.5
 
 
-def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
+def test_a_file_without_an_agent_is_refused_in_one_line(tmp_path):
     config = ExactShapingConfig(hidden_units=4)
     parameters = trained(config)
     path = tmp_path / "agent.safetensors"
@@ -87,7 +87,7 @@ def test_a_file_that_is_none_of_an_agent_is_refused_in_one_line(tmp_path):
         (partial(written, arrays={"w1": arrays["w1"][:3]}), "shape"),
         (partial(written, arrays={"b1": np.full(4, np.nan, np.float32)}), "not finite"),
         (partial(written, method="mmaml"), "trained shaper"),
-        (partial(written, config={"shaper": "nobody"}), "nobody"),
+        (partial(written, config={"shaper": "no_such_shaper"}), "no_such_shaper"),
         (path.unlink, "is needed"),
     ):
         damage()
@@ -111,7 +111,7 @@ def test_the_column_of_matching_pennies_is_the_row_of_the_game_with_both_payoffs
     assert as_row(as_row(PENNIES, 1), 1).payoffs.row_payoffs == PENNIES.payoffs.row_payoffs
 
 
-def test_a_shaper_by_its_name_is_trained_against_whom_it_says_and_once_for_both_seats_of_a_symmetric_game():
+def test_a_shaper_by_name_is_trained_against_its_opponent_once_for_both_seats_of_a_symmetric_game():
     first, second = (shaping_config("mfos:lola(learning_rate=0.5)", GAME, player, seed=2) for player in (0, 1))
     assert first == second
     assert (first.shaper, first.opponent, first.seed) == ("mfos", "lola(learning_rate=0.5)", 2)
@@ -121,7 +121,7 @@ def test_a_shaper_by_its_name_is_trained_against_whom_it_says_and_once_for_both_
 
 @pytest.fixture(scope="module")
 def table():
-    """A few agents, and how a trial goes with two of them by number."""
+    """A few agents, and a function that plays trials of two of them by number."""
     config = ExactShapingConfig(hidden_units=4)
     parameters = trained(config)
     names = ["naive", "lookahead(learning_rate=0.5)", "tft", "naive(learning_rate=[0.5, 2]) + tft"]
@@ -139,7 +139,7 @@ def table():
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (4, 1), (3, 4), (4, 2), (5, 1), (3, 5)])
-def test_whoever_is_chosen_goes_through_its_own_trial(table, pair):
+def test_an_agent_chosen_by_number_plays_its_own_trial(table, pair):
     seats, by_number = table
     keys = jax.random.split(jax.random.key(5), 8)
     found = by_number(keys, *map(jnp.int32, pair))
@@ -148,13 +148,11 @@ def test_whoever_is_chosen_goes_through_its_own_trial(table, pair):
     np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
-def test_a_shaper_that_sees_what_was_played_does_so_whoever_stands_for_it(table):
+def test_a_shaper_chosen_by_number_sees_the_actions_that_were_played(table):
     seats, by_number = table
     keys = jax.random.split(jax.random.key(5), 8)
     early, late = (by_number(keys, jnp.int32(row), jnp.int32(1))[0] for row in (4, 5))
-    assert (
-        np.abs(early[:, 2:] - late[:, 2:]).max() > 2e-3
-    )  # ten times what is allowed between a seat and who sits there
+    assert np.abs(early[:, 2:] - late[:, 2:]).max() > 2e-3  # ten times the tolerance of a trial by number
     learner = seats[0][5]
     some = drawn(lambda key: jnp.int32(0), lambda which: learner, learner.reset_memory)
     found = jax.jit(jax.vmap(lambda key: play(key, GAME, some, seats[1][2], meta_steps=4, keep_trajectories=True)))(
@@ -164,7 +162,7 @@ def test_a_shaper_that_sees_what_was_played_does_so_whoever_stands_for_it(table)
     np.testing.assert_allclose(seen[:, 1:, 5:], jax.nn.sigmoid(before)[:, :-1], rtol=1e-6)
 
 
-def test_two_shapers_see_what_the_other_played_last():
+def test_two_shapers_see_the_last_action_of_each_other():
     def spy(learner):
         def act(key, policy, memory, obs):
             action, memory, _ = learner.act(key, policy, memory, obs)
@@ -182,7 +180,7 @@ def test_two_shapers_see_what_the_other_played_last():
         np.testing.assert_allclose(seen[1:], expected, rtol=1e-6)
 
 
-def test_a_directory_of_an_agents_name_does_not_hide_the_agent(tmp_path, monkeypatch):
+def test_a_directory_with_the_name_of_an_agent_does_not_hide_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, game in (("zd", GAME), ("ppo", make_game("ipd"))):
         (tmp_path / name).mkdir()

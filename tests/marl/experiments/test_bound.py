@@ -1,4 +1,4 @@
-"""The white-box bound: trials as `play` plays them, a gradient through all of them, and what the command says."""
+"""The white-box bound: trials as in `play`, the gradient through them, and the command."""
 
 import itertools
 import shutil
@@ -66,7 +66,7 @@ def test_the_ascent_keeps_the_best_of_every_state_and_reports_it(tmp_path):
     found = ascend()
     assert seen[-1][0] == 25
     seen.clear()
-    jax.tree.map(np.testing.assert_array_equal, ascend(), found)  # it is all there
+    jax.tree.map(np.testing.assert_array_equal, ascend(), found)  # from the finished run
     assert not seen
     assert found.policies.shape == (3, STEPS, 5)
     assert found.by_start.shape == (4, 3)
@@ -80,8 +80,8 @@ def test_the_ascent_keeps_the_best_of_every_state_and_reports_it(tmp_path):
     np.testing.assert_allclose(played[1], found.opponent_payoffs, rtol=1e-4)
 
 
-def test_a_player_that_does_not_learn_is_answered_best():
-    """Against somebody who always cooperates nothing is better than to defect: 0 a round, from every start."""
+def test_the_bound_against_a_fixed_strategy_is_the_best_response():
+    """Against a cooperator defection is best: 0 a round, from every start."""
     found = white_box_bound(
         jax.random.key(0),
         GAME,
@@ -94,15 +94,15 @@ def test_a_player_that_does_not_learn_is_answered_best():
     np.testing.assert_allclose(found.by_start, 0.0, atol=0.01)
 
 
-def test_a_plan_and_the_best_random_shaper_are_played_as_they_were_found():
-    """To take from somebody who always cooperates is worth 0, the most, and neither learns it: both have it already."""
+def test_starts_play_the_returns_that_they_are_chosen_for():
+    """Defection against a cooperator is worth 0, the most; the best starts have it without learning."""
     key, learner = jax.random.key(0), make_learner("all_c", GAME, 1)
     starts = make_starts(key, GAME, learner, (10, 2, 4, 5))
     assert len(start_names(10)) == 10
     play_all = jax.jit(jax.vmap(jax.vmap(lambda x, key: play_sequence(key, GAME, learner, x)[0]), (0, None)))
     payoffs = np.asarray(play_all(starts, jax.random.split(key, 2)))
     np.testing.assert_allclose(payoffs[7:], 0.0, atol=0.03)  # logits of -4 are not quite 0
-    assert (payoffs[:2] < -0.2).all()  # as tit for tat and extortion are
+    assert (payoffs[:2] < -0.2).all()  # tit for tat and extortion
     assert (starts[8] != starts[9]).any()
 
 
@@ -125,7 +125,7 @@ def test_a_bound_is_level_if_the_second_half_of_the_starts_added_little():
     assert not KnownBound(-2.0, -0.5, 0.01, 0.011 * way).is_level
 
 
-def test_the_bounds_that_come_with_the_library_are_known_for_their_settings_only():
+def test_bounds_of_the_library_hold_only_for_their_settings():
     known = known_bound(GAME, "naive", 100)
     # Two naive learners get -1.98; a prototype of the ascent got -0.35.
     assert known.naive_return == pytest.approx(-1.984, abs=0.01)
@@ -138,7 +138,7 @@ def test_the_bounds_that_come_with_the_library_are_known_for_their_settings_only
     assert known_bound(GAME, "lola", 100).bound > -1.0  # LOLA can be exploited beyond cooperation
 
 
-def test_a_bound_is_of_what_the_opponent_learned_before(tmp_path, monkeypatch):
+def test_a_bound_holds_only_for_the_trained_file_of_the_opponent(tmp_path, monkeypatch):
     assert known_bound(GAME, "mmaml", 100).bound > known_bound(GAME, "mmaml", 100).naive_return
     folder = shutil.copytree(trained.folder(), tmp_path / "trained")
     for module in (trained, bound):
@@ -151,7 +151,7 @@ def test_a_bound_is_of_what_the_opponent_learned_before(tmp_path, monkeypatch):
     assert known_bound(GAME, "naive", 100) is not None
 
 
-def test_the_command_says_where_it_got_from_each_start(within, tmp_path):
+def test_the_command_reports_the_result_of_each_start(within, tmp_path):
     arguments = ["ipd", "--meta-steps=6", "--num-states=3", "--num-starts=4", "--iterations=25", "--naive-trials=8"]
     result = within(*arguments, cwd=tmp_path, module="marl.bound")
     assert result.returncode == 0, result.stderr
@@ -164,7 +164,7 @@ def test_the_command_says_where_it_got_from_each_start(within, tmp_path):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("--opponent=nobody", "opponent: got 'nobody'"),
+        ("--opponent=nothing", "opponent: got 'nothing'"),
         ("--opponent=shaper", "opponent: got 'shaper'; a learner that is one policy is needed"),
         ("--opponent=naive + q_learning", "no gradient comes through the learning of q_learning"),
         ("--row-payoffs|nan|1|2|3", "--row-payoffs: got 'nan'; a finite number is needed"),

@@ -1,4 +1,4 @@
-"""`python -m marl.discover`, and what it writes."""
+"""`python -m marl.discover`: its files and its config."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.marl.sampled_steps import CART_POLE
 pytestmark = pytest.mark.system
 
 TINY = (
-    "--learner=ppo(hidden=[4], minibatches=1, epochs=2, shared=True)",  # of few operations, which are compiled often
+    "--learner=ppo(hidden=[4], minibatches=1, epochs=2, shared=True)",  # few operations, because it is compiled often
     "--total-steps=64", "--num-envs=2", "--steps-per-update=8", "--hidden=3", "--num-seeds=3",
     "--tuning.population-size=4", "--tuning.generations=1", "--tuning.chunk-size=4",
     "--evolution.population-size=4", "--evolution.chunk-size=4", "--evolution.checkpoint-seconds=0",
@@ -93,12 +93,12 @@ def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover
     apart = beside["evolved"]["mean"] - beside["tuned"]["mean"]
     assert beside["difference"]["mean"] == pytest.approx(apart, abs=1e-5)
     assert set(summary["scales"]) == {"learning_rate", "max_gradient_norm", "value_coefficient"}  # no Huber's width
-    assert summary["still"]["mean"] == pytest.approx(-3.0, abs=0.6)  # nobody learns: -1.5 each, over 12 times 8 rounds
+    assert summary["still"]["mean"] == pytest.approx(-3.0, abs=0.6)  # without learning: -1.5 each, over 96 rounds
     assert set(summary["transfer"]) == {f"{PAIR}, 3 times as wide"}
     make_learner(f"ppo(value_loss='{folder / 'value'}')", CART_POLE)
 
 
-def test_a_drift_that_began_without_ppos_is_drawn(tmp_path):
+def test_a_drift_that_began_at_zero_is_drawn(tmp_path):
     form = Form("drift", "zero", 3, timed=False)
     parameters = form.network().init(jax.random.key(0))
     file = figures.draw_objective(tmp_path, form, [parameters], {"learning_rate": 0.001})
@@ -123,7 +123,7 @@ def test_wider_learners_have_as_many_layers(given, wide):
 
 
 def test_the_shape_of_l2_by_hand():
-    """Of parameters that leave L2 as it is."""
+    """Parameters of the L2 distance itself give its shape."""
     found = figures.shape_of(Form("value_loss", "l2", 3), {"w1": np.ones(3), "b1": np.zeros(3), "w2": np.zeros(3)})
     assert found == pytest.approx({"asymmetry": 0.0, "convex": 1.0, "tail": 3.0}, abs=1e-3)
 
@@ -140,7 +140,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_configs_that_cannot_be_are_refused(name):
+def test_impossible_configs_are_refused(name):
     settings, words = REFUSED[name]
     with pytest.raises(ValueError, match=re.escape(words)):
         DiscoveryConfig(**settings)
@@ -154,6 +154,6 @@ def test_configs_that_cannot_be_are_refused(name):
         ("drift cartpol", "environment: got 'cartpol'; did you mean cartpole"),
     ],
 )
-def test_words_that_cannot_be_are_refused(first, words):
+def test_unknown_first_arguments_are_refused(first, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         config_of(first)

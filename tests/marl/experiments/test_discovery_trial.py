@@ -1,4 +1,4 @@
-"""What a candidate objective is judged by: the whole learning of those who use it."""
+"""Fitness of a candidate objective: whole training runs of learners that use it."""
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def lived(settings, parameters, arena=ARENA):
 
 
 def with_huber(parameters):
-    """PPO as it is, but for the values' loss that is tuned."""
+    """Settings of PPO with the Huber loss of values, as in the tuned baseline."""
     return {"value_loss": objectives.huber(delta=DELTA)}
 
 
@@ -47,7 +47,7 @@ def as_it_is():
     return lived(plain, first_scales("drift"))
 
 
-def test_a_life_is_the_learning_of_the_learner_and_its_score_the_mean_return(as_it_is):
+def test_a_trial_is_a_training_run_of_the_learner_and_its_score_the_mean_return(as_it_is):
     learner = make_learner(SPEC, GAME)
     settings = {"num_updates": 4, "steps_per_update": 64, "num_envs": 2}
     history = jax.jit(lambda key: learn(key, GAME, [learner], **settings))(KEY)
@@ -66,13 +66,13 @@ def test_scales_begin_at_the_learners_own_settings_and_multiply_them(kind):
         assert float(x) == pytest.approx(own[name] * np.exp(0.1 * LOUDNESS), rel=1e-5)
 
 
-def test_what_is_tuned_begins_as_ppo_and_so_does_the_objective(as_it_is):
+def test_the_tuned_baseline_and_the_objective_begin_as_ppo(as_it_is):
     begun, first = lived(with_huber, first_scales("drift")).curve, first_scales("drift")
-    assert not np.allclose(begun, as_it_is.curve)  # its values are clipped
+    assert not np.allclose(begun, as_it_is.curve)  # PPO itself clips its values
     np.testing.assert_allclose(lived(tuned("drift", SPEC), first).curve, begun, rtol=1e-5)
     form = Form("drift", "ppo", hidden=3)
     begin = first | {"objective": form.network().init(KEY)}
-    # By a tenth of the step size, with which a rounding does not become another action.
+    # A tenth of the step size, so that rounding does not change an action.
     slow = first["scales"].at[0].set(np.log(0.1) / LOUDNESS)
     calm, same = (
         lived(one, parameters | {"scales": slow}).curve
@@ -85,8 +85,8 @@ def test_what_is_tuned_begins_as_ppo_and_so_does_the_objective(as_it_is):
     assert not np.allclose(changed.curve, begun)
 
 
-def test_a_clip_of_ones_own_is_where_the_search_of_it_begins():
-    """And is left out where the objective has none."""
+def test_the_search_of_a_clip_begins_at_the_clip_of_the_spec():
+    """The scale of the clip is left out for objectives without one."""
     spec = "ppo(hidden=[4], minibatches=2, clip=0.3)"
     first = first_scales("drift")
     assert float(scaled_settings("drift", spec, first)["clip"]) == pytest.approx(0.3)
@@ -95,7 +95,7 @@ def test_a_clip_of_ones_own_is_where_the_search_of_it_begins():
         assert jax.eval_shape(trial, first, KEY).fitness.shape == ()
 
 
-def test_dpo_is_another_learner(as_it_is):
+def test_dpo_learns_differently_from_ppo(as_it_is):
     found = lived(known("drift", SPEC)["dpo"], first_scales("drift"))
     assert not np.array_equal(found.curve, as_it_is.curve)
 
@@ -103,7 +103,7 @@ def test_dpo_is_another_learner(as_it_is):
 @pytest.mark.parametrize("preset", ["cartpole_paper", "space_invaders_paper", "pendulum", "ipd"])
 @pytest.mark.parametrize("kind", ["drift", "value_loss"])
 def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
-    """A falling step size, continuous actions, several players."""
+    """Presets with a falling step size, continuous actions and several players."""
     config = config_of(f"{kind} {preset}")
     arena = config.arena(config.environments[0])._replace(num_updates=2)
     first = first_scales(kind)
@@ -114,7 +114,7 @@ def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
         assert jax.eval_shape(trial, parameters, KEY).fitness.shape == ()
 
 
-def test_several_players_count_by_what_they_get_together_in_the_second_half():
+def test_the_score_of_several_players_is_the_sum_of_their_rewards_in_the_second_half():
     found = lived(plain, first_scales("drift"), PAIR)
     learners = [make_learner(SPEC, PAIR.game, seat) for seat in range(2)]
     settings = {"num_updates": 4, "steps_per_update": 4, "num_envs": 2}
@@ -124,7 +124,7 @@ def test_several_players_count_by_what_they_get_together_in_the_second_half():
     assert float(found.score) == pytest.approx(sum(rewards))
 
 
-def test_several_games_count_in_their_units():
+def test_scores_of_several_games_are_standardised_by_their_units():
     trial = discovery_trial([ARENA, PAIR], SPEC, plain, [(5.0, 2.0), (-4.0, 0.5)])
     found = jax.jit(trial)(first_scales("drift"), KEY)
     scores = []

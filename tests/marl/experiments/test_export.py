@@ -1,4 +1,4 @@
-"""Policies as C: what the code does is what the learner does, and what cannot be exported is said."""
+"""Policies as C: the code acts as the learner, and policies that cannot be exported are refused."""
 
 import shutil
 import subprocess
@@ -31,7 +31,7 @@ SPECS = {
 
 @pytest.fixture
 def run(tmp_path):
-    """Writes what `marl.train` would have, of two seeds that have seen something."""
+    """Writes a file as by `marl.train`, of two seeds with running statistics."""
 
     def write(spec, environment):
         learner = make_learner(spec, make_game(environment))
@@ -57,7 +57,7 @@ def run(tmp_path):
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 @pytest.mark.parametrize("spec", SPECS)
-def test_it_does_what_the_learner_does(run, spec, tmp_path):
+def test_the_code_acts_as_the_learner(run, spec, tmp_path):
     source = export.read(export.ExportConfig(str(run(spec, SPECS[spec])), number=1))
     assert any(layer.is_sparse for layer in source.policy.layers) == (SPARSE in spec)
     found = []
@@ -69,13 +69,13 @@ def test_it_does_what_the_learner_does(run, spec, tmp_path):
         assert export.disagreement(source, call) <= (0 if source.policy.best else 1e-5)
         obs = np.random.default_rng(1).normal(size=(20, *source.obs_shape))
         found.append(call(obs))
-    assert len(np.unique(found[0])) > 1  # it depends on what is seen
+    assert len(np.unique(found[0])) > 1  # it depends on the observation
     np.testing.assert_allclose(*found, atol=1e-5)
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
-def test_the_file_alone_is_a_policy(run, tmp_path, monkeypatch, capsys):
-    """Compiled with a main function of its own, strictly and as old C, and run; the layers by hand in float64."""
+def test_the_file_compiles_alone(run, tmp_path, monkeypatch, capsys):
+    """The file is compiled with a main function as strict C99; the layers are computed by hand in float64."""
     spec = next(iter(SPECS))
     folder = run(spec, "Pendulum-v1")
     monkeypatch.chdir(tmp_path)
@@ -103,7 +103,7 @@ def test_the_file_alone_is_a_policy(run, tmp_path, monkeypatch, capsys):
         ("ppo(hidden=[4])", "CartPole-v1", ["--out=nowhere/p.c"], "out: got 'nowhere/p.c'; it cannot be written"),
     ],
 )
-def test_what_cannot_be_exported(run, spec, environment, arguments, words, capsys, monkeypatch, tmp_path):
+def test_unsuitable_policies_are_refused(run, spec, environment, arguments, words, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     status = main([str(run(spec, environment)), *arguments])
     said = capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_what_cannot_be_exported(run, spec, environment, arguments, words, capsy
     assert words in said
 
 
-def test_no_run_at_all(capsys, tmp_path):
+def test_a_missing_run_is_refused(capsys, tmp_path):
     assert main([]) == 2
     said = capsys.readouterr().err
     assert "directory: none given; a run directory of marl.train or marl.distributed is needed" in said

@@ -1,4 +1,4 @@
-"""What pictures show: nothing that cannot be, nothing hidden, nothing too small to read on a page."""
+"""Figures: no impossible values, nothing hidden, no letters too small to read on a page."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +14,7 @@ from marl.experiments.shaping import figures
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that would have been written."""
+    """Figures that were drawn, in place of files."""
     kept = []
     for module in (figures, of_attacks):
         monkeypatch.setattr(module, "save_figure", lambda figure, path: kept.append(figure) or path)
@@ -22,7 +22,7 @@ def drawn(monkeypatch):
 
 
 def test_a_band_of_probabilities_stays_between_zero_and_one(drawn, tmp_path):
-    policies = np.random.default_rng(0).choice([0.02, 0.98], (50, 10, 5))  # their deviation reaches beyond both
+    policies = np.random.default_rng(0).choice([0.02, 0.98], (50, 10, 5))  # mean +- deviation exceeds both
     figures.draw_policy(tmp_path, policies)
     bands = [band.get_paths()[0].vertices[:, 1] for band in drawn[0].axes[0].collections]
     assert len(bands) == 5
@@ -30,8 +30,8 @@ def test_a_band_of_probabilities_stays_between_zero_and_one(drawn, tmp_path):
     assert max(band.max() - band.min() for band in bands) > 0.5
 
 
-def test_what_extortioners_get_is_shaded_and_nothing_else(drawn, tmp_path):
-    """Whoever they meet; while always defecting brings its co-players to less than mutual defection."""
+def test_only_returns_of_extortioners_are_shaded(drawn, tmp_path):
+    """All co-players of extortioners are in the shade; defectors and their co-players are not."""
     game, least = InfinitelyRepeated(prisoners_dilemma, 0.96), 1.04 / 0.92
     figures.draw_polygon(tmp_path, game, np.full((2, 3), -1.5), np.full((2, 3), -1.5), least)
     (shade,) = (patch for patch in drawn[0].axes[0].patches if "extortioners" in str(patch.get_label()))
@@ -50,7 +50,7 @@ def test_what_extortioners_get_is_shaded_and_nothing_else(drawn, tmp_path):
 
 
 @pytest.mark.parametrize("number", [3, 12, 23, 40])
-def test_a_table_of_many_agents_fits_a_page_in_letters_that_can_be_read(drawn, tmp_path, number):
+def test_a_table_of_many_agents_fits_a_page_in_readable_letters(drawn, tmp_path, number):
     names = [f"ppo(learning_rate=0.{i:02}, hidden=[64, 64], epochs=4)" for i in range(number)]
     figures.draw_crossplay(tmp_path, "ipd", names, -3 * np.random.default_rng(0).random((number, number)))
     (axes, _), figure = drawn[0].axes, drawn[0]
@@ -87,8 +87,8 @@ def test_the_curves_of_several_environments_have_a_panel_each_and_one_legend(dra
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["evolved to harm", "silent"]
 
 
-def test_a_map_of_who_remembers_shows_a_life_s_first_step_and_its_last(drawn, tmp_path):
-    """It says how many sights there were, the last one included, and has seen as many as there are steps before."""
+def test_a_map_of_messages_with_a_memory_shows_the_first_and_the_last_step(drawn, tmp_path):
+    """The message counts observations: 1 in the first step and 9 after eight steps."""
     message = Message(
         None, lambda parameters, obs, memory: memory * jnp.ones(2), lambda parameters, memory, obs: memory + 1, 0.0
     )

@@ -1,4 +1,4 @@
-"""Commands that train one small file: stopped at any time they go on, and end with the file of an unbroken run."""
+"""Commands that train one small file: resumed after a stop at any time they write the file of an unbroken run."""
 
 import signal
 import subprocess
@@ -45,8 +45,8 @@ def trained(within, tmp_path):
 
 
 @pytest.mark.parametrize(("module", "shorter", "longer"), [("marl.mmaml", 3, 6), ("marl.bound", 6, 6)])
-def test_stopped_by_ctrl_c_it_goes_on(module, shorter, longer, trained, within, tmp_path, monkeypatch):
-    """And where nothing falls over its iterations, with more of them."""
+def test_a_stopped_run_writes_the_file_of_a_whole_run(module, shorter, longer, trained, within, tmp_path, monkeypatch):
+    """Without a schedule over its iterations, a run may be resumed with more of them."""
     options = ["chicken", *SMALL[module]]
     whole = trained(module, *options, f"--iterations={longer}", "--out=whole")
     append, calls = RunDirectory.append, []
@@ -68,7 +68,7 @@ def test_stopped_by_ctrl_c_it_goes_on(module, shorter, longer, trained, within, 
     assert not list(tmp_path.glob(".*"))
 
 
-def test_killed_it_goes_on(trained, environment, tmp_path):
+def test_a_killed_run_writes_the_file_of_a_whole_run(trained, environment, tmp_path):
     options = ["chicken", *SMALL["marl.cola"], "--checkpoint-seconds=0", "--quiet"]
     line = [sys.executable, "-c", DIES, *options, "--out=part"]
     killed = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)

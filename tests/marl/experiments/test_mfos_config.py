@@ -1,4 +1,4 @@
-"""What `python -m marl.mfos` refuses, and what its config is made of."""
+"""The config of `python -m marl.mfos`: refusals, presets and defaults."""
 
 import dataclasses
 import subprocess
@@ -84,7 +84,7 @@ BAD = {
         ["ipd", "--shaper=mfos(hidden_units=8)", "--hidden-units=3"],
         "hidden_units: has no effect with shaper mfos(hidden_units=8)",
     ),
-    "unknown unseen": (["ipd", "--unseen", "tft", "nobody"], "opponent: got 'nobody'"),
+    "unknown unseen": (["ipd", "--unseen", "tft", "nothing"], "opponent: got 'nothing'"),
     "ppo of another shaper": (["ipd", "--meta-learner=ppo", "--shaper=shaper"], "meta_learner ppo trains mfos"),
     "another game": (["exact.yaml"], "exact.yaml: game: got 'hawk_dove', with environment 'ipd'; one of"),
     "unknown in a sampled game": (["unknown.yaml"], "unknown field oponent; did you mean opponent"),
@@ -119,7 +119,7 @@ SAMPLED = {
     "what does not divide": (["--opponent=ppo(minibatches=5)"], "minibatches: got 5; a divisor of the 48 steps"),
     "no data": (["--environment=MNISTBandit-bsuite"], "MNISTBandit-bsuite: gymnax downloads its data on first use"),
     "what does not divide, unseen": (["--unseen", "ppo(minibatches=5)"], "minibatches: got 5"),
-    "unknown unseen": (["--unseen", "reinforce", "nobody"], "opponent: got 'nobody'"),
+    "unknown unseen": (["--unseen", "reinforce", "nothing"], "opponent: got 'nothing'"),
     "empty unseen": (["--unseen", ""], "opponent: got ''"),
     "all are shapers": (["--num-shapers=2"], "num_shapers: got 2; ipd(episode_length=4) has 2 player"),
     "all three": (
@@ -165,7 +165,7 @@ SAMPLED = {
 BAD |= {f"{name}, sampled": (["tiny.yaml", *arguments], message) for name, (arguments, message) in SAMPLED.items()}
 
 
-FROM_OUTSIDE = ("unknown opponent", "wrong choice")  # one that we find, and one that the parser finds
+FROM_OUTSIDE = ("unknown opponent", "wrong choice")  # one fault in the config, and one in the command line
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_a_matrix_game_command_imports_nothing_it_does_not_need():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_what_a_preset_has_ready_for_the_other_meta_learner_is_no_mistake():
+def test_a_preset_may_have_settings_of_the_other_meta_learner():
     for name in ("chicken", "ipd_sampled", "coin_game_mfos_paper"):
         config = configs.load(ShapingConfig, "mfos", name)
         ppo = dataclasses.replace(config, meta_learner="ppo")
@@ -226,7 +226,7 @@ def test_every_preset_fits_and_comes_back_from_its_file(name):
     assert configs.from_text(ShapingConfig, configs.to_text(config), "again") == config
 
 
-PUBLIC = {  # of the public code of Khan et al. (2023): opponent, trials of a candidate, shaping, sigma, learning rate
+PUBLIC = {  # public code of Khan et al. (2023): opponent, trials of a candidate, shaping, sigma, learning rate
     "ipd_sampled_paper": ("tabular_ppo", 10, "identity", (0.04, 0.01), (0.1, 0.9999**5000)),
     "ipd_sampled_mfos_paper": ("tabular_ppo", 10, "standardize", (0.04, 0.01), (0.01, 0.9999**5000)),
     "coin_game_paper": ("ppo", 1, "centered_rank", (0.04, 0.01), (0.1, 0.9999**3000)),
@@ -287,7 +287,7 @@ print(xla_bridge.backends_are_initialized())
 
 
 def test_shapers_whose_seats_differ_are_refused():
-    """One policy for two and for three actions there is not."""
+    """One policy cannot have two actions in one seat and three in the other."""
     payoffs = np.zeros((2, 3, 2, 3)).tolist()
     game = f"matrix_game(payoffs={payoffs}, episode_length=4)"
     config = SampledShapingConfig(environment=game, num_shapers=2, opponent="random")
@@ -295,7 +295,7 @@ def test_shapers_whose_seats_differ_are_refused():
         make_shaping(config)
 
 
-def test_a_start_is_screened_where_that_was_measured():
+def test_auto_screens_the_start_only_against_lola_in_the_standard_game():
     def starting(**changes):
         return ExactShapingConfig(**changes).starting
 
@@ -320,7 +320,7 @@ def test_a_start_is_screened_where_that_was_measured():
     assert other.evolving == other.evolution
 
 
-def test_a_start_in_a_sampled_game_tries_fewer_and_leaves_the_evolution_as_it_is():
+def test_screening_in_a_sampled_game_has_fewer_candidates_and_leaves_the_evolution_unchanged():
     assert SampledShapingConfig(environment="ipd").starting == "random"
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
     assert preset.starting == "screened"
@@ -331,5 +331,5 @@ def test_a_start_in_a_sampled_game_tries_fewer_and_leaves_the_evolution_as_it_is
     few = dataclasses.replace(preset, start="screened(candidates=8, trials=4, final_trials=20)")
     assert few.screening == (8, 4, 8, 20)  # no more finalists than candidates
     cores = len(jax.local_devices())
-    assert few.screening.at_once == min(8, cores) * 20  # of the candidates, and of the finalists, one on each
+    assert few.screening.at_once == min(8, cores) * 20  # one candidate or finalist on each core
     assert preset.screening.at_once == min(512, 64 * cores)

@@ -1,4 +1,4 @@
-"""A person against an agent: what it is shown, and what the agent answers."""
+"""Games of a person against an agent."""
 
 import io
 import re
@@ -26,8 +26,8 @@ def play(within, monkeypatch, tmp_path):
     return run
 
 
-def test_tit_for_tat_answers_with_what_was_played_last(play):
-    result = play("ipd", "tft", keys="c\nd\nD\nwhat\n c\nc\n")  # and then the input ends
+def test_tit_for_tat_answers_the_last_action(play):
+    result = play("ipd", "tft", keys="c\nd\nD\nwhat\n c\nc\n")  # then the input ends
     assert result.returncode == 0, result.stderr
     rounds = re.findall(
         r"you (\w), agent (\w): you get (\S+), the agent (\S+); on average (\S+) and (\S+)", result.stdout
@@ -50,7 +50,7 @@ def test_tit_for_tat_answers_with_what_was_played_last(play):
     assert "(C + 1) / (rounds + 2)" in result.stdout
 
 
-def test_a_trained_shaper_is_asked_anew_after_every_round_and_the_game_ends(play, tmp_path):
+def test_a_trained_shaper_changes_its_policy_after_every_round_until_the_game_ends(play, tmp_path):
     config = ExactShapingConfig(hidden_units=4)
     save_agent(tmp_path / AGENT_FILE, config, config.make_shaper().init(jax.random.key(1)))
     result = play("ipd", str(tmp_path), "--rounds", "3", keys="c\nd\nc\nd\nd\n")
@@ -64,7 +64,7 @@ def test_a_trained_shaper_is_asked_anew_after_every_round_and_the_game_ends(play
 
 
 class Interrupted(io.StringIO):
-    """Ctrl-C where the lines end."""
+    """Input that ends with Ctrl-C."""
 
     def readline(self, *size):
         if line := super().readline(*size):
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_with_the_result(play):
     assert result.stderr == "python -m marl.play: stopped; nothing was written\n"
 
 
-def test_a_person_is_estimated_by_the_rule_of_succession():
+def test_a_person_s_policy_is_estimated_by_the_rule_of_succession():
     person = Person(5)
     np.testing.assert_allclose(person.estimate, 0.5)
     for state, action in ((0, 1), (3, 0), (3, 0), (3, 1)):
@@ -90,17 +90,17 @@ def test_a_person_is_estimated_by_the_rule_of_succession():
 def test_a_learner_learns_from_the_estimate():
     begin, step = make_agent_step(GAME, make_agent("best_response", GAME, 0).learner(()))
     mind = begin(jax.random.key(0))
-    assert np.asarray(mind.policy)[1:].max() < 1e-6  # against a coin it pays to defect
+    assert np.asarray(mind.policy)[1:].max() < 1e-6  # the best response to random actions is defection
     tit_for_tat = np.array([0.999, 0.999, 0.001, 0.999, 0.001], np.float32)
     mind = step(jax.random.key(1), mind, tit_for_tat)
-    assert np.asarray(mind.policy)[[0, 1]].min() > 0.999  # and against tit for tat to cooperate
+    assert np.asarray(mind.policy)[[0, 1]].min() > 0.999  # and to tit for tat cooperation
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["ipd"], "agent: none given"),
-        (["ipd", "nobody"], "got 'nobody'"),
+        (["ipd", "nothing"], "got 'nothing'"),
         (
             ["ipd", "mfos"],
             "agent: mfos has to be trained first: python -m marl.mfos ipd --game prisoners_dilemma --discount 0.96",
@@ -126,7 +126,7 @@ def test_a_sampled_game_is_played_step_by_step_and_a_learner_learns_after_its_ep
     payoffs = {(0, 0): (-1, -1), (0, 1): (-3, 0), (1, 0): (0, -3), (1, 1): (-2, -2)}
     for own, other, mine, theirs in steps:
         assert (float(mine), float(theirs)) == payoffs[int(own), int(other)]
-    # What is seen, one's own action first: the start after every second step, and else what has just been played.
+    # Observations, own action first: the start after every second step, otherwise the last joint action.
     seen = re.findall(r"you see (.*)", result.stdout)
     joint = ["CD"[int(own)] + "CD"[int(other)] for own, other, *_ in steps]
     assert seen == ["the start", joint[0], "the start", joint[2], "the start"]
@@ -160,7 +160,7 @@ def test_a_run_directory_is_a_game_and_an_agent(play, tmp_path, environment):
         (["ipd", "random", "--environment", "ipd", "--discount", "0.5"], "discount: got 0.5, which has no effect"),
     ],
 )
-def test_what_a_person_cannot_play_is_refused_in_one_line(play, arguments, words):
+def test_games_that_a_person_cannot_play_are_refused_in_one_line(play, arguments, words):
     result = play(*arguments, keys="")
     assert result.returncode == 2
     assert words in result.stderr

@@ -35,7 +35,7 @@ def test_a_difference_is_in_combined_standard_errors():
     assert difference(claim) == pytest.approx(2.0)
     assert difference(claim._replace(ours=-1.5235)) == pytest.approx(-1.5)
     assert difference(Claim("", 0.5, 0.1, reference=0.3)) == pytest.approx(2.0)  # an exact reference
-    assert difference(Claim("", -0.40, 0.01, least=-0.42)) == pytest.approx(2.0)  # of a target where there is no other
+    assert difference(Claim("", -0.40, 0.01, least=-0.42)) == pytest.approx(2.0)  # a target without a reference
     assert difference(Claim("", 1.0, 0.0, reference=1.0)) == 0.0
     assert difference(Claim("", 1.0, None, reference=1.0)) is None
 
@@ -79,7 +79,7 @@ def test_the_fraction_of_the_way_to_the_bound():
     for nothing in (
         fraction(1.0, 0.1, KnownBound(1.0, 1.0, 0.0, 0.0)),  # nothing to gain
         fraction(-0.5, 0.03, KnownBound(-2.0, 0.0, 0.04, 0.05)),  # the second half of the starts went on
-        fraction(0.1, 0.03, KnownBound(-2.0, 0.0, 0.04, 0.0)),  # who gets more than a bound shows that it is none
+        fraction(0.1, 0.03, KnownBound(-2.0, 0.0, 0.04, 0.0)),  # a return above the bound disproves it
     ):
         assert nothing == (None, None)
 
@@ -95,15 +95,15 @@ def test_public_figures_pass_against_themselves_and_fail_in_exchanged_seats():
     public = reproduce_mfos.PUBLIC
     assert len(public) == 9
     same = head_to_head_claims([cell(*pair, returns) for pair, returns in public.items()])
-    # A figure for each seat; and M-MAML's, which is claimed to gain at least as much.
+    # One claim for each seat, and M-MAML's claims to gain at least as much.
     assert summary(same) == (21, 21)
     swapped = head_to_head_claims([cell("naive", "lola", public["lola", "naive"])])
     assert [passes(claim) for claim in swapped] == [False, False]  # -1.309 for -1.516, and -1.527 for -1.299
-    # Each figure has an error of its own: of a quarter of the pairs ours is twice as large as the reference's.
+    # Each figure has its own error: with a quarter of the pairs ours is twice as large as the reference's.
     assert [claim.reference_error for claim in swapped] == pytest.approx([0.0005, 0.0005])
     assert difference(swapped[0]) == pytest.approx(0.207 / math.hypot(0.001, 0.0005))
     worse = head_to_head_claims([cell("mmaml", "naive", (-1.3, -1.276))])
-    assert [passes(claim) for claim in worse] == [True, True, False]  # of the public ones' spread, but not better
+    assert [passes(claim) for claim in worse] == [True, True, False]  # within the spread, but not better
     (first, second) = head_to_head_claims([cell("naive", "lola", public["naive", "lola"], (0.006, 0.004))])
     assert (first.reference_error, second.reference_error) == pytest.approx((0.003, 0.002))
 
@@ -154,7 +154,7 @@ def joint(p, q):
     return {(0, 0): p * q, (0, 1): p * (1 - q), (1, 0): (1 - p) * q, (1, 1): (1 - p) * (1 - q)}
 
 
-def test_what_strategies_enforce_on_random_co_players():
+def test_lines_that_strategies_enforce_on_random_co_players():
     co_players = random_policies(np.random.default_rng(0))
     assert co_players.shape == (10_000, 5)
     policy = zd_policy(prisoners_dilemma, 3.0, discount=DISCOUNT)
@@ -163,7 +163,7 @@ def test_what_strategies_enforce_on_random_co_players():
     assert found.distance < 1e-14
     np.testing.assert_allclose(found.own + 2, 3 * (found.other + 2), rtol=0, atol=1e-13)
     assert (found.below, found.above) == (0.0, 1.0)
-    # Whoever defects always gets 0 or -2, and at least as much as anybody else: s_X - P = -2 (s_Y - P).
+    # A defector gets 0 or -2, at least as much as its co-player: s_X - P = -2 (s_Y - P).
     all_d = reproduce_zd.enforced(prisoners_dilemma, np.array(ALL_D), co_players, discount=DISCOUNT)
     assert (all_d.slope, all_d.below) == (pytest.approx(-2.0, abs=1e-12), 0.0)
     all_c = reproduce_zd.enforced(prisoners_dilemma, np.array(ALL_C), co_players, discount=DISCOUNT)
@@ -196,8 +196,8 @@ def reproduce(within, tmp_path):
 
 
 @pytest.fixture
-def at_once(monkeypatch):
-    """How fast this machine is stands fixed: to measure it, programs are compiled of which nothing else is asked."""
+def constant_speed(monkeypatch):
+    """A constant speed of this machine, because its measurement would compile further programs."""
     monkeypatch.setattr(jobs, "measure", lambda config: runtime_estimate.Speed(1e6, 1.0))
 
 
@@ -246,15 +246,15 @@ def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_what_ppo_trains_is_compared_with_the_same_by_evolution(fast):
+def test_every_part_by_ppo_has_the_same_part_by_evolution(fast):
     parts = reproduce_mfos.make_configs(seeds=2, seed=0, ppo=True, fast=fast)
     by_ppo = [name for name, config in parts.items() if config.meta_learner == "ppo"]
     assert by_ppo
     assert {name.removesuffix("-ppo") for name in by_ppo} < set(parts)
 
 
-@pytest.mark.usefixtures("at_once")
-def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp_path):
+@pytest.mark.usefixtures("constant_speed")
+def test_zd_compares_the_shapers_with_extortioners_and_with_chance(reproduce, tmp_path):
     result = reproduce("zd", "--fast", "--seeds=2", "--seed=4", "--out=run")
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -272,7 +272,7 @@ def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp
         assert players[name]["chi"] == pytest.approx(chi, rel=1e-4)
         assert players[name]["residual"] < 1e-6
         assert players[name]["trials"] == {"mean": 1.0, "standard_error": 0.0}
-        assert players[name]["beyond"]["mean"] == 0.0  # by no extortioner
+        assert players[name]["beyond"]["mean"] == 0.0  # no extortioner is beyond
     for name in ("a random policy in each meta-step", "always defects"):
         assert players[name]["trials"]["mean"] == 0.0
     assert zd["num_co_players"] == 10_000
@@ -282,8 +282,8 @@ def test_zd_compares_the_shapers_with_who_extorts_and_with_chance(reproduce, tmp
     pictures_exist(tmp_path / "run")
 
 
-@pytest.mark.usefixtures("at_once")
-def test_generalists_meet_every_learner_and_are_compared_with_who_was_never_trained(reproduce, tmp_path):
+@pytest.mark.usefixtures("constant_speed")
+def test_generalists_meet_every_learner_and_are_compared_with_untrained_shapers(reproduce, tmp_path):
     parts = reproduce_generalists.make_configs(seeds=10, seed=3, fast=False)
     learners = set(reproduce_generalists.columns(False))
     assert len(parts) == 2 * (len(reproduce_generalists.MET) + 1)
@@ -301,7 +301,7 @@ def test_generalists_meet_every_learner_and_are_compared_with_who_was_never_trai
     assert all(line.count("±") == 5 for line in rows)  # three learners, those met and the others
 
 
-def test_the_best_untrained_and_the_best_specialist_are_what_a_generalist_is_held_to(tmp_path):
+def test_a_generalist_is_compared_with_the_best_untrained_player_and_the_best_specialist(tmp_path):
     names = reproduce_generalists.columns(True)  # two met, one not
 
     def summary(*runs):
@@ -310,18 +310,18 @@ def test_the_best_untrained_and_the_best_specialist_are_what_a_generalist_is_hel
 
     results = {"mfos of naive": summary(*[(-0.5, -1.5, -1)] * 2), "mfos of lola": summary(*[(-2, -1, -2)] * 2)}
     results["mfos of all"] = summary((-0.75, -1.25, -2), (-0.25, -1.25, -1))
-    nobody = {"a naive learner": {name: np.array([-2.0, -1.8]) for name in names}}
-    (section,) = reproduce_generalists.sections(tmp_path, results, nobody, True)
-    # The generalist has -0.875 and -1.5; who was never trained -1.9, and the better specialist -1.0.
+    untrained = {"a naive learner": {name: np.array([-2.0, -1.8]) for name in names}}
+    (section,) = reproduce_generalists.sections(tmp_path, results, untrained, True)
+    # The generalist has -0.875 and -1.5; the untrained player -1.9, and the better specialist -1.0.
     assert [claim.ours for claim in section.claims] == pytest.approx([1.025, 0.125, 0.4, -0.5])
     errors = [claim.standard_error for claim in section.claims]
-    assert errors[1] == pytest.approx(0.125)  # of -1 and -0.75, between trainings; the specialists' are the same
-    assert errors[0] == pytest.approx(np.hypot(0.125, 0.1))  # of -2.0 and -1.8
+    assert errors[1] == pytest.approx(0.125)  # between the trainings' -1 and -0.75; the specialists' are equal
+    assert errors[0] == pytest.approx(np.hypot(0.125, 0.1))  # between -2.0 and -1.8
     assert [passes(claim) for claim in section.claims] == [True, True, True, False]
 
 
-def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduce, tmp_path):
-    """By standard errors: five of PPO as it is, three of it tuned (and of L2), and not two less in longer trainings."""
+def test_an_evolved_objective_has_to_beat_ppo_and_tuned_ppo_and_lose_nowhere(reproduce, tmp_path):
+    """Claims in standard errors: 5 above PPO, 3 above tuned PPO and L2, and at most 2 below in longer trainings."""
     (config,) = reproduce_discovery.make_configs(searches=1, seed=3, fast=True).values()
     assert (config.kind, config.searches, config.seed) == ("drift", 1, 3)
 
@@ -342,13 +342,13 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
         "scales": {"clip": [0.2]},
     }
     (section,) = reproduce_discovery.sections({"drift": config}, {"drift": found})
-    # To be better is of the worst search, between its trainings; not to be worse of all of them, between searches.
+    # The worst search has to be better, by errors between trainings; all together no worse, by errors between them.
     assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -6, -2])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
     of_values = dataclasses.replace(config, kind="value_loss")
     beside_l2 = {**found, "difference_from_l2": apart(0.1, 0.1)}
     (section,) = reproduce_discovery.sections({"value-loss": of_values}, {"value-loss": beside_l2})
-    assert [claim.ours for claim in section.claims[:3]] == pytest.approx([6, 2, 1])  # and of L2
+    assert [claim.ours for claim in section.claims[:3]] == pytest.approx([6, 2, 1])  # 1 is above L2
     beside = {"evolved": value(1.0, 0.1), "tuned": value(1.0, 0.1), "difference": value(0.0, 0.2)}
     of_two = {**found, "beside_tuned": {"a": beside}}
     of_two["environments"]["a"]["difference_from_still"] = apart(0.4, 0.1)
@@ -363,7 +363,7 @@ def test_what_is_evolved_has_to_beat_ppo_and_ppo_tuned_and_lose_nowhere(reproduc
         assert (tmp_path / "run" / "drift" / "figures" / f"{name}.png").is_file()
 
 
-def test_everybody_in_the_shaper_s_place_plays_what_its_name_says():
+def test_every_player_in_the_place_of_the_shaper_plays_the_policy_of_its_name():
     config = ExactShapingConfig(meta_steps=3, hidden_units=2)
     shaper = config.make_shaper()
     agent = Agent("", shaper.learner, shaper.init(jax.random.key(1)), config)

@@ -1,4 +1,4 @@
-"""The coin game, all against all: what is counted, and the command."""
+"""The coin game, all against all: shares, errors, claims and the command."""
 
 import json
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 GAME = CoinGame(episode_length=16)
 
 
-def test_those_who_spare_each_other_s_coins_take_their_own_alone():
+def test_cooperators_take_their_own_coins_only():
     pairs = {}
     for names in (("always_cooperate", "always_cooperate"), ("always_defect", "always_cooperate")):
         players = tuple(make_learner(name, GAME, seat) for seat, name in enumerate(names))
@@ -31,11 +31,11 @@ def test_those_who_spare_each_other_s_coins_take_their_own_alone():
     assert (greedy.own[..., 1] == 1).all()
     assert (greedy.own[..., 0] < 0.7).all()
     assert (greedy.reward[..., 0] > kind.reward[..., 0]).all()
-    # Who cooperates gets 1 for each coin of its own, and pays 2 for each that is taken: -0.26 a step.
+    # A cooperator gets 1 for each coin of its own, and loses 2 for each that the other takes: -0.26 a step.
     np.testing.assert_allclose(greedy.reward[..., 1], -0.26, atol=0.03)
 
 
-def test_errors_are_over_the_trainings_of_both_and_partners_are_no_strangers():
+def test_errors_are_between_the_trainings_of_both_and_partners_are_left_out():
     values = np.array([[9.0, 1.0, 2.0], [3.0, 9.0, 4.0], [5.0, 6.0, 9.0]])
     found = between(values, same=True)
     assert found["mean"] == pytest.approx(3.5)
@@ -44,7 +44,7 @@ def test_errors_are_over_the_trainings_of_both_and_partners_are_no_strangers():
     assert between(values, same=False)["mean"] == pytest.approx(values.mean())
 
 
-def test_a_training_is_that_of_learn_and_what_is_done_is_not_done_again(tmp_path):
+def test_a_training_has_the_results_of_learn_and_is_not_repeated(tmp_path):
     config, seen = SelfPlay(LEARNERS["PPO"], updates=3, num_envs=2, episode_length=16, seeds=2, seed=1), []
 
     def run():
@@ -63,7 +63,7 @@ def test_a_training_is_that_of_learn_and_what_is_done_is_not_done_again(tmp_path
     np.testing.assert_allclose(trained.metrics["own_coin"][:, 1], history.infos["own_coin"], rtol=1e-4, atol=1e-5)
 
 
-def test_claims_are_about_cooperation_and_about_who_always_defects():
+def test_claims_are_about_cooperation_and_about_defectors():
     def known(value):
         return mean_and_error(np.array([value - 0.01, value + 0.01]))
 
@@ -83,8 +83,8 @@ def test_claims_are_about_cooperation_and_about_who_always_defects():
     assert [claims[f"{name} against one that always defects"] for name in SHAPING] == [True, False]
 
 
-def test_the_command_goes_on_and_reports_everybody(within, tmp_path, monkeypatch):
-    # As few operations as there can be, for each meeting is compiled; one learner has a memory, as all really do.
+def test_the_command_resumes_and_reports_every_learner(within, tmp_path, monkeypatch):
+    # Few operations, because each meeting is compiled; one learner has a memory, as all have in the full run.
     monkeypatch.setitem(
         LEARNERS, "advantage alignment", "proximal_advantage_alignment(hidden=[4], shared=True, epochs=1)"
     )

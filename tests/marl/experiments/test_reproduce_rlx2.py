@@ -1,4 +1,4 @@
-"""The report on few weights: what its rows are, what is counted, and what is claimed."""
+"""The report on few weights: its rows, operations and claims."""
 
 import json
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.system
 PARTS = rlx2.make_configs(seeds=8, seed=0, fast=False)
 
 
-def test_every_row_is_a_learner_with_as_many_weights_as_it_says():
+def test_every_row_is_a_learner_with_the_stated_number_of_weights():
     for name, rows in PARTS.items():
         task = rlx2.TASKS[name]
         assert set(rows) == {rlx2.RANDOM, *task.rows}
@@ -26,7 +26,7 @@ def test_every_row_is_a_learner_with_as_many_weights_as_it_says():
             found = rlx2.sizes(config.environment, config.learner)
             if row in (rlx2.DENSE, rlx2.RANDOM):
                 assert found == dense
-            elif row == rlx2.TINY:  # dense, and so only about as many in all
+            elif row == rlx2.TINY:  # dense, so that the numbers are only about equal
                 assert found.actor + found.critics == pytest.approx(0.08 * (dense.actor + dense.critics), rel=0.05)
             else:
                 assert found.actor == round(0.08 * dense.actor)
@@ -39,15 +39,15 @@ def test_operations_by_hand():
     td3 = rlx2.sizes("Pendulum-v1", PARTS["pendulum"][rlx2.DENSE].learner)
     assert (td3.actor, td3.critics) == (3 * 64 + 64 * 64 + 64, 2 * (4 * 64 + 64 * 64 + 64))
     assert td3.inference == 2 * 4_352
-    # For the target the actor and both critics, and both critics three times; every second time three times the actor
-    # and twice one critic.
+    # The target takes the actor and both critics, and an update both critics three times; every second update takes the
+    # actor three times and one critic twice.
     assert td3.training == 256 * (8_704 + 17_664 + 3 * 17_664 + (3 * 8_704 + 2 * 8_832) / 2)
     sac = rlx2.sizes("cart_pole_swing_up", PARTS["swing-up"][rlx2.DENSE].learner)
     assert (sac.actor, sac.critics) == (5 * 64 + 64 * 64 + 64 * 2, 2 * (6 * 64 + 64 * 64 + 64))
     assert sac.training == 256 * (9_088 + 18_176 + 3 * 18_176 + 3 * 9_088 + 2 * 18_176)
 
 
-def test_what_is_claimed():
+def test_claims_compare_the_returns_by_hand():
     returns = {rlx2.DENSE: (-145, 3), rlx2.STATIC: (-261, 25), rlx2.RIGL: (-157, 7), rlx2.ALL: (-250, 10)}
     returns = {row: {"mean": mean, "standard_error": error} for row, (mean, error) in returns.items()}
     shares = {row: ((x["mean"] + 1200) / 1055, 0.01) for row, x in returns.items()}
@@ -77,13 +77,13 @@ def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path, monkeypatch):
     drawn, draw = [], rlx2.draw_line
     monkeypatch.setattr(rlx2, "draw_line", lambda axes, x, *rest: (drawn.append(x), draw(axes, x, *rest)))
     section = rlx2._section(run, "pendulum", rows, paths, results)
-    # Every second part of forty has no episode of the second training; the others stand where they end.
+    # Every second of the forty parts has no episode of the second training; the others are drawn at their ends.
     for x in drawn:
         np.testing.assert_allclose(x, rows[rlx2.DENSE].total_steps * np.arange(1, 41, 2) / 40)
     assert drawn
     (table,) = section.tables
     cells = {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:]] for line in table.splitlines()}
-    assert cells["static"][1] == "80.0 ± 2.6"  # of its own mean 2, and of dense's 1.6
+    assert cells["static"][1] == "80.0 ± 2.6"  # 2 from its own error, and 1.6 from dense's
     assert cells["dense"][1] == "100.0 ± 0.0"
     assert cells["RigL"][:3] == ["-160.5 ± 21.0", "99.0 ± 2.8", "348"]
     assert cells["RigL"][4:6] == ["0.080", "0.080"]

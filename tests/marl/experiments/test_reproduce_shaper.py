@@ -1,4 +1,4 @@
-"""`python -m marl.reproduce shaper` and `sparse`: who is trained against whom, and what the reports say of it."""
+"""`python -m marl.reproduce shaper` and `sparse`: pairs of shapers and opponents, and the reports."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_every_shaper_is_reproduced_in_every_game():
     assert {config.generations * config.trials_per_generation for config in small.values()} == {4}
 
 
-def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
+def test_given_shapers_and_opponents_all_meet(tmp_path):
     learners = ("loqa", "ppo(hidden=[16])", "reinforce")
     parts = papers.ShaperConfig(games=("ipd_sampled",), shapers=("mfos",), opponents=learners, seeds=2).parts()
     names = [f"ipd_sampled-mfos-of-{name}" for name in ("loqa", "ppo-hidden=-16", "reinforce")]
@@ -71,14 +71,14 @@ def test_shapers_and_opponents_of_ones_own_all_meet(tmp_path):
 
 
 @pytest.mark.parametrize(("game", "least"), [("ipd_in_the_matrix", 3.0), ("ipd_sampled", None)])
-def test_in_the_matrix_the_learner_is_to_cooperate_more_than_learners_alone(game, least, tmp_path):
+def test_in_the_matrix_claims_that_the_learner_cooperates_more_than_learners_alone(game, least, tmp_path):
     (config,) = papers.ShaperConfig(games=(game,), shapers=("shaper",)).parts().values()
 
     def value(mean, error):
         return {"mean": mean, "standard_error": error}
 
     returns = {"shaper": value(0.06, 0.01), "opponent": value(0.04, 0.01)}
-    met = returns | {"cooperation": [value(0.1, 0.1), value(0.6, 0.03)]}  # of the shaper, and of the learner
+    met = returns | {"cooperation": [value(0.1, 0.1), value(0.6, 0.03)]}  # the shaper's, and the learner's
     found = {"against": {config.opponent: met}, "naive": returns | {"cooperation": [value(0.9, 0.1), value(0.4, 0.04)]}}
     found |= {"shaper_return": returns["shaper"], "opponent_return": returns["opponent"], "num_trials": 4}
     found |= {"gain_over_naive": value(0.02, 0.01)}
@@ -88,7 +88,7 @@ def test_in_the_matrix_the_learner_is_to_cooperate_more_than_learners_alone(game
     assert (own.ours, own.standard_error, alone.ours, alone.standard_error) == (0.6, 0.03, 0.4, 0.04)
 
 
-def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
+def test_shapers_against_each_density_meet_all_densities(tmp_path):
     parts = reproduce_sparse.make_configs(seeds=3, seed=7, fast=False)
     learners = [config.opponent for config in parts.values()]
     assert learners[0] == "ppo(hidden=[16], learning_rate=0.01)"
@@ -98,7 +98,7 @@ def test_a_shaper_of_each_kind_meets_the_sparse_and_the_dense(tmp_path):
     game = parts["density-0.2"].make_game()
     states = [make_learner(learner, game).init(jax.random.key(0)) for learner in learners]
     counts = [sum(np.count_nonzero(kernel) for kernel in kernels(state.params)) for state in states]
-    assert counts == [208, 42]  # of 5 x 16 and 16 x 2 weights of the policy, 5 x 16 and 16 of the values
+    assert counts == [208, 42]  # 5 x 16 and 16 x 2 weights of the policy, 5 x 16 and 16 of the values
 
     def value(mean, error):
         return {"mean": mean, "standard_error": error}
@@ -144,7 +144,7 @@ def test_a_smoke_run_of_the_reproduction_reports_every_part(environment, tmp_pat
     assert len(links) == len(parts) * 5 + 1
     assert all((path / link).stat().st_size > 1000 for link in links)
     verdicts = [claim for claim in found["claims"] if claim["passes"] is not None]
-    assert len(verdicts) == len(parts) + 1  # gain of each, and what the shaper gets in the dilemma
+    assert len(verdicts) == len(parts) + 1  # the gain of each, and the shaper's return in the dilemma
     again = subprocess.run(
         [*line[:4], "--resume=run"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )

@@ -16,7 +16,7 @@ def test_the_default_run_exploits_a_naive_learner_on_three_seeds(command, tmp_pa
         found.append(json.loads((tmp_path / f"run{seed}" / "summary.json").read_text()))
     assert np.mean([run["shaper_return"] for run in found]) >= -0.42
     assert np.mean([run["opponent_return"] for run in found]) <= -2.10
-    assert all(run["zd"]["trials"]["mean"] < 0.1 for run in found)  # and not by zero-determinant extortion
+    assert all(run["zd"]["trials"]["mean"] < 0.1 for run in found)  # not by zero-determinant extortion
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_against_a_fixed_strategy_the_best_reply_is_found(opponent, shaper_retur
 
 @pytest.mark.parametrize("shaper", ["shaper", "mfos"])
 def test_a_shaper_extorts_a_learner_that_samples(shaper, command, tmp_path):
-    """Cooperation is worth -1 and mutual defection -2; by ranks M-FOS was at defection with this seed for long."""
+    """Mutual cooperation is worth -1 and mutual defection -2; with ranks as fitness M-FOS stays at defection here."""
     arguments = ["ipd_sampled", "--shaper", shaper, "--seed=2", "--unseen", "--out", "run", "--quiet"]
     assert command(*arguments, cwd=tmp_path, timeout=3600).returncode == 0
     found = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -40,7 +40,7 @@ def test_returns_are_means_over_fresh_trials_with_their_errors():
 def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
     gain = SampledShaping(SAMPLED).measure({"random": same, OWN_KIND: same})["gain_over_naive"]
-    assert gain == {"mean": 0.0, "standard_error": 0.0}  # trial by trial it is the same
+    assert gain == {"mean": 0.0, "standard_error": 0.0}  # equal trial by trial
 
 
 def test_trainings_are_pooled_with_the_error_between_them():
@@ -49,13 +49,13 @@ def test_trainings_are_pooled_with_the_error_between_them():
 
     found = pool_seeds([one(1.0, 0.1, [0.5]), one(3.0, 0.2, [0.7])])
     assert found["against"]["naive"] == [{"mean": 2.0, "standard_error": pytest.approx(1.0)}]
-    assert found["policy"] == [0.5]  # the first one's, for a mean of policies is nobody's
+    assert found["policy"] == [0.5]  # the first one's, because no shaper has the mean policy
     assert pool_seeds([one(1.0, 0.1, [0.5])]) == one(1.0, 0.1, [0.5])
     assert pool_seeds([one(1.0, 0.1, []), one(None, None, [])])["against"]["naive"][0]["mean"] is None
-    assert pool_seeds([{"bound": {"bound": 1.0}}, {"bound": None}]) == {"bound": None}  # one of them came to nothing
+    assert pool_seeds([{"bound": {"bound": 1.0}}, {"bound": None}]) == {"bound": None}  # one of them has none
 
 
-def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
+def test_chance_extortioners_are_drawn_for_each_training():
     payoffs = np.zeros((64, 6))
     shaped = {"naive": EvaluationResult(payoffs, payoffs, np.full((64, 6, 5), 0.5))}
     shaping = ExactShaping(ExactShapingConfig(seed=3))
@@ -65,7 +65,7 @@ def test_what_extorts_by_chance_is_drawn_anew_for_each_training():
     assert again == chances[1]
 
 
-def test_the_name_of_a_learner_that_there_is_not_is_refused_whatever_it_begins_with():
+def test_an_unknown_learner_that_begins_with_a_known_name_is_refused():
     for spec in ("reinforce-2", "tabular_ppo-x(rounds=3)"):
         with pytest.raises(ValueError, match="opponent: got '" + spec.partition("(")[0]):
             ExactShaping(ExactShapingConfig(opponent=spec))
@@ -79,7 +79,7 @@ def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
     assert config.shortened().episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
 
 
-def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_once(monkeypatch):
+def test_the_speed_of_a_sampled_game_is_measured_with_the_candidates_of_one_chunk(monkeypatch):
     asked = []
     trained = Evolved(*[None] * len(Evolved._fields))._replace(seconds_to_run=2.0, seconds_to_compile=7.0)
     monkeypatch.setattr(SampledShaping, "train_shapers", lambda shaping, keys: asked.append(shaping) or trained)
@@ -92,7 +92,7 @@ def test_the_speed_of_a_sampled_game_is_of_as_many_candidates_as_are_played_at_o
     members = 5 * len(jax.local_devices())
     assert short.config.evolution.population_size == members + members % 2  # candidates come in pairs
     steps = short.config.trials_per_generation * short.config.steps_of_a_trial
-    assert 2.5e6 <= steps < 2.5e6 + short.config.evolution.population_size * 4 * 12  # an episode more at most
+    assert 2.5e6 <= steps < 2.5e6 + short.config.evolution.population_size * 4 * 12  # at most one episode more
     assert (found.steps_per_second, found.seconds_to_compile) == (3 * steps / 2.0, 7.0)
 
 
@@ -106,31 +106,31 @@ def test_a_population_and_learners_of_unknown_speed_are_measured_themselves(monk
     assert estimated[1].seconds > 2 * estimated[0].seconds == 2 * estimated[4].seconds  # LOLA's
 
 
-def test_what_is_done_takes_no_more_time():
+def test_finished_stages_take_no_more_time():
     config = ExactShapingConfig(evolution=Evolution(population_size=10, generations=100), trials=2)
     pace = Speed(1000.0, 7.0)
     drawing = cost_of(config).seconds_to_draw
     rest = 3 * 4096 * 100 / 1000 + 3 * 7 + drawing  # the evaluation, two controls, three programs
     assert pace.seconds(config) == pytest.approx(100 * 10 * 2 * 100 / 1000 + rest)
     assert pace.seconds(config, done=60) == pytest.approx(40 * 10 * 2 * 100 / 1000 + rest)
-    # Fresh trials against REINFORCE, with an eighth of its rounds, take 60 / 8 of those against a naive learner.
+    # Fresh trials against REINFORCE, with an eighth of its rounds, take 60 / 8 times those against a naive learner.
     more = dataclasses.replace(config, unseen=("reinforce(episodes=8, rounds=25)", "lola"))
     apart = 4096 * 100 * (60 / 8 + 2.2) / 1000 + 2 * 7
     assert pace.seconds(more) == pytest.approx(pace.seconds(config) + apart)
     lola = dataclasses.replace(config, opponent="lola")
     assert pace.seconds(lola, done=100) > pace.seconds(config, done=100)
-    # A meta-step of LOLA takes 2.2 of a naive learner; 65,536 shapers are tried in 8 trials, 128 of them in 128 more.
+    # A meta-step of LOLA takes 2.2 times a naive one; 65,536 shapers have 8 trials each, 128 of them 128 more.
     screening = (65_536 * 8 + 128 * 128) * 100 * 2.2 / 1000
     at_random = dataclasses.replace(lola, start="random")
     assert pace.seconds(lola) - pace.seconds(at_random) == pytest.approx(screening)
     assert pace.seconds(lola, done=1) == pytest.approx(pace.seconds(at_random, done=1))
-    # Of the sampled dilemma 4,096, and 32 of them in 8 more, in 100 episodes of 100 steps in 2 environments.
+    # The sampled dilemma has 4,096, and 8 more trials for 32, of 100 episodes of 100 steps in 2 environments.
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
     added = pace.seconds(preset) - pace.seconds(dataclasses.replace(preset, start="random"))
     assert added == pytest.approx((4096 + 32 * 8) * 100 * 100 * 2 / 1000)
 
 
-def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
+def test_a_long_run_reports_its_duration_beforehand(monkeypatch):
     # 5,000 generations of 10,000 trials of 20,000 steps and six evaluations of 256, at a million steps a second.
     monkeypatch.setattr(SampledShaping, "speed", lambda shaping: Speed(1e6, 10.0))
     console = Console(file=io.StringIO(), width=200)
@@ -141,7 +141,7 @@ def test_a_long_run_says_beforehand_what_it_takes(monkeypatch):
 
 
 @pytest.mark.parametrize(("seeds", "long"), [(1, False), (10, True)])
-def test_long_is_what_all_trainings_of_a_run_are_together(seeds, long, monkeypatch):
+def test_the_durations_of_all_trainings_of_a_run_add_up(seeds, long, monkeypatch):
     monkeypatch.setattr(SampledShaping, "speed", lambda shaping: Speed(1e6, 10.0))
     console = Console(file=io.StringIO(), width=200)
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")  # 600 M steps each
@@ -149,7 +149,7 @@ def test_long_is_what_all_trainings_of_a_run_are_together(seeds, long, monkeypat
     assert ("takes about" in console.file.getvalue()) is long
 
 
-def test_shares_are_of_the_occasions_that_there_were():
+def test_shares_are_relative_to_the_occasions():
     met = np.array([[[0.5], [0.0]], [[0.25], [0.0]]])  # [trials, episodes, players]
     counts = {"cooperation": np.array([[[0.4], [0.0]], [[0.2], [0.0]]])}
     np.testing.assert_allclose(share_of_occasions("cooperation", counts), [0.3, 0.0])
@@ -158,16 +158,16 @@ def test_shares_are_of_the_occasions_that_there_were():
     np.testing.assert_allclose(share_of_occasions("own_coin", coins), [0.8])
 
 
-def test_shares_of_own_coins_are_of_the_whole_trial():
+def test_shares_of_own_coins_are_relative_to_the_whole_trial():
     counts = {
         "own_coin": np.array([[[0.1, 0.0], [0.3, 0.0]], [[0.0, 0.2], [0.0, 0.2]]]),
         "other_coin": np.array([[[0.3, 0.0], [0.1, 0.0]], [[0.5, 0.0], [0.0, 0.4]]]),
     }
     shares = share_of_trials("own_coin", counts)
-    np.testing.assert_allclose(shares, [[0.5, 0.5], [0.0, 0.5]])  # who takes none counts a half
+    np.testing.assert_allclose(shares, [[0.5, 0.5], [0.0, 0.5]])  # a player without coins counts a half
 
 
-def test_cooperation_over_a_trial_is_of_the_meetings_where_players_meet_at_times():
+def test_cooperation_over_a_trial_is_relative_to_the_interactions():
     cooperation = np.array([[[0.1, 0.0], [0.2, 0.0]], [[0.0, 0.4], [0.3, 0.0]]])  # [trials, episodes, players]
     met = np.array([[[0.1, 0.0], [0.5, 0.0]], [[0.2, 0.4], [0.4, 0.4]]])
     counts = {"cooperation": cooperation, "interactions": met}

@@ -1,4 +1,4 @@
-"""What an agent reads beside its spec: digests of files, by which a run knows that they are still the same."""
+"""Files that an agent reads beside its spec: a run compares their digests."""
 
 import pytest
 
@@ -11,18 +11,18 @@ from meta import RunDirectory
 @pytest.mark.parametrize(
     ("spec", "number"),
     [
-        ("naive + lola(learning_rate=0.3)", 0),  # whatever bounds are known against them
+        ("naive + lola(learning_rate=0.3)", 0),  # files of bounds do not count
         ("ppo(value_loss='huber(delta=1)')", 0),
         ("cola", 3),  # one for each game
         ("naive + mmaml", 3),
-        ("ppo(objective='classic')", 2),  # of either kind
+        ("ppo(objective='classic')", 2),  # one of each kind
     ],
 )
-def test_files_that_come_with_the_library_count_for_whom_they_are_of(spec, number):
+def test_files_of_the_library_count_for_the_agents_that_read_them(spec, number):
     assert len(digests(spec)) == number
 
 
-def test_a_run_does_not_go_on_with_other_files(tmp_path):
+def test_a_run_whose_files_changed_is_refused(tmp_path):
     file = tmp_path / "initial.safetensors"
     file.write_text("one")
     config = ExactShapingConfig(opponent=f"mmaml(file='{file}')", unseen=("naive",))

@@ -1,4 +1,4 @@
-"""`python -m marl.train`: what it writes, what it trains, how it resumes, which learners and games it refuses."""
+"""`python -m marl.train`: its files, its training, its resumption and its refusals."""
 
 import json
 import signal
@@ -56,7 +56,7 @@ def finished(tmp_path_factory):
     return folder / "run"
 
 
-def test_a_run_leaves_all_that_is_promised(finished):
+def test_a_run_writes_its_files(finished):
     found = json.loads((finished / "summary.json").read_text())
     expected = """environment learner seed seeds total_steps returns training_return evaluation_episodes
         steps_per_second seconds_to_compile wall_seconds versions devices config_digest digest"""
@@ -80,7 +80,7 @@ def test_returns_are_reported_of_each_seed_and_over_all(finished):
     assert found["training_return"]["seeds"][0]["mean"] == pytest.approx(np.mean([x for x in last if x is not None]))
 
 
-def test_each_seed_learns_what_learn_makes_of_it(finished):
+def test_each_seed_has_the_results_of_learn(finished):
     arrays, metadata = array_files.load_arrays(finished / "learner.safetensors")
     assert metadata["config"]["environment"] == GAME
     game = make("CartPole-v1", max_steps_in_episode=20)
@@ -96,7 +96,7 @@ def test_each_seed_learns_what_learn_makes_of_it(finished):
         np.testing.assert_allclose([np.nan if x is None else x for x in returns], history.returns[0], rtol=1e-5)
 
 
-def test_a_run_that_is_stopped_ends_as_if_never_stopped(within, tmp_path, monkeypatch):
+def test_a_stopped_run_ends_with_the_files_of_an_unbroken_run(within, tmp_path, monkeypatch):
     path = tmp_path / "run"
     steps = 16 * 40
     arguments = [GAME, *SMALL, f"--total-steps={steps}", "--out=run"]
@@ -138,7 +138,7 @@ def test_a_run_that_is_stopped_ends_as_if_never_stopped(within, tmp_path, monkey
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_what_is_not_known_yet_is_said_so_and_a_memory_is_kept_for_each_environment(within, tmp_path):
+def test_a_run_without_ended_episodes_reports_no_return(within, tmp_path):
     recurrent = "--learner=ppo(network='recurrent', hidden=[4], memory=4, epochs=1, minibatches=1)"
     few = [one for one in SMALL[1:] if "episodes" not in one]
     steps = ["--total-steps=32", "--evaluation-episodes=5"]  # no whole episode, and no multiple of the environments
@@ -146,10 +146,10 @@ def test_what_is_not_known_yet_is_said_so_and_a_memory_is_kept_for_each_environm
     assert result.returncode == 0, result.stderr
     assert "no episode has ended" in result.stdout
     (path,) = (tmp_path / "runs").iterdir()
-    assert rows(path)[0]["training_return"] is None  # JSON has no word for what is not a number
+    assert rows(path)[0]["training_return"] is None  # JSON has no NaN
     found = summary(path)
     assert found["training_return"]["mean"] is None
-    assert found["returns"]["standard_error"] is None  # of one seed
+    assert found["returns"]["standard_error"] is None  # one seed has none
     assert np.isfinite(found["returns"]["mean"])
 
 

@@ -1,4 +1,4 @@
-"""What shapers of sampled games do, in float64 NumPy."""
+"""Shapers of sampled games in float64 NumPy."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ AVERAGED = ("shaper", "shaper, of the episode", "mfos", "mfos, of the episode")
 
 
 def parameters_of(policy, seed=0):
-    """Random ones, biases too."""
+    """Random parameters, with random biases."""
     first = policy.init(jax.random.key(seed))
     generator = np.random.default_rng(seed)
     return {name: x + 0.3 * generator.normal(size=x.shape).astype(np.float32) for name, x in first.items()}
@@ -19,7 +19,7 @@ def sigmoid(x):
 
 
 class InNumPy:
-    """Any of the policies in float64, from the equations in their docstrings."""
+    """Policies of all shapers in float64, from the equations in their docstrings."""
 
     def __init__(self, name, parameters):
         self.p = {key: np.asarray(x, np.float64) for key, x in parameters.items()}

@@ -16,7 +16,7 @@ from marl.shapers.trial import play
 from tests.marl.exact_game import GAME, sigmoid
 
 HIDDEN = 3
-DRIFTING = follow(lambda own, other: 0.1 * other - 0.2 * own, normal_logits(1.0, 5))  # an opponent that moves
+DRIFTING = follow(lambda own, other: 0.1 * other - 0.2 * own, normal_logits(1.0, 5))  # an opponent that changes
 
 
 def gated_recurrent_unit(w, obs, h):
@@ -48,7 +48,7 @@ def test_the_good_shepherd_plays_its_parameters_after_a_random_step():
     np.testing.assert_array_equal(actions[1:], np.tile(parameters, (4, 1)))
     assert (actions[0] != parameters).all()
     theirs = np.asarray(history.trajectories[1].action[:, 0])
-    assert (theirs[1:] != theirs[:-1]).all()  # who learns meanwhile
+    assert (theirs[1:] != theirs[:-1]).all()  # the opponent learns meanwhile
 
 
 @pytest.mark.parametrize("observe", ["after", "before"])
@@ -61,8 +61,8 @@ def test_the_shaper_is_a_gated_recurrent_unit_that_remembers_the_whole_trial(rec
     own, theirs = (np.asarray(t.action[:, 0], np.float64) for t in history.trajectories)
     memory, memories = np.zeros(HIDDEN), []
     for step in range(1, steps + 1):  # the random first step leaves no memory
-        # It sees its own last policy and the one that the opponent will play now, which has learned already; or the one
-        # that it has played.
+        # It sees its own last policy and the opponent's next one, after its learning step; or the opponent's last
+        # one.
         seen = theirs[step if observe == "after" else step - 1]
         logits, memory = gated_recurrent_unit(w, sigmoid(np.concatenate([own[step - 1], seen])), memory)
         np.testing.assert_allclose(own[step], logits, rtol=1e-3, atol=1e-4)
@@ -72,7 +72,7 @@ def test_the_shaper_is_a_gated_recurrent_unit_that_remembers_the_whole_trial(rec
     assert abs(memories[-1]).max() > 0.1
 
 
-def test_recurrent_shapers_alone_play_by_old_observations():
+def test_only_recurrent_shapers_depend_on_old_observations():
     last = jnp.linspace(0.1, 0.9, 10)
 
     @jax.jit
@@ -105,7 +105,7 @@ def test_several_environments_share_the_mean_memory(recurrent):
     np.testing.assert_allclose(after.hidden, np.mean([h for _, h in each], 0), rtol=1e-4, atol=1e-5)
 
 
-def test_environments_of_a_formula_are_all_alike(recurrent):
+def test_all_environments_of_an_exact_game_are_equal(recurrent):
     made, parameters, _ = recurrent
     opponent = make_learner("naive", GAME, 1)
 
@@ -135,7 +135,7 @@ def test_the_first_step_is_random_in_every_trial_and_everywhere_the_same():
 
 
 def test_first_parameters_give_outputs_of_unit_variance():
-    """For inputs of unit variance (LeCun)."""
+    """LeCun's initialisation: outputs have unit variance for inputs of unit variance."""
     recurrent = jax.tree.map(np.asarray, jax.jit(shaper(hidden_units=64).init)(jax.random.key(8)))
     for name, inputs in (("gates", 74), ("candidate", 74), ("out", 64)):
         weights = recurrent[name]
@@ -144,7 +144,7 @@ def test_first_parameters_give_outputs_of_unit_variance():
 
 
 @pytest.mark.parametrize("name", FORMULA.names())
-def test_a_policy_for_a_game_that_is_played_once_is_one_logit(name):
+def test_a_policy_for_a_one_shot_game_is_one_logit(name):
     made = make_shaper(name, InfinitelyRepeated(chicken, 0.0))
 
     def play(key):

@@ -1,4 +1,4 @@
-"""Shapers by reinforcement learning: the loss, the meta-policy, and what comes of a short training."""
+"""Shapers by reinforcement learning: the loss, the meta-policy, and the results of a short training."""
 
 import dataclasses
 import json
@@ -118,7 +118,7 @@ def test_the_meta_policy_is_a_gaussian_of_the_networks_mean_and_variance():
 
 
 @pytest.mark.parametrize("observe", ["after", "before"])
-def test_the_first_step_is_random_and_the_next_follow_from_what_is_seen(observe):
+def test_the_first_step_is_random_and_the_next_follow_from_observations(observe):
     shaper = gaussian_mfos(5, hidden_units=8, sample=False, observe=observe)
     parameters = shaper.init(jax.random.key(0))
     opponent = make_learner("naive", GAME, 1)
@@ -126,18 +126,18 @@ def test_the_first_step_is_random_and_the_next_follow_from_what_is_seen(observe)
     own, other = history.trajectories
     logits = np.asarray(own.action[:, 0])
     for t in range(1, 4):
-        # The last policy played, and what the naive learner made of itself after it: what it plays next. Or what it
-        # played at the same time.
+        # The last policy played, and the naive learner's next policy, after its learning step. Or its policy of the
+        # same step.
         theirs = other.action[t if observe == "after" else t - 1, 0]
         seen = jax.nn.sigmoid(jnp.concatenate([logits[t - 1], theirs]))
         expected = in_numpy(jax.tree.map(np.asarray, parameters["actor"]), np.asarray(seen)[:, None])[:5, 0]
         np.testing.assert_allclose(logits[t], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(own.extras[1][t, 0], seen, rtol=1e-5)  # which is what PPO learns from
+        np.testing.assert_allclose(own.extras[1][t, 0], seen, rtol=1e-5)  # PPO learns from these
 
 
 @pytest.fixture(scope="module")
 def trained():
-    """Two runs against an unconditional cooperator, whom to exploit is worth 0 and to join -1."""
+    """Two runs against an unconditional cooperator: exploitation is worth 0, cooperation -1."""
     opponent = make_learner("all_c", GAME, 1)
     keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
     return opponent, meta_ppo(lambda: (GAME, opponent), 5, keys, SMALL, meta_steps=5)
@@ -155,7 +155,7 @@ def test_the_best_reply_to_a_cooperator_is_learned(trained):
 def test_a_stopped_run_goes_on_bit_for_bit(trained, tmp_path):
     opponent, whole = trained
     keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
-    for iterations in (2, 5):  # which decides nothing but the end
+    for iterations in (2, 5):  # the number decides only the end
         settings, store = dataclasses.replace(SMALL, iterations=iterations), RunDirectory(tmp_path)
         parts = meta_ppo(lambda: (GAME, opponent), 5, keys, settings, meta_steps=5, store=store)
         del store
@@ -183,7 +183,7 @@ def test_a_return_that_is_not_finite_stops_with_its_number():
         ({"discount": 1.1}, "meta_ppo.discount: got 1.1; a number from 0 to 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_by_name(changes, message):
+def test_impossible_settings_are_refused_by_name(changes, message):
     with pytest.raises(ValueError, match=message):
         ExactMetaPPO(**changes)
 
@@ -219,7 +219,7 @@ def test_the_command_trains_by_ppo(within, tmp_path):
 
 
 def test_the_kind_of_evaluation_changes_no_training():
-    """Two shapers that learn beside each other act by samples, also where their means are evaluated."""
+    """Two shapers that learn against each other act by samples, also if their means are evaluated."""
     found = []
     for evaluation in ("sample", "mean"):
         settings = ExactMetaPPO(iterations=2, batch_size=4, hidden_units=4, evaluation=evaluation)

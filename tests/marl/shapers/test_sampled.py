@@ -1,4 +1,4 @@
-"""Shapers that act in every step, against the same arithmetic in float64 NumPy, and the meta-game that they play."""
+"""Shapers that act in every step, against float64 NumPy, and their meta-game."""
 
 from functools import partial
 
@@ -37,7 +37,7 @@ def draw_steps(num_envs=ENVS, seed=0):
 
 
 def replayer(policy):
-    """(parameters, obs, done) -> outputs, values and memories after every step, the latter once more when forgotten."""
+    """(parameters, obs, done) -> outputs, values and memories after every step, the latter also after resets."""
 
     def step(parameters, memory, inputs):
         obs, done = inputs
@@ -61,9 +61,9 @@ def replays():
     return {name: replayer(policy) for name, policy in POLICIES.items()}
 
 
-@pytest.mark.parametrize("num_envs", [ENVS, 32])  # few rows are multiplied one by one, many by a matrix product
+@pytest.mark.parametrize("num_envs", [ENVS, 32])  # few rows are multiplied one by one, many in a matrix product
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_is_what_its_equations_say(name, num_envs, replays):
+def test_a_policy_agrees_with_its_equations(name, num_envs, replays):
     parameters, (obs, done) = parameters_of(POLICIES[name]), draw_steps(num_envs)
     assert (obs[0, 0].size > FEW) == (num_envs > ENVS)
     assert done.any(2).any()
@@ -77,7 +77,7 @@ def test_a_policy_is_what_its_equations_say(name, num_envs, replays):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_memory_ends_where_the_paper_says(name, replays):
+def test_memory_is_reset_as_in_the_paper(name, replays):
     obs, done = draw_steps()
     _, _, memory, forgotten = replays[name](parameters_of(POLICIES[name]), obs, done)
     survives = {"shaper": ["h"], "shaper, not averaged": ["h"], "mfos": ["m"], "mfos, not averaged": ["m"]}
@@ -92,7 +92,7 @@ def test_memory_ends_where_the_paper_says(name, replays):
 @pytest.mark.parametrize("name", [name for name in POLICIES if name.startswith("mfos")])
 def test_the_condition_is_of_the_last_step_before_the_episode(name, replays):
     parameters, (obs, done) = parameters_of(POLICIES[name]), draw_steps()
-    done[0, -1] = [True, False]  # the meta-memory is read before it is forgotten
+    done[0, -1] = [True, False]  # the meta-memory is read before its reset
     _, _, memory, _ = replays[name](parameters, obs, done)
     p = {key: np.asarray(x, np.float64) for key, x in parameters.items()}
     condition, m = np.asarray(memory["condition"]), np.asarray(memory["m"], np.float64)
@@ -104,13 +104,13 @@ def test_the_condition_is_of_the_last_step_before_the_episode(name, replays):
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_environments_know_of_each_other_where_memory_is_averaged_alone(name, replays):
+def test_environments_depend_on_each_other_only_by_averaged_memory(name, replays):
     parameters, (obs, _) = parameters_of(POLICIES[name]), draw_steps()
     other = obs.copy()
     other[0, :, 1] += 1.0
     never = np.zeros(obs.shape[:3], bool)
     first, second = (np.asarray(replays[name](parameters, x, never)[0]) for x in (obs, other))
-    np.testing.assert_array_equal(first[0, 0, 0], second[0, 0, 0])  # what is seen now is one's own
+    np.testing.assert_array_equal(first[0, 0, 0], second[0, 0, 0])  # the current observation is each environment's own
     assert np.abs(first[-1, :, 1] - second[-1, :, 1]).max() > 1e-4
     if name in AVERAGED:
         assert np.abs(first[-1, :, 0] - second[-1, :, 0]).max() > 1e-4
@@ -119,7 +119,7 @@ def test_environments_know_of_each_other_where_memory_is_averaged_alone(name, re
 
 
 @pytest.mark.parametrize("name", ["shaper", "mfos"])
-def test_averaging_keeps_what_is_equal_and_does_not_number_the_environments(name, replays):
+def test_averaging_is_symmetric_in_the_environments_and_keeps_equal_memories(name, replays):
     parameters, (obs, done) = parameters_of(POLICIES[name]), draw_steps()
     turned = replays[name](parameters, obs[:, :, ::-1], done[:, :, ::-1])[0]
     np.testing.assert_allclose(turned[:, :, ::-1], replays[name](parameters, obs, done)[0], atol=1e-6)
@@ -153,12 +153,12 @@ def test_images_are_convolved(name):
     np.testing.assert_allclose(outputs, reference.layer("policy", h), atol=1e-5)
 
 
-def test_the_axes_of_an_image_are_those_that_its_space_names_whatever_the_shape():
+def test_the_axes_of_an_image_are_those_of_its_space():
     game = make("coin_game", grid_size=4)  # observations are [4, 4, 4]
     layers = shaper(game, hidden_units=UNITS, channels=1).init(jax.random.key(0))
     policy = shaper(game, hidden_units=UNITS, channels=1)
     corner = np.zeros((1, 4, 4, 4), np.float32)
-    corner[0, 0, 0] = 1.0  # all four planes, in one corner: four of the sixteen patches see it
+    corner[0, 0, 0] = 1.0  # all four planes in one corner: four of the sixteen patches contain it
     ones = {name: x * 0 + 1 if name.startswith("see") and name.endswith("w") else x * 0 for name, x in layers.items()}
     ones["unit_new_w"] = 0.01 * np.eye(UNITS, dtype=np.float32)
     h = policy.act(ones, policy.init_memory(1), corner)[2]["h"]
@@ -217,12 +217,12 @@ def test_game_states_are_those_before_each_step(played):
         np.testing.assert_array_equal(found[1].reshape(-1, ENVS)[step], time)
         joint = np.where(done[step], -1, 2 * first[step] + second[step])
         time = np.where(done[step], 0, time + 1)
-    # What a player sees is its state: 0 at the start, then CC, CD, DC, DD.
+    # A player's observation is its state: 0 at the start, then CC, CD, DC, DD.
     np.testing.assert_array_equal(np.argmax(history.trajectories[0].obs, -1).reshape(-1, ENVS), found[0] + 1)
 
 
 def alone(key, learner, trajectory, *, seat, num_players):
-    """What a learner becomes of what it saw, by itself, with the keys that `learn` gives it; checks what it did."""
+    """Trains a learner alone on a trajectory with the keys of `learn`, checks its actions, and returns its state."""
     _, run_key, *init_keys = jax.random.split(key, 2 + num_players)
     act, update = jax.jit(learner.act), jax.jit(learner.update)
     state = learner.init(init_keys[seat])
@@ -241,7 +241,7 @@ def alone(key, learner, trajectory, *, seat, num_players):
 
 
 def close(found, expected, tolerance=1e-5):
-    """Two learners' states, to rounding."""
+    """Asserts that two learners' states are equal up to rounding."""
 
     def data(x):
         return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
@@ -251,7 +251,7 @@ def close(found, expected, tolerance=1e-5):
     )
 
 
-def test_the_opponent_is_the_learner_that_it_is_alone(played):
+def test_the_opponent_learns_as_the_learner_alone(played):
     _, _, history = played
     learner = make_learner("tabular_ppo", GAME, 1, num_updates=EPISODES)
     state = alone(jax.random.key(5), learner, history.trajectories[1], seat=1, num_players=2)
@@ -272,14 +272,14 @@ def coins():
     return opponent, history
 
 
-def test_an_opponent_with_a_memory_is_the_learner_that_it_is_alone(coins):
+def test_an_opponent_with_a_memory_learns_as_the_learner_alone(coins):
     opponent, history = coins
     state = alone(jax.random.key(6), opponent, history.trajectories[1], seat=1, num_players=2)
     close(history.states[1], state)
     assert np.abs(np.asarray(history.trajectories[1].last_memory.carry)).max() > 0
 
 
-def test_coins_are_counted_by_whose_they_are(coins):
+def test_coins_are_counted_by_their_colour(coins):
     _, history = coins
     state, actions = history.game_states, [np.asarray(x.action) for x in history.trajectories]
     rows, columns = np.array([0, 0, 1, -1, 0]), np.array([1, -1, 0, 0, 0])  # right, left, down, up, stay
@@ -316,7 +316,7 @@ def test_several_shapers_have_the_same_parameters_and_a_memory_each(three):
     both = {
         (int(a), float(x)) for action, x in zip(actions, start, strict=True) for a, x in zip(action, x, strict=True)
     }
-    assert len(both) == len({a for a, _ in both})  # as likely for both, where nothing has been seen yet
+    assert len(both) == len({a for a, _ in both})  # equal probabilities before any observation
 
 
 def test_the_fitness_is_the_mean_of_the_shapers(three):
@@ -327,7 +327,7 @@ def test_the_fitness_is_the_mean_of_the_shapers(three):
     assert float(outcome.metrics["opponent_return"]) == pytest.approx(rewards[2], rel=1e-5)
 
 
-def test_where_there_is_no_shaper_it_is_learning():
+def test_a_trial_without_a_shaper_is_learning():
     learners = [make_learner("reinforce", GAME, seat, num_updates=2) for seat in (0, 1)]
 
     @jax.jit
@@ -341,7 +341,7 @@ def test_where_there_is_no_shaper_it_is_learning():
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def test_an_opponent_that_draws_evenly_does():
+def test_the_random_opponent_draws_uniformly():
     game = make("coin_game", stay=True)
     player = make_learner("random", game, 1)
     actions, memory, _ = player.act(jax.random.key(0), (), (), jnp.zeros((20_000, 4, 3, 3)))
@@ -364,7 +364,7 @@ def test_an_opponent_that_draws_evenly_does():
         ("ppo(network='convolutional')", "opponent: ppo: network: got observations"),
     ],
 )
-def test_an_opponent_that_does_not_fit_is_refused(spec, message):
+def test_an_unsuitable_opponent_is_refused(spec, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared below, with brackets in it)
         make_learner(spec, GAME, 1, num_updates=EPISODES, field="opponent")
     assert str(error.value).startswith(message)

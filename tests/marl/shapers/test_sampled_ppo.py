@@ -1,4 +1,4 @@
-"""PPO over whole trials, against its loss in float64 NumPy, and by what it learns."""
+"""PPO over whole trials, against its loss in float64 NumPy, and its learning."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def log_probs(logits, actions):
 
 
 def public_advantages(reward, value):
-    """M-FOS's: an environment's rewards up to the end of an episode, and behind it the mean over the environments."""
+    """M-FOS's advantages: an environment's rewards to the end of an episode, then the mean over environments."""
     found, mean = np.zeros_like(reward), 0.0
     for episode in reversed(range(EPISODES)):
         own = np.full(ENVS, mean)
@@ -74,7 +74,7 @@ def public_advantages(reward, value):
 
 
 def coala_advantages(rewards, values):
-    """Each environment's rest of its episode and all environments' later episodes, against the other trial's mean."""
+    """COALA's: the rest of an environment's episode and all later episodes, less the mean of the other trial."""
     found = np.zeros_like(rewards)
     for trial, episode, step, env in itertools.product(range(2), range(EPISODES), range(STEPS), range(ENVS)):
         reward = rewards[trial]
@@ -84,12 +84,12 @@ def coala_advantages(rewards, values):
 
 
 def of_each(credit):
-    """That of a trial, for both."""
+    """Advantages of both trials from those of one."""
     return lambda rewards, values: np.stack([credit(*one) for one in zip(rewards, values, strict=True)])
 
 
 def advantages(reward, value):
-    """sum_k (discount lambda)^k delta_{t+k} to the end of the trial, whatever episodes end on the way."""
+    """sum_k (discount lambda)^k delta_{t+k} to the end of the trial, across the ends of episodes."""
     reward, value = (x.reshape(-1, ENVS) for x in (reward, value))
     following = np.concatenate([value[1:], np.zeros((1, ENVS))])
     error = reward + DISCOUNT * following - value
@@ -101,7 +101,7 @@ def advantages(reward, value):
 
 @pytest.fixture(scope="module")
 def given():
-    """What two shapers saw and did in two trials: (obs, done, action, reward, how much more probable the action was).
+    """Two trials of two shapers: (obs, done, action, reward, excess log probability of the action).
 
     `[2, EPISODES, STEPS, ENVS]` each.
     """
@@ -116,7 +116,7 @@ def given():
 
 
 def loss(parameters, given, advantages):
-    """Of both shapers together, some of whose ratios of probabilities are clipped."""
+    """The loss of both shapers together; some of the probability ratios are clipped."""
     ratios, weights, value_errors, entropies = [], [], [], []
     for obs, done, action, reward, more in given:
         old_logits, old_value = both(FIRST, obs, done)
@@ -144,7 +144,7 @@ def both(parameters, obs, done):
 
 
 def history(given, trial):
-    """A trial in which the players did that, by its number; a third one is paid 1 more than the first."""
+    """The trial of a number as a history; the third player gets 1 more than the first."""
     trajectories = []
     for obs, done, action, reward, more in given:
         logits, value = both(FIRST, obs, done)
@@ -202,11 +202,11 @@ def test_a_step_goes_down_the_loss_of_the_whole_trial(given, kind):
         assert float(trained.parameters[name]) == pytest.approx(expected, abs=2e-4), name
 
 
-def test_coala_returns_give_the_gradient_of_all_that_is_learned():
+def test_coala_returns_give_the_gradient_of_the_return_with_learning():
     """Every course of a tiny game: two environments, two episodes of two steps, and an opponent that learns from both.
 
-    In the second episode the opponent cooperates as often as it was cooperated with in the first; rewards are those
-    expected of it. What the shaper does depends on the step and on what it did in the step before.
+    In the second episode the opponent cooperates with the frequency of cooperation in the first; rewards are expected
+    ones. The shaper's action depends on the step and on its last action.
     """
     actions = np.array(list(itertools.product(range(2), repeat=8))).reshape(-1, 4, 2)  # course, step, environment
     before = np.concatenate([np.zeros_like(actions[:, :1]), actions[:, :-1]], 1)
@@ -233,13 +233,13 @@ def test_coala_returns_give_the_gradient_of_all_that_is_learned():
     episodes = jnp.float32(rewards.reshape(-1, 2, 2, ENVS))
     credit = np.asarray(jax.jit(jax.vmap(coala_returns))(episodes), np.float64).reshape(rewards.shape)
     np.testing.assert_allclose(estimate(credit), exact, rtol=1e-5, atol=1e-6)
-    # By its environment's own rewards to come, an action of the first episode is credited with half of what it teaches.
+    # With the own environment's rewards alone, an action of the first episode gets half the credit for its teaching.
     own = np.cumsum(rewards[:, ::-1], 1)[:, ::-1]
     assert abs(estimate(own) - exact)[:2].min() > 0.05
     np.testing.assert_allclose(estimate(own)[2:4], exact[2:4], rtol=1e-5)
 
 
-def test_a_training_that_was_stopped_ends_as_if_it_never_was(given, tmp_path):
+def test_a_stopped_training_ends_as_an_unbroken_one(given, tmp_path):
     def train(path, iterations):
         path.mkdir(exist_ok=True)
         settings = SampledMetaPPO(iterations=iterations, batch_size=4, minibatches=2, epochs=2, learning_rate=0.01)
@@ -274,14 +274,14 @@ def trained():
 def test_each_gradient_step_replays_the_trial(trained):
     _, found = trained
     assert np.abs(found.metrics["kl"]).max() < 1e-6
-    assert found.metrics["entropy"][0] > 0.3  # so that some other memory would be noticed
+    assert found.metrics["entropy"][0] > 0.3  # so that another memory would be noticed
 
 
 def test_defection_is_learned_against_random_play(trained):
     policy, found = trained
     returns = found.metrics["shaper_return"]
     assert found.metrics["fitness"].tolist() == returns.tolist()
-    # Against chance -2 on average for cooperating, -1 for defecting; 32 trials of 12 rounds have an error of 0.05.
+    # Cooperation gets -2 on average against random play, defection -1; 32 trials of 12 rounds have an error of 0.05.
     assert returns[0] < -1.3
     assert returns[-8:].mean() < -0.9
     assert returns[-8:].mean() > -1.1
@@ -309,15 +309,15 @@ def test_a_return_that_is_not_finite_is_an_error(given):
         ({"discount": 1.5}, "meta_ppo.discount: got 1.5; a number from 0 to 1 is needed"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings, message):
+def test_unsuitable_settings_are_refused(settings, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared below)
         SampledMetaPPO(**settings)
     assert str(error.value) == message
 
 
 @pytest.mark.usefixtures("nans")
-def test_parameters_that_ran_away_end_the_training():
-    """Logits that are no numbers still play, and their returns are finite."""
+def test_diverged_parameters_end_the_training():
+    """NaN logits still act, with finite returns."""
     config = SampledShapingConfig(
         environment="ipd(episode_length=4)",
         shaper="shaper(hidden_units=3)",

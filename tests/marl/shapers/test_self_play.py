@@ -1,4 +1,4 @@
-"""Meta-self-play: who is met when, in which seat, and what becomes of two shapers."""
+"""Meta-self-play: opponents over generations, seats, and the results of two shapers."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_the_annealing_is_read_from_the_opponents_name():
             ExactShapingConfig(opponent=spec)
 
 
-def test_naive_learners_are_met_ever_less_and_by_both_shapers_of_a_pair_at_once():
+def test_the_share_of_naive_opponents_falls_and_is_common_to_a_pair():
     keys = pair_keys(jax.random.split(jax.random.key(0), 400))
     context = jax.jit(rivals(InfinitelyRepeated(prisoners_dilemma, 0.96), 0.5, 100))
     for generation, chance in ((0, 1.0), (10, 0.8), (25, 0.5), (40, 0.2), (50, 0.0), (99, 0.0)):
@@ -52,7 +52,7 @@ def test_each_shaper_meets_the_other_of_its_own_pair():
 
 
 @pytest.mark.parametrize("payoffs", [matching_pennies, prisoners_dilemma], ids=lambda game: game.name)
-def test_from_either_seat_two_fixed_policies_get_what_the_game_gives_them(payoffs):
+def test_two_fixed_policies_get_the_payoffs_of_the_game_from_both_seats(payoffs):
     game, shaper = InfinitelyRepeated(payoffs, 0.96), good_shepherd()
     policies = jax.random.normal(jax.random.key(0), (2, 5))
     seats = rivals(game, 0.0, 10)(pair_keys(jax.random.key(0)[None]), jnp.int32(0), policies)
@@ -92,7 +92,7 @@ def test_both_shapers_see_the_policies_that_were_played_last(observe):
         np.testing.assert_allclose(seat_of.action[2, 0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_against_a_naive_learner_it_is_the_game_of_one_shaper():
+def test_trials_against_naive_learners_are_those_of_one_shaper():
     game, shaper = InfinitelyRepeated(matching_pennies, 0.96), mfos()
     parameters = shaper.init(jax.random.key(0))
     rival = Rival(shaper.init(jax.random.key(1)), jnp.array(True), jnp.array(game.payoffs.seen_by(0)))

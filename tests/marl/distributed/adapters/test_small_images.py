@@ -1,4 +1,4 @@
-"""Large images become small, grey and four at a time."""
+"""Preprocessing of images: small, grey, and stacks of four frames."""
 
 import itertools
 
@@ -17,7 +17,7 @@ KEYS = (np.zeros((2, 2), np.uint32),) * 2
 
 
 class Shades(gymnasium.Env):
-    """Image number t of an episode is of the shade 10 t all over but for a pattern; episodes have three steps."""
+    """A game whose t-th image has the shade 10 t plus a pattern; episodes have three steps."""
 
     def __init__(self, shape=(120, 168, 3), pattern=0):
         self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
@@ -43,7 +43,7 @@ def host(late=False, **settings):
 
 
 def shades(images):
-    """Of each of the frames that the first environment sees."""
+    """The shade of each frame in the first environment's observation."""
     np.testing.assert_array_equal(images["agent_0"][0].std((0, 1)), 0)
     return images["agent_0"][0, 0, 0].tolist()
 
@@ -69,7 +69,7 @@ def test_four_frames_are_of_one_episode(late, seen):
 
 
 def test_a_pixel_is_the_mean_of_those_in_its_place():
-    """Against means of blocks where sides are multiples, and the whole mean where they are not."""
+    """Means of whole blocks if the sides are multiples, and of rows of uneven blocks if they are not."""
     pattern = np.random.default_rng(0).integers(0, 200, (120, 168, 3))
     grey = pattern @ [0.299, 0.587, 0.114]
     found = SmallImages(host(pattern=pattern), 24).reset(0, KEYS[0])["agent_0"][0, ..., 0]
@@ -81,7 +81,7 @@ def test_a_pixel_is_the_mean_of_those_in_its_place():
     np.testing.assert_allclose(rows, expected, atol=0.51)
 
 
-def test_small_ones_stay_as_they_are_unless_somebody_asks():
+def test_small_images_change_only_if_a_size_is_given():
     asked = EnvMaker("gymnasium", "Shades-v0", 1)
     gymnasium.register("Shades-v0", lambda **_: Shades())
     gymnasium.register("Dots-v0", lambda **_: Shades((100, 60, 1)))
@@ -94,6 +94,6 @@ def test_small_ones_stay_as_they_are_unless_somebody_asks():
         del gymnasium.registry["Shades-v0"], gymnasium.registry["Dots-v0"]
 
 
-def test_what_is_no_image_is_refused():
+def test_observations_that_are_no_images_are_refused():
     with pytest.raises(ValueError, match=r"images: got observations \(4,\); images in one or three colours are needed"):
         SmallImages(GameVectorEnv(make("CartPole-v1"), 2), 84)

@@ -1,4 +1,4 @@
-"""What hosts tell of environments of all kinds."""
+"""Steps of environments of all kinds, as their hosts report them."""
 
 import sys
 import types
@@ -24,7 +24,7 @@ NO_KEYS = np.zeros((2, 2), np.uint32)
 
 
 def play(host, steps, action=0):
-    """What is told of some steps of the same action."""
+    """Reports of the reset and of some steps with the same action."""
     seen = [host.reset(0, NO_KEYS)]
     for _ in range(steps):
         agents = host.game.agents
@@ -33,7 +33,7 @@ def play(host, steps, action=0):
     return seen
 
 
-def test_one_that_resets_at_once_tells_the_last_and_the_first_observation():
+def test_a_reset_in_the_same_step_reports_the_last_and_the_first_observation():
     first, *told = play(Late(mode=AutoresetMode.SAME_STEP)(), 10)
     np.testing.assert_array_equal(first["agent_0"], [[0, 1], [0, 1]])
     np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in told], [1, 2, 3, 4, 1, 2, 3, 4, 1, 2])
@@ -43,7 +43,7 @@ def test_one_that_resets_at_once_tells_the_last_and_the_first_observation():
     assert all(t.valid is None and t.reward["agent_0"][0] == 3.0 for t in told)  # the actions begin at 3
 
 
-def test_the_step_of_one_that_resets_late_is_told_as_none():
+def test_the_extra_step_of_a_late_reset_is_reported_as_invalid():
     _, *told = play(Late()(), 10)
     np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in told], [1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
     np.testing.assert_array_equal([t.valid[0] for t in told], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
@@ -67,7 +67,7 @@ def test_a_game_is_the_same_through_pettingzoo():
     assert [bool(t.done[0]) for t in told] == [False, False, True, False, False, True, False]
 
 
-def test_who_has_an_environment():
+def test_the_library_of_an_environment_is_found_by_its_name():
     assert make_env("CartPole-v1").kind == "gymnasium"
     assert make_env("games(CartPole-v1)").kind == "games"
     assert make_env("coin_game(grid_size=5)").kind == "games"
@@ -89,7 +89,7 @@ def test_who_has_an_environment():
         ("HalfCheetah-v5", "mujoco", 'MuJoCo is not installed; pip install "marl-shaping\\[control\\]"'),
     ],
 )
-def test_what_an_environment_needs_is_said(name, module, words, monkeypatch):
+def test_a_missing_package_of_an_environment_is_named(name, module, words, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ValueError, match=f"{name}.*{words}"):
         make_env(name)()
@@ -167,7 +167,7 @@ def test_processes_with_shared_memory_play_what_one_thread_does():
 
 def test_an_episode_of_the_evaluation_is_cut_by_its_own_length(monkeypatch):
     monkeypatch.setattr("marl.distributed.evaluation.LONGEST", 5)
-    for length, returns in ((3, 3.0), (7, 5.0)):  # of three steps each; and cut at five, though others would have seven
+    for length, returns in ((3, 3.0), (7, 5.0)):  # episodes of 7 steps are truncated at 5
         host = make_env(f"games(CartPole-v1(max_steps_in_episode={length}))", 2)()
         learner = make_learner("ppo(hidden=[4])", host.game)
         states = [learner.init(jax.random.key(0))]

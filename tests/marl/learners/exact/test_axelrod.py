@@ -1,6 +1,6 @@
 """The Axelrod library's strategies as ours, and ours as its players.
 
-The library takes ten seconds to import, and nobody but these tests needs it: the first of them to run imports it.
+The library takes ten seconds to import, and only these tests need it: the first of them to run imports it.
 """
 
 import itertools
@@ -64,9 +64,9 @@ def test_textbook_strategies_have_their_textbook_vectors(ours):
 
 
 def test_no_memory_one_strategy_is_forgotten(axelrod, ours, names):
-    """All that inherit a four-vector, with that vector; and all that claim a memory of one round, but one."""
+    """All strategies that inherit a four-vector have it, and all with a memory of one round are here, except one."""
     short = [name for name, cls in names.items() if cls().classifier["memory_depth"] <= 1]
-    assert set(short) - set(ours.strategies()) == {"Random Tit for Tat"}  # draws every other action: it counts rounds
+    assert set(short) - set(ours.strategies()) == {"Random Tit for Tat"}  # it counts rounds
     vectors = {name: cls() for name, cls in names.items() if issubclass(cls, axelrod.MemoryOnePlayer)}
     assert len(vectors) > 10
     for name, theirs in vectors.items():
@@ -74,8 +74,8 @@ def test_no_memory_one_strategy_is_forgotten(axelrod, ours, names):
         assert ours.strategy(name) == pytest.approx([first, *theirs._four_vector.values()]), name
 
 
-def test_a_strategy_does_in_long_matches_what_its_vector_says(axelrod, ours, names):
-    """Frequencies after each state of 5 matches of 200 rounds against a coin, within four standard errors."""
+def test_a_strategy_plays_the_probabilities_of_its_vector_in_long_matches(axelrod, ours, names):
+    """Frequencies after each state in 5 matches of 200 rounds against random play, within four standard errors."""
     assert len(ours.strategies()) > 20
     defect = axelrod.Action.D
     for name, (first, *after) in ours.strategies().items():
@@ -107,7 +107,7 @@ def exact(own, other):
     ],
 )
 def test_matches_of_a_random_length_score_the_closed_form(own, other, axelrod, ours, names):
-    """To end with probability 0.04 after every round is to discount by 0.96: an independent Monte Carlo."""
+    """An end with probability 0.04 after every round is a discount of 0.96: an independent Monte Carlo."""
     pair = [names[p]() if isinstance(p, str) else ours.player(p) for p in (own, other)]
     policies = [ours.strategy(p) if isinstance(p, str) else p for p in (own, other)]
     match = axelrod.Match(pair, prob_end=1 - DISCOUNT, seed=7)
@@ -135,7 +135,7 @@ def test_a_player_plays_in_tournaments(axelrod, ours):
 
 @pytest.mark.usefixtures("promoted")
 def test_a_learner_plays_in_matches(axelrod, ours):
-    """Round by round as in the game: it sees what was played, in its own seat, and learns from all of an update."""
+    """A learner observes the joint action of each round from its own seat and learns after a whole update."""
     C, D = axelrod.Action.C, axelrod.Action.D
     game = games.make("ipd", episode_length=1000)
     for seat in (0, 1):
@@ -151,7 +151,7 @@ def test_a_learner_plays_in_matches(axelrod, ours):
     copies = Learner(
         init=lambda key: jnp.int32(0),
         act=lambda key, action, memory, obs: (jnp.full(len(obs), action), memory, ()),
-        update=update,  # to what the other did more often
+        update=update,  # the co-player's more frequent action
     )
     copy = ours.player(copies, game, rounds_per_update=3)
     played = axelrod.Match((copy, axelrod.Cycler("DDCCDCDC")), turns=8).play()
@@ -160,8 +160,8 @@ def test_a_learner_plays_in_matches(axelrod, ours):
     assert str(ours.player(copies, game, name="Copy")) == "Copy"
 
 
-def test_a_learner_of_the_exact_game_meets_the_policy_that_it_counts(axelrod, ours):
-    """Gradient ascent against a cooperator ends in defection, and what it takes the other for is nearly that."""
+def test_a_learner_of_the_exact_game_estimates_the_policy_of_the_co_player(axelrod, ours):
+    """Gradient ascent against a cooperator ends in defection; its estimate of the co-player is nearly a cooperator."""
     game = InfinitelyRepeated(prisoners_dilemma)
     naive = make_learner("naive(learning_rate=3)", game, 0)
     seen = []
@@ -178,12 +178,12 @@ def test_a_learner_of_the_exact_game_meets_the_policy_that_it_counts(axelrod, ou
     assert len(seen) == 9
     probabilities = jax.nn.sigmoid(jnp.stack(seen)[:, 0, 0])
     assert (probabilities.max(1) > 0.9).all()  # from counts of 40 rounds in at most four states
-    assert probabilities[0, 0] == pytest.approx(2 / 3)  # of the one start
+    assert probabilities[0, 0] == pytest.approx(2 / 3)  # one start
     assert (probabilities >= 0.5 - 1e-6).all()
 
 
 def test_a_trained_shaper_of_sampled_games_plays_in_a_tournament(axelrod, ours, tmp_path):
-    """From its file, with what it remembers; matches with one seed are the same, with another they are not."""
+    """A shaper plays from its file with its memory; matches with equal seeds are equal, others are not."""
     config = SampledShapingConfig(
         environment="ipd(episode_length=20)", shaper="shaper(hidden_units=4)", opponent="tabular_ppo"
     )
@@ -197,7 +197,7 @@ def test_a_trained_shaper_of_sampled_games_plays_in_a_tournament(axelrod, ours, 
     assert "Shaper" in results.players
 
 
-def test_games_that_are_no_match_of_two_are_refused(ours):
+def test_games_of_other_kinds_are_refused(ours):
     learner = play_memory_one([1, 1, 0, 1, 0])
     for game in (None, games.make("coin_game"), games.make("rock_paper_scissors"), games.make("three_player_ipd")):
         with pytest.raises(ValueError, match="a repeated game of two players with two actions is needed") as error:
@@ -219,7 +219,7 @@ def test_an_opponent_by_its_name(ours):
     ("spec", "message"),
     [
         ("axelrod(name='Tit for Tit')", "name: got 'Tit for Tit'; did you mean Tit For Tat"),
-        ("axelrod(name='Gradual')", "name: got 'Gradual'"),  # remembers more than a round
+        ("axelrod(name='Gradual')", "name: got 'Gradual'"),  # a longer memory than one round
         ("axelrod", "name: got ''; one of ALLCorALLD, .* is needed"),
         ("axelrod(name=3)", "axelrod: name: got 3; text in quotes is needed"),
         ("axelrod(nam='Bully')", "has no setting 'nam'; it takes name"),
@@ -255,7 +255,7 @@ except ValueError as error:
     assert out.count("\n") == 1
 
 
-def test_sampled_policies_earn_their_closed_form():
+def test_sampled_policies_have_the_returns_of_the_closed_form():
     """Two policies play `games.suite.rounds` with the discount as the probability of a further round."""
     own, other = [0.9, 0.8, 0.3, 0.6, 0.1], [0.2, 0.7, 0.1, 0.5, 0.4]
     game = games.make("ipd", payoffs=np.stack([OURS.row, OURS.column], -1), discount=DISCOUNT)
@@ -266,7 +266,7 @@ def test_sampled_policies_earn_their_closed_form():
     )  # fmt: skip
     told = history.trajectories[0]
     mean = [float(x[0]) for x in history.rewards]
-    # The share of the rounds in each state is a mean over 200,000 rounds, of about 8,000 games.
+    # The frequency of each state is a mean over 200,000 rounds of about 8,000 games.
     np.testing.assert_allclose(mean, (1 - DISCOUNT) * exact(own, other), rtol=0.02)
     assert set(np.unique(told.action)) == {0, 1}
 

@@ -1,4 +1,4 @@
-"""COLA: update functions that are consistent, as learners and as files."""
+"""COLA: consistent update functions, as learners and as files."""
 
 import contextlib
 import io
@@ -72,7 +72,7 @@ def test_the_loss_falls_below_that_of_lola_of_every_order(trained):
     assert tandem_loss(updates(trained)) < 0.1 < min(rival_loss(name) for name in RIVALS)
 
 
-def test_the_steps_that_are_found_are_those_of_the_closed_form(trained):
+def test_trained_steps_are_those_of_the_closed_form(trained):
     first, second = (jax.vmap(update)(*POINTS) for update in updates(trained))
     assert np.asarray(first + second) == pytest.approx(np.asarray(2 - POINTS.sum(0)), abs=0.25)
 
@@ -115,7 +115,7 @@ def test_the_trained_networks_are_more_consistent_than_lola(name):
 
 
 def test_cola_players_cooperate_in_the_prisoners_dilemma():
-    """More than two naive learners, who get -1.98 each."""
+    """Two COLA players get more than two naive learners, which get -1.98 each."""
     game = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
     players = [cola_opponent(game, seat) for seat in range(2)]
     play = jax.jit(jax.vmap(lambda key: learn(key, game, players, num_updates=101).rewards))
@@ -129,7 +129,7 @@ def written(tmp_path_factory):
     settings = ["--iterations=20", "--hidden", "4", "--evaluation-trials=8", "--out=small.safetensors"]
     output = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
-        patch.setattr("signal.signal", lambda *_: None)  # what stops this process stays as it is
+        patch.setattr("signal.signal", lambda *_: None)  # signal handlers of this process stay as they are
         patch.chdir(folder)
         assert main(["chicken", *settings]) == 0
     return folder / "small.safetensors", output.getvalue()
@@ -170,6 +170,6 @@ def test_files_that_do_not_fit_get_one_line(written, tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_an_activation_that_there_is_not_is_refused():
+def test_an_unknown_activation_is_refused():
     with pytest.raises(ValueError, match=r"^activation: got 'sine'; "):
         ConsistencyConfig(activation="sine")

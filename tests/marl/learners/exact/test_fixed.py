@@ -1,4 +1,4 @@
-"""Opponents by name."""
+"""Fixed strategies by name."""
 
 import jax
 import numpy as np
@@ -38,7 +38,7 @@ def test_generous_tit_for_tat_forgives_a_third_with_the_conventional_payoffs():
 
 
 def test_famous_pairs_get_their_known_payoffs():
-    """In the limit of many rounds: Nowak and Sigmund (1993); payoffs per round of the prisoner's dilemma."""
+    """Payoffs per round of the prisoner's dilemma in the limit of many rounds: Nowak and Sigmund (1993)."""
     expected = {
         ("tft", "tft"): (-1, -1),
         ("all_d", "all_c"): (0, -3),

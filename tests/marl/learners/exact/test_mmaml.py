@@ -1,4 +1,4 @@
-"""M-MAML: beginnings that are learned by differentiating through the learning of both players."""
+"""M-MAML: initial parameters learned by differentiating through the learning of both players."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ CHICKEN = InfinitelyRepeated(matrix_games["chicken"], 0.0)
 
 
 def chicken_by_hand(own, rate, other, steps):
-    """Sum of one's payoffs in float64, with p and q the probabilities of swerving and their gradients by hand."""
+    """Sum of one player's payoffs in float64; p and q are the probabilities of swerving, their gradients by hand."""
     total = 0.0
     for _ in range(steps):
         p, q = 1 / (1 + np.exp(-own)), 1 / (1 + np.exp(-other))
@@ -70,7 +70,7 @@ def head_to_head(row, column):
 
 
 def test_the_trained_start_does_at_least_as_well_as_that_of_the_public_code():
-    """Against a naive learner -1.25 / -1.28 by the public code's beginnings; two naive learners get -1.98 each."""
+    """Against a naive learner the public code's initial parameters get -1.25 / -1.28; two naive ones get -1.98."""
     own, other = head_to_head(mmaml(IPD, 0), naive(partial(IPD.value, 1)))
     assert -1.25 < own < -0.9
     assert other == pytest.approx(-1.28, abs=0.15)
@@ -82,14 +82,14 @@ def test_against_itself_it_does_at_least_as_well_as_that_of_the_public_code():
     assert row == pytest.approx(column, abs=0.03)
 
 
-def test_the_learned_step_size_is_for_the_beginnings_that_were_learned_with_it():
-    """It mostly stands still, and extorts."""
+def test_the_learned_step_size_suits_the_initial_parameters_learned_with_it():
+    """The step size lets the player mostly stand still and extort."""
     own, other = head_to_head(mmaml(IPD, 0, learned_rate=True), naive(partial(IPD.value, 1)))
     assert own > -0.9
     assert other < -1.4
 
 
-def test_one_of_ten_beginnings_is_drawn_evenly_for_each_seat():
+def test_one_of_ten_initial_parameters_is_drawn_uniformly_for_each_seat():
     arrays, _ = load_arrays(folder() / "mmaml-matching_pennies.safetensors")
     assert arrays["logits"].shape == (2, 2, 10, 5)
     for seat in range(2):
@@ -99,7 +99,7 @@ def test_one_of_ten_beginnings_is_drawn_evenly_for_each_seat():
         assert (states.learning_rate == 0.5).all()
 
 
-def test_it_takes_naive_steps():
+def test_mmaml_learns_by_naive_steps():
     learner = mmaml(CHICKEN, 1, learning_rate=0.5)
     history = learn(jax.random.key(1), CHICKEN, [learner, learner], num_updates=2, keep_trajectories=True)
     own, other = (float(t.action[0, 0, 0]) for t in history.trajectories[::-1])
@@ -114,7 +114,7 @@ def written(tmp_path_factory):
     settings = ["--iterations=20", "--initialisations=3", "--steps=5", "--evaluation-trials=8"]
     output = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
-        patch.setattr("signal.signal", lambda *_: None)  # what stops this process stays as it is
+        patch.setattr("signal.signal", lambda *_: None)  # signal handlers of this process stay as they are
         patch.chdir(folder)
         assert main(["chicken", *settings]) == 0
     return folder / "mmaml-chicken.safetensors", output.getvalue()

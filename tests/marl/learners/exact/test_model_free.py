@@ -16,7 +16,7 @@ from tests.marl.exact_game import gradient, sigmoid
 
 PAYOFFS = MatrixGame("lopsided", ((3.0, 0.5), (3.5, 1.0)), ((2.5, 3.0), (-0.5, 0.0)))
 GAME = InfinitelyRepeated(PAYOFFS, 0.9)
-# One's own payoffs and the other's after CC, CD, DC, DD, own action first, in both seats.
+# Own and other payoffs after CC, CD, DC, DD, own action first, in both seats.
 OWN = np.array([[3.0, 0.5, 3.5, 1.0], [2.5, -0.5, 3.0, 0.0]])
 EPISODES, ROUNDS = 8, 6
 SAMPLES = {"episodes": EPISODES, "rounds": ROUNDS}
@@ -27,7 +27,7 @@ def policies(seed, count):
 
 
 def trajectory(others):
-    """All of it that these learners read: the co-player's policies, `[environments, logits]`."""
+    """A trajectory with the one part that these learners read: the co-player's policies, `[environments, logits]`."""
     return Trajectory(None, None, None, None, (), (jnp.asarray(others)[None],), None, None)
 
 
@@ -48,7 +48,7 @@ def truncated_return(seat, own, other):
 
 
 def replay(seat, key, own, others):
-    """The episodes that a key makes, `[T, environments, N]`: states, actions and rewards, and the states after.
+    """Episodes of a key, `[T, environments, N]`: states, actions and rewards, and the states after.
 
     A round is one word for each episode, of which the lower half is one's own draw and the upper half the other's.
     """
@@ -95,7 +95,7 @@ def test_the_expected_step_is_the_exact_gradient_of_the_truncated_return(seat, r
     exact = [gradient(lambda x, other=other: truncated_return(seat, x, other), own) for other in others]
     standard_error = steps.std(0) / len(keys) ** 0.5
     assert (abs(steps.mean(0) - 0.7 * np.mean(exact, 0)) < 4 * standard_error).all()
-    assert (standard_error < 0.1 * abs(np.mean(exact, 0)).max()).all()  # so that this says something
+    assert (standard_error < 0.1 * abs(np.mean(exact, 0)).max()).all()  # the comparison is meaningful
 
 
 @pytest.mark.parametrize("seat", [0, 1])
@@ -159,7 +159,7 @@ def test_q_learning_is_watkins_rule_on_the_replayed_episodes():
 
 @pytest.mark.usefixtures("promoted")
 def test_q_learning_finds_the_values_of_the_decision_process_that_a_fixed_co_player_is():
-    """Expected errors in place of sampled ones would be value iteration, whose fixed point is Q*."""
+    """Q-learning with expected errors would be value iteration, whose fixed point is Q*."""
     other = policies(8, 1)
     learner = q_learning(GAME, 0, learning_rate=0.1, temperature=20.0, episodes=64, rounds=50)
     state = QState(jnp.zeros(5), jnp.full((5, 2), 10.0))
@@ -177,7 +177,7 @@ def test_q_learning_finds_the_values_of_the_decision_process_that_a_fixed_co_pla
 def optimal_values(seat, other):
     """Q* by value iteration, `[5, 2]`."""
     cooperates = sigmoid(other)[[0, 1, 3, 2, 4]]
-    chances = np.stack([cooperates, 1 - cooperates], -1)  # of the other's two actions in one's own states
+    chances = np.stack([cooperates, 1 - cooperates], -1)  # the other's two actions, in own states
     q = np.zeros((5, 2))
     for _ in range(400):
         after = OWN[seat] + 0.9 * q.max(1)[1:]
@@ -186,7 +186,7 @@ def optimal_values(seat, other):
 
 
 def returns(seat, policy, other, start):
-    """Return of a deterministic policy (True cooperates): from the start, or evenly from the four states."""
+    """Return of a deterministic policy (True cooperates): from the start, or uniformly from the four states."""
     table = joint(np.where(policy, 1000.0, -1000.0), other)
     values = np.linalg.solve(np.eye(4) - 0.9 * table[1:], table[1:] @ OWN[seat])
     return table[0] @ (OWN[seat] + 0.9 * values) if start else values.mean()
@@ -213,7 +213,7 @@ def test_the_best_response_is_the_best_of_all_32_and_value_iterations_policy(sea
     for policy, other in zip(found > 0, others, strict=True):
         best = max(returns(seat, candidate, other, start=True) for candidate in DETERMINISTIC)
         assert returns(seat, policy, other, start=True) == pytest.approx(best, abs=1e-4)
-        gains = np.diff(optimal_values(seat, other))[:, 0]  # of defecting, in each state
+        gains = np.diff(optimal_values(seat, other))[:, 0]  # probability of defecting in each state
         np.testing.assert_array_equal(policy[abs(gains) > 1e-3], gains[abs(gains) > 1e-3] < 0)
         distinct.add(tuple(policy))
     assert len(distinct) > 4
@@ -241,7 +241,7 @@ def test_the_best_reply_to_tit_for_tat_is_to_cooperate():
 
 
 def test_without_a_further_round_all_learn_chicken():
-    """Against one who swerves with probability q, swerving is worth q - 1, and going straight q - 100 (1 - q)."""
+    """Against swerving with probability q, swerving is worth q - 1, and going straight q - 100 (1 - q)."""
     game = InfinitelyRepeated(chicken, 0.0)
     samples = {"episodes": 4096, "init_scale": 0.0}
     learners = {
@@ -260,7 +260,7 @@ def test_without_a_further_round_all_learn_chicken():
     q = sigmoid(2.0)
     gain = (q - 1) - (q - 100 * (1 - q))
     assert logits["best_response"] == 20
-    # The slope of a policy's value by its logit at 1/2 is a quarter of the gain.
+    # The derivative of a policy's value in its logit at 1/2 is a quarter of the gain.
     assert logits["reinforce"] == pytest.approx(gain / 4, rel=0.1)
     assert logits["tabular_ppo"] == pytest.approx(gain / 4, rel=0.1)
     assert logits["q_learning"] == pytest.approx(gain / 5, rel=0.1)

@@ -1,4 +1,4 @@
-"""Opponents that are drawn for each trial: one of several learners, and its settings."""
+"""Populations: a learner and its settings are drawn for each trial."""
 
 from functools import partial
 
@@ -25,7 +25,7 @@ def drawn():
     return jax.jit(jax.vmap(make_learner(SPEC, GAME, 1).init))(jax.random.split(jax.random.key(0), TRIALS))
 
 
-def test_members_are_drawn_evenly(drawn):
+def test_members_are_drawn_uniformly(drawn):
     counts = np.bincount(drawn.which, minlength=3)
     # Pearson's statistic, with two degrees of freedom: above 13.8 in one of a thousand such tests.
     assert ((counts - TRIALS / 3) ** 2).sum() / (TRIALS / 3) < 13.8
@@ -42,7 +42,7 @@ def test_a_range_above_0_is_drawn_from_on_a_logarithmic_scale_and_another_evenly
     for x in uniform.values():
         # Kolmogorov's statistic: above 1.95 / sqrt(n) in one of a thousand such tests.
         assert abs(x - np.arange(TRIALS) / TRIALS).max() < 1.95 / TRIALS**0.5
-    # Neither setting, nor the member, says anything about another.
+    # Settings and the member are independent.
     both = np.corrcoef([*drawn.settings[1].values(), drawn.which])
     assert abs(both - np.eye(3)).max() < 4 / TRIALS**0.5
 
@@ -63,14 +63,14 @@ def test_a_drawn_member_learns_as_it_does_alone():
         rates = {"learning_rate": 0.03} | settings
         return (lola if which == 2 else cgd)(game, seat, **rates)
 
-    everybody = population([Member(partial(make, i, 1), ranges[i]) for i in range(3)])
+    mixture = population([Member(partial(make, i, 1), ranges[i]) for i in range(3)])
     play = partial(learn, game=game, num_updates=20, keep_trajectories=True)
 
     @jax.jit
     @jax.vmap
     def run(key):
         first = make(2, 0, {})
-        history = play(key, learners=[first, everybody])
+        history = play(key, learners=[first, mixture])
         logits, state = history.trajectories[1].action, history.states[1]
         begin = {"init": lambda key: PolicyState(logits[0, 0])}
         alone = [make(i, 1, settings)._replace(**begin) for i, settings in enumerate(state.settings)]

@@ -21,7 +21,7 @@ rates = {"learning_rate": ALPHA, "lookahead_rate": ETA}
 
 
 def blind(payoffs, *, learning_rate=ALPHA, num_logits=5):
-    """The naive learner, from both players' payoffs as the others are."""
+    """The naive learner, from both players' payoffs as for the others."""
     return naive(lambda own, other: payoffs(own, other)[0], learning_rate=learning_rate, num_logits=num_logits)
 
 
@@ -41,14 +41,14 @@ LEARNERS = {
 
 
 def polynomial(x, y):
-    """Nothing symmetric in it, a fixed point at 0, and derivatives of the first four orders."""
+    """Payoffs without symmetry, with a fixed point at 0 and derivatives of the first four orders."""
     first = x[0] * y[0] - 2 * x[1] * y[0] + 0.5 * x[1] * y[1] ** 2 + 0.4 * x[0] ** 2 * y[1] ** 2 - x[0] ** 2 - y[1] ** 3
     second = 0.7 * x[1] * y[1] - x[0] * y[0] + 0.3 * x[0] ** 2 * y[0] - 0.6 * x[1] * y[0] * y[1] ** 2 - x[1] * y[0] ** 2
     return first, second
 
 
 def d(function, x):
-    """The derivative by the coordinates of x, in a last axis: five points, of fourth order."""
+    """Derivatives in the coordinates of x, in a last axis: five points, of fourth order."""
     h = 2e-3
     steps = h * np.eye(len(x))
     differences = [
@@ -103,7 +103,7 @@ def factors_of_sos(v, x, y):
     cross = jacobian.copy()
     cross[:n, :n] = cross[n:, n:] = 0
     xi_0 = xi + ALPHA * cross @ xi
-    # The other's learning step, moved by oneself, times what it does to one's own payoff.
+    # The derivative of the other's learning step, times the derivative of the own payoff.
     chi_1 = jacobian[n:, :n].T @ d(lambda s: v(x, s)[0], y)
     chi_2 = jacobian[:n, n:].T @ d(lambda t: v(t, y)[1], x)
     chi = np.concatenate([chi_1, chi_2])
@@ -167,7 +167,7 @@ GAMES = {
 
 
 def trajectory(others):
-    """All of it that these learners read: the co-player's policies, `[environments, logits]`."""
+    """A trajectory with the one part that these learners read: the co-player's policies, `[environments, logits]`."""
     return Trajectory(None, None, None, None, (), (others[None],), None, None)
 
 
@@ -183,10 +183,10 @@ def step(learner):
 
 @pytest.mark.parametrize(
     ("name", "game"),
-    # In the exact game only what is quick to compile; its derivatives are the same for all.
+    # In the exact game only learners that compile fast; its derivatives are the same for all.
     [(name, game) for name in LEARNERS for game in GAMES if game != "dilemma" or name in ("lola", "sos")],
 )
-def test_a_step_is_what_its_definition_says(name, game):
+def test_a_step_agrees_with_its_definition(name, game):
     expected_values, library_values, size = GAMES[game]
     pairs = points(size)
     with jax.enable_x64(True):
@@ -203,7 +203,7 @@ def test_every_case_of_sos_is_among_those_points():
     assert any(p_2 < p_1 for p_1, p_2 in factors)
 
 
-def test_sos_shapes_all_it_can_where_nothing_speaks_for_or_against_it():
+def test_sos_shapes_fully_where_shaping_is_orthogonal_to_the_gradient():
     """With V1 = y and V2 = xy at (1/2, 0): xi = (0, 1/2), chi_1 = 1, xi_0 = (0, 1/2), and chi . xi_0 = 0."""
     after = step(sos(lambda x, y: (y[0], x[0] * y[0]), learning_rate=ALPHA, num_logits=1))(
         jnp.ones(1) / 2, np.zeros((1, 1))
@@ -255,7 +255,7 @@ def test_in_the_hamiltonian_game_all_but_the_naive_learner_spiral_inwards():
     assert abs(factors[blind]) > 1 > max(abs(factor) for factor in list(factors.values())[1:])
 
 
-def test_one_step_each_makes_proximal_lola_exact_lola():
+def test_proximal_lola_with_one_step_each_is_exact_lola():
     learners = pola(polynomial, outer_steps=1, inner_steps=1), hola(polynomial, order=1)
     x, y = jnp.asarray(points(2)[0])
     np.testing.assert_allclose(*[step(learner)(x, y[None]) for learner in learners], rtol=1e-4)
@@ -291,6 +291,6 @@ def test_an_order_is_a_whole_number(order):
         ({"inner_beta": -1}, r"inner_beta: got -1; a number above 0"),
     ],
 )
-def test_proximal_lola_takes_steps_against_a_divergence_that_counts(settings, message):
+def test_bad_settings_of_proximal_lola_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         pola(polynomial, **settings)

@@ -42,7 +42,7 @@ def test_a_step_follows_the_policy_gradient_of_the_paper():
     assert isinstance(first, PPOState)
     before = np.asarray(first.params, np.float64)
 
-    returns = np.zeros((STEPS, ENVS))  # of the rest of the episode, or up to the last step and then the value
+    returns = np.zeros((STEPS, ENVS))  # rewards to the end of the episode, or to the last step and then the value
     later = np.zeros(ENVS)
     for step in reversed(range(STEPS)):
         value = t.next_obs[step] @ before[:, -1]

@@ -1,4 +1,4 @@
-"""Advantage alignment against its definition in float64 NumPy, by hand, and in the games that it is made for."""
+"""Advantage alignment against its definition in float64 NumPy, by hand, and in its games."""
 
 import jax
 import jax.numpy as jnp
@@ -29,10 +29,10 @@ from tests.marl.sampled_steps import (
 IPD, BETA, LAMBDA = make("ipd"), 0.6, 0.8
 
 
-def test_an_advantage_meets_those_before_it_by_hand():
+def test_products_with_earlier_advantages_by_hand():
     own, others = jnp.array([[1.0], [2.0], [-4.0], [8.0], [1.0]]), jnp.array([[9.0], [1.0], [10.0], [7.0], [-1.0]])
     done = jnp.array([[False], [False], [True], [False], [False]])
-    # Nothing came before the first step of an episode; half of 1; half of 2 and a quarter of 1; then a new episode.
+    # The first step of an episode has 0, the next half of 1, then half of 2 and a quarter of 1; then a new episode.
     np.testing.assert_allclose(align(own, others, done, 0.5)[:, 0], [0, 0.5 * 1, 1.25 * 10, 0, 4 * -1])
     with pytest.raises(AssertionError):
         align(own, others[:, 0], done, 0.5)
@@ -69,7 +69,7 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
     epsilon, rate, t = 100.0, 50.0, some_steps()
     rng = np.random.default_rng(3)
     values = rng.normal(size=(STEPS, ENVS, 2))
-    others_reward = rng.normal(size=(2, STEPS, ENVS))  # of two co-players, whose rewards add up
+    others_reward = rng.normal(size=(2, STEPS, ENVS))  # two co-players, whose rewards add up
     t = t._replace(extras=t.extras._replace(value=values, carry=((), ())), others_reward=tuple(others_reward))
     make_learner = proximal_advantage_alignment if proximal else advantage_alignment
     learner = make_learner(
@@ -111,7 +111,7 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
     g = gradient(loss, np.stack([own, critic]))
     change = np.stack([np.asarray(after) - before for after, before in zip(second, (own, critic), strict=True)])
     np.testing.assert_allclose(change, -rate * g / (abs(g) + epsilon), rtol=2e-3, atol=2e-5)
-    np.testing.assert_allclose(change[1][:, :-1], 0, atol=1e-6)  # nobody acts by the critic
+    np.testing.assert_allclose(change[1][:, :-1], 0, atol=1e-6)  # no gradient in the critic's action outputs
 
 
 @pytest.mark.parametrize(("make_learner", "plain"), [(advantage_alignment, a2c), (proximal_advantage_alignment, ppo)])
@@ -149,7 +149,7 @@ def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
         ("three_player_ipd", "hidden=[], shared=True, normalize_observations=True"),
     ],
 )
-def test_it_plays_what_ppo_plays(name, settings):
+def test_advantage_alignment_plays_the_games_of_ppo(name, settings):
     game = make(name, episode_length=3)
     spec = f"proximal_advantage_alignment({settings}, minibatches=2)"
     *others, last = range(game.num_agents)
@@ -178,7 +178,7 @@ def test_the_co_players_rewards_are_in_the_trajectory():
 
 
 @pytest.mark.slow
-def test_two_of_them_cooperate_where_two_of_ppo_defect_and_are_not_exploited():
+def test_two_of_them_cooperate_where_ppo_defects_and_are_not_exploited():
     game = make("ipd", episode_length=32)
     network, length = feed_forward((5,), 2, hidden=(16,)), {"steps_per_update": 32, "num_envs": 64}
 

@@ -23,7 +23,7 @@ def test_every_environment_of_ape_x_has_its_own_rate_of_exploration():
     assert (abs((actions != greedy).mean(0) - p) < 4 * np.sqrt(p * (1 - p) / 20_000)).all()
 
 
-def test_first_priorities_are_of_the_actors_own_values():
+def test_first_priorities_come_from_the_actors_own_values():
     rng = np.random.default_rng(0)
     learner = ape_x(
         CART_POLE, network=linear(), discount=DISCOUNT, replay={"buffer_size": 8, "learning_starts": 100},
@@ -59,8 +59,8 @@ def test_first_priorities_are_of_the_actors_own_values():
     assert (np.asarray(after.priority)[[0, 1, 7]] > 0).all()
 
 
-def test_a_gradient_step_of_ape_x_makes_up_for_what_is_drawn_more_often():
-    """Of 4,096 draws, one out of each equal part of the sum of priorities, every step has its share but for one."""
+def test_a_gradient_step_of_ape_x_has_importance_weights():
+    """Stratified sampling: 4,096 draws give every step its share of the priorities up to one draw."""
     rng = np.random.default_rng(1)
     learner = ape_x(
         CART_POLE, network=linear(), discount=DISCOUNT, multi_step=1, max_gradient_norm=1e9,
@@ -83,7 +83,7 @@ def test_a_gradient_step_of_ape_x_makes_up_for_what_is_drawn_more_often():
     first = abs(reward + DISCOUNT * following - value) ** 0.6
     share = first / first.sum()
     weight = (4 * share) ** -0.4 / ((4 * share) ** -0.4).max()
-    assert weight.min() < 0.7  # it counts
+    assert weight.min() < 0.7  # the weights matter
     chosen = values(params, next_obs).argmax(-1)[..., None]
     goal = reward + DISCOUNT * np.take_along_axis(values(target, next_obs), chosen, -1)[..., 0]
 

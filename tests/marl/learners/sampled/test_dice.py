@@ -22,7 +22,7 @@ SWAP = np.array([0, 1, 3, 2, 4])  # the co-player's view of start, CC, CD, DC, D
 
 
 def some_steps(seed=0):
-    """Steps of several episodes in the prisoner's dilemma, with rewards that are not its own."""
+    """Steps of several episodes in the prisoner's dilemma, with random rewards."""
     rng = np.random.default_rng(seed)
     done = rng.random((STEPS, ENVS)) < 0.3
     assert done[:-1].any()
@@ -78,9 +78,9 @@ def test_derivatives_by_the_log_probabilities_are_advantages(baseline):
     returns, _ = advantages(t.reward, t.done, np.zeros((STEPS, ENVS)))
     begins = np.concatenate([np.ones((1, ENVS), bool), t.done[:-1]])
     assert float(value) == pytest.approx((returns * begins).sum() / ENVS, rel=1e-5)
-    # Williams' gradient: each log probability is followed as far as what came later was better than expected ...
+    # Williams' gradient: each log probability is weighted by the advantage of the steps from it on ...
     np.testing.assert_allclose(first, weights / ENVS, rtol=1e-4, atol=1e-6)
-    # ... and two of them as far as what came after both, if they belong to one episode.
+    # ... and each pair of them by the advantage from the later one on, if they belong to one episode.
     later = np.maximum(np.arange(STEPS)[:, None], np.arange(STEPS))
     for env in range(ENVS):
         together = episodes[:, None, env] == episodes[None, :, env]
@@ -88,7 +88,7 @@ def test_derivatives_by_the_log_probabilities_are_advantages(baseline):
 
 
 def test_the_expected_hessian_is_that_of_the_expected_return_with_any_baseline():
-    # Two rounds of the prisoner's dilemma, all 16 courses of it, each an environment of its own.
+    # Two rounds of the prisoner's dilemma: all 16 courses, each in an environment of its own.
     actions = np.array(list(itertools.product(range(2), repeat=4))).reshape(16, 2, 2)  # course, round, player
     after = 1 + 2 * actions[:, 0, 0] + actions[:, 0, 1]
     states = np.stack([np.zeros((16, 2), int), np.stack([after, SWAP[after]], 1)], 1)
@@ -142,7 +142,7 @@ def test_a_step_from_the_definitions(make_learner):
     errors = advantages(t.reward, t.done, expected)[0] / weights
     step, value_step = np.zeros((5, 2)), np.zeros(5)
     for i, env in itertools.product(range(STEPS), range(ENVS)):
-        others = np.delete(errors[i], env).mean()  # leaves itself out
+        others = np.delete(errors[i], env).mean()  # the mean over the other environments
         score = np.eye(2)[t.action[i, env]] - softmax(logits[states[i, env]])
         step[states[i, env]] += weights[i, env] * (errors[i, env] - others) * score / ENVS
         value_step[states[i, env]] += errors[i, env] / (STEPS * ENVS)
@@ -151,13 +151,13 @@ def test_a_step_from_the_definitions(make_learner):
         np.testing.assert_allclose(found.values, values + 0.4 * value_step, rtol=1e-4, atol=1e-5)
 
 
-def test_a_single_environment_has_no_others_for_a_baseline():
+def test_a_single_environment_has_no_baseline():
     obs = np.eye(5, dtype=np.float32)[[[0], [4]]]
     t = Trajectory(obs, np.array([[0], [1]]), np.float32([[1], [2]]), np.array([[False], [True]]), (), (), None, None)
     learner = reinforce(make("ipd"), learning_rate=1.0, discount=0.5)
     state = DiceState(Table(jnp.zeros((5, 2)), jnp.zeros(5)))
     found = jax.jit(learner.update)(jax.random.key(0), state, t)[0].params.logits
-    # Returns to go are 2 and 2, of which the later one counts half; scores are +-1/2.
+    # Returns to go are 2 and 2, the later one discounted by half; scores are +-1/2.
     np.testing.assert_allclose(found[0], [1.0, -1.0], rtol=1e-6)
     np.testing.assert_allclose(found[4], [-0.5, 0.5], rtol=1e-6)
 
@@ -177,7 +177,7 @@ def test_expected_steps_are_the_exact_gradient():
     batches, steps = 256, 8
     logits = np.random.default_rng(0).normal(size=(2, 5, 2))
     game = make("ipd", episode_length=steps)
-    # Values that are wrong change nothing.
+    # Wrong values change nothing.
     tables = [DiceState(Table(jnp.float32(x), jnp.float32([-7, 3, 0, 1, -2]))) for x in logits]
     learners = [
         make_learner(game, seat, learning_rate=1.0, discount=DISCOUNT)._replace(init=lambda key, x=tables[seat]: x)
@@ -197,11 +197,11 @@ def test_expected_steps_are_the_exact_gradient():
         sample = np.asarray(found[seat], np.float64)
         error = sample.std(0, ddof=1) / batches**0.5
         assert (abs(sample.mean(0) - np.stack([exact, -exact], -1)) < 4.5 * error).all()
-        assert (abs(exact) > 9 * error[:, 0]).any()  # there is something to be seen
+        assert (abs(exact) > 9 * error[:, 0]).any()  # the comparison is meaningful
 
 
 def table(logits):
-    """Two logits for one."""
+    """A table of two logits from one."""
     return jnp.float32(np.stack([logits, -logits], -1) / 2)
 
 
@@ -216,7 +216,7 @@ def test_lola_follows_the_gradient_of_exact_lola():
         jnp.eye(5)[jnp.zeros((steps, 1), int)], jnp.zeros((steps, 1), int), jnp.zeros((steps, 1)),
         jnp.zeros((steps, 1), bool), (), (jnp.zeros((steps, 1), int),), None, None,
     )  # fmt: skip
-    # Its memory holds the model fast.
+    # Its memory fixes the model.
     learner = lola_dice(game, learning_rate=1.0, lookahead_rate=rate, episodes=256, model_memory=1e9, discount=discount)
     update = jax.jit(jax.vmap(learner.update, (0, None, None)))
     after, _ = update(jax.random.split(jax.random.key(0), batches), state, t)
@@ -233,7 +233,7 @@ def test_lola_follows_the_gradient_of_exact_lola():
 
     naive, taylor, full = direction(lola, 0.0), direction(lola, 2 * rate), direction(hola_1, 2 * rate)
     mean, error = sample.mean(0), sample.std(0, ddof=1) / batches**0.5
-    assert np.linalg.norm(full - naive) > 8 * np.linalg.norm(error)  # what is shaping is no noise
+    assert np.linalg.norm(full - naive) > 8 * np.linalg.norm(error)  # the shaping term exceeds the noise
     np.testing.assert_array_less(abs(mean - full), 4.5 * error + 0.005 * abs(full).max())
     for exact in (taylor, full):
         assert np.corrcoef(mean - naive, exact - naive)[0, 1] > 0.95
@@ -259,12 +259,12 @@ def test_the_model_of_the_co_player_is_a_smoothed_frequency_that_forgets():
     assert float(metrics["model_log_likelihood"]) == pytest.approx(likelihood, rel=1e-5)
 
 
-def test_the_model_climbs_the_likelihood_where_observations_are_pictures():
+def test_the_model_of_image_observations_maximises_the_likelihood():
     game = make("coin_game")
     rng = np.random.default_rng(5)
     observe = jax.jit(jax.vmap(jax.vmap(lambda key: game.reset(key)[0]["agent_0"])))
     obs = observe(jax.random.split(jax.random.key(0), (4, 50)))
-    actions = np.where(obs[:, :, 0, 0].any(-1), 1, rng.integers(4, size=(4, 50)))  # in the upper row always the same
+    actions = np.where(obs[:, :, 0, 0].any(-1), 1, rng.integers(4, size=(4, 50)))  # the upper row is constant
     nothing = jnp.zeros((4, 50))
     t = Trajectory(obs, jnp.asarray(actions), nothing, nothing > 0, (), (jnp.asarray(actions),), None, None)
     learner = lola_dice(game, learning_rate=0.0, episodes=2, model_memory=1e-3, model_smoothing=1e-3)
@@ -277,7 +277,7 @@ def test_the_model_climbs_the_likelihood_where_observations_are_pictures():
     likelihood = np.asarray(metrics["model_log_likelihood"])
     assert likelihood[0] == pytest.approx(-np.log(4), rel=1e-5)
     assert (np.diff(likelihood) > -1e-4).all()
-    # A maximum: every feature is expected as often with an action as it was seen with it.
+    # At the maximum every feature has the same expected and observed frequency with each action.
     flat = np.asarray(obs.reshape(200, -1))
     expected = flat.T @ softmax(flat @ np.asarray(state.model))
     seen = flat.T @ np.eye(4)[actions.reshape(-1)]
@@ -286,7 +286,7 @@ def test_the_model_climbs_the_likelihood_where_observations_are_pictures():
 
 
 @pytest.mark.parametrize("make_learner", [naive_dice, reinforce, lola_dice])
-def test_actions_are_of_the_policy_and_greedy_ones_its_mode(make_learner):
+def test_actions_are_drawn_from_the_policy_and_greedy_ones_are_its_mode(make_learner):
     learner = make_learner(make("coin_game"), 1)
     state = learner.init(jax.random.key(0))
     obs = jax.random.normal(jax.random.key(1), (1, 4, 3, 3))

@@ -1,4 +1,4 @@
-"""Deep Q-learning: its targets, its buffer and its exploration, each against what they are defined to be."""
+"""Deep Q-learning: its targets, its buffer and its exploration against their definitions."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ UNCLIPPED = {"discount": 0.9, "max_gradient_norm": 1e9}
 
 
 def q_values(params, obs):
-    """Of a linear network, in float64: the value, and the outputs less their mean."""
+    """Action values of a linear network in float64: the value plus the outputs less their mean."""
     found = np.asarray(obs, np.float64) @ np.asarray(params, np.float64)
     return found[-1] + found[:-1] - found[:-1].mean()
 
@@ -65,7 +65,7 @@ def test_targets_are_those_of_the_papers(update, double):
     assert choices == {True, False}  # both rules were told apart
 
 
-def test_many_steps_towards_a_target_that_stays_arrive_at_it():
+def test_many_steps_towards_a_fixed_target_converge_to_it():
     schedule = optax.linear_schedule(0.1, 0.0, 300)
     replay = ONE | {"gradient_steps": 300}
     learner = dqn(

@@ -1,4 +1,4 @@
-"""Fixed strategies of sampled games: who cooperates and who defects, in rounds and in the coin game."""
+"""Fixed strategies of sampled games: cooperators and defectors, in rounds and in the coin game."""
 
 from functools import cache
 
@@ -40,7 +40,7 @@ def actor(name, seat=0, **settings):
         (18, 24, {RIGHT, DOWN}, {RIGHT, DOWN}),  # two ways of one length
         (18, 13, {DOWN}, {RIGHT}),  # one of them leads over the other's
         (2, 22, {UP}, {UP, DOWN}),
-        (7, 7, {RIGHT, LEFT, DOWN, STAY}, {UP}),  # both in one place: who takes its own takes the other's
+        (7, 7, {RIGHT, LEFT, DOWN, STAY}, {UP}),  # both coins on one cell are taken together
         (12, 11, {STAY}, {STAY, LEFT}),  # it stands on its own: staying takes it
         (-1, 13, {LEFT, DOWN, UP, STAY}, {RIGHT}),  # nothing is its own
     ],
@@ -76,14 +76,14 @@ def test_cooperators_take_their_own_coins_and_defectors_any(played, num_coins):
     own, other, rewards = played("always_defect", "always_defect", num_coins)
     assert np.all(abs(own - other) < 0.05)  # as many of both colours
     np.testing.assert_allclose(rewards, own + other - 2 * other[::-1], atol=1e-6)
-    assert max(map(abs, rewards)) < 0.1  # what both take makes good for what they lose
+    assert max(map(abs, rewards)) < 0.1  # gains of both make up for losses
     own, other, rewards = played("always_cooperate", "always_defect", num_coins)
     assert other[0] == 0 < other[1]
     assert rewards[0] < 0 < rewards[1]
 
 
-def test_at_random_every_action_is_as_likely():
-    """In a box evenly between its bounds, and also where there is one environment without an axis of its own."""
+def test_random_actions_are_uniform():
+    """Actions in a box are uniform between its bounds, also in one environment without an axis."""
     game = make("cournot")
     learner = make_learner("random", game)
     obs = jnp.zeros((4000, *game.observation_space("agent_0").shape))
@@ -100,7 +100,7 @@ def test_at_random_every_action_is_as_likely():
     assert float(history.infos["cooperation"].mean()) == pytest.approx(0.5, abs=4.5 * 0.5 / 4000**0.5)
 
 
-def test_in_rounds_they_play_one_action():
+def test_fixed_strategies_play_one_action_in_rounds():
     game = make("ipd", episode_length=5)
     for row, column, payoffs in (
         ("always_cooperate", "always_cooperate", (-1, -1)),

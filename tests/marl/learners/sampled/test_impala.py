@@ -1,4 +1,4 @@
-"""IMPALA and A3C: one update against the policy gradient in float64, the gradient's place, and steps that are none."""
+"""IMPALA and A3C: one update against the policy gradient in float64, the gradient's parameters, and invalid steps."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ SETTINGS = {"discount": DISCOUNT, "learning_rate": 1e-3, "max_gradient_norm": 1e
 
 
 def played(log_prob, seed=0):
-    """Steps that a policy with these log probabilities took."""
+    """Steps of a policy with these log probabilities."""
     t = some_steps(seed)
     t.next_obs[:-1] = np.where(t.done[:-1, :, None], t.next_obs[:-1], t.obs[1:])
     memory = ActorCriticMemory((), ())
@@ -20,7 +20,7 @@ def played(log_prob, seed=0):
 
 
 def loss(params, t, corrected, value_coefficient=0.5, entropy_coefficient=0.01, fixed=None, clips=(1.0, 1.0, np.inf)):
-    """With targets and advantages by the parameters `fixed`; what is clipped are rho, the trace and the reward."""
+    """The loss with targets and advantages by the parameters `fixed`; rho, the trace and the reward are clipped."""
     rho_clip, trace_clip, reward_clip = clips
     fixed = params if fixed is None else fixed
     now, still = t.obs @ params, t.obs @ fixed
@@ -65,8 +65,8 @@ def test_an_update_follows_the_gradient_of_its_loss(corrected, clips):
     np.testing.assert_allclose(np.asarray(after.params) - params, step, rtol=5e-3, atol=1e-6)
 
 
-def test_rmsprop_forgets_as_slowly_as_the_paper_s():
-    """Its second moment is then a hundredth of the square of the first gradient; by optax's default it is a tenth."""
+def test_rmsprop_has_the_decay_of_the_paper():
+    """The second moment is a hundredth of the square of the first gradient; by optax's default it is a tenth."""
     learner = impala(CART_POLE, network=linear(), optimizer="rmsprop", trace_lambda=0.95, **SETTINGS)
     state, t = learner.init(jax.random.key(0)), played(np.zeros((STEPS, ENVS)))
     after, _ = jax.jit(learner.update)(jax.random.key(1), state, single(t))
@@ -76,8 +76,8 @@ def test_rmsprop_forgets_as_slowly_as_the_paper_s():
     np.testing.assert_allclose(100 * second.reshape(params.shape), expected**2, rtol=5e-3, atol=1e-6)
 
 
-def test_a3c_takes_its_gradient_where_it_acted():
-    """At the actor's parameters, whatever the learner's are by then; applied to the learner's."""
+def test_a3c_takes_its_gradient_at_the_actors_parameters():
+    """The gradient is taken at the actor's parameters and applied to the learner's."""
     learner = a3c(CART_POLE, network=linear(), discount=DISCOUNT, trace_lambda=0.95, max_gradient_norm=1e9)
     then, now = (learner.init(jax.random.key(i)) for i in (0, 1))
     t = played(np.zeros((STEPS, ENVS)))
@@ -93,7 +93,7 @@ def test_a3c_takes_its_gradient_where_it_acted():
     assert not np.array_equal(after.params, now.params)
 
 
-def test_steps_in_which_nothing_happened_teach_nothing():
+def test_invalid_steps_have_no_gradient():
     log_prob = np.log(np.random.default_rng(5).uniform(0.2, 0.8, (STEPS, ENVS)))
     t = played(log_prob)
     valid = np.ones((STEPS, ENVS), bool)
@@ -115,8 +115,8 @@ def test_steps_in_which_nothing_happened_teach_nothing():
         np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-7)
 
 
-def test_v_trace_learns_from_old_steps_what_the_plain_gradient_does_not():
-    """One update of eight ago: the corrected targets are those of today's policy, so that both runs differ."""
+def test_v_trace_corrects_the_targets_of_old_steps():
+    """Steps of an old policy: the corrected targets are those of the current policy, so that both runs differ."""
     settings = {"num_updates": 12, "steps_per_update": 8, "num_envs": 4}
     kept = {}
     for corrected in (True, False):
@@ -128,7 +128,7 @@ def test_v_trace_learns_from_old_steps_what_the_plain_gradient_does_not():
                 jax.random.key(0)
             )
             kept[corrected, lag] = np.concatenate([x.ravel() for x in jax.tree.leaves(found.states[0])])
-    np.testing.assert_allclose(kept[True, 0], kept[False, 0], rtol=1e-3, atol=1e-5)  # on policy they are one
+    np.testing.assert_allclose(kept[True, 0], kept[False, 0], rtol=1e-3, atol=1e-5)  # on policy they are equal
     assert np.abs(kept[True, 4] - kept[False, 4]).max() > 1e-3
 
 

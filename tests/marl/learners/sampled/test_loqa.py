@@ -1,4 +1,4 @@
-"""LOQA against its definition in float64 NumPy, and in the game that it is made for."""
+"""LOQA against its definition in float64 NumPy, and in its game."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def huber(x):
 
 
 def after(t, values):
-    """Of the next observation, if the episode goes on there or was cut off."""
+    """Discounted values of the next observation, 0 after a termination."""
     return np.where(t.done & ~t.truncated, 0, DISCOUNT * (t.next_obs @ values))
 
 
@@ -42,7 +42,7 @@ def steps():
 
 @pytest.fixture(scope="module")
 def updated(steps):
-    """The parameters before and after, with a target that is another, and the metrics."""
+    """Parameters before and after an update with another target network, and the metrics."""
     learner = loqa(
         IPD, network=linear(), learning_rate=RATE, value_learning_rate=RATE, discount=DISCOUNT, tau=0.25,
         influence_discount=AHEAD, temperature=TEMPERATURE, influence=INFLUENCE, entropy_coefficient=ENTROPY,
@@ -98,7 +98,7 @@ def test_the_actor_follows_the_gradient_of_the_definition(steps, updated):
     assert metrics["entropy"] == pytest.approx(-(np.exp(log_p) * log_p).sum(-1).mean(), rel=1e-5)
 
 
-def test_values_go_down_the_loss_towards_their_targets(steps, updated):
+def test_values_follow_the_gradient_of_their_loss(steps, updated):
     first, target, second, new_target, metrics = updated
     t, (reward,), (answers,) = steps, steps.others_reward, steps.others
 
@@ -113,13 +113,13 @@ def test_values_go_down_the_loss_towards_their_targets(steps, updated):
     before = np.stack([first.own, first.other])
     assert metrics["value_loss"] == pytest.approx(loss(before), rel=1e-5)
     slope = gradient(loss, before)
-    assert (slope == 0).sum() == 8  # one's own action values serve nobody
+    assert (slope == 0).sum() == 8  # no loss reads the player's own action values
     np.testing.assert_allclose(np.stack([second.own, second.other]), before - RATE * np.sign(slope), atol=1e-4)
     expected = tuple(0.75 * old + 0.25 * new for old, new in zip(target, second[1:], strict=True))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), new_target, expected)
 
 
-def test_it_plays_with_a_memory():
+def test_loqa_plays_with_a_memory():
     game = make("ipd", episode_length=3)
     players = [make_learner("random", game, 0), make_learner("loqa(network='recurrent', hidden=[], memory=3)", game, 1)]
     run = jax.jit(lambda key: learn(key, game, players, num_updates=2, steps_per_update=4, num_envs=2))
@@ -129,7 +129,7 @@ def test_it_plays_with_a_memory():
     assert all(np.isfinite(x).all() for x in found)
 
 
-def test_games_that_it_does_not_fit_are_refused():
+def test_other_games_and_bad_settings_are_refused():
     with pytest.raises(ValueError, match="loqa: got a game of 1 players; one of two is needed"):
         loqa(CART_POLE)
     with pytest.raises(ValueError, match=r"temperature: got 0; a number above 0 is needed"):
@@ -137,8 +137,8 @@ def test_games_that_it_does_not_fit_are_refused():
 
 
 @pytest.mark.slow
-def test_two_of_them_cooperate_and_learn_to_defect_beside_one_that_defects():
-    """Two of PPO do not cooperate, in `test_alignment.py`."""
+def test_two_loqa_learners_cooperate_and_one_learns_to_defect_against_a_defector():
+    """Two LOQA learners cooperate; two of PPO do not, in `test_alignment.py`."""
     game = make("ipd", episode_length=10)
     network = feed_forward((5,), 2, hidden=(16,), shared=True)
     pair = [loqa(game, seat, network=network) for seat in range(2)]

@@ -1,4 +1,4 @@
-"""TD3 and SAC: updates against float64 NumPy, several steps' rewards, what is forgotten, and that they learn."""
+"""TD3 and SAC: updates against float64 NumPy, multi-step rewards, the replay window, and learning."""
 
 import itertools
 import re
@@ -20,7 +20,7 @@ SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "tau": 0.25}
 
 
 def steps(seed, shape=(1, 1), done=0.0, truncated=0.0):
-    """A trajectory `[T, N]`, in which what was seen after a step is what the next one sees, but after an end."""
+    """A trajectory `[T, N]`, whose next observations are those of the next steps except at ends of episodes."""
     keys = jax.random.split(jax.random.key(seed), 6)
     obs, next_obs = (jax.random.normal(key, (*shape, 3)) for key in keys[:2])
     ended = jax.random.uniform(keys[2], shape) < done
@@ -57,7 +57,7 @@ def slope(function, params):
 
 
 class Adam:
-    """As it is defined, at the rate 0.01."""
+    """Adam by its definition, at the rate 0.01."""
 
     def __init__(self):
         self.m = self.v = self.t = 0
@@ -81,7 +81,7 @@ def mix(new, old):
 
 
 def of_step(t):
-    """Its observation, action in [-1, 1], reward, next observation and factor."""
+    """Observation, action in [-1, 1], reward, next observation and factor of one step."""
     obs, action, next_obs = (np.asarray(x, np.float64)[0, 0] for x in (t.obs, t.action / 2, t.next_obs))
     return obs, action, float(t.reward[0, 0]), next_obs, 0.9 * float((~t.done | t.truncated)[0, 0])
 
@@ -92,8 +92,8 @@ def value(params, obs, action):
 
 @pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(("done", "truncated"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
-def test_td3_is_what_the_paper_says(done, truncated):
-    """Four updates of one step each, so that the minibatch is known, and noise of the target that is clipped to 0.1."""
+def test_td3_agrees_with_the_paper(done, truncated):
+    """Four updates of one step each, so that the minibatch is known; the target's noise is clipped to 0.1."""
     replay, noise = {"batch_size": 2, "buffer_size": 1, "learning_starts": 1}, {"target_noise": 1e6, "noise_clip": 0.1}
     learner = td3(PENDULUM, **SMALL, replay=replay, noise=noise, policy_delay=2)
     state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
@@ -116,7 +116,7 @@ def test_td3_is_what_the_paper_says(done, truncated):
         assert float(metrics["value_loss"]) == pytest.approx(loss(critics), rel=1e-3, abs=1e-5)
         both = adams[0].step(critics, slope(loss, critics))
         critics = both
-        if i % 2:  # after two steps of the critics one of the actor, and the targets
+        if i % 2:  # every second step of the critics also updates the actor and the targets
             gradient = slope(lambda p, obs=obs, first=critics[0]: -value(first, obs, np.tanh(forward(p, obs))), actor)
             actor = adams[1].step(actor, gradient)
             target, slow = mix(actor, target), [mix(x, y) for x, y in zip(critics, slow, strict=True)]
@@ -128,7 +128,7 @@ def test_td3_is_what_the_paper_says(done, truncated):
 
 
 @pytest.mark.usefixtures("promoted")
-def test_sac_is_what_the_paper_says():
+def test_sac_agrees_with_the_paper():
     replay, entropy = {"batch_size": 1, "buffer_size": 1, "learning_starts": 1}, {"temperature": 0.5}
     learner = sac(PENDULUM, **SMALL, replay=replay, entropy=entropy | {"target_entropy": -0.3})
     state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
@@ -174,9 +174,9 @@ def test_sac_is_what_the_paper_says():
 
 @pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(("updates", "same_actor"), [(0, True), (9, True), (9, False)])
-def test_rewards_of_several_steps(updates, same_actor):
-    """Two updates of 4 x 3 steps in a buffer of both: each step's own rewards and those that its environment got next,
-    up to the end of the episode, of the time, of what is stored, of what one actor did; one of them before
+def test_multi_step_rewards_stop_at_every_boundary(updates, same_actor):
+    """Two updates of 4 x 3 steps in one buffer: rewards of each step and of the next ones of its environment,
+    up to the end of the episode, the time limit, the buffer or the actor's rollout; one of them before
     `multi_step_from`."""
     learner = td3(
         PENDULUM, **SMALL, multi_step=3, multi_step_from=9, noise={"target_noise": 0.0},
@@ -216,8 +216,8 @@ def test_rewards_of_several_steps(updates, same_actor):
 
 
 @pytest.mark.usefixtures("promoted")
-def test_actions_far_from_those_of_the_actor_are_forgotten():
-    """The distance by hand: just above the threshold a tenth is forgotten, but not below the least, and not in between;
+def test_old_steps_with_actions_far_from_the_actor_s_are_dropped():
+    """Distances by hand: just above the threshold a tenth is dropped, but not below the minimum, and not in between;
     below the threshold nothing."""
     t = steps(3, (10, 20))
     replay = {"buffer_size": 400, "batch_size": 8, "gradient_steps": 1, "learning_starts": 1}
@@ -235,7 +235,7 @@ def test_actions_far_from_those_of_the_actor_are_forgotten():
             learner = td3(PENDULUM, **settings, dynamic_buffer=rule)
             return learner.update(jax.random.key(1), begun, t)
 
-        # What is stored by then, beginning with what number, and after how many gradient steps.
+        # (number of stored steps, the first of them, number of gradient steps)
         for factor, (stored, oldest, updates, expected) in itertools.product(
             (0.99, 1.01), ((330, 70, 1, 70), (360, 40, 1, 76), (360, 40, 2, 40), (400, 0, 1, 40))
         ):
@@ -262,16 +262,16 @@ def test_first_actions_are_uniform_and_later_ones_explore(name):
             assert float(action.std()) == pytest.approx(2 / 3**0.5, rel=0.05)
         elif name == "td3":
             assert float(action.mean()) == pytest.approx(best, abs=0.02)
-            assert float(action.std()) == pytest.approx(0.2, rel=0.1)  # 0.1 of half of the width
-        else:  # normal around the best one before tanh bounds it
+            assert float(action.std()) == pytest.approx(0.2, rel=0.1)  # 0.1 of half the width
+        else:  # normal around the greedy action before tanh
             before = np.arctanh(np.asarray(action, np.float64) / 2)
             assert 0.1 < before.std() < 3
             assert before.mean() == pytest.approx(np.arctanh(best / 2), abs=4 * before.std() / 5_000**0.5)
             assert ((before - before.mean()) ** 4).mean() / before.var() ** 2 == pytest.approx(3, abs=0.3)
 
 
-def test_few_weights_are_few_everywhere_and_always():
-    """Actor, critics and all targets; the critics' share is shared out among both together."""
+def test_all_networks_stay_sparse():
+    """Actor, critics and all targets are sparse; both critics together have one density."""
     learner = make_learner(
         "td3(hidden=[8, 8], batch_size=16, learning_starts=8, buffer_size=64, policy_delay=1, "
         "sparsity='rigl(density=0.3, every=5, until=30)', critic_sparsity='set(density=0.5, every=4, until=30)')",
@@ -290,7 +290,7 @@ def test_few_weights_are_few_everywhere_and_always():
 
 @pytest.mark.system
 def test_sac_learns_to_swing_a_pendulum_up():
-    """Random play gets -1,200; 6,000 steps get it above -250, where -150 is about the best there is."""
+    """Random play gets -1,200, the best policy about -150; after 6,000 steps the return is above -250."""
     learner = make_learner("sac(hidden=[32, 32], learning_rate=2e-3, buffer_size=8192, batch_size=128)", PENDULUM)
 
     @jax.jit
@@ -321,7 +321,7 @@ def test_actions_without_bounds_and_integers_are_refused():
 
 
 def test_sac_finds_the_best_response_to_a_player_that_does_not_learn():
-    """In Cournot's market with prices of 4 less what is sold, to a quantity of 1 it is (4 - 1) / 2, and to 3 a half."""
+    """In Cournot's market with the price 4 less the total, it is (4 - 1) / 2 to a quantity of 1, and 1/2 to 3."""
     game = make("cournot", intercept=4.0, marginal_cost=0.0, capacity=4.0, episode_length=4)
     settings = "hidden=[16], learning_rate=1e-2, buffer_size=2048, batch_size=64, discount=0, learning_starts=64"
     learner = make_learner(f"sac({settings})", game, seat=1)

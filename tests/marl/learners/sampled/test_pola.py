@@ -1,4 +1,4 @@
-"""Proximal steps through proximal steps, against float64 NumPy where all courses of a game are enumerated."""
+"""Proximal steps through proximal steps, against float64 NumPy with all courses of a game enumerated."""
 
 import itertools
 
@@ -40,7 +40,7 @@ def value(seat, own, other):
 
 
 def visits(own, other):
-    """How often each state is seen, of two rounds."""
+    """Frequency of each state in two rounds."""
     found, probabilities = np.zeros(5), course_probabilities(own, other)
     for t in range(2):
         np.add.at(found, STATES[:, t], probabilities / 2)
@@ -58,7 +58,7 @@ def gradient(function, x, h=1e-4):
 
 
 def answered(own, model, frozen=None):
-    """The co-player after its inner steps, and the states that were imagined on the way, which nothing goes through."""
+    """The co-player after its inner steps, and the imagined states on the way, without gradients."""
     other, seen = model, []
     for i in range(SETTINGS["inner_steps"]):
         seen.append(visits(own, other) if frozen is None else frozen[i])
@@ -87,7 +87,7 @@ def test_many_imagined_episodes_give_the_proximal_steps_of_the_expected_returns(
         jnp.eye(5)[nothing], nothing, jnp.zeros((steps, 1)), jnp.zeros((steps, 1), bool), (), (nothing,), None, None
     )
     game = make("ipd", episode_length=steps)
-    # Its memory holds the model fast.
+    # Its memory fixes the model.
     learner = pola_dice(game, episodes=8192, model_memory=1e9, discount=DISCOUNT, **SETTINGS)
     state = LolaState(jnp.float32(own), jnp.float32(model))
     found, _ = jax.jit(jax.vmap(learner.update, (0, None, None)))(
@@ -97,9 +97,9 @@ def test_many_imagined_episodes_give_the_proximal_steps_of_the_expected_returns(
     exact = expected_update(own, model) - own
     error = sample.std(0, ddof=1) / batches**0.5
     np.testing.assert_array_less(abs(sample.mean(0) - exact), 4.5 * error + 5e-4)
-    assert abs(exact).max() > 50 * error.max()  # there is something to be seen,
+    assert abs(exact).max() > 50 * error.max()  # the comparison is meaningful,
     blind = SETTINGS["learning_rate"] * gradient(lambda x: value(0, x, model), own)
-    assert abs(exact - 2 * blind).max() > 20 * error.max()  # and it is not the naive steps
+    assert abs(exact - 2 * blind).max() > 20 * error.max()  # and differs from naive steps
 
 
 def test_bad_input_is_one_clear_line():

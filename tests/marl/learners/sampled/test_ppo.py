@@ -1,4 +1,4 @@
-"""PPO against its definitions in float64 NumPy, and what it must leave alone."""
+"""PPO against its definitions in float64 NumPy, and its invariants."""
 
 import math
 
@@ -28,7 +28,7 @@ from tests.marl.sampled_steps import (
     some_steps,
 )
 
-SHORT = make("CartPole-v1", max_steps_in_episode=5)  # nobody falls within five steps
+SHORT = make("CartPole-v1", max_steps_in_episode=5)  # no pole falls within five steps
 GAE_LAMBDA = 0.8
 
 
@@ -59,7 +59,7 @@ def test_advantages_are_the_sum_of_their_definition():
 
 
 def loss(params, t, value, advantage, objective=None, clip=0.2, value_clip=0.2, entropy_coefficient=0.03):
-    """PPO's, from the paper: to be minimised."""
+    """PPO's loss from the paper, to be minimised."""
     logits, new_value = t.obs @ params[:, :-1], t.obs @ params[:, -1]
     log_p = log_softmax(logits)
     ratio = np.exp(np.take_along_axis(log_p, t.action[..., None], -1)[..., 0] - t.extras.log_prob)
@@ -93,14 +93,14 @@ def test_a_step_follows_the_gradient_of_the_papers_loss():
     for max_norm in (2 * norm, 0.5 * norm):
         _, state, metrics = step(max_norm)
         g = whole * min(1, max_norm / norm)
-        # Adam's first step; its large epsilon keeps the size of the gradient in it.
+        # Adam's first step; its large epsilon keeps the size of the gradient.
         np.testing.assert_allclose(state.params - before, -rate * g / (abs(g) + epsilon), rtol=2e-3, atol=2e-5)
     log_p = log_softmax(t.obs @ before[:, :-1])
     assert float(metrics["entropy"]) == pytest.approx(-(np.exp(log_p) * log_p).sum(-1).mean(), rel=1e-5)
 
 
-def test_values_of_an_older_actor_are_not_mixed_with_those_of_today():
-    """Undiscounted, the target of a value is the rewards to come and what the last state is worth, whoever acted."""
+def test_value_targets_do_not_depend_on_the_values_of_an_older_actor():
+    """Undiscounted value targets are the rewards to come plus the value of the last state, for any actor."""
     t = some_steps()
     t = t._replace(done=np.zeros_like(t.done), truncated=np.zeros_like(t.done))
     learner = ppo(
@@ -114,7 +114,7 @@ def test_values_of_an_older_actor_are_not_mixed_with_those_of_today():
     assert float(metrics["value_loss"]) == pytest.approx(targets.mean(), rel=1e-4)
 
 
-def test_one_step_in_a_minibatch_has_no_advantage_over_others():
+def test_a_minibatch_of_one_step_has_no_normalised_advantage():
     learner = ppo(CART_POLE, network=linear(), minibatches=21)
     state, steps = learner.init(jax.random.key(0)), single(some_steps())
     with pytest.raises(ValueError, match="minibatches: got 21; two steps at least in each"):
@@ -176,7 +176,7 @@ def test_the_objective_is_replaceable():
         logits = t.obs @ params[:, :-1]
         return jnp.take_along_axis(jax.nn.log_softmax(logits), t.action[..., None], -1)
 
-    # What was done becomes likelier or less so as the objective says, whatever came of it; the value stays.
+    # The objective alone decides whether actions become more likely; the value stays.
     (up, likelier), (down, unlikelier), (none, _) = (change(sign) for sign in (1.0, -1.0, 0.0))
     assert likelier > 0 > unlikelier
     np.testing.assert_allclose(up, -down, rtol=1e-4, atol=1e-8)
@@ -186,7 +186,7 @@ def test_the_objective_is_replaceable():
 
 @pytest.fixture(scope="module")
 def resting():
-    """A network with a memory, its first parameters, and what becomes of it with a learning rate of 0.
+    """A network with a memory, its first parameters, and its training with a learning rate of 0.
 
     Observations are normalised, and episodes are five steps long.
     """
@@ -221,7 +221,7 @@ def test_a_learning_rate_of_0_changes_no_parameter(resting):
     jax.tree.map(np.testing.assert_array_equal, history.states[0].params, first)
 
 
-def test_memory_begins_anew_with_every_episode(resting):
+def test_memory_is_reset_with_every_episode(resting):
     network, params, history, steps = resting
     np.testing.assert_array_equal(steps.done[:, 0], [step % 5 == 4 for step in range(12)])
     carry = np.zeros((2, 2))
@@ -243,13 +243,13 @@ def test_an_update_replays_the_rollout(resting):
 
 
 def test_the_value_of_a_next_observation_is_that_of_the_next_step(resting):
-    """However the statistics move. With a learning rate of 0, V is V_old and its loss half the mean square of A."""
+    """The running statistics do not matter. With a learning rate of 0, V is V_old and its loss half the mean of A^2."""
     network, params, history, steps = resting
     last = history.trajectories[0].last_memory
     next_value = np.zeros((12, 2))
-    next_value[:-1] = steps.extras.value[1:]  # but where an episode ended with the step
+    next_value[:-1] = steps.extras.value[1:]  # except at the end of an episode
     seen = np.concatenate([steps.obs, steps.next_obs[-1:]]).astype(np.float64)
-    for step in (4, 9, 11):  # what came after a time limit, which no step saw, and after the end
+    for step in (4, 9, 11):  # after a time limit, which no step observed, and after the end
         of_then = seen[: step + 2]
         normal = (steps.next_obs[step] - of_then.mean((0, 1))) / np.sqrt(of_then.var((0, 1)) + 1e-8)
         next_value[step] = network.apply(params, jnp.float32(normal), jnp.asarray(steps.extras.carry[step]))[1]
@@ -265,8 +265,8 @@ def test_the_value_of_a_next_observation_is_that_of_the_next_step(resting):
         assert metrics == pytest.approx(0.5 * (advantage[:4] ** 2).mean(), rel=1e-5)
 
 
-def test_a_policy_that_is_some_updates_old_acts_anywhere_as_it_did(resting):
-    """With its parameters and the memory of then; what has been learned since makes a difference."""
+def test_an_old_policy_acts_as_it_did(resting):
+    """Its old parameters and memory suffice; the current policy acts differently."""
     learner = ppo(SHORT, network=resting[0], learning_rate=0.1, minibatches=1, normalize_observations=True)
     begin, update = learning(SHORT, [learner], steps_per_update=3, num_envs=2, keep_trajectories=True)
 

@@ -13,7 +13,7 @@ LENGTH, BURN_IN, ENVS = 6, 2, 2
 
 
 def leaky():
-    """Outputs and value linear in what is left of all observations of an episode; the last row is how much is left."""
+    """Outputs and value linear in a leaky sum of an episode's observations; the last parameter is the leak."""
 
     def apply(params, obs, carry):
         carry = jax.nn.sigmoid(params[-1, 0]) * carry + obs
@@ -36,9 +36,9 @@ def sequence(seed=0):
 
 
 def errors(params, target, t, n, learned=None):
-    """What is off at each step behind the burn-in, `[LENGTH - BURN_IN, ENVS]`, in float64.
+    """Temporal-difference errors after the burn-in, `[LENGTH - BURN_IN, ENVS]`, in float64.
 
-    By parameters that have `learned`, behind the burn-in and not in what they learn from.
+    The parameters `learned` act after the burn-in, but not in the targets.
     """
 
     def values(params, env, learned=None):
@@ -88,7 +88,7 @@ def test_errors_and_priorities_are_those_of_the_paper(n):
         state = learner.init(jax.random.key(seed))._replace(target=leaky().init(jax.random.key(seed + 9)))
         after, _ = jax.jit(learner.update)(jax.random.key(1), state, single(t))
         off = np.abs(errors(*(np.asarray(x, np.float64) for x in (state.params, state.target)), t, n))
-        # Both sequences are drawn, for there are 64 draws; the priority tells what was off.
+        # Both sequences are drawn among 64 draws; the priority contains the error.
         np.testing.assert_allclose(after.priority, 0.9 * off.max(0) + 0.1 * off.mean(0), rtol=2e-3, atol=1e-4)
 
 
@@ -106,7 +106,7 @@ def test_a_gradient_step_goes_down_the_square_of_the_errors():
     def losses(learned):
         return 0.5 * (errors(params, target, t, 2, learned) ** 2).mean(0)
 
-    # Of 64 draws some are of the first sequence: the loss tells how many, for all have a weight of 1 at first.
+    # The loss tells how many of 64 draws are of the first sequence, because all weights are 1 at first.
     first, second = losses(params)
     share = 64 * (float(metrics["value_loss"]) - second) / (first - second)
     assert share == pytest.approx(round(share), abs=0.02)
@@ -118,14 +118,14 @@ def test_a_gradient_step_goes_down_the_square_of_the_errors():
     np.testing.assert_allclose(after.target, target + 0.02 * (np.asarray(after.params) - target), rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_is_learned_from_the_burn_in():
+def test_the_burn_in_sets_the_memory_but_has_no_gradient():
     learner = r2d2(
         CART_POLE, network=leaky(), sequence_length=LENGTH, burn_in=BURN_IN, multi_step=1,
         replay={"buffer_size": ENVS, "batch_size": 8, "gradient_steps": 1, "learning_starts": ENVS},
     )  # fmt: skip
     state = learner.init(jax.random.key(0))
     t = sequence()
-    t.done[:BURN_IN] = False  # what ends there is forgotten
+    t.done[:BURN_IN] = False  # the memory is reset at ends
     t.next_obs[: BURN_IN - 1] = t.obs[1:BURN_IN]
     found = []
     for reward in (0.0, 1e3):  # in the burn-in
@@ -133,12 +133,12 @@ def test_nothing_is_learned_from_the_burn_in():
         changed[:BURN_IN] = reward
         found.append(learner.update(jax.random.key(1), state, single(t._replace(reward=changed)))[0].params)
     np.testing.assert_array_equal(*found)
-    changed = t.first_memory._replace(carry=t.first_memory.carry + 5)  # but its memory counts
+    changed = t.first_memory._replace(carry=t.first_memory.carry + 5)  # the burn-in sets the memory
     other = learner.update(jax.random.key(1), state, single(t._replace(first_memory=changed)))[0].params
     assert not np.array_equal(other, found[0])
 
 
-def test_settings_that_do_not_fit_are_refused():
+def test_unsuitable_settings_are_refused():
     for spec, words in {
         "r2d2(burn_in=20)": "burn_in: got 20; a whole number from 0 to 19",
         "r2d2(network='feed_forward')": "recurrent, or dqn, is needed",

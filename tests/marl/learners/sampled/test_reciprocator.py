@@ -1,4 +1,4 @@
-"""Answering in kind, against loops in float64 NumPy."""
+"""The Reciprocator against loops in float64 NumPy."""
 
 import itertools
 
@@ -28,7 +28,7 @@ PPO = "ppo(learning_rate=0.005, epochs=2, minibatches=1, discount=0.96, clip=0.1
 
 @pytest.fixture(scope="module")
 def steps():
-    """Of several episodes in the prisoner's dilemma, with rewards that are not its own: (trajectory, states)."""
+    """Steps of several episodes in the prisoner's dilemma, with random rewards: (trajectory, states)."""
     rng = np.random.default_rng(0)
     done = rng.random((STEPS, ENVS)) < 0.3
     states, actions = rng.integers(5, size=(STEPS, ENVS)), rng.integers(2, size=(2, STEPS, ENVS))
@@ -50,7 +50,7 @@ def returns(rewards, done):
 
 
 def means(old, states, columns, wanted):
-    """Of those of each cell, together with two visits that found the old one."""
+    """Means of the entries of each cell, together with two visits of the old value."""
     found = np.array(old, np.float64)
     for cell in itertools.product(range(5), *map(range, found.shape[1:])):
         here = (states == cell[0]) & np.all([x == i for x, i in zip(columns, cell[1:], strict=True)], 0)
@@ -58,7 +58,7 @@ def means(old, states, columns, wanted):
     return found
 
 
-def test_an_update_is_that_of_ppo_with_the_answers_rewarded(steps):
+def test_an_update_is_ppo_s_with_rewards_for_reciprocation(steps):
     t, states = steps
     game = make("ipd")
     learner = reciprocator(game, **SETTINGS)
@@ -77,7 +77,7 @@ def test_an_update_is_that_of_ppo_with_the_answers_rewarded(steps):
     for ours, expected in zip(found.influence, tables, strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
-    # In each observation, over what the one did: what the other's action is worth beside its mean over the policy.
+    # For each observation and own action: the value of the other's action less its mean over the policy.
     own_alone = np.einsum("sab,sb->sa", tables[0], tables[3])
     other_alone = np.einsum("sab,sa->sb", tables[1], tables[2])
     to_me = tables[0][states, mine, theirs] - own_alone[states, mine]
@@ -98,8 +98,8 @@ def test_an_update_is_that_of_ppo_with_the_answers_rewarded(steps):
     )
 
 
-def test_in_the_prisoners_dilemma_influence_is_what_the_other_could_have_done():
-    """Each step's rewards alone, and all that was remembered: 2 (1 - p) for cooperating, -2 p for defecting."""
+def test_influence_in_the_prisoners_dilemma_by_hand():
+    """Rewards of single steps and a full memory: 2 (1 - p) for cooperating, -2 p for defecting."""
     game = make("ipd", episode_length=50)
     learners = [reciprocator(game, 0, influence_memory=1e-6, reciprocity=0.0), make_learner("random", game, 1)]
 
