@@ -1,4 +1,4 @@
-"""Ports of this machine: a free one, and those that processes listen to."""
+"""Ports of this machine: free ones, and listening processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 def listening(pids: Iterable[int]) -> tuple[list[int], list[int]]:
-    """The ports of these processes that are bound to this machine's own address, and those that are bound to more."""
+    """Listening ports of these processes: those on the loopback address, and those on other addresses."""
     sockets = set()
     for pid in pids:
         with contextlib.suppress(OSError):

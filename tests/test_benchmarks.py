@@ -1,4 +1,4 @@
-"""Benchmarks time in turn what they compare."""
+"""Benchmarks measure the compared programs in turn."""
 
 import jax.numpy as jnp
 

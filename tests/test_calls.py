@@ -7,7 +7,7 @@ from marl.learners.registry import FORMULA, SAMPLED
 from tests.fault_injection import calls
 
 
-def test_wrong_calls_are_answered_in_one_line_of_ours():
+def test_wrong_calls_are_refused_in_one_line():
     source = random.Random(0)
     answers = {}
     for _ in range(300):
@@ -17,12 +17,12 @@ def test_wrong_calls_are_answered_in_one_line_of_ours():
     assert answers == {}
 
 
-def test_the_right_calls_are_right_and_have_every_learner():
+def test_right_calls_are_accepted_and_include_every_learner():
     of_marl = ("marl.ppo", "marl.lola", "marl.shapers.mfos", "marl.sparse")
     for name in (*of_marl, "attacks.messages.linear", "attacks.defences.seeing", "meta.evolve", "meta.screen"):
         function, arguments = calls.RIGHT[name]
         assert function(**arguments) is not None
-    # What `marl` registers by name and exports under the same one.
+    # Learners that `marl` registers and exports under the same name.
     learners = {*FORMULA.names(), *SAMPLED.names()} & set(marl.__all__)
     assert len(learners) > 25
     assert {f"marl.{name}" for name in learners} <= set(calls.RIGHT)

@@ -1,4 +1,4 @@
-"""Each example does what it says, made shorter."""
+"""Each example has its promised results in a shorter run."""
 
 import runpy
 from pathlib import Path
@@ -17,7 +17,7 @@ SHORT = {
 }
 
 
-def test_all_of_them_are_here():
+def test_every_example_is_tested():
     assert sorted(SHORT) == sorted(file.stem for file in EXAMPLES.glob("*.py"))
 
 
@@ -27,17 +27,17 @@ def found(request):
     return request.param, main(**SHORT[request.param])
 
 
-def test_it_finds_what_it_promises(found):
+def test_an_example_has_its_promised_results(found):
     name, result = found
-    if name == "attack_your_learner":  # a seventh of the search, and yet worse for the victims than random talk
+    if name == "attack_your_learner":  # a seventh of the search is still worse for the victims than random messages
         assert result["evolved"] < result["random"] - 10
         assert result["evolved"] < result["silence"] - 10
-    elif name == "game_of_your_own":  # of 0 to 4, where even play has 2
+    elif name == "game_of_your_own":  # rewards from 0 to 4; even play has 2
         assert result.shape == (8, 2)
         assert np.asarray(result).mean() < 1.6
-    elif name == "learner_of_your_own":  # both come to defect
+    elif name == "learner_of_your_own":  # both learn to defect
         np.testing.assert_allclose(np.asarray(result).mean(0), -2, atol=0.3)
-    else:  # payoffs a round, where two who defect get -2
+    else:  # payoffs a round; mutual defection has -2
         shaper, learner = result["evolved"]
         assert shaper > result["untrained"][0] + 0.2
         assert shaper > learner

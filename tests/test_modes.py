@@ -36,7 +36,7 @@ IPD = make("ipd", episode_length=4)
 REACHER = make("reacher")
 FORMULA_GAME = InfinitelyRepeated(prisoners_dilemma)
 CONTINUOUS = ("td3", "sac")
-# Settings without which a learner would not learn from so few steps, or takes long to trace.
+# Settings with which learners learn from few steps and are traced fast.
 SMALL = {
     **dict.fromkeys(("ppo", "a2c", "impala", "a3c", "advantage_alignment", "loqa"), "hidden=[4]"),
     "proximal_advantage_alignment": "hidden=[4], epochs=1, minibatches=1",
@@ -59,7 +59,7 @@ def traced(mode, function, *arguments):
 
 
 def played(game, key):
-    """All that a game says, from a reset and from two kinds of steps."""
+    """Results of a game from a reset and from two kinds of steps."""
     observations, state = game.reset(key)
     actions = {agent: game.action_space(agent).sample(key) for agent in game.agents}
     return observations, state, game.step(key, state, actions), game.step_env(key, state, actions)
@@ -154,7 +154,7 @@ def test_shaping_and_attacks_are_traced(mode):
 
 @every_mode
 def test_evolution_runs(mode):
-    """With a trial that is strict itself."""
+    """The trial itself is strict in its dtypes and ranks."""
     with MODES[mode]():
         evolution = Evolution(population_size=4, generations=2)
         found = evolve(lambda x, key: Outcome(-(x**2).sum(), {}), lambda key: jnp.ones(3, jnp.float32), KEY, evolution)
@@ -163,7 +163,7 @@ def test_evolution_runs(mode):
 
 @every_mode
 def test_a_shaper_is_evolved_to_the_same_bits(mode):
-    """With parameters, trials and a fitness of 32 bits where JAX's own first numbers have 64."""
+    """Parameters, trials and fitness have 32 bits even if JAX's default numbers have 64."""
     shaper = make_shaper("good_shepherd", FORMULA_GAME)
     trial = shaping_trial(FORMULA_GAME, shaper, make_learner("naive", FORMULA_GAME, 1), meta_steps=2)
     evolution, found = Evolution(population_size=4, generations=3), {}
@@ -171,7 +171,7 @@ def test_a_shaper_is_evolved_to_the_same_bits(mode):
         with MODES[one]():
             found[one] = evolve(trial, lambda key: shaper.init(key).astype(jnp.float32), jax.random.key(3), evolution)
     assert found[mode].parameters.dtype == jnp.float32
-    if mode != "x64":  # in which JAX draws other bits
+    if mode != "x64":  # JAX draws other bits there
         np.testing.assert_array_equal(found["default"].parameters, found[mode].parameters)
 
 
@@ -183,7 +183,7 @@ def test_games_make_no_nan(name):
 
 @pytest.mark.parametrize("name", ["ppo", "reinforce", "dqn", "r2d2", "impala", "loqa", "lola_dice", "tabular_ppo"])
 def test_learners_make_no_nan_but_the_return_of_no_episode(name):
-    """Two updates of four steps, in which no episode of a hundred ends: its return is NaN, and no fault."""
+    """No episode of a hundred steps ends in two updates: its return is NaN, which is no fault."""
     game = make("ipd")
     players = [of_learner(name, game), make_learner("random", game, 1)]
     with jax.debug_nans(True):

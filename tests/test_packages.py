@@ -1,4 +1,4 @@
-"""The five packages where other programs have them: hidden by other files, in a zip file, without POSIX."""
+"""Installations of the packages: hidden by other files, in a zip file, without POSIX."""
 
 import subprocess
 import sys
@@ -58,7 +58,7 @@ def test_another_distribution_over_a_package_is_named(python, tmp_path):
         (tmp_path / name / "__init__.py").write_text("import marl_shaping\n")
     (tmp_path / "marl_shaping.py").write_text((ROOT / "marl_shaping.py").read_text())
     assert python("-c", "import marl", cwd=tmp_path).returncode == 0
-    (tmp_path / "games" / "__init__.py").write_text("'''Chess and checkers.'''")  # as another wheel leaves it
+    (tmp_path / "games" / "__init__.py").write_text("'''Chess and checkers.'''")  # as from another wheel
     (tmp_path / "chess.dist-info").mkdir()
     (tmp_path / "chess.dist-info" / "METADATA").write_text("Name: chess\nVersion: 1")
     (tmp_path / "chess.dist-info" / "top_level.txt").write_text("games\n")
@@ -101,7 +101,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
-def test_a_command_keeps_a_run_and_goes_on_with_it_where_there_is_no_posix(python, tmp_path):
+def test_a_command_writes_and_resumes_a_run_without_posix(python, tmp_path):
     (tmp_path / "without.py").write_text(WITHOUT_POSIX)
     for line in (LINE[1:], ["marl.mfos", "--resume=run", "--evaluation-trials=3"]):
         found = python("without.py", *line, cwd=tmp_path)

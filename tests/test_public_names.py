@@ -18,12 +18,12 @@ assert not {"jax", "numpy", "yaml"} & sys.modules.keys(), "importing the package
 marl.blocks
 assert "marl.public" not in sys.modules, "a submodule is imported alone"
 from marl.learners.registry import FORMULA, SAMPLED
-assert "mfos" in FORMULA and "shaper" in SAMPLED.names(), "shapers are learners whoever was imported first"
+assert "mfos" in FORMULA and "shaper" in SAMPLED.names(), "shapers are learners in every order of imports"
 """
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_name_is_there_and_others_are_not(package):
+def test_every_public_name_exists_and_others_do_not(package):
     module, public = importlib.import_module(package), importlib.import_module(f"{package}.public")
     assert module.__all__ == dir(module) == sorted(name for name in vars(public) if not name.startswith("_"))
     for name in module.__all__:
@@ -33,7 +33,7 @@ def test_every_name_is_there_and_others_are_not(package):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_name_is_not_that_of_another_module(package):
+def test_no_public_name_hides_a_module(package):
     module = importlib.import_module(package)
     modules = {one.name for one in pkgutil.iter_modules(module.__path__)}
     for name in modules & set(module.__all__):
@@ -45,5 +45,5 @@ def test_no_factory_of_a_learner_has_more_than_sixteen_parameters():
     assert max(numbers.values()) <= 16, numbers
 
 
-def test_packages_are_imported_at_once_and_shapers_are_known_as_learners():
+def test_packages_are_imported_fast_and_shapers_are_known_as_learners():
     subprocess.run([sys.executable, "-c", FIRST], check=True)

@@ -1,4 +1,4 @@
-"""The Python of README and guides runs as it stands there, made shorter."""
+"""The Python of README and guides runs unchanged except for shorter lengths."""
 
 import contextlib
 import importlib.util
@@ -34,7 +34,7 @@ LEARNERS = [code for name in ("learners", "train") for code in blocks(GUIDES / f
 
 
 def test_the_same_run_in_python():
-    """Forty generations of the 500: far from the end, and yet better than mutual defection."""
+    """Forty generations of the 500 are already better than mutual defection."""
     code = SHAPING.replace("generations=500", "generations=40, population_size=128").replace("1024", "256")
     assert code.count("generations=40") == code.count("num_trials=256") == 1
     output = io.StringIO()
@@ -51,7 +51,7 @@ def test_a_learner_of_ones_own():
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(OWN, {})
-    assert 2.0 < float(output.getvalue()) <= 4.0  # stags caught more and more often
+    assert 2.0 < float(output.getvalue()) <= 4.0  # stags are caught more often
 
 
 @pytest.mark.parametrize("code", LEARNERS)
@@ -61,7 +61,7 @@ def test_the_guides_to_learners(code):
     with contextlib.redirect_stdout(output):
         exec(code, names)
     if "cautious" in FORMULA:
-        FORMULA.unregister("cautious")  # other tests go through all of them
+        FORMULA.unregister("cautious")  # other tests use all names
     if "history" in names:  # two SOS players on the tandem game
         assert sum(eval(output.getvalue())) == pytest.approx(1.0, abs=0.01)
     elif "grown" in names:  # self-play, and a learner that grows
@@ -72,7 +72,7 @@ def test_the_guides_to_learners(code):
 
 
 def test_a_learner_with_a_network():
-    """A fifth of a training, and yet far from the 22 steps of random play."""
+    """A fifth of a training is already far above the 22 steps of random play."""
     code = NETWORK.replace("num_updates=100", "num_updates=20")
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
@@ -113,7 +113,7 @@ def test_the_page_of_discovery():
         exec(code, names)
     fitness = names["evolved"].metrics["fitness"]
     assert fitness[0] < -3.2
-    assert fitness[-1] > -2.8  # together: two who play at random get -3, two who defect -4
+    assert fitness[-1] > -2.8  # sums: random play has -3, mutual defection -4
 
 
 def test_a_shaper_of_learners_that_sample():

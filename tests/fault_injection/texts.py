@@ -175,7 +175,7 @@ def _resume(random: Random, module: str) -> Line | None:
     if not about.keeps_a_run:
         return None
     head = f"# python -m {module} {first}\n"
-    text = random.choice((*BAD_YAML[:6], "nobodys: 3", "seed: many", "seed: -1", "seed: 1\nseed: 1", "seed: .nan"))
+    text = random.choice((*BAD_YAML[:6], "strange: 3", "seed: many", "seed: -1", "seed: 1\nseed: 1", "seed: .nan"))
     other = random.choice((head, head, "# python -m marl.other ipd\n"))
     files = {"run/config.yaml": (other + text + "\n").encode()}
     more = random.choice(((), (), ("--nothing",), ("--resume=run",)))

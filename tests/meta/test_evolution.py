@@ -43,9 +43,9 @@ def test_the_best_parameters_are_found(plain):
     assert plain.metrics["distance"][-1] < 0.5 < plain.metrics["distance"][0]
 
 
-def test_all_candidates_of_a_generation_meet_the_same_randomness(plain):
+def test_all_candidates_of_a_generation_have_the_same_random_numbers(plain):
     np.testing.assert_allclose(plain.metrics["noise_deviation"], 0, atol=1e-6)
-    assert plain.metrics["noise"].std() > 0.3  # which is new in each generation
+    assert plain.metrics["noise"].std() > 0.3  # it differs between generations
 
 
 def test_chunks_change_nothing(plain):
@@ -63,14 +63,14 @@ def test_several_keys_are_several_runs_in_one_program(plain):
     assert not np.allclose(found.parameters["x"][0], found.parameters["x"][1])
 
 
-def test_runs_that_know_of_each_other_evolve_together():
+def test_runs_that_depend_on_each_other_evolve_together():
     def follows(parameters, key, context):
         goal, generation = context
         return Outcome(-jnp.sum((parameters["x"] - goal) ** 2), {"number": generation})
 
     def context(keys, generation, means):
         assert keys.shape == (2,)
-        goals = jnp.stack([TARGET, means["x"][0]])  # the first knows where to go, the second follows it
+        goals = jnp.stack([TARGET, means["x"][0]])  # the first has the target, the second follows the first
         return goals, jnp.tile(generation, 2)
 
     keys = jax.random.split(jax.random.key(0), 2)
@@ -95,7 +95,7 @@ def test_every_strategy_of_evosax_improves(strategy):
     found = evolve(trial, init, jax.random.key(1), evolution, num_trials=1)
     assert found.parameters["x"].shape == (3,)
     distance = float(jnp.linalg.norm(found.parameters["x"] - TARGET))
-    assert distance < 1.9, distance  # where it began: 2.29
+    assert distance < 1.9, distance  # 2.29 at the start
 
 
 @pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])
@@ -106,8 +106,8 @@ def test_every_fitness_shaping_improves(shaping):
 
 
 @pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])
-def test_the_mean_moves_by_fitness_that_is_shaped_as_asked(shaping):
-    """What the strategy gets of four candidates, with 0.1 of the square of each as its decay; lower is better there."""
+def test_fitness_is_shaped_as_in_the_settings(shaping):
+    """Shaped fitness of four candidates with a weight decay of 0.1; lower is better for the strategy."""
     strategy, params = make_strategy(settings(population_size=4, fitness_shaping=shaping, weight_decay=0.1), 2)
     candidates = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, -1.0], [2.0, 2.0]])
     decayed = np.array([1.0, 4.0, -2.0, 2.5]) + 0.1 * np.array([5.0, 1.0, 10.0, 8.0])  # 1.5, 4.1, -1, 3.3
@@ -141,7 +141,7 @@ def test_candidates_without_a_finite_fitness_come_last_and_are_counted():
         ("generation", "metrics: got one named 'generation', which is what an iteration is called"),
     ],
 )
-def test_a_metric_that_would_be_lost_is_refused(name, message):
+def test_a_metric_with_a_reserved_name_is_refused(name, message):
     def named(parameters, key):
         outcome = trial(parameters, key)
         return outcome._replace(metrics=outcome.metrics | {name: outcome.fitness})
@@ -171,7 +171,7 @@ def test_a_generation_without_any_finite_fitness_stops_with_its_number():
         ("strategy", "openes", "strategy: got 'openes'"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_by_name(field, value, message):
+def test_impossible_settings_are_refused_by_name(field, value, message):
     with pytest.raises(ValueError, match=message):
         settings(**{field: value})
 
@@ -207,7 +207,7 @@ def test_one_device_and_four_evolve_the_same_population():
 
 
 def test_settings_that_a_strategy_does_not_have_are_named():
-    """A strategy without an optimiser has no step size, and one that adapts sigma does not let it fall."""
+    """A strategy without an optimiser has no step size, and one that adapts sigma has no schedule for it."""
     assert Evolution().without_effect == {}
     assert Evolution(strategy="pgpe").without_effect.keys() == {"sigma_end"}
     idle = Evolution(strategy="cma_es").without_effect
@@ -230,7 +230,7 @@ def test_pairs_are_mirror_images(name):
 
 @pytest.mark.usefixtures("nans")
 def test_exponential_decay_is_a_factor_in_every_generation():
-    """0.04 and 0.01, by 0.999 in each, as in the code of Adversarial Cheap Talk."""
+    """Sigma 0.04 and step size 0.01 fall by 0.999 in each, as in the code of Adversarial Cheap Talk."""
     evolution = Evolution(
         generations=1024, sigma=0.04, sigma_end=0.999**1024, learning_rate_end=0.999**1024, fall="exponential"
     )
@@ -242,8 +242,8 @@ def test_exponential_decay_is_a_factor_in_every_generation():
         Evolution(fall="exponential")
 
 
-def test_pairs_meet_trials_of_their_own_and_a_generation_many():
-    """Every trial pulls elsewhere, by a draw from a unit normal: who follows one a generation wanders with it."""
+def test_pairs_have_trials_of_their_own_and_a_generation_many():
+    """Every trial pulls in a random direction: a mean that follows one trial a generation wanders with it."""
 
     def pull(parameters, key):
         drawn = jax.random.uniform(key)
@@ -263,7 +263,7 @@ def test_pairs_meet_trials_of_their_own_and_a_generation_many():
     # The mean of 64 draws from a uniform distribution, or of 2, with its variance of 1/12.
     assert apart.metrics["drawn"].std() == pytest.approx(1 / (12 * 64) ** 0.5, rel=0.2)
     assert together.metrics["drawn"].std() == pytest.approx(1 / (12 * 2) ** 0.5, rel=0.2)
-    # The search begins at 0, so that the two of a pair have opposite signs, which cancel where they meet the same.
+    # The search begins at 0, so that a pair has opposite signs, which cancel in the same trial.
     np.testing.assert_allclose(apart.metrics["signed"][0], 0, atol=1e-6)
     assert (np.abs(apart.metrics["signed"][1:]) > 1e-3).any()
     with pytest.raises(ValueError, match=r"^evolution.population_size: got 5; an even number, for shared_trials pair"):

@@ -1,4 +1,4 @@
-"""How many steps the host leaves to the device at once."""
+"""Number of steps in one call to the device."""
 
 import time
 
@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from meta import loop
 
 
-def test_a_call_that_copies_much_does_more(monkeypatch):
-    """Where a call by itself takes longer than calls usually should, as many steps would otherwise be as many calls."""
+def test_a_call_with_a_large_state_has_more_steps(monkeypatch):
+    """If a call by itself exceeds the usual time of calls, each step would otherwise be a call of its own."""
     monkeypatch.setattr(loop, "SECONDS_PER_CALL", 0.05)
     monkeypatch.setattr(loop, "STATE_PER_SECOND", 1e4)  # bytes: 0.4 s for these
     counts = []

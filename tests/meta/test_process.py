@@ -22,7 +22,7 @@ from tests.conftest import process_state
 
 pytestmark = pytest.mark.system
 
-STOPS = {  # when each command is stopped: as soon as this has been imported, by that
+STOPS = {  # command: (module after whose import it is stopped, signal)
     "marl.mfos": ("numpy", signal.SIGINT),
     "marl.train": ("jax._src.core", signal.SIGINT),
     "marl.play": ("jax", signal.SIGTERM),
@@ -39,7 +39,7 @@ STOPS = {  # when each command is stopped: as soon as this has been imported, by
 
 
 @pytest.mark.parametrize("module", STOPS)
-def test_a_stop_while_it_is_imported_is_one_line(module):
+def test_a_stop_during_imports_is_one_line(module):
     moment, how = STOPS[module]
     line = [sys.executable, "-X", "importtime", "-m", module, "--help"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
@@ -66,7 +66,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize(("end", "status"), [("sys.exit(130)", -signal.SIGINT), ("process.leave(130)", 130)])
 def test_an_interrupt_handled_within_a_string_does_not_kill_at_exit(end, status, tmp_path):
-    """Python remembers it, though it was handled, and kills itself in the end."""
+    """Python remembers the handled interrupt and kills itself at exit."""
     (tmp_path / "toy.py").write_text(INTERRUPTED + end)
     line = [sys.executable, "-m", "toy"]
     found = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
@@ -102,7 +102,7 @@ def test_a_signal_waits_while_the_first_file_is_written():
     assert found.stderr == "toy: stopped; nothing was written\n"
 
 
-def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing(monkeypatch, capsys):
+def test_a_stop_in_a_finalizer_is_not_lost_and_prints_nothing(monkeypatch, capsys):
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     class Thing:
@@ -110,11 +110,11 @@ def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing
 
     thing = Thing()
     finalizer = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # taken back in the end, as it was
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # undone after the test
     try:
-        process.check_stop()  # nobody has asked yet
+        process.check_stop()  # no stop was requested yet
         process.stop_on_signals()
-        del thing  # Python drops the exception here, which it would show, and goes on
+        del thing  # Python would print the exception here, drop it and go on
         with pytest.raises(KeyboardInterrupt):
             process.check_stop()
         assert capsys.readouterr().err == ""
@@ -129,7 +129,7 @@ def test_a_stop_in_the_midst_of_an_objects_removal_is_not_lost_and_shows_nothing
     assert finalizer() is None
 
 
-def test_uninterrupted_work_is_done_before_the_stop(monkeypatch):
+def test_uninterrupted_work_is_finished_before_the_stop(monkeypatch):
     handlers, done = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}, []
     monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
 
@@ -149,7 +149,7 @@ def test_uninterrupted_work_is_done_before_the_stop(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             process.check_stop()
         process._asked.clear()
-        with pytest.raises(KeyboardInterrupt):  # and outside at once
+        with pytest.raises(KeyboardInterrupt):  # outside it stops at once
             os.kill(os.getpid(), signal.SIGTERM)
     finally:
         process._asked.clear()
@@ -161,7 +161,7 @@ def test_uninterrupted_work_is_done_before_the_stop(monkeypatch):
 @pytest.fixture
 def shell(tmp_path, environment):
     def run(line, **variables):
-        """A line of bash, where $python is ours: (statuses of what its pipes join, stdout, stderr)."""
+        """A line of bash, where $python is this one: (statuses of the piped commands, stdout, stderr)."""
         line += "; echo ${PIPESTATUS[@]} >statuses"
         environ = environment | {"python": sys.executable} | variables
         found = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environ, capture_output=True, text=True)
@@ -189,7 +189,7 @@ assert not found, found
 """
 
 
-def test_help_does_not_wait_for_what_it_does_not_show():
+def test_help_imports_no_library_that_it_does_not_need():
     found = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
     assert (found.returncode, found.stderr) == (0, "")
     assert "--evolution.population-size" in found.stdout
@@ -208,7 +208,7 @@ class Config(CommandConfig):
     words: str = "done"
 
 def run(config, directory, console):
-    for _ in range(1000):  # until whoever reads has gone
+    for _ in range(1000):  # until the reader has gone
         console.print(config.words)
     print(config.words, "flush", flush=True)
     directory.write("summary.json", config.words)
@@ -251,7 +251,7 @@ class Toy(configs.CommandConfig):
 
 
 def play(config, run, console):
-    """Changes what a command may change, and ends as it is told to."""
+    """Changes all state that a command may change, and ends as in its config."""
     os.environ["TOY"], os.environ["HOME"] = "1", "/toy"
     jax.config.update("jax_disable_most_optimizations", True)
     if config.how == "stopped":
@@ -264,17 +264,17 @@ TOYS = Command(program="toy", description="Plays.", config={"ball": Toy}, run=pl
 
 
 @pytest.mark.parametrize(("how", "status"), [("done", 0), ("failed", 1), ("stopped", 130)])
-def test_another_programs_process_is_left_as_it_was_found(how, status, tmp_path, monkeypatch, capsys):
+def test_a_command_restores_the_process_of_another_program(how, status, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     before = process_state()
-    for _ in range(2):  # a stop is over with the command that it ended
+    for _ in range(2):  # a stop ends with its command
         assert execute(TOYS, ["ball", "--how", how]) == status
         assert process_state() == before
         assert execute(TOYS, ["ball", "--how", "done"]) == 0
     assert capsys.readouterr().err.count("go on with toy --resume") == 2 * (how != "done")
 
 
-def test_commands_run_in_threads_and_the_last_one_puts_back_what_the_first_one_found(tmp_path, monkeypatch):
+def test_commands_in_threads_restore_the_process_after_the_last_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before, both, statuses = process_state(), threading.Barrier(2), []
     meeting = TOYS._replace(run=lambda *arguments: (both.wait(60), play(*arguments), both.wait(60)))
@@ -286,7 +286,7 @@ def test_commands_run_in_threads_and_the_last_one_puts_back_what_the_first_one_f
     assert (statuses, process_state()) == ([0, 0], before)
 
 
-def test_a_command_of_whole_size_runs_in_a_thread(tmp_path, monkeypatch):
+def test_a_whole_command_runs_in_a_thread(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = ["--evolution.generations=2", "--evolution.population-size=2", "--trials=1", "--evaluation-trials=2"]
     line = ["ipd", *tiny, "--meta-steps=2", "--hidden-units=2", "--quiet", "--out=run"]

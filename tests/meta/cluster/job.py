@@ -1,4 +1,4 @@
-"""What the processes of a job do in the tests: `python -m tests.meta.cluster.job JSON`."""
+"""A process of a job in the tests: `python -m tests.meta.cluster.job JSON`."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ def init(key):
 
 
 def follow_each_other(keys, generation, means):
-    """The first of two runs knows where to go, the second goes where the first is."""
+    """The first of two runs has the target as its goal, the second the mean of the first."""
     return jnp.stack([TARGET, means["x"][0] + 0.0 * generation])
 
 
@@ -38,19 +38,19 @@ def settings(**changes):
 
 
 def digest(found):
-    """Of every bit of the parameters and of all metrics."""
+    """A hash of every bit of the parameters and of all metrics."""
     arrays = jax.tree.leaves((found.parameters, dict(sorted(found.metrics.items()))))
     return hashlib.sha256(b"".join(np.asarray(x).tobytes() for x in arrays)).hexdigest()
 
 
 def together(group):
-    """Two runs that meet each other."""
+    """Two runs that depend on each other."""
     keys, evaluator = jax.random.split(jax.random.key(1), 2), group.evaluator()
     return digest(evolve(trial, init, keys, settings(), num_trials=1, context=follow_each_other, evaluator=evaluator))
 
 
 def stored(group, folder, generations, stop_at=None, stopped=0):
-    """A run that is kept, or goes on where one was; a signal comes in the midst of it, to one of the processes."""
+    """A run that is stored or resumed; one of the processes may get a signal during it."""
     path = group.mirrored(Path(folder), content=True)
     make = RunDirectory if path.exists() else lambda path: RunDirectory.create(path, {})
     evolution = settings(generations=generations)
@@ -65,14 +65,14 @@ def stored(group, folder, generations, stop_at=None, stopped=0):
 
 
 def fails(group, number):
-    """An evolution before which one of the processes has failed."""
+    """An evolution before which one of the processes fails."""
     if jax.process_index() == number:
         raise ValueError("its disk is full")
     return together(group)
 
 
 def main(where, devices, heartbeat, tasks, versions):
-    """Connects and does some of the above: (name, its arguments)."""
+    """Connects and calls some of the functions above: (name, arguments)."""
     jax.config.update("jax_num_cpu_devices", devices)
     if versions:
         multi_process.versions = lambda: versions

@@ -40,7 +40,7 @@ def job(environment, cwd, *arguments, processes=2, others=()):
     return found
 
 
-def test_a_job_leaves_what_one_process_leaves_and_goes_on_alone(command, environment, tmp_path):
+def test_a_job_writes_the_files_of_one_process_which_can_resume_it(command, environment, tmp_path):
     first, other = job(environment, tmp_path, "ipd", *SMALL, "--out", "run")
     run = tmp_path / "process0" / "run"
     until = time.monotonic() + 120
@@ -48,21 +48,21 @@ def test_a_job_leaves_what_one_process_leaves_and_goes_on_alone(command, environ
         time.sleep(0.01)
     first.send_signal(signal.SIGINT)
     (_, said), (printed, others) = first.communicate(timeout=60), other.communicate(timeout=60)
-    if first.returncode:  # stopped before it was done
+    if first.returncode:  # stopped before its end
         assert said.endswith("stopped; go on with python -m marl.mfos --resume run\n")
         assert (first.returncode, other.returncode) == (130, 130)
         resumed = command("--resume", "run", "--quiet", cwd=tmp_path / "process0")
         assert resumed.returncode == 0, resumed.stderr
     assert (printed, others) == ("", "")
     assert not list((tmp_path / "process1").iterdir())
-    chunk = ["--evolution.chunk-size", "1"]  # what a sixteenth of eight is on a cluster
+    chunk = ["--evolution.chunk-size", "1"]  # the chunk size on a cluster, a sixteenth of eight rounded up
     assert command("ipd", *SMALL, *chunk, "--out", "whole", cwd=tmp_path).returncode == 0
     for name in ("metrics.jsonl", "agent.safetensors"):
         assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert "cluster" not in json.loads((tmp_path / "whole" / "summary.json").read_bytes())
 
 
-def test_what_is_wrong_is_said_by_the_first_process_and_ends_all(environment, tmp_path):
+def test_the_first_process_reports_an_error_and_all_end(environment, tmp_path):
     first, other = job(environment, tmp_path, "--resume", "nowhere")
     (_, said), (_, others) = first.communicate(timeout=60), other.communicate(timeout=60)
     assert said == "python -m marl.mfos: --resume: got 'nowhere'; the directory of a run is needed\n"
@@ -85,7 +85,7 @@ def test_a_job_without_an_address_is_refused_in_one_line(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_cluster_is_found_among_other_arguments():
+def test_cluster_options_are_found_among_other_arguments():
     words = "--resume runs/x --cluster=jax --evolution.generations 9 --processes 3 --process-id 1"
     found = parse_known(OnCluster(), words.split())
     assert (found.cluster, found.processes, found.process_id, found.coordinator) == ("jax", 3, 1, "")
@@ -108,7 +108,7 @@ def test_the_cluster_is_found_among_other_arguments():
         ("--coordinator 127.0.0.1:1", "coordinator: has no effect without --cluster jax"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(within, options, message, tmp_path):
+def test_bad_cluster_options_are_refused_in_one_line(within, options, message, tmp_path):
     found = within("ipd", *options.split(), cwd=tmp_path)
     assert found.returncode == 2
     assert found.stderr.startswith(f"python -m marl.mfos: {message}")

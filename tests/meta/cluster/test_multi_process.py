@@ -1,4 +1,4 @@
-"""Several processes that evolve together, on this machine, and what becomes of them when one is lost."""
+"""Several processes that evolve together on this machine, and the loss of one."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(autouse=True)
 def _no_job(monkeypatch):
-    """The tests themselves may run in a job."""
+    """Hides the variables of a job in which the tests themselves may run."""
     for name in list(os.environ):
         if name.startswith(("SLURM_", "OMPI_", "KUBERNETES_", "JAX_COORDINATOR_")):
             monkeypatch.delenv(name)
@@ -58,13 +58,13 @@ def ends(processes):
     return [(process.returncode, *texts) for process, texts in zip(processes, found, strict=True)]
 
 
-def test_any_number_of_processes_gives_equal_bits_and_they_go_on_with_each_others_runs(start, tmp_path, monkeypatch):
-    monkeypatch.delenv("XLA_FLAGS")  # as for users: what makes tests compile faster also rounds in fewer ways
+def test_any_number_of_processes_gives_equal_bits_and_resumes_the_runs_of_others(start, tmp_path, monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS")  # compiled as for users, because the options of the tests round in fewer ways
 
     def stored(name, **changes):
         return ["stored", {"folder": str(tmp_path / name), "generations": 12} | changes]
 
-    # Stopped by a signal, which process 1 alone has got; process 0 has the run.
+    # A signal to process 1 alone stops all; process 0 has the run.
     two = ends(start(2, [["together", {}], stored("begun", stop_at=1, stopped=1)], devices=2))
     assert [status for status, _, _ in two] == [130, 130]
     (saved,) = (tmp_path / "begun" / "checkpoints").iterdir()
@@ -97,7 +97,7 @@ def test_any_number_of_processes_gives_equal_bits_and_they_go_on_with_each_other
 )
 def test_all_end_when_a_process_is_lost(start, tmp_path, number, victim, number_of_signal):
     run = tmp_path / "run"
-    heartbeat = 4.0 if number_of_signal == signal.SIGSTOP else 60.0  # a killed process is missed at once
+    heartbeat = 4.0 if number_of_signal == signal.SIGSTOP else 60.0  # the loss of a killed process is noticed at once
     processes = start(number, [["stored", {"folder": str(run), "generations": 10**6}]], heartbeat=heartbeat)
     until, metrics = time.monotonic() + 100, run / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_bytes()):
@@ -109,14 +109,14 @@ def test_all_end_when_a_process_is_lost(start, tmp_path, number, victim, number_
     rest = ends(processes[:victim] + processes[victim + 1 :])
     assert time.monotonic() - lost < 60
     assert 0 not in [status for status, _, _ in rest]
-    if (victim, number_of_signal) == (2, signal.SIGKILL):  # what was done is kept
+    if (victim, number_of_signal) == (2, signal.SIGKILL):  # finished generations are kept
         assert (rest[0][0], rest[0][2].count("\n")) == (1, 1)
         assert rest[0][2].startswith("job: cluster: a process of the job was lost or has failed: ")
         (saved,) = (run / "checkpoints").iterdir()
         assert int(saved.name) == metrics.read_bytes().count(b"\n") > 0
 
 
-def test_all_end_when_a_process_fails_and_the_reason_is_said_once(start):
+def test_all_end_when_a_process_fails_and_the_reason_is_reported_once(start):
     one, two = ends(start(2, [["fails", {"number": 1}]]))
     assert one[0::2] == (1, "job: cluster: process 1 of the job has failed\n")
     assert two[0::2] == (2, "job: its disk is full\n")
@@ -147,7 +147,7 @@ def test_settings_that_do_not_fit_are_one_line(start, changes, message):
     assert message in said
 
 
-def test_an_address_that_is_taken(start):
+def test_an_address_in_use_is_refused(start):
     with socket.create_server(("", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ((status, printed, said),) = ends(start(1, [], where={"coordinator": address, "processes": 2, "process_id": 0}))
@@ -156,7 +156,7 @@ def test_an_address_that_is_taken(start):
 
 
 def test_processes_of_a_slurm_job_find_each_other(start):
-    job = {"JOB_ID": str(free_port()), "STEP_NODELIST": "localhost", "NTASKS": "2"}  # JAX makes the port of the ID
+    job = {"JOB_ID": str(free_port()), "STEP_NODELIST": "localhost", "NTASKS": "2"}  # JAX derives the port from the ID
     tasks = [job | {"PROCID": str(i), "LOCALID": str(i)} for i in range(2)]
     variables = [{f"SLURM_{name}": value for name, value in task.items()} for task in tasks]
     first, other = ends(start(2, [], where={}, variables=variables))

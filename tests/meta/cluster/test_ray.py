@@ -1,4 +1,4 @@
-"""Trials on Ray: the same bits as in one process, whoever dies. One cluster of four workers for most of these tests."""
+"""Trials on Ray: the same bits as in one process, also if workers die. One cluster of four serves most tests."""
 
 import importlib.util
 import json
@@ -68,7 +68,7 @@ def test_four_workers_give_the_bits_of_one_process(cluster, alone):
     assert digest(found) == alone
     known = cluster.statistics()
     assert known["kind"] == "ray"
-    assert 1 <= known["workers"] <= 4  # some may still be on their way
+    assert 1 <= known["workers"] <= 4  # some may still be starting
     assert known["workers_lost"] == known["wrong_answers"] == 0
     assert "candidates/s" in cluster.words()
 
@@ -77,7 +77,7 @@ def test_four_workers_give_the_bits_of_one_process(cluster, alone):
     ("settings", "options"),
     [
         ({"shared_trials": "pair"}, {"num_trials": 3}),
-        # The state of this one is larger than its population, which travels instead.
+        # Its state is larger than its population, so that the population is sent instead.
         ({"strategy": "cr_fm_nes", "population_size": 8}, {"num_trials": 2}),
         ({"generations": 3}, {"num_trials": 40}),  # more trials than candidates
         ({"generations": 3}, {"num_trials": 2, "key": jax.random.key(2, impl="rbg")}),
@@ -90,7 +90,7 @@ def test_a_cluster_gives_the_bits_of_one_process(cluster, settings, options):
 
 
 @pytest.mark.parametrize("together", ["all", "run", "trial"])
-def test_runs_that_know_of_each_other_evolve_there_too(cluster, together):
+def test_runs_that_depend_on_each_other_evolve_on_a_cluster_too(cluster, together):
     def context(keys, generation, means):
         return jnp.stack([jnp.float32(0), means["x"][0].sum() * generation])
 
@@ -117,7 +117,7 @@ def test_a_worker_that_is_killed_in_every_third_generation_changes_nothing(clust
     assert cluster.statistics()["workers_lost"] > before
 
 
-def test_candidates_without_a_fitness_are_counted_as_here(cluster):
+def test_candidates_without_a_fitness_are_counted_as_in_one_process(cluster):
     def fragile(parameters, key):
         outcome = trial(parameters, key)
         return outcome._replace(fitness=jnp.where(jnp.sin(50 * parameters["x"][0]) < 0, jnp.nan, outcome.fitness))
@@ -134,7 +134,7 @@ def test_candidates_without_a_fitness_are_counted_as_here(cluster):
     assert cluster.statistics()["wrong_answers"] == 0
 
 
-def test_the_connection_is_sought_again_where_all_of_it_is_gone(cluster, alone, looked_at):
+def test_a_lost_connection_is_sought_again(cluster, alone, looked_at):
     def end(generation, metrics, seconds):
         if generation == 1:
             for pid in processes(cluster._process.pid, "raylet/raylet"):
@@ -154,14 +154,14 @@ def test_an_address_without_an_answer_is_refused():
         pass
 
 
-def test_nothing_of_it_listens_to_other_machines(cluster):
+def test_a_local_cluster_does_not_listen_to_other_machines(cluster):
     own, others = listening([cluster._process.pid, *processes(cluster._process.pid, "")])
     assert own
     assert not others
 
 
 def test_a_chunk_that_no_worker_can_evaluate_is_reported_once(cluster, monkeypatch):
-    """A program that is no program, to every worker."""
+    """Every worker gets a broken program."""
     monkeypatch.setattr(exported_programs, "pack", lambda *_: b"nothing")
     with pytest.raises(Refused, match="a chunk cannot be evaluated") as raised:
         evolve(trial, init, jax.random.key(0), search(), num_trials=2, evaluator=cluster.evaluator())
@@ -174,8 +174,8 @@ SMALL = shlex.split(
 )
 
 
-def test_a_run_that_is_killed_goes_on_elsewhere_bit_for_bit(command, environment, tmp_path):
-    """On one worker, killed so that it can save nothing, and gone on with on two: as if it had been in one process."""
+def test_a_killed_run_is_resumed_on_other_workers_bit_for_bit(command, environment, tmp_path):
+    """A run on one worker, killed and resumed on two, has the bits of a run in one process."""
     there = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--cluster", "ray", "--cluster-workers", "1"]
     process = subprocess.Popen([*there, "--out", "run", "--quiet"], cwd=tmp_path, env=environment, text=True)
     until = time.monotonic() + 120
@@ -185,7 +185,7 @@ def test_a_run_that_is_killed_goes_on_elsewhere_bit_for_bit(command, environment
     process.kill()
     process.wait()
     assert not (tmp_path / "run" / "summary.json").exists()
-    chunk = ["--evolution.chunk-size", "1"]  # what a sixteenth of eight is on a cluster
+    chunk = ["--evolution.chunk-size", "1"]  # the chunk size on a cluster, a sixteenth of eight rounded up
     assert command("ipd", *SMALL, *chunk, "--out", "whole", "--quiet", cwd=tmp_path).returncode == 0
     found = command("--resume", "run", "--quiet", "--cluster", "ray", "--cluster-workers", "2", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
@@ -195,17 +195,17 @@ def test_a_run_that_is_killed_goes_on_elsewhere_bit_for_bit(command, environment
     until = time.monotonic() + 30
     while time.monotonic() < until and any(os.path.exists(f"/proc/{pid}") for pid in broker):
         time.sleep(0.1)
-    assert not any(os.path.exists(f"/proc/{pid}") for pid in broker)  # nor is anything of its cluster left
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in broker)  # its cluster has ended too
 
 
-def test_without_the_extra_it_says_what_is_needed(within, monkeypatch, tmp_path):
+def test_without_the_library_one_line_names_the_extra(within, monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = within("ipd", "--cluster", "ray", cwd=tmp_path)
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert 'pip install "marl-shaping[ray]" is needed' in found.stderr
 
 
-def test_a_command_without_a_cluster_imports_none_of_it(environment):
+def test_a_command_without_a_cluster_does_not_import_ray(environment):
     code = "import sys, marl.mfos, attacks.act; print([x for x in ('ray', 'meta.cluster.on_ray') if x in sys.modules])"
     line = [sys.executable, "-c", code]
     assert subprocess.run(line, env=environment, capture_output=True, text=True).stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Who evaluates which chunk: workers that join, die, come back, are late, or answer what nobody else confirms."""
+"""The assignment of chunks to workers that join, die, come back, are late, or answer wrongly."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ HERE = Report(VERSIONS, "here", "avx2")
 
 
 class Simulated:
-    """A worker whose chunk is worth its number squared, and who does as it is told: `behaviour(calls so far)`."""
+    """A worker that answers the square of the chunk's number, unless `behaviour(calls so far)` says otherwise."""
 
     def __init__(self, behaviour=lambda calls: "well", seconds=0.0, report=HERE):
         self.behaviour, self.seconds, self.report = behaviour, seconds, report
@@ -45,7 +45,7 @@ class Simulated:
 
 
 def scheduled(*workers, **options):
-    """A scheduler with workers that are there from the beginning."""
+    """A scheduler whose workers are there from the beginning."""
     return Scheduler(lambda there: workers[there:], VERSIONS, **options)
 
 
@@ -74,7 +74,7 @@ def test_chunks_of_a_dead_worker_go_to_others_and_it_comes_back():
     found = scheduled(dying, Simulated(seconds=0.03))
     assert found.evaluate(2, 12) == SQUARES
     assert dying.joins >= 2
-    assert len(dying.calls) > 2  # it has worked again
+    assert len(dying.calls) > 2  # it works again
     assert found.statistics()["workers_lost"] == 1
     assert 1 <= found.statistics()["chunks_repeated"] <= 2
 
@@ -114,7 +114,7 @@ def test_late_answers_of_an_earlier_generation_are_not_taken_for_those_of_this_o
         assert found.evaluate(generation, 4) == [generation * chunk**2 for chunk in range(4)]
 
 
-def test_workers_join_in_the_midst():
+def test_workers_may_join_during_an_evaluation():
     late, began = Simulated(seconds=0.01), time.monotonic()
     first = Simulated(seconds=0.02)
 
@@ -141,11 +141,11 @@ def test_the_lack_of_a_fitting_worker_is_reported_at_once():
         found.evaluate(2, 12)
 
 
-def test_an_answer_that_is_no_number_counts_if_another_confirms_it():
-    def nobody(calls):
+def test_a_nan_answer_counts_if_another_worker_confirms_it():
+    def wrong(calls):
         return "nonsense"
 
-    found = scheduled(Simulated(nobody), Simulated(nobody), wrong=lambda x: x != x)
+    found = scheduled(Simulated(wrong), Simulated(wrong), wrong=lambda x: x != x)
     (x,) = found.evaluate(2, 1)
     assert x != x
     assert found.statistics()["wrong_answers"] == 0
@@ -153,7 +153,7 @@ def test_an_answer_that_is_no_number_counts_if_another_confirms_it():
 
 
 def test_the_only_worker_left_confirms_an_answer_alone():
-    """A chunk that has no fitness anywhere, and nobody else who could say so."""
+    """The chunk has no fitness anywhere, and the other worker hangs."""
     hanging, nonsense = Simulated(lambda calls: "hangs"), Simulated(lambda calls: "nonsense", seconds=0.01)
     found = scheduled(hanging, nonsense, wrong=lambda outcome: outcome != outcome)
     assert all(outcome != outcome for outcome in found.evaluate(2, 4))
@@ -174,11 +174,11 @@ def test_a_worker_with_unconfirmed_answers_is_used_no_more():
 
 def test_time_without_work_is_counted():
     found = scheduled(Simulated(seconds=0.05), Simulated(seconds=0.05))
-    found.evaluate(1, 1)  # the other one has nothing to do
+    found.evaluate(1, 1)  # the other worker is idle
     assert 0.03 < found.statistics()["seconds_waited"] < 0.5
 
 
-def test_mixed_vector_units_are_told():
+def test_mixed_vector_units_are_reported():
     said = []
     found = scheduled(Simulated(), Simulated(report=Report(VERSIONS, "there", "avx512f")), say=said.append)
     found.evaluate(1, 12)

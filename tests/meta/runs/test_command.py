@@ -1,4 +1,4 @@
-"""What is the same for every command: what it answers to --help and --version, and what it refuses in one line."""
+"""Behaviour common to all commands: --help, --version, and refusals in one line."""
 
 import dataclasses
 import importlib
@@ -19,7 +19,7 @@ from meta.runs import command
 from meta.runs.array_files import save_arrays
 from meta.runs.execution import _parse, execute
 
-# A first argument, another one, an option with a value that does not fit, and what is said of it.
+# A first argument, another one, an option with an unsuitable value, and the message about it.
 COMMANDS = {
     "marl.mfos": ("ipd", "imp", "--trials=0", "trials: got 0"),
     "marl.train": ("cartpole", "CartPole-v1", "--seeds=0", "seeds: got 0"),
@@ -50,7 +50,7 @@ every_run = pytest.mark.parametrize("module", RUNS)
 every_file = pytest.mark.parametrize("module", FILES)
 
 
-def test_these_are_all_commands():
+def test_the_table_here_has_all_commands():
     modules = {entry.module for entry in commands.COMMANDS.values()}
     assert modules == {*COMMANDS, "marl.distributed", "games"}
 
@@ -103,13 +103,13 @@ def test_the_version_is_that_of_the_package_and_of_jax(module, within, tmp_path)
     assert result.stdout == f"marl-shaping {metadata.version('marl-shaping')}, jax {jax.__version__}\n"
 
 
-def test_runs_that_cannot_be_written_to_are_no_endless_search(refused, tmp_path):
-    (tmp_path / "runs").symlink_to(tmp_path / "nowhere" / "at_all")  # as of a disk that is not mounted
+def test_a_directory_of_runs_that_cannot_be_written_is_refused(refused, tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere" / "at_all")  # as for a disk that is not mounted
     assert "out: cannot write there: " in refused("marl.mfos", "ipd", "--evolution.generations=1")
 
 
 @every
-def test_without_arguments_it_says_what_is_needed(module, refused):
+def test_without_arguments_the_needed_ones_are_named(module, refused):
     first = commands.describe(module).first or "directory"
     message = refused(module)
     assert f"{first}: none given; " in message
@@ -117,7 +117,7 @@ def test_without_arguments_it_says_what_is_needed(module, refused):
 
 
 @every
-def test_options_that_there_are_not_are_refused(module, refused):
+def test_unknown_options_are_refused(module, refused):
     first, _, bad, message = COMMANDS[module]
     needed = [first] if first else []
     option = "--number" if module == "marl.export" else "--seed"
@@ -129,7 +129,7 @@ def test_options_that_there_are_not_are_refused(module, refused):
 
 
 @pytest.mark.parametrize("module", [name for name, (first, *_) in COMMANDS.items() if first])
-def test_first_arguments_that_there_are_not_are_refused(module, refused):
+def test_unknown_first_arguments_are_refused(module, refused):
     first, *_ = COMMANDS[module]
     name = commands.describe(module).first
     last = first.split()[-1]
@@ -138,7 +138,7 @@ def test_first_arguments_that_there_are_not_are_refused(module, refused):
 
 
 @every_run
-def test_what_is_there_is_not_written_over(module, refused, tmp_path):
+def test_existing_directories_are_not_overwritten(module, refused, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes").write_text("mine")
     first, *_ = COMMANDS[module]
@@ -148,7 +148,7 @@ def test_what_is_there_is_not_written_over(module, refused, tmp_path):
 
 
 @every_file
-def test_neither_is_a_file(module, refused, tmp_path):
+def test_existing_files_are_not_overwritten(module, refused, tmp_path):
     (tmp_path / "taken").write_text("mine")
     assert "out: taken already exists" in refused(module, "ipd", "--out=taken")
     assert "out: got 'nowhere/file'; a file in a directory that exists is needed" in refused(
@@ -163,7 +163,7 @@ def test_neither_is_a_file(module, refused, tmp_path):
 def test_a_file_that_cannot_be_written_is_refused_before_any_work(module, refused):
     assert "out: cannot be written to: /proc/x.run" in refused(module, "ipd", "--out=/proc/x")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # as on a disk that is full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))  # as on a full disk
     try:
         assert "out: cannot be written to: " in refused(module, "ipd", "--out=file")
     finally:
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_any_work(module, refuse
 
 
 @pytest.mark.parametrize("module", [*RUNS, *FILES])
-def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
+def test_a_command_resumes_only_its_own_runs(module, refused, tmp_path):
     first, other, *_ = COMMANDS[module]
     run = "file.run" if module in FILES else "run"
     (tmp_path / "empty").mkdir()
@@ -186,15 +186,15 @@ def test_only_its_own_runs_are_gone_on_with(module, refused, tmp_path):
     assert "unknown option --seed" in refused(module, "--resume", run, "--seed=3")
     config.write_text(f"# python -m marl.other {first}\n{text}")
     assert f"--resume: got '{run}', a run of python -m marl.other" in refused(module, first, "--resume", run)
-    config.write_text(f"# python -m {module} {first}\nnobodys: 3\n")
-    assert "unknown field nobodys" in refused(module, first, "--resume", run)
+    config.write_text(f"# python -m {module} {first}\nunknown_field: 3\n")
+    assert "unknown field unknown_field" in refused(module, first, "--resume", run)
     config.write_bytes(b"\xff\xfe\x80")
-    needed = [first] if module == "marl.reproduce" else []  # where nobody else says which config it is
+    needed = [first] if module == "marl.reproduce" else []  # the first argument alone determines the config
     assert "config.yaml: cannot be read as text" in refused(module, *needed, "--resume", run)
 
 
 @every_file
-def test_a_run_of_a_file_writes_over_nothing_but_its_own(module, refused, tmp_path):
+def test_a_run_of_a_file_overwrites_only_its_own_file(module, refused, tmp_path):
     config = commands.describe(module).kind("ipd")()
     for folder in ("file.run", "elsewhere"):
         RunDirectory.create(tmp_path / folder, config, f"python -m {module} ipd")
@@ -220,11 +220,11 @@ class ToyConfig(configs.CommandConfig):
     """A toy."""
 
     words: str = "done"
-    """What it says, or how it fails."""
+    """The output, or the name of a failure."""
     idle: int = 0
-    """Counts only if it works."""
+    """Has an effect only if it works."""
     works: bool = True
-    """Whether it does."""
+    """Turns the others on."""
     inner: Inner = dataclasses.field(default_factory=Inner)
 
     @property
@@ -268,7 +268,7 @@ def toy(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_a_run_has_a_directory_of_its_own_and_goes_on(toy, tmp_path):
+def test_a_run_has_a_directory_of_its_own_and_can_be_resumed(toy, tmp_path):
     assert toy("ball", "--words=a/b", "--idle=2") == (0, "a/b\n", "")
     assert toy("ball", "--words=a/b", "--quiet") == (0, "", "")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["ball-a-b", "ball-a-b-2"]
@@ -276,7 +276,7 @@ def test_a_run_has_a_directory_of_its_own_and_goes_on(toy, tmp_path):
     assert (path / "config.yaml").read_text().startswith("# python -m toy ball --words=a/b --idle=2\nwords: a/b\n")
     assert toy("ball", "--words=two\nlines: 3", "--out=odd")[0] == 0
     first, second, *_ = (tmp_path / "odd" / "config.yaml").read_text().split("\n")
-    assert first == "# python -m toy ball '--words=two lines: 3' --out=odd"  # as one line of comment
+    assert first == "# python -m toy ball '--words=two lines: 3' --out=odd"  # the comment is one line
     assert second.startswith("words: ")
     for arguments in (["--resume", str(path)], ["ball", f"--resume={path}"]):
         (path / "summary.json").unlink()
@@ -296,7 +296,7 @@ def test_failures_are_one_line_with_their_status(name, toy):
     assert error.endswith("python -m toy --resume run\n") or "go on" not in message
 
 
-def test_options_that_would_do_nothing_are_refused(toy):
+def test_options_without_effect_are_refused(toy):
     for option in ("--idle=3", "--inner.size=2"):
         status, _, error = toy("ball", "--no-works", option)
         assert (status, error.count("\n")) == (2, 1)
@@ -304,7 +304,7 @@ def test_options_that_would_do_nothing_are_refused(toy):
     assert toy("ball", "--no-works")[0] == 0
 
 
-def test_what_does_not_fit_is_known_before_anything_is_written(toy, tmp_path):
+def test_bad_settings_are_refused_before_anything_is_written(toy, tmp_path):
     def prepare(config):
         raise ValueError(f"words: got {config.words!r}; others are needed")
 
@@ -313,7 +313,7 @@ def test_what_does_not_fit_is_known_before_anything_is_written(toy, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stop_before_the_run_is_told_as_well(toy):
+def test_a_stop_before_the_run_is_reported_too(toy):
     def prepare(config):
         raise KeyboardInterrupt
 
@@ -321,12 +321,12 @@ def test_a_stop_before_the_run_is_told_as_well(toy):
     assert toy("ball", about=TOY._replace(prepare=prepare)) == (130, "", told)
 
 
-def test_a_table_may_be_added_to(toy, tmp_path):
+def test_a_run_of_a_table_may_be_extended(toy, tmp_path):
     about = TOY._replace(output=command.ToTable)
     assert toy("ball", "--out=run", about=about)[0] == 0
     assert toy("ball", "--out=run", "--words=more", about=about) == (0, "more\n", "")
     assert "words: more" in (tmp_path / "run" / "config.yaml").read_text()
-    # Killed after the first of the two files that say what is run, and named again.
+    # A run killed between writing the two files of its config, and started again.
     file = tmp_path / "run" / "config.yaml"
     file.write_text(file.read_text().replace("words: more", "words: all"))
     status, _, error = toy("ball", "--out=run", "--words=most", about=about)
@@ -353,7 +353,7 @@ def test_a_file_is_named_by_the_command_or_by_out(toy, tmp_path):
     assert (tmp_path / "mine").read_text() == "done"
 
 
-def test_without_an_output_of_its_own_the_same_line_goes_on(toy, tmp_path):
+def test_a_stopped_command_without_a_directory_names_its_own_line(toy, tmp_path):
     about = TOY._replace(config=ToyConfig, first="", output=command.Quiet, run=run_toy)
     told = "python -m toy: stopped; go on with python -m toy --words stop --idle=2\n"
     assert toy("--words", "stop", "--idle=2", about=about) == (130, "", told)

@@ -1,4 +1,4 @@
-"""Words around numbers, names of runs, and what is said while nothing else can be."""
+"""Amounts in words, names of runs, and progress off a terminal."""
 
 import io
 import re
@@ -13,11 +13,11 @@ from meta.runs.formatting import amount, many
 from meta.runs.progress import Progress
 
 
-def test_one_is_one_and_more_are_more():
+def test_counts_have_singular_and_plural():
     assert [many(n, "agent") for n in (0, 1, 2, 4096)] == ["0 agents", "1 agent", "2 agents", "4,096 agents"]
 
 
-def test_a_small_amount_is_not_nothing():
+def test_amounts_have_units_by_their_size():
     words = {0: "0", 3.21: "3.2", 450.4: "450", 99_999: "99,999", 450_000: "0.45 M", 2_345_678: "2.35 M"}
     words |= {12_345_678: "12.3 M", 1.2e9: "1,200 M"}
     assert {x: amount(x) for x in words} == words
@@ -34,12 +34,12 @@ def test_a_small_amount_is_not_nothing():
         ("a/../b", "a-..-b"),
     ],
 )
-def test_a_run_is_named_so_that_it_can_be_read(words, name):
+def test_names_of_runs_are_readable(words, name):
     assert directory_name(words) == name
 
 
 @given(strategies.text(max_size=12) | strategies.sampled_from(["aux", "NUL.x", "con-1", "com7", "..", "lpt1."]))
-def test_a_run_can_be_named_so_on_windows(words):
+def test_names_of_runs_are_valid_on_windows(words):
     name = directory_name(words)
     assert name
     assert not re.search(r'[<>:"/\\|?*\x00-\x1f]|[. ]$', name)
@@ -56,7 +56,7 @@ def show(**options):
     return before, console.file.getvalue()
 
 
-def test_off_a_terminal_it_says_at_once_that_it_compiles_and_then_for_how_long():
+def test_compilation_is_reported_off_a_terminal():
     before, words = show()
     assert before == "compiling\n"
     lines = words.splitlines()

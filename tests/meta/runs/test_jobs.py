@@ -1,4 +1,4 @@
-"""Parts of a long experiment: what is done is not done again, and nothing else is taken for it."""
+"""Parts of a long experiment: finished parts are not repeated, and other results are not taken for them."""
 
 import dataclasses
 import io
@@ -18,12 +18,12 @@ class Config(CommandConfig):
     """A part."""
 
     seed: int = 0
-    """What it finds."""
+    """Its result."""
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a part of this config: (its summary, how often it really ran, what was said)."""
+    """Runs a part of this config: (its summary, number of real runs, console output)."""
 
     def run_one(config):
         def work():
@@ -37,7 +37,7 @@ def run(tmp_path):
     return run_one
 
 
-def test_what_is_done_is_not_done_again(run, tmp_path):
+def test_a_finished_part_is_not_repeated(run, tmp_path):
     first, ran, _ = run(Config())
     assert (first["found"], first["nothing"], ran) == (0.1, None, 1)
     again, ran, said = run(Config())
@@ -45,7 +45,7 @@ def test_what_is_done_is_not_done_again(run, tmp_path):
     assert "part: done before" in said
 
 
-def test_what_was_done_with_other_files_is_not_done(tmp_path):
+def test_a_part_with_other_input_files_is_not_finished(tmp_path):
     @dataclasses.dataclass(frozen=True)
     class WithFiles(Config):
         reads = "abc"
@@ -73,7 +73,7 @@ def test_a_part_of_other_settings_is_refused_and_kept(run, tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda text: "", lambda text: text[:-9], lambda text: text.replace("0.1", "0.7"), lambda text: "[1]"]
 )
-def test_a_damaged_summary_is_made_anew(damage, run, tmp_path):
+def test_a_damaged_summary_is_computed_again(damage, run, tmp_path):
     first, _, _ = run(Config())
     file = tmp_path / "part" / "summary.json"
     file.write_text(damage(file.read_text()))
@@ -83,7 +83,7 @@ def test_a_damaged_summary_is_made_anew(damage, run, tmp_path):
     assert "part: its summary.json is damaged or of other settings" in said
 
 
-def test_a_part_may_have_been_done_by_a_command_of_its_own(run, tmp_path):
+def test_a_part_may_be_the_run_of_another_command(run, tmp_path):
     own = RunDirectory.create(tmp_path / "part", Config(), command="python -m marl.mfos ipd")
     own.write_summary({"found": 1.1})
     again, ran, _ = run(Config())
@@ -91,7 +91,7 @@ def test_a_part_may_have_been_done_by_a_command_of_its_own(run, tmp_path):
     assert finished(tmp_path / "part", Config(seed=1)) is None
 
 
-def test_a_summary_from_elsewhere_is_none_of_a_part(run, tmp_path):
+def test_the_summary_of_another_run_does_not_count(run, tmp_path):
     first, _, _ = run(Config())
     other = RunDirectory.create(tmp_path / "other", Config(seed=1))
     other.write_summary({"found": 1.1})
@@ -100,7 +100,7 @@ def test_a_summary_from_elsewhere_is_none_of_a_part(run, tmp_path):
     assert (again, ran) == (first, 1)
 
 
-def test_what_lies_in_a_directory_that_is_no_part_is_not_removed(run, tmp_path):
+def test_files_in_a_directory_that_is_no_part_are_kept(run, tmp_path):
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "notes").write_text("mine")
     with pytest.raises(ValueError, match="part"):

@@ -1,4 +1,4 @@
-"""What is drawn of a run."""
+"""Figures of a training run."""
 
 import numpy as np
 from PIL import Image
@@ -6,7 +6,7 @@ from PIL import Image
 from meta.runs.plotting import draw_training
 
 
-def test_the_return_of_the_only_update_in_which_episodes_ended_is_seen(tmp_path):
+def test_a_single_return_is_visible(tmp_path):
     returns = np.full((10, 2), np.nan)
     returns[7] = -14.5
     with Image.open(draw_training(tmp_path / "one.png", "title", returns, 16, "ppo")) as picture:

@@ -14,7 +14,7 @@ from meta.runs.progress import LINES, Line, Progress, Stages
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that a test sets."""
+    """A clock whose seconds a test sets."""
     now = [1000.0]
     monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     return now
@@ -39,7 +39,7 @@ def run(console, clock, generations, seconds_each, stages=None, first=0):
 
 
 @pytest.mark.parametrize("seconds_each", [0.01, 1.0, 30.0])
-def test_a_long_stage_is_told_in_few_lines(console, clock, seconds_each):
+def test_a_long_stage_has_few_lines(console, clock, seconds_each):
     run(console, clock, 1000, seconds_each)
     told = [line for line in lines(console) if line.startswith("generation")]
     assert told[0].startswith("generation 1/1000")
@@ -47,7 +47,7 @@ def test_a_long_stage_is_told_in_few_lines(console, clock, seconds_each):
     assert len(told) <= max(LINES + 2, 1000 * seconds_each / progress.LONGEST_SILENCE + 2)
 
 
-def test_silence_ends_after_ten_minutes(console, clock):
+def test_a_line_is_written_at_least_every_ten_minutes(console, clock):
     line = Line(console)
     for i in range(1, 8):
         clock[0] += 301.0
@@ -68,7 +68,7 @@ def test_a_notebook_has_one_line_that_moves(monkeypatch, clock, capsys):
 
 
 def test_the_time_left_is_that_of_all_stages(console, clock):
-    """EvaluationSpec of 100, 300 and 50 at 2 s for 10, and 4 s to compile each: by hand."""
+    """Estimates of 100, 300 and 50 at 2 s for 10, and 4 s to compile each: by hand."""
     stages = Stages(console, {"tuning": 100.0, "search": 300.0, "evaluation": 50.0})
     stages.begin("tuning")
     run(console, clock, 10, 2.0, stages)
@@ -79,7 +79,7 @@ def test_the_time_left_is_that_of_all_stages(console, clock):
     stages.begin("search", "a long search")
     assert lines(console)[-1] == "stage 2 of 3: a long search; about 78 s left in all"
     run(console, clock, 10, 12.0, stages)  # half as fast as the stage before
-    # 140 s for 400 of work, and 4 s to compile.
+    # 140 s for 400 units of work, and 4 s to compile.
     assert re.search(r"(\S+) left", lines(console)[-1])[1] == "0:22"
     clock[0] += 30.0
     stages.begin("evaluation")
@@ -88,7 +88,7 @@ def test_the_time_left_is_that_of_all_stages(console, clock):
     assert lines(console)[-1] != lines(console)[-2]
 
 
-def test_a_stage_that_was_done_before_says_nothing_about_the_speed(console, clock):
+def test_a_stage_that_was_done_before_does_not_change_the_speed(console, clock):
     stages = Stages(console, {"tuning": 100.0, "search": 300.0})
     stages.begin("tuning")
     run(console, clock, 10, 2.0, stages, first=10)
@@ -98,7 +98,7 @@ def test_a_stage_that_was_done_before_says_nothing_about_the_speed(console, cloc
     assert lines(console)[-1].endswith("0:00 left")
 
 
-def test_a_stage_without_reports_counts_as_it_took(console, clock):
+def test_a_stage_without_reports_counts_by_its_duration(console, clock):
     stages = Stages(console, {"silent messages": 50.0, "random messages": 50.0})
     stages.begin("silent messages")
     clock[0] += 12.0

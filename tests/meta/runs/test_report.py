@@ -1,4 +1,4 @@
-"""What a report writes where there is no number."""
+"""Missing numbers in reports."""
 
 import json
 
@@ -7,7 +7,7 @@ import numpy as np
 from meta.runs.report import finite
 
 
-def test_what_is_no_finite_number_is_none_of_whatever_type_it_is():
+def test_numbers_of_any_type_that_are_not_finite_become_none():
     data = {
         "a": [np.float32("nan"), np.float64("inf"), -np.inf, np.array(np.nan)],
         3: (np.float32(0.5), np.int64(2), "x"),

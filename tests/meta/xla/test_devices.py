@@ -1,4 +1,4 @@
-"""Cores as devices: how many there are, and that results do not depend on them."""
+"""Cores as devices: their number, and results that do not depend on it."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SETTINGS = {
     "seeds": 4,
     "checkpoint_seconds": 0.0,
 }
-# Trains, stops in the midst, goes on, and trains without a stop; the directory comes as an argument.
+# Trains with a stop, resumes, and trains without a stop; the directory is an argument.
 SCRIPT = f"""
 import json, sys
 from pathlib import Path
@@ -65,13 +65,13 @@ print(json.dumps({{
 
 def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment, tmp_path):
     line = [sys.executable, "-c", SCRIPT, str(tmp_path / "run")]
-    variables = environment | {"JAX_NUM_CPU_DEVICES": "2"}  # somebody's choice, which stays
+    variables = environment | {"JAX_NUM_CPU_DEVICES": "2"}  # the user's choice is kept
     result = subprocess.run(line, env=variables, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
     assert (found["devices"], found["used"]) == (2, 2)
     assert 0 < found["done"] < 8
-    # Fresh trials are as many as there are keys, and each is of its key, whoever is played beside it.
+    # There is one fresh trial for each key, with the same result in any batch.
     alone = [2.0 * float(jax.random.uniform(key)) for key in jax.random.split(jax.random.key(3), 7)]
     assert found["fresh"] == pytest.approx(alone)
     assert found["resumed"] == found["params"]
@@ -91,13 +91,13 @@ def test_each_core_is_a_device_unless_their_number_is_given(environment, chosen,
     assert int(subprocess.run(line, env=variables, capture_output=True, text=True, timeout=60).stdout) == expected
 
 
-def test_where_jax_has_begun_nothing_happens():
+def test_devices_are_not_changed_after_jax_has_begun():
     before = jax.devices()
     use_all_cores()
     assert jax.devices() == before
 
 
-def test_any_number_of_members_can_be_spread():
+def test_any_number_of_members_can_be_spread_over_devices():
     for size in (1, 3, 4):
         x = jnp.arange(2.0 * size).reshape(size, 2)
         np.testing.assert_array_equal(spread(jnp.cumsum, size)(x), np.cumsum(x, 1))
@@ -113,7 +113,7 @@ def test_a_function_in_chunks_is_its_vmap(width):
     jax.tree.map(np.testing.assert_allclose, found, expected)
 
 
-def test_a_core_computes_as_many_members_together_as_divide_its_share_and_not_more():
+def test_chunks_on_a_core_divide_its_share_and_have_a_maximum():
     sizes = []
 
     @jax.custom_batching.custom_vmap
@@ -150,8 +150,8 @@ print(len(jax.devices()), sum("XLAEigen" in name for name in names))
     assert result.stdout.split() == ["1", "1"], result.stderr
 
 
-def test_seeds_that_go_on_have_their_devices_again(environment, tmp_path):
-    """The config of a run that goes on is looked at before its devices could be chosen, if nobody takes care."""
+def test_a_resumed_run_has_a_device_for_each_seed(environment, tmp_path):
+    """Devices are chosen before the config of a resumed run is checked, because checks may initialise JAX."""
     run = RunDirectory.create(
         tmp_path / "run", TrainConfig(**SETTINGS), f"python -m marl.train {SETTINGS['environment']}"
     )
@@ -171,7 +171,7 @@ print(len(jax.devices()))
     assert result.stdout.split() == [str(min(SETTINGS["seeds"], len(os.sched_getaffinity(0))))], result.stderr
 
 
-def test_the_devices_of_another_program_are_its_own(environment):
+def test_another_program_keeps_its_own_devices(environment):
     code = f"""
 from marl.experiments.single_agent import TrainConfig, choose_devices
 choose_devices(TrainConfig(**{SETTINGS}))

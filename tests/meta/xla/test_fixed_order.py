@@ -1,4 +1,4 @@
-"""Numbers that do not depend on how many cores there are."""
+"""Results that do not depend on the number of cores."""
 
 import hashlib
 import os
@@ -61,7 +61,7 @@ def test_a_large_product_that_cannot_be_taken_apart_is_reported():
     np.testing.assert_array_equal(found, product(a, b))
 
 
-def test_a_program_without_large_products_is_as_it_was():
+def test_a_program_without_large_products_does_not_change():
     def small(a, b):
         return jax.lax.scan(lambda c, _: (c @ b, None), a, None, 3)[0]
 
@@ -101,7 +101,7 @@ RUN = ["-m", "marl.mfos", "ipd", "--seed=5", "--evolution.generations=2", "--eva
 
 
 def of_threads(number, environment, line, cwd):
-    """Starts Python with XLA's threads of so many cores, and with XLA's own options in place of those of the tests."""
+    """Starts Python with XLA's threads for this number of cores, and without the XLA options of the tests."""
     variables = {name: x for name, x in environment.items() if name != "XLA_FLAGS"} | {"NPROC": str(number)}
     called = [sys.executable, *line]
     return subprocess.Popen(called, cwd=cwd, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -114,7 +114,7 @@ def test_sums_products_convolutions_and_chunks_have_the_same_bits_on_any_number_
 
 
 def test_a_run_with_chunks_is_the_same_bit_for_bit_on_any_number_of_cores(environment, tmp_path):
-    """On one core, which the process is bound to, and with the threads of four."""
+    """A process bound to one core, and one with the threads of four."""
     bound = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "
     bound += "from marl.mfos import main; main(%r)"
     chunks = ["--evolution.chunk-size=64"]

@@ -1,4 +1,4 @@
-"""Whether a program fits is known before it runs."""
+"""The memory of a program is checked before it runs."""
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,12 @@ def compiled(size):
     return jax.jit(lambda x: jnp.sort(x[:, None] * x)).lower(jax.ShapeDtypeStruct((size,), jnp.float32)).compile()
 
 
-def test_a_program_that_fits_is_let_through():
+def test_a_small_program_is_accepted():
     check_memory(compiled(8))
 
 
-def test_one_that_does_not_is_refused_in_one_line_with_both_numbers():
-    """A result of 4 (2^20)^2 bytes are 4 TiB, which nobody allocates here."""
+def test_a_program_that_is_too_large_is_refused_in_one_line_with_both_numbers():
+    """Its result has 4 (2^20)^2 bytes, 4 TiB, more than any machine of the tests."""
     with pytest.raises(
         TooLarge, match=r"^memory: the program needs [\d.]+ GiB and there are [\d.]+ GiB; less$"
     ) as error:

@@ -1,4 +1,4 @@
-"""A scalarized function computes what it did before."""
+"""Scalarized functions have the results of the original ones."""
 
 import re
 from types import SimpleNamespace
@@ -75,7 +75,7 @@ def test_results_are_those_of_the_function(name, max_size):
 
 
 @pytest.mark.filterwarnings("error:scalarize")
-def test_the_installed_jax_writes_down_each_primitive_as_expected(monkeypatch):
+def test_the_installed_jax_has_the_expected_layout_of_each_primitive(monkeypatch):
     handlers, taken_apart = scalar_replacement._STRUCTURAL, set()
 
     def noted(name):
@@ -93,7 +93,7 @@ def test_the_installed_jax_writes_down_each_primitive_as_expected(monkeypatch):
     assert taken_apart == {name for name in handlers if hasattr(jax.lax, f"{name}_p")}
 
 
-OTHER_LAYOUTS = {  # (what JAX could change, what that is here)
+OTHER_LAYOUTS = {  # change in JAX: (attribute here, its new value)
     "a parameter of a primitive": ("_STRUCTURAL", {"rev": lambda params, value: value[params["axes"]]}),
     "a parameter of a call": ("_INLINED", {"custom_jvp_call": "body", "jit": "body"}),
     "an attribute": ("core", SimpleNamespace()),
@@ -102,7 +102,7 @@ OTHER_LAYOUTS = {  # (what JAX could change, what that is here)
 
 
 @pytest.mark.parametrize("change", OTHER_LAYOUTS)
-def test_a_function_runs_as_it_was_where_a_layout_is_unknown(change, monkeypatch):
+def test_a_function_stays_as_it_is_if_a_layout_is_unknown(change, monkeypatch):
     monkeypatch.setattr(scalar_replacement, *OTHER_LAYOUTS[change])
     function = looped(lambda x, i, m: (jax.nn.relu(x[::-1]) + i, x.sum()))
     x, matrix = jnp.arange(5.0) - 2, jnp.ones((5, 5))
@@ -124,7 +124,7 @@ def test_a_batch_of_small_vectors_is_taken_apart_in_the_loop():
     assert "f32[7,5] = sin" not in text
 
 
-def test_it_is_in_a_branch_too_where_a_batch_takes_the_same_one():
+def test_small_vectors_are_taken_apart_in_a_branch_that_a_batch_shares():
     function = scalarize(
         looped(lambda x, i, m: (jax.lax.cond(i > 1, lambda y: jnp.sin(y) + y[::-1], jnp.cos, x), None))
     )
@@ -139,14 +139,14 @@ def test_values_computed_once_are_the_same_behind_a_branch_in_a_batch():
         def step(x, i):
             drawn = jax.random.normal(jax.random.fold_in(jax.random.key(3), i), x.shape)
             moved, sign = once((x + drawn, jnp.sign(drawn).astype(int)), i)
-            return jnp.tanh(moved / 4), sign  # a slope near 0 would be all rounding
+            return jnp.tanh(moved / 4), sign  # a slope near 0 would be mostly rounding
 
         return jax.lax.scan(step, x, jnp.arange(4))
 
     x = jax.random.normal(jax.random.key(0), (3, 5))
     plain, behind = (jax.vmap(lambda x, once=once: walk(once, x)) for once in (lambda values, i: values, fenced))
     text = str(jax.make_jaxpr(behind)(x))
-    assert "cond[" in text  # and not a selection of what was computed in both branches
+    assert "cond[" in text  # no selection between results of both branches
     assert "select_n" not in text.split("cond[")[1]
     for a, b in zip(jax.jit(plain)(x), jax.jit(behind)(x), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
@@ -159,10 +159,10 @@ def fenced(values, i):
     return computed_once(values, i >= 0)
 
 
-def test_keys_that_are_drawn_from_apart_are_the_same_and_an_axis_more():
+def test_drawn_apart_gives_every_member_the_same_numbers():
     key, members = jax.random.split(jax.random.key(7), 2), jnp.linspace(-3.0, 5.0, 6).reshape(3, 2)
     expected = jax.vmap(jax.random.uniform)(key)
     text = str(jax.make_jaxpr(jax.vmap(lambda one: jax.vmap(jax.random.uniform)(drawn_apart(key, one))))(members))
-    assert re.search(r"u32\[3,2\] = random_bits", text)  # and not two words for all three
+    assert re.search(r"u32\[3,2\] = random_bits", text)  # not two words for all three
     found = jax.jit(jax.vmap(lambda one: jax.vmap(jax.random.uniform)(drawn_apart(key, one))))(members)
     np.testing.assert_array_equal(found, jnp.stack([expected] * 3))
