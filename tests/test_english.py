@@ -22,8 +22,8 @@ OPENING = re.compile(
     "(who|whom|whose|what|whatever|how|whether|where|when|why|of|by|for|in which|with which|from which|that)\\b",
     re.IGNORECASE,
 )
-# Sentences in which a person is meant, each with the reason.
-ALLOWED: dict[str, str] = {}
+# Faults that stay, each with the reason.
+ALLOWED = {"tests/test_english.py:": "the lists of banned words are here"}
 
 
 def texts_of_code(path):

@@ -55,7 +55,7 @@ SCHEDULE = TrainingSchedule(num_updates=2, steps_per_update=16, num_envs=2, num_
 
 
 def make_victim(game, hidden=(4,), shared=True, learning_rate=0.1):
-    """The learner with a network that is compiled soonest."""
+    """The learner with the network that compiles fastest."""
     network = feed_forward(game.observation_space("agent_0").shape, 2, hidden=hidden, shared=shared)
     return reinforce(game, network=network, learning_rate=learning_rate)
 
@@ -70,7 +70,7 @@ def run():
     return make_trainings(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_victims=3)
 
 
-def test_the_same_victims_live_under_every_message(run, words):
+def test_the_same_victims_train_under_every_message(run, words):
     key = jax.random.key(0)
     quiet, again, spoken = run(key, silence(words)), run(key, silence(words)), run(key, words)
     np.testing.assert_array_equal(quiet.final_returns, again.final_returns)
@@ -84,7 +84,7 @@ def alone(words):
     return jax.jit(lambda key: train_victim(key, GAME, MESSAGE, words, make_victim, SCHEDULE))
 
 
-def test_a_group_is_what_single_lives_are(run, words, alone):
+def test_a_group_has_the_results_of_single_training_runs(run, words, alone):
     found = run(jax.random.key(0), words)
     keys = jax.random.split(jax.random.key(0), 4 if len(jax.local_devices()) > 1 else 3)
     training = alone(keys[0])
@@ -98,7 +98,7 @@ def test_a_group_is_what_single_lives_are(run, words, alone):
     assert 1 <= round(ended) <= 4  # no pole falls within 8 steps
 
 
-def test_what_was_evolved_is_compared_with_silence_and_with_random_words_as_loud(words):
+def test_an_evolved_message_is_compared_with_silence_and_random_messages_of_its_amplitude(words):
     spoken, speakers = controlled(MESSAGE, words, observations_of_play(GAME), 32)
     seen = jnp.asarray(observations_of_play(GAME))
     volume = loudness(MESSAGE, words, seen)
@@ -106,10 +106,10 @@ def test_what_was_evolved_is_compared_with_silence_and_with_random_words_as_loud
     assert loudness(spoken, spoken.init(jax.random.key(9)), seen) == pytest.approx(float(volume), rel=1e-4)
     assert loudness(spoken, speakers["evolved"], seen) == pytest.approx(float(volume), rel=1e-6)
     assert loudness(spoken, speakers["silent"], seen) == 0
-    assert speakers["random"] is None  # a draw of each victim's own
+    assert speakers["random"] is None  # each victim draws its own
 
 
-def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
+def test_adversaries_and_allies_have_opposite_fitness(words, alone, monkeypatch):
     key = jax.random.key(3)
     training = alone(key)
 
@@ -117,7 +117,7 @@ def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
         return train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
 
     assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(training.final_return), rel=1e-5)
-    # What the settings make of this life; it is the same program, and compiled once.
+    # Fitness of this training run under other settings; the program is compiled once.
     monkeypatch.setattr("attacks.victim_training.train_victim", lambda key, *arguments, **settings: alone(key))
     assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
     np.testing.assert_allclose(trial(fitness="training")(words, key).fitness, -np.nanmean(training.curve), rtol=1e-5)
@@ -125,11 +125,11 @@ def test_adversary_and_ally_want_the_opposite(words, alone, monkeypatch):
     np.testing.assert_allclose(trial(fitness="last_update")(words, key).fitness, -training.last_update, rtol=1e-5)
 
 
-def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
-    """A victim that has heard one thing for all its life, by a clock of its 32 steps, hears another afterwards."""
+def test_a_message_with_a_memory_may_turn_after_the_training_run():
+    """A message that counts the 32 steps of the training run changes in the evaluation after them."""
     turning, linear = make_message("turn(steps=32)", (4,), 2), make_message("linear", (4,), 2)
     words = turning.init(jax.random.key(2))
-    calm = partial(make_victim, learning_rate=0.01)  # one that still looks at what it hears
+    calm = partial(make_victim, learning_rate=0.01)  # it still depends on the messages
     keys = jax.random.split(KEY, 8)
     run = jax.jit(jax.vmap(lambda key, words: train_victim(key, GAME, turning, words, calm, SCHEDULE), (0, None)))
 
@@ -146,11 +146,11 @@ def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
         np.testing.assert_allclose(getattr(never, field), getattr(first, field), rtol=1e-5)
         np.testing.assert_allclose(getattr(at_once, field), getattr(then, field), rtol=1e-5)
     np.testing.assert_array_equal(never.curve, always.curve)
-    # The 32 steps and the first sights of the episodes in between, which both are seen.
+    # The 32 steps and the first observations of later episodes, which count too.
     heard = np.asarray(never.talk.memory)
     assert ((heard >= 33) & (heard <= 33 + 32 // 9)).all()  # no pole falls within 8 steps
 
-    # Another message is what is heard afterwards, by a victim that has learned under the first.
+    # A victim that learned under the first message hears another one in the evaluation.
     def afterwards(key, state):
         after = CheapTalk(GAME, words["then"], linear.speak, 2)
         return final_return(jax.random.split(key)[1], after, calm(after), state, SCHEDULE)
@@ -160,8 +160,8 @@ def test_who_remembers_goes_on_after_the_life_and_may_turn_then():
     assert (always.final_return != never.final_return).any()
 
 
-def test_a_random_voice_that_turns_is_as_loud_over_a_whole_life():
-    """However much louder the second half of what was evolved is, which lasts a half of this life."""
+def test_a_random_turning_message_has_the_amplitude_of_a_whole_training_run():
+    """The evolved message is silent in the first half of the training run."""
     turning = make_message("turn(steps=128)", (4,), 2)
     words = turning.init(jax.random.key(2))
     words = words | {"first": silence(words["first"]), "turn": jnp.zeros(())}
@@ -173,27 +173,27 @@ def test_a_random_voice_that_turns_is_as_loud_over_a_whole_life():
     assert float(loudness(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
 
 
-def test_an_adversary_is_judged_by_victims_that_defend_themselves(words):
+def test_fitness_may_be_measured_on_victims_with_a_defence(words):
     trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, fitness="training", defence=DEFENCES["dropout"])
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
     defended = jax.jit(lambda: DEFENCES["dropout"](KEY, talk, make_victim, SCHEDULE, 2))()
     assert jax.jit(trial)(words, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
 
 
-def test_critics_are_weights_too():
+def test_weights_include_those_of_critics():
     state = make_learner("sac(hidden=[4])", games.make("pendulum")).init(KEY)
     changed = with_weights(state, jax.tree.map(lambda x: x + 1, weights_of(state)))
     jax.tree.map(np.testing.assert_array_equal, with_weights(changed, weights_of(state)), state)
     assert (jax.tree.leaves(changed.networks.critics)[0] != jax.tree.leaves(state.networks.critics)[0]).all()
 
 
-def test_of_a_life_in_which_no_episode_ended_there_is_no_mean():
+def test_a_training_run_without_ended_episodes_has_no_mean():
     curves = np.array([[np.nan, np.nan], [1.0, 3.0]])
     found = over_training(VictimTrainings(*np.zeros((4, 2)), curves))
     np.testing.assert_array_equal(found, [np.nan, 2.0])
 
 
-def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
+def test_the_muted_return_has_zeros_in_place_of_messages(words, alone):
     key = jax.random.key(5)
     training = alone(key)
     silent = CheapTalk(GAME, silence(words), MESSAGE.speak, 2)
@@ -205,7 +205,7 @@ def test_the_muted_return_is_that_of_zeros_in_place_of_messages(words, alone):
 def test_differences_are_paired(triples):
     returns = np.array(triples).T
     curves = np.stack([returns[0], np.full(len(triples), np.nan)], 1)
-    unended = (len(triples) - 1) // 2  # so that of half at least an episode ended in the last update
+    unended = (len(triples) - 1) // 2  # at least half have an ended episode in the last update
     last = np.append(np.full(unended, np.inf), np.tile([1.0, 3.0], len(triples))[: len(triples) - unended])
     groups = {
         name: VictimTrainings(x, 2 * x, 3 * x, last if name == "silent" else last + 1, curves)
@@ -224,7 +224,7 @@ def test_differences_are_paired(triples):
     assert found["evolved"]["difference_from_silent"]["standard_error"] == pytest.approx(error, abs=1e-9)
     assert found["training_return"]["evolved"]["difference_from_silent"]["mean"] == 0  # the curves are the same
     np.testing.assert_allclose(over_training(groups["silent"]), returns[0])  # updates without an end do not count
-    # One more of whom none ended, under one of the messages, and fewer than half are left.
+    # One more victim without an ended episode leaves fewer than half.
     worse = {name: x._replace(last_updates=np.where(x.last_updates == own[0], np.inf, x.last_updates))
              for name, x in groups.items()}  # fmt: skip
     few = compare(worse)["last_update"]
@@ -233,7 +233,7 @@ def test_differences_are_paired(triples):
 
 
 def train_one(name, words):
-    """(final return, curve, parameters) of a victim that defends itself."""
+    """(final return, curve, parameters) of a victim with this defence."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
 
     def training(key):
@@ -249,15 +249,15 @@ def undefended(words):
 
 
 @pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
-def test_every_defence_is_a_life_of_its_own(name, words, undefended):
+def test_every_defence_changes_the_training_run(name, words, undefended):
     returned, curve, params = train_one(name, words)
-    assert 8 <= returned <= 20  # no pole falls sooner
+    assert 8 <= returned <= 20  # no pole falls earlier
     assert not np.allclose(params["Dense_0"]["kernel"], undefended[2]["Dense_0"]["kernel"], atol=1e-6)
     assert curve.shape == (1 if name == "ensemble" else 2,)
     assert np.isfinite(curve).any()
 
 
-def test_an_ensemble_learns_from_as_many_steps_as_one_victim_unless_it_is_said(words):
+def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(words):
     talk, schedule = CheapTalk(GAME, words, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
     for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
         defend = ensemble(5, experience)
@@ -268,7 +268,7 @@ def test_an_ensemble_learns_from_as_many_steps_as_one_victim_unless_it_is_said(w
         assert {x.shape[0] for x in jax.tree.leaves(training.state)} == {5}
 
 
-def test_dropout_takes_messages_and_nothing_else(words):
+def test_dropout_removes_messages_only(words):
     schedule = TrainingSchedule(num_updates=1, steps_per_update=64, num_envs=32, num_episodes=32, num_steps=20)
     shape = (schedule.steps_per_update, schedule.num_envs, 6)
 
@@ -293,8 +293,8 @@ def test_dropout_takes_messages_and_nothing_else(words):
     assert heard.mean() == pytest.approx(0.75, abs=4 * error)
 
 
-def test_an_ensemble_does_what_most_of_its_members_would(words):
-    """Some of them know how to balance a pole for twenty steps, the others push to one side until it falls."""
+def test_an_ensemble_acts_by_the_majority_of_its_members(words):
+    """Some members balance a pole for twenty steps, the others push to one side until it falls."""
 
     def born(game):
         def act(key, knows, memory, obs):
@@ -315,7 +315,7 @@ def test_an_ensemble_does_what_most_of_its_members_would(words):
 
 
 def test_an_observation_is_disturbed_once(words):
-    """What came after a step is what the next step sees, also where one update ends and the next begins."""
+    """The next observation of a step is the observation of the following step, also across updates."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
 
     def act(key, parameters, memory, obs):
@@ -342,15 +342,15 @@ def test_an_observation_is_disturbed_once(words):
     goes_on = ~found["done"][:-1, :, 0].astype(bool)
     assert 0 < (~goes_on).sum() < 6  # a pole that is pushed to one side falls
     np.testing.assert_allclose(found["next"][:-1][goes_on], found["obs"][1:][goes_on], atol=1e-5)
-    assert np.unique(noise.round(4)).size > 0.99 * noise.size  # and every other one anew
+    assert np.unique(noise.round(4)).size > 0.99 * noise.size  # all others are disturbed independently
     assert abs(noise.mean()) < 5 / noise.size**0.5
     first = run(jax.random.key(9))[0]["obs"][0, 0] - run(jax.random.key(9))[1]["obs"][0, 0]
-    assert np.abs(first - noise[0]).max() > 0.1  # of another life
+    assert np.abs(first - noise[0]).max() > 0.1  # another training run
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_input_decay_shrinks_what_reads_the_input_and_nothing_else(words, shared):
-    """Of layers as wide as the input is, those kernels alone that read it."""
+def test_input_decay_shrinks_only_kernels_that_read_the_input(words, shared):
+    """Layers have the width of the input, so that shapes do not tell which kernels read it."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
     make = partial(make_victim, hidden=(6, 6), shared=shared, learning_rate=0.0)
 
@@ -368,7 +368,7 @@ def test_input_decay_shrinks_what_reads_the_input_and_nothing_else(words, shared
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), after[name], expected)
 
 
-def test_input_decay_shrinks_what_critics_read_too():
+def test_input_decay_shrinks_the_input_kernels_of_critics_too():
     talk = CheapTalk(games.make("pendulum", episode_length=8), jnp.zeros(2), lambda words, obs: words, 2)
     spec = "td3(hidden=[4], learning_rate=0.0, buffer_size=64, batch_size=4)"
 
@@ -381,16 +381,16 @@ def test_input_decay_shrinks_what_critics_read_too():
     before, after = jax.tree.map(np.asarray, both(KEY))
     factors = jax.tree.map(lambda x, y: np.unique((y / np.where(x == 0, np.nan, x)).round(4)), before, after)
     found = [float(x[0]) for x in jax.tree.leaves(factors) if np.isfinite(x[0])]
-    assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # of an actor and two critics
+    assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # an actor and two critics
 
 
-def test_a_learner_with_other_eyes_learns_from_what_it_saw(words):
-    """What a transform hides, as zeros, the weights that read it never learn from."""
+def test_weights_of_hidden_inputs_are_never_changed(words):
+    """The transform replaces inputs by zeros, so that their weights have no gradient."""
     talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
     hide = seeing(make_victim(talk), lambda obs: obs.at[:, -2:].set(0.0))
     run = jax.jit(lambda key: learn(key, talk, [hide], num_updates=2, steps_per_update=16, num_envs=2).states[0])
     before, after = hide.init(jax.random.key(0)).params, None
-    init_key = jax.random.split(jax.random.key(5), 3)[2]  # the one of the only learner
+    init_key = jax.random.split(jax.random.key(5), 3)[2]  # the key of the only learner
     before = hide.init(init_key).params["Dense_0"]["kernel"]
     after = run(jax.random.key(5)).params["Dense_0"]["kernel"]
     np.testing.assert_allclose(after[-2:], before[-2:], atol=1e-7)
@@ -404,7 +404,7 @@ def settings_of(spec):
 
 
 @pytest.mark.parametrize("preset", ["cartpole", "pendulum", "reacher", "breakout"])
-def test_other_victims_are_what_their_names_say(preset):
+def test_other_victims_agree_with_their_names(preset):
     config = configs.load(AttackConfig, "act", preset)
     attack = resolve(dataclasses.replace(config, message="linear"))
     victims = other_victims(attack)
@@ -418,7 +418,7 @@ def test_other_victims_are_what_their_names_say(preset):
     assert wide["hidden"] == tuple(2 * units for units in own["hidden"])
     assert slow["learning_rate"] == pytest.approx(own["learning_rate"] / 3)
     assert ("DQN" in victims) == (preset in ("cartpole", "breakout"))
-    # All live as long, to within an update of theirs.
+    # All have training runs of one length, up to one update.
     for victim in victims.values():
         schedule = with_training(attack, victim=victim).schedule
         piece = schedule.num_envs * schedule.steps_per_update
@@ -426,7 +426,7 @@ def test_other_victims_are_what_their_names_say(preset):
         assert schedule.num_episodes % schedule.num_envs == 0
 
 
-def test_other_victims_of_a_network_that_is_named_and_of_none():
+def test_other_victims_of_named_networks_and_without_hidden_layers():
     config = dataclasses.replace(configs.load(AttackConfig, "act", "cartpole"), message="linear")
 
     def others(inside, **changes):
@@ -441,13 +441,13 @@ def test_other_victims_of_a_network_that_is_named_and_of_none():
         assert found["twice as wide"]["hidden"] == wide
         assert found["one layer more"]["hidden"] == [x // 2 for x in [*wide, wide[-1]]]
     assert "hidden" not in found["twice as wide"]["network"]
-    # Minibatches are of whole environments, where there is a memory.
+    # With a memory, minibatches consist of whole environments.
     assert others("network='recurrent', minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 2
     assert others("minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 4
 
 
-def test_what_a_victim_reads_is_important_and_an_empty_message_is_not():
-    """Whether right answers are paid or wrong ones cost."""
+def test_inputs_that_a_victim_needs_are_important_and_an_empty_message_is_not():
+    """Important inputs are the same for positive and for negative rewards."""
     spec = "ppo(hidden=[8], epochs=8, minibatches=1, shared=True, learning_rate=0.02, entropy_coefficient=0.0)"
     schedule = TrainingSchedule(num_updates=40, steps_per_update=8, num_envs=8, num_episodes=8, num_steps=8)
 
@@ -466,7 +466,7 @@ def test_what_a_victim_reads_is_important_and_an_empty_message_is_not():
 
 @struct.dataclass(eq=False)
 class Echo(Game):
-    """Say the bit that you see: 1 for a right answer, or -1 for a wrong one. Eight steps."""
+    """Repeat the observed bit for eight steps: 1 for a right answer, or -1 for a wrong one."""
 
     num_agents = 1
     sign: float = 1.0

@@ -1,4 +1,4 @@
-"""The best of many random parameters by their best trials, where evolution and averages would pass it by."""
+"""Screening: the best of many random parameters by their best trials, which evolution and means would miss."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def init(key):
 
 
 def needle(parameters, key):
-    """Worth 1; in a corner, where one of a hundred is drawn, 4 in half of the trials and -4 in the others."""
+    """Fitness 1; in a corner, with one of a hundred draws, 4 in half of the trials and -4 in the others."""
     in_corner = (parameters["x"] > 5).all()
     gamble = jnp.where(jax.random.bernoulli(key), 4.0, -4.0)
     return Outcome(jnp.where(in_corner, gamble, 1.0), {})
@@ -59,7 +59,7 @@ def test_candidates_without_a_fitness_are_not_chosen():
     assert best.parameters["x"][0] == pytest.approx(3, abs=0.1)
 
 
-def test_it_says_how_far_it_is():
+def test_screening_reports_its_progress():
     said = []
     find(KEY, report=lambda iteration, metrics, seconds: said.append((iteration, metrics)))
     tried = [int(metrics["tried"]) for _, metrics in said]
@@ -74,7 +74,7 @@ def test_each_array_is_as_loud_as_a_factor_makes_it():
     plain = jax.vmap(lambda key: init(jax.random.split(key)[0]))(keys)
     factors = np.asarray(drawn["x"] / plain["x"])
     np.testing.assert_allclose(factors[:, 0], factors[:, 1], rtol=1e-4)
-    logs = np.log(factors[:, 0]) / np.log(20)  # even in [0, 1]
+    logs = np.log(factors[:, 0]) / np.log(20)  # uniform in [0, 1]
     assert 0 <= logs.min() < 0.01 < 0.99 < logs.max() <= 1.0001
     assert logs.mean() == pytest.approx(0.5, abs=4 / 12**0.5 / 64)
     # A third times the root mean square of the factors, from the integral of 20^(2u).
@@ -83,12 +83,12 @@ def test_each_array_is_as_loud_as_a_factor_makes_it():
 
 
 @pytest.mark.parametrize(("candidates", "finalists"), [(1500, 16), (8, 16), (0, 0)])
-def test_numbers_that_do_not_fit_are_refused(candidates, finalists):
+def test_unsuitable_numbers_of_candidates_are_refused(candidates, finalists):
     with pytest.raises(ValueError, match=rf"^candidates: got {candidates}, with {finalists} finalists; .* are needed$"):
         find(KEY, candidates=candidates, finalists=finalists)
 
 
-def test_an_evolution_begins_where_it_is_told_and_only_where_it_begins(tmp_path):
+def test_the_given_start_is_used_once_and_not_by_a_resumed_run(tmp_path):
     def still(parameters, key):
         return Outcome(-(parameters["x"] ** 2).sum(), {"at": parameters["x"][0]})
 
@@ -111,7 +111,7 @@ def test_an_evolution_begins_where_it_is_told_and_only_where_it_begins(tmp_path)
 
 
 def test_spikes_narrower_than_the_noise_are_not_chosen():
-    """A spike that is worth 3 and narrower than the noise, and a hill that is worth 2 and wider."""
+    """A spike of height 3 is narrower than the noise, and a hill of height 2 is wider."""
 
     def trial(parameters, key):
         x = parameters["x"][0]
@@ -139,8 +139,8 @@ print(len(jax.devices()))
 
 
 @pytest.mark.system
-def test_devices_that_do_not_divide_the_candidates_are_no_obstacle():
-    """Of three devices ten candidates lie on two, four finalists on two, and six of an evolution on all."""
+def test_the_number_of_devices_need_not_divide_the_candidates():
+    """Ten candidates and four finalists use two of three devices, and six candidates of an evolution all."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"
     code = ON_DEVICES.format(tests=os.path.dirname(__file__))
     found = subprocess.run([sys.executable, "-c", code], env=os.environ | {"XLA_FLAGS": flags}, capture_output=True)
@@ -177,8 +177,8 @@ for number in (1, 2, 4, 8):
 
 
 @pytest.mark.system
-def test_as_many_are_computed_together_on_any_number_of_cores():
-    """XLA rounds otherwise where a batch has another width."""
+def test_the_size_of_batches_does_not_depend_on_the_number_of_cores():
+    """XLA rounds differently for another size of a batch."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     code = WIDTHS.format(tests=os.path.dirname(__file__))
     found = subprocess.run([sys.executable, "-c", code], env=os.environ | {"XLA_FLAGS": flags}, capture_output=True)

@@ -1,4 +1,4 @@
-"""`train`: the same as `learn`, wherever actors are; actors that fail; what is kept."""
+"""`train`: the results of `learn` with actors in any place, failing actors, and stored runs."""
 
 import functools
 import os
@@ -53,22 +53,22 @@ def assert_equal(one, two):
 
 
 def assert_close(one, two):
-    """But for rounding, which follows how the tests' programs are compiled."""
+    """Equality up to rounding, which depends on the compiler options of the tests."""
     for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)
 
 
 @functools.cache
 def learned(spec, steps, lag, envs=4):
-    """The learner's own state and the history, by `learn`."""
+    """The learner's own state and the history of `learn`."""
     learner = stale(make_learner(spec, GAME), lag)
     run = jax.jit(lambda key: learn(key, GAME, [learner], num_updates=UPDATES, steps_per_update=steps, num_envs=envs))
     found = run(jax.random.key(3))
     return (found.states[0].own if lag else found.states[0]), found
 
 
-def test_here_it_is_learn_bit_for_bit(environment):
-    """Compiled as for a user, in a process of its own."""
+def test_train_has_the_bits_of_learn(environment):
+    """A process of its own compiles with the default options."""
     line = [sys.executable, "-m", "tests.marl.distributed.bits", "0", "3", "7"]
     flags = {"XLA_FLAGS": "", "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "")}
     done = subprocess.run(line, env=environment | flags, capture_output=True, text=True, timeout=600)
@@ -76,7 +76,7 @@ def test_here_it_is_learn_bit_for_bit(environment):
 
 
 @pytest.mark.parametrize("spec", LEARNERS)
-def test_here_it_is_learn(spec):
+def test_train_has_the_results_of_learn(spec):
     steps = LEARNERS[spec]
     state, expected = learned(spec, steps, 0)
     found = train([make_learner(spec, GAME)], [OURS], **settings(steps_per_update=steps)).history
@@ -86,19 +86,19 @@ def test_here_it_is_learn(spec):
     assert_close(found.metrics, expected.metrics)
 
 
-def test_here_it_is_learn_with_numbers_for_actions():
+def test_train_has_the_results_of_learn_with_continuous_actions():
     game = make("pendulum")
     learner = make_learner("sac(hidden=[8], learning_starts=32, buffer_size=64, batch_size=16)", game)
     run = jax.jit(lambda key: learn(key, game, [learner], num_updates=UPDATES, steps_per_update=4, num_envs=4))
     expected = run(jax.random.key(3))
     found = train([learner], [make_env("games(pendulum)", 4)], **settings(steps_per_update=4)).history
-    assert int(found.states[0].networks.updates) == 5 * 16  # an update before there were 32 steps
+    assert int(found.states[0].networks.updates) == 5 * 16  # no gradient steps in an update with less than 32 steps
     assert_close(found.states[0].networks.actor, expected.states[0].networks.actor)
     assert_close(found.rewards, expected.rewards)
 
 
 @pytest.mark.parametrize("where", ["here", "threads"])
-def test_with_a_lag_it_is_learn_with_a_stale_learner(where):
+def test_train_with_a_lag_has_the_results_of_learn_with_a_stale_learner(where):
     spec = "impala(hidden=[8])"
     state, expected = learned(spec, 5, 2)
     found = train([make_learner(spec, GAME)], [OURS], **settings(lag=2, where=where))
@@ -108,7 +108,7 @@ def test_with_a_lag_it_is_learn_with_a_stale_learner(where):
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-def test_gradients_that_travel_are_those_of_learn(lag):
+def test_gradients_from_actors_are_those_of_learn(lag):
     state, expected = learned("a3c(hidden=[8])", 5, lag)
     learner = make_learner("a3c(hidden=[8])", GAME)
     found = train([learner], [OURS], **settings(lag=lag, path="gradients")).history
@@ -116,7 +116,7 @@ def test_gradients_that_travel_are_those_of_learn(lag):
     assert_close(found.metrics, expected.metrics)
 
 
-def test_players_of_a_game_learn_from_each_other_as_in_learn():
+def test_train_with_several_players_has_the_results_of_learn():
     game, spec = make("ipd", episode_length=3), "ppo(hidden=[4], epochs=1, minibatches=2)"
     learners = [make_learner(spec, game, seat) for seat in range(2)]
     expected = jax.jit(lambda key: learn(key, game, learners, num_updates=3, steps_per_update=4, num_envs=2))(
@@ -130,7 +130,7 @@ def test_players_of_a_game_learn_from_each_other_as_in_learn():
 
 
 @pytest.mark.parametrize("path", ["queue", "barrier"])
-def test_several_actors_do_the_same_wherever_they_are(path):
+def test_several_actors_have_the_same_results_in_one_process_and_in_threads(path):
     learner = make_learner("impala(hidden=[8])", GAME)
     found = [
         train([learner], [THEIRS] * 3, **settings(lag=1, where=where, path=path)).history.states
@@ -139,8 +139,8 @@ def test_several_actors_do_the_same_wherever_they_are(path):
     assert_equal(*found)
 
 
-def test_a_barrier_joins_what_all_have_played():
-    """In one update of three actors everybody's environments count; the states are those of their joined steps."""
+def test_a_barrier_joins_the_rollouts_of_all_actors():
+    """One update of three actors has the steps of all their environments."""
     learner = make_learner("impala(hidden=[8])", GAME)
     found = train([learner], [THEIRS] * 3, **settings(num_updates=2, path="barrier"))
     assert found.statistics["steps"] == 2 * 3 * 4 * 5
@@ -151,7 +151,7 @@ def test_a_barrier_joins_what_all_have_played():
         train([normalized], [THEIRS] * 3, **settings(path="barrier"))
 
 
-def test_actors_with_the_same_order_explore_otherwise():
+def test_actors_with_the_same_request_explore_differently():
     learner = make_learner("impala(hidden=[8])", GAME)
     programs = ActorPrograms([learner], 4, 2, 40)
     order = RolloutRequest(0, 0, (learner.policy(learner.init(jax.random.key(0))),))
@@ -160,13 +160,13 @@ def test_actors_with_the_same_order_explore_otherwise():
     actions, firsts = zip(
         *[(x.action, x.obs[0]) for x in (one.play(order).experience[0] for one in actors)], strict=True
     )
-    assert np.mean(actions[0] == actions[1]) < 0.75  # half of them, of a policy that is nearly even
+    assert np.mean(actions[0] == actions[1]) < 0.75  # about half, because the policy is nearly uniform
     assert not np.isin(firsts[0], firsts[1]).any()
     lives = [begin(programs, OURS, number, seeds, tried)._seen for number in (0, 1) for tried in (0, 1, 2)]
-    assert len({str(one) for one in lives}) == 6  # no life begins as another
+    assert len({str(one) for one in lives}) == 6  # no two restarts begin in the same states
 
 
-def test_trainings_with_neighbouring_seeds_have_no_environment_in_common():
+def test_trainings_with_neighbouring_seeds_have_different_environments():
     programs = ActorPrograms([make_learner("impala(hidden=[8])", GAME)], 4, 8, 40)
     keys = jax.random.key(1), jax.random.key(2)
     given = make_env("CartPole-v1", 8)
@@ -187,7 +187,7 @@ def test_a_ladder_of_exploration_goes_over_all_actors():
 
 
 @pytest.mark.parametrize("inference", ["actor", "central"])
-def test_without_a_lag_nobody_waits(inference):
+def test_without_a_fixed_lag_no_actor_waits(inference):
     learner = make_learner("impala(hidden=[8])", GAME)
     found = train([learner], [THEIRS] * 4, **settings(num_updates=30, where="threads", inference=inference))
     assert found.statistics["steps"] == 30 * 20
@@ -197,7 +197,7 @@ def test_without_a_lag_nobody_waits(inference):
         assert 1 <= found.statistics["mean_batch"] <= 4
 
 
-def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
+def test_central_inference_does_not_depend_on_the_batch(monkeypatch):
     monkeypatch.setattr("marl.distributed.actors.inference.WAIT", 0.5)
     learner = make_learner("impala(network='recurrent', hidden=[4], memory=4)", GAME)
     programs = ActorPrograms([learner], 4, 3, 5)
@@ -219,19 +219,19 @@ def test_an_askers_answer_does_not_depend_on_who_else_asks(monkeypatch):
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert central.batches - before < 3  # some of them together
+    assert central.batches - before < 3  # some in one batch
     for one, other, question in zip(alone, answers, questions, strict=True):
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), one, other)
         own = programs.act(*question)
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), one, own)
     central.close()
-    with pytest.raises(RuntimeError, match="training is over"):  # and does not wait for an answer that nobody gives
+    with pytest.raises(RuntimeError, match="training is over"):  # it does not wait for an answer
         central.act(*questions[0])
 
 
 @pytest.mark.parametrize("what", ["raise", "nan"])
 @pytest.mark.parametrize("where", ["here", "threads"])
-def test_an_actor_whose_environment_fails_begins_anew(tmp_path, what, where, monkeypatch):
+def test_an_actor_whose_environment_fails_restarts(tmp_path, what, where, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.05)
     said = []
     learner = make_learner("impala(hidden=[8])", GAME)
@@ -245,10 +245,10 @@ def test_an_actor_whose_environment_fails_begins_anew(tmp_path, what, where, mon
 
 
 class Enough(Exception):
-    """What a test waited for has happened."""
+    """Raised to end a training when the awaited event has happened."""
 
 
-def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypatch):
+def test_a_hanging_actor_does_not_stop_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.FIRST_PATIENCE", 20.0)
     hosts, said = [Faulty(str(tmp_path), "hang"), EnvMaker("gymnasium", "CartPole-v1", 2)], []
 
@@ -262,8 +262,8 @@ def test_one_that_hangs_is_left_alone_while_the_others_go_on(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("where", ["here", "threads"])
-def test_without_a_lag_the_others_go_on_until_it_is_back(tmp_path, where, monkeypatch):
-    """Behind a barrier, where it is seen from the steps of an update of whom it is."""
+def test_other_actors_go_on_until_a_failed_one_is_back(tmp_path, where, monkeypatch):
+    """With a barrier, the number of steps in an update tells which actors took part."""
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
     hosts, steps = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
 
@@ -274,12 +274,12 @@ def test_without_a_lag_the_others_go_on_until_it_is_back(tmp_path, where, monkey
 
     with pytest.raises(Enough):
         train([IMPALA], hosts, **settings(num_updates=10**6, where=where, path="barrier"), look=look)
-    assert len(list(tmp_path.iterdir())) == 5  # more often in a row than what never plays at all is tried
+    assert len(list(tmp_path.iterdir())) == 5  # more often in a row than an actor that never plays is restarted
     assert len(steps) > 1
     assert set(steps[:-1]) == {10}
 
 
-def test_those_that_take_turns_leave_out_one_that_fails(tmp_path):
+def test_a_failing_actor_is_left_out_of_turns(tmp_path):
     hosts = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=99)]
     said = []
     found = train([IMPALA], hosts, **settings(num_updates=8), say=said.append)
@@ -288,7 +288,7 @@ def test_those_that_take_turns_leave_out_one_that_fails(tmp_path):
     assert said[0] == "actor 1: RuntimeError: the pole broke; it restarts in 1 s"
 
 
-def test_what_is_learned_from_once_more_is_not_counted_twice():
+def test_a_rollout_used_again_is_not_counted_twice():
     one = Rollout(0, 0, (), np.ones(1), np.array([[30.0, 0.0]]), np.array([2.0, 0.0]), {}, 20)
     both = [one, _again(one)]
     assert sum(rollout.steps for rollout in both) == 20
@@ -297,7 +297,7 @@ def test_what_is_learned_from_once_more_is_not_counted_twice():
     np.testing.assert_array_equal(episodes.ended, [2, 0, 0, 0])
 
 
-def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
+def test_with_a_lag_all_actors_wait_for_a_failing_one_up_to_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.001)
     whole, (once, always) = EnvMaker("gymnasium", "CartPole-v1", 2), (tmp_path / "once", tmp_path / "always")
     once.mkdir()
@@ -312,12 +312,12 @@ def test_with_a_lag_everybody_waits_and_not_for_ever(tmp_path, monkeypatch):
         pytest.raises(Broken, match="the pole broke; so in each of 10"),
     ):
         train([IMPALA], hosts, **settings(lag=2), store=run)
-    assert (tmp_path / "run/checkpoints/00000001").exists()  # the first update was of the other's rollout
+    assert (tmp_path / "run/checkpoints/00000001").exists()  # the first update used the other actor's rollout
 
 
-def test_where_nobody_plays_a_first_rollout_it_ends(tmp_path, monkeypatch):
+def test_a_training_without_a_first_rollout_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
-    folders = [tmp_path / "first", tmp_path / "second"]  # one each, for two that fail at once are two failures
+    folders = [tmp_path / "first", tmp_path / "second"]  # one each, because each actor has to fail
     for folder in folders:
         folder.mkdir()
     with pytest.raises(Broken, match="the pole broke; so in each of 3 tries"):
@@ -325,14 +325,14 @@ def test_where_nobody_plays_a_first_rollout_it_ends(tmp_path, monkeypatch):
     assert all(len(list(folder.iterdir())) >= 3 for folder in folders)
 
 
-def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
+def test_a_stored_training_is_resumed(tmp_path):
     learner = make_learner("impala(hidden=[8])", GAME)
     with RunDirectory.create(tmp_path / "run", {}) as run:
         first = train([learner], [OURS], **settings(num_updates=4), store=run)
     said = []
     with RunDirectory(tmp_path / "run", said.append) as run:
         second = train([learner], [OURS], **settings(num_updates=7), store=run)
-    assert said == []  # what is there is what the checkpoint knows
+    assert said == []  # the metrics agree with the checkpoint
     assert second.history.rewards[0].shape == (7,)
     np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -340,8 +340,8 @@ def test_what_was_learned_is_kept_and_gone_on_with(tmp_path):
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_an_update_that_is_interrupted_is_none(tmp_path, monkeypatch, deleted):
-    """The states' place may have been taken by then, as by a donated buffer; what was saved before stays."""
+def test_an_interrupted_update_is_not_stored(tmp_path, monkeypatch, deleted):
+    """The states' buffers may have been donated by then; the checkpoint before stays valid."""
     update = LearnerGroup.update
 
     def interrupted(self, run_key, number, states, rollouts):
@@ -361,7 +361,7 @@ def test_an_update_that_is_interrupted_is_none(tmp_path, monkeypatch, deleted):
     assert found.history.rewards[0].shape == (UPDATES,)
 
 
-def test_what_takes_long_to_save_is_saved_seldom(tmp_path, monkeypatch):
+def test_slow_checkpoints_are_rare(tmp_path, monkeypatch):
     saved, clock = [], [0.0]
 
     def save(number, state, metrics):
@@ -369,7 +369,7 @@ def test_what_takes_long_to_save_is_saved_seldom(tmp_path, monkeypatch):
         clock[0] += 1.0
 
     def tell(metrics):
-        clock[0] += 1.0  # an update takes as long
+        clock[0] += 1.0  # an update takes the same time
 
     monkeypatch.setattr("marl.distributed.runtime.time.perf_counter", lambda: clock[0])
     with RunDirectory.create(tmp_path / "run", {}) as run:
@@ -378,7 +378,7 @@ def test_what_takes_long_to_save_is_saved_seldom(tmp_path, monkeypatch):
     assert saved == [2, 12, 22, 25]
 
 
-def test_what_cannot_be_is_said_before_anything_runs():
+def test_impossible_settings_are_refused_before_anything_runs():
     ppo = make_learner("ppo(hidden=[4])", GAME)
     for changes, words in {
         ("inference", "central"): "inference: got central",
@@ -393,7 +393,7 @@ def test_what_cannot_be_is_said_before_anything_runs():
     blind = ppo._replace(update=lambda key, state, t: (state, {"reward": t.reward.mean()}))
     with pytest.raises(ValueError, match="steps in which nothing happened"):
         train([blind], [THEIRS], **settings())
-    train([blind], [OURS], **settings(num_updates=1))  # where all steps are steps
+    train([blind], [OURS], **settings(num_updates=1))  # all steps are valid there
 
 
 REPLAYED = "hidden=[8], batch_size=4, gradient_steps=1"
@@ -411,7 +411,7 @@ REPLAYED = "hidden=[8], batch_size=4, gradient_steps=1"
         f"r2d2({REPLAYED}, sequence_length=10, burn_in=1, multi_step=2, buffer_size=4, learning_starts=1)",
     ],
 )
-def test_steps_that_are_none_are_not_learned_from(spec):
+def test_invalid_steps_have_no_gradient(spec):
     programs = ActorPrograms([make_learner(spec, Late()().game)], 2, 1, 10)
     learner = programs.learners[0]
     actor = Actor(programs, Late()(), 0, jax.random.key(1))
@@ -419,7 +419,7 @@ def test_steps_that_are_none_are_not_learned_from(spec):
     policies = (learner.policy(learner.init(jax.random.key(0))),)
     found = actor.play(RolloutRequest(0, 0, policies)).experience[0]
     np.testing.assert_array_equal(found.valid[:, 0], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
-    # What is seen after a step is what the next one sees, but for where an episode ended.
+    # The next observation of a step is that of the following step, except at ends of episodes.
     goes_on = found.valid & ~found.done
     np.testing.assert_array_equal(found.next_obs[:-1][goes_on[:-1]], found.obs[1:][goes_on[:-1]])
     state = learner.init(jax.random.key(0))

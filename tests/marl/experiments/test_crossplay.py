@@ -76,12 +76,12 @@ def test_naive_and_lola_get_what_was_measured_with_the_public_code():
 
 def test_matching_pennies_is_antisymmetric():
     means, errors = head_to_head("matching_pennies", ["naive", "lola"], 1024)
-    np.testing.assert_allclose(means[..., 0], -means[..., 1], atol=1e-4)  # a game of zero sum
+    np.testing.assert_allclose(means[..., 0], -means[..., 1], atol=1e-4)  # a zero-sum game
     both = np.hypot(errors[..., 0], errors[..., 0].T)
     assert np.all(np.abs(means[..., 0] + means[..., 0].T) < 4 * both)
 
 
-def test_only_commas_outside_of_brackets_part_agents():
+def test_only_commas_outside_brackets_separate_agents():
     text = 'naive, zd(chi=2, phi=0.1),mfos:naive(learning_rate=[0.1, 3]) + tft , axelrod(name="a, b"),'
     text += "ppo(value_loss='huber(delta=1.0)', hidden=[4, 4])"
     assert split_agents(text) == [
@@ -101,7 +101,7 @@ def test_only_commas_outside_of_brackets_part_agents():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The directory of a small table, and what was shown while it was played."""
+    """The directory of a small table, and its console output."""
     folder, output = tmp_path_factory.mktemp("table"), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
         patch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
@@ -115,7 +115,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def test_a_table_has_every_ordered_pair_and_says_what_it_is(finished):
+def test_a_table_has_every_ordered_pair_and_its_config(finished):
     path, shown = finished
     table = rows(path)
     names = ["naive", "all_d", "mfos:tft"]
@@ -134,7 +134,7 @@ def test_a_table_has_every_ordered_pair_and_says_what_it_is(finished):
         assert words in shown
 
 
-def test_named_again_nothing_is_trained_or_played_twice(finished, within, tmp_path):
+def test_a_larger_table_trains_and_plays_only_new_agents(finished, within, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / "run")
     before, pairs = rows(path), (path / "pairs.jsonl").read_text()
     agents = {file.name: file.read_bytes() for file in (path / "agents").iterdir()}
@@ -152,7 +152,7 @@ def test_named_again_nothing_is_trained_or_played_twice(finished, within, tmp_pa
     assert [row for row in rows(path) if "tft" not in (row["row"], row["column"])] == before
 
 
-def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(finished, within, tmp_path):
+def test_a_killed_run_is_resumed_with_the_files_of_an_unbroken_one(finished, within, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / "run")
     first, whole = rows(path), (path / "pairs.jsonl").read_text()
     for file in ("crossplay.csv", "crossplay.json"):
@@ -167,7 +167,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(finished, within, t
     assert (path / "pairs.jsonl").read_text() == whole
 
 
-def test_what_is_damaged_is_made_anew(finished, within, tmp_path):
+def test_damaged_files_are_computed_again(finished, within, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / "run")
     first, whole = rows(path), (path / "pairs.jsonl").read_text()
     lines = [
@@ -188,13 +188,13 @@ def test_what_is_damaged_is_made_anew(finished, within, tmp_path):
 
 
 def assert_same(found, expected):
-    """Of two files of arrays."""
+    """Asserts that two files of arrays are equal."""
     (arrays, metadata), (theirs, about) = found, expected
     assert metadata == about
     assert {name: x.tolist() for name, x in arrays.items()} == {name: x.tolist() for name, x in theirs.items()}
 
 
-def test_pairs_are_known_by_the_agents_parameters(finished):
+def test_pairs_are_identified_by_the_agents_parameters(finished):
     config = configs.from_file(CrossplayConfig, finished[0] / "config.yaml")
     participants = line_up(config).participants
     (file,) = (finished[0] / "agents").iterdir()
@@ -210,12 +210,12 @@ def test_pairs_are_known_by_the_agents_parameters(finished):
     assert sorted(written) == sorted(first)
 
 
-def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypatch):
-    """And its agents, and the table, are those of an unbroken run."""
+def test_a_killed_training_is_resumed(finished, within, tmp_path, monkeypatch):
+    """Its agents and the table are those of an unbroken run."""
     save, saved = RunDirectory.save, []
 
     class Killed(BaseException):
-        """Stands for `kill -9`: nothing is saved after it."""
+        """A substitute for `kill -9`: nothing is saved after it."""
 
     def save_and_die(run, generation, *rest):
         save(run, generation, *rest)
@@ -226,7 +226,7 @@ def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypa
         patch.setattr(RunDirectory, "save", save_and_die)
         with pytest.raises(Killed):
             within(*THREE, *SMALL, "--out=run", cwd=tmp_path, module="marl.crossplay")
-    gc.collect()  # with what is left of it, its lock
+    gc.collect()  # frees the lock of the run
     path, restore, found = tmp_path / "run", RunDirectory.restore, []
     assert not list((path / "agents").iterdir())
 
@@ -254,7 +254,7 @@ def test_a_training_that_was_killed_goes_on(finished, within, tmp_path, monkeypa
         (["--agents=all_d,naive,mfos:tft", "--evolution.sigma=0.3"], "evolution.sigma: got 0.3; 0.2, as in the table"),
     ],
 )
-def test_a_table_loses_no_rows_and_mixes_none(finished, within, tmp_path, arguments, words):
+def test_a_table_with_other_settings_or_fewer_agents_is_refused(finished, within, tmp_path, arguments, words):
     path = shutil.copytree(finished[0], tmp_path / "run")
     before = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
     other = {argument.split("=")[0] for argument in arguments}
@@ -266,13 +266,13 @@ def test_a_table_loses_no_rows_and_mixes_none(finished, within, tmp_path, argume
 
 
 def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
-    """An agent that was trained against what a file held then is none of one trained against what it holds now."""
+    """An agent trained against an earlier content of a file is another agent."""
     config = CrossplayConfig(agents=f"mfos:cola(file='{tmp_path / 'file'}')")
     found = []
     for name in ("prisoners_dilemma", "prisoners_dilemma", "changed"):
         arrays, metadata = load_arrays(folder() / "cola-prisoners_dilemma.safetensors")
         changed = {key: array + (name == "changed") for key, array in arrays.items()}
-        if len(found) != 1:  # the second time it is the same file
+        if len(found) != 1:  # the second time the file does not change
             array_files.replace_arrays(tmp_path / "file", changed, metadata)
         (participant,) = line_up(config).participants
         found.append((participant.files, participant.identity))
@@ -281,7 +281,7 @@ def test_a_training_depends_on_the_files_of_its_opponent(tmp_path):
     assert found[0][1] != found[2][1]
 
 
-def test_and_on_evolved_objectives_that_it_names(tmp_path):
+def test_a_training_depends_on_the_evolved_objectives_that_it_names(tmp_path):
     path = tmp_path / "drift"
     path.mkdir()
     config = CrossplayConfig(environment="ipd(episode_length=4)", agents=f"ppo(objective='{path}')")
@@ -297,7 +297,7 @@ def test_and_on_evolved_objectives_that_it_names(tmp_path):
 
 
 def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
-    """One who matches pennies is none who has to keep them apart; in a dilemma both seats are one training."""
+    """The seats of matching pennies have different games; both seats of a dilemma have one training."""
 
     def seats(environment):
         config = CrossplayConfig(environment=environment, agents="shaper:reinforce", trials=1)
@@ -316,20 +316,20 @@ def test_a_shaper_is_trained_in_the_seat_that_it_takes(tmp_path):
         make_agent(path, game, 0)
 
 
-def test_an_opponents_name_may_be_longer_than_that_of_a_file(within, tmp_path):
+def test_the_name_of_an_opponent_may_exceed_the_length_of_a_file_name(within, tmp_path):
     agents = f"all_d,mfos:naive(learning_rate=1.{'0' * 250})"
     result = within("ipd", "--agents", agents, *SMALL, "--out=run", cwd=tmp_path, module="marl.crossplay")
     assert result.returncode == 0, result.stderr
     assert len(list((tmp_path / "run" / "agents").iterdir())) == 1
 
 
-def test_where_an_evolution_begins_is_held_against_what_there_is_though_nobody_evolves():
+def test_an_unknown_start_is_refused_also_without_an_evolution():
     with pytest.raises(ValueError, match="start: got 'nonsense'"):
         CrossplayConfig(agents="naive,lola", start="nonsense")
 
 
-def test_only_who_samples_itself_has_fewer_pairs():
-    """A shaper that was trained against REINFORCE is called after it, and plays its policies as they are."""
+def test_only_pairs_with_a_sampling_learner_are_fewer():
+    """A shaper trained against REINFORCE has its name in its own, but does not sample itself."""
     config = CrossplayConfig(num_pairs=4096, num_sampled_pairs=64)
     evolved = Agent("mfos:reinforce", lambda parameters: None, config=ExactShapingConfig())
     fixed, samples = (Agent(name, lambda parameters: None) for name in ("all_d", "reinforce"))
@@ -342,7 +342,7 @@ def test_only_who_samples_itself_has_fewer_pairs():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ipd", "--agents", "naive,nobody"], "agents: got 'nobody'"),
+        (["ipd", "--agents", "naive,nothing"], "agents: got 'nothing'"),
         (["chicken", "--agents", "tft"], "agents: tft: "),
         (["ipd", "--agents", "./missing.safetensors"], "agents: got './missing.safetensors'"),
         (["ipd", "--agents", "naive(,tft"], "agents: got 'naive(,tft'"),
@@ -361,15 +361,15 @@ def test_bad_input_is_one_line(tmp_path, within, arguments, words):
 
 
 def saved(path, seeds):
-    """A shaper of the sampled dilemma that was trained so often, with parameters as before any training."""
+    """Saves a shaper of the sampled dilemma with this number of trainings and initial parameters."""
     config = SampledShapingConfig(environment="ipd(episode_length=4)", shaper="shaper(hidden_units=2)", seeds=seeds)
     init = config.make_shaper().init
     keys = jax.random.split(jax.random.key(5), seeds)
-    # Far from 0, so that two of them play differently.
+    # Large parameters, so that two of them play differently.
     save_agent(path, config, jax.tree.map(lambda x: 9 * x, jax.vmap(init)(keys) if seeds > 1 else init(keys[0])))
 
 
-def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
+def test_agents_of_a_sampled_game_have_the_results_of_learn(within, tmp_path):
     lengths = {"num_updates": 2, "steps_per_update": 4, "num_envs": 2}
     options = ["--environment=ipd(episode_length=4)", "--episodes=2", "--episode-length=4", "--num-sampled-pairs=4"]
     result = within("ipd", *options, "--agents=random,reinforce", "--out=run", cwd=tmp_path, module="marl.crossplay")
@@ -380,7 +380,7 @@ def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
         (row, column) for row in ("random", "reinforce") for column in ("random", "reinforce")
     ]
     assert [cell["num_pairs"] for cell in cells] == [4] * 4
-    # Two who learn nothing have no training; every other pair is one, of who learns.
+    # A pair without a learner has no training; every other pair is one training of its learners.
     assert [(cell["error_over"], cell["num_trainings"]) for cell in cells] == [("pairs", 0)] + [("trainings", 4)] * 3
     assert found["errors"].startswith("± one standard error over trainings, 4 of each pair; without a learner")
     assert found["errors"] in result.stdout
@@ -396,7 +396,7 @@ def test_agents_of_a_sampled_game_meet_as_learn_plays_them(within, tmp_path):
 
 
 def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
-    """Of one training they are over its pairs, however many learners it meets."""
+    """Errors of a single training are between its pairs, against any number of learners."""
     saved(tmp_path / "one.safetensors", 1)
     saved(tmp_path / "two.safetensors", 2)
     options = ["--environment=ipd(episode_length=4)", "--episodes=2", "--episode-length=4", "--num-sampled-pairs=5"]
@@ -406,9 +406,9 @@ def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
     assert result.returncode == 0, result.stderr
     table = {(row["row"], row["column"]): row for row in rows(tmp_path / "run")}
     about = {pair: (row["error_over"], row["num_trainings"], row["num_pairs"]) for pair, row in table.items()}
-    assert all(about[pair] == ("pairs", "1", "5") for pair in about if "one.safetensors" in pair)  # whoever it meets
+    assert all(about[pair] == ("pairs", "1", "5") for pair in about if "one.safetensors" in pair)  # against all
     several = [pair for pair in about if "two.safetensors" in pair and "one.safetensors" not in pair]
-    assert all(about[pair] == ("trainings", "2", "6") for pair in several)  # three pairs of each training
+    assert all(about[pair] == ("trainings", "2", "6") for pair in several)  # three pairs for each training
     game = make("ipd", episode_length=4)
     two, other = load_agent(tmp_path / "two.safetensors"), make_agent("random", game, 1)
     keys = jax.random.split(jax.random.key(3), 6)
@@ -438,7 +438,7 @@ def test_the_coin_game_has_shares_of_own_coins(within, tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["coin_game", "ipd_sampled"])
-def test_presets_of_sampled_games_are_of_trainings(preset):
+def test_presets_of_sampled_games_have_agents_of_both_seats(preset):
     config = configs.load(CrossplayConfig, "crossplay", preset)
     game, agents = config.make_game(), split_agents(config.agents)
     assert game.num_agents == 2
@@ -471,7 +471,7 @@ def test_settings_of_the_other_kind_of_game_and_agents_that_do_not_exist_are_ref
 
 @pytest.mark.parametrize("number", [1, 2, 7, 24])
 def test_a_table_keeps_its_names_and_numbers_in_eighty_columns(number):
-    """With errors from 1e-9 to 1, and names of the longest length."""
+    """Tables with errors from 1e-9 to 1 and the longest names."""
     labels = [f"{'advantage_alignment'[: 5 + i % 15]} {i}" for i in range(number)]
     cells = [
         [with_error({"mean": -1 / (3 + i + j), "standard_error": 10.0 ** -((i + j) % 10)}) for j in range(number)]

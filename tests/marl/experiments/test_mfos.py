@@ -1,4 +1,4 @@
-"""`python -m marl.mfos` through real processes: how it is stopped and goes on."""
+"""`python -m marl.mfos` in real processes: stops and resumption."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ SMALL = [
     "--hidden-units=4",
     "--evaluation-trials=16",
 ]
-# Where no step size falls, the number of generations decides nothing but the end, so that it may change.
+# Without a schedule, the number of generations determines only the end, so that it may change.
 STEADY = [one for one in SMALL if "generations" not in one]
 STEADY += ["--evolution.learning-rate-end=1", "--evolution.sigma-end=1"]
 LONG = [*STEADY, "--evolution.generations=10000"]  # seconds, in which there is time to stop
@@ -48,7 +48,7 @@ def rows(path):
 
 @pytest.fixture(scope="module")
 def finished(environment, tmp_path_factory):
-    """A small run from beginning to end, in a terminal: (directory, what the terminal got)."""
+    """A small whole run in a terminal: (directory, output of the terminal)."""
     folder = tmp_path_factory.mktemp("finished")
     terminal, end = pty.openpty()
     line = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--out", "run"]
@@ -56,7 +56,7 @@ def finished(environment, tmp_path_factory):
     process = subprocess.Popen(line, cwd=folder, stdout=end, stderr=end, env=variables)
     os.close(end)
     shown = b""
-    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+    with contextlib.suppress(OSError):  # a terminal raises it when the writer has closed it
         while part := os.read(terminal, 4096):
             shown += part
     os.close(terminal)
@@ -85,11 +85,11 @@ def reached(path):
     return max((int(folder.name) for folder in checkpoints(path)), default=0)
 
 
-def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(environment, within, tmp_path):
+def test_a_stopped_run_ends_as_an_unbroken_one(environment, within, tmp_path):
     path = tmp_path / "run"
     arguments = ["ipd", *LONG, "--out", "run"]
-    variables = environment | {"JAX_NUM_CPU_DEVICES": "1"}  # as many as this process has, which compiles for them too
-    for how in (signal.SIGTERM, signal.SIGINT):  # what is killed outright is in test_shaping.py
+    variables = environment | {"JAX_NUM_CPU_DEVICES": "1"}  # the number of this process, which compiles for it too
+    for how in (signal.SIGTERM, signal.SIGINT):  # SIGKILL is tested in test_shaping.py
         line = [sys.executable, "-m", "marl.mfos", *arguments]
         process = subprocess.Popen(
             line, cwd=tmp_path, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -107,7 +107,7 @@ def test_a_run_that_is_asked_to_stop_ends_as_if_it_never_was(environment, within
     assert rows(path) == rows(tmp_path / "whole")
 
 
-def test_a_start_is_screened_once_and_a_run_that_goes_on_is_as_if_it_had_not_stopped(within, tmp_path):
+def test_a_start_is_screened_once_and_a_resumed_run_ends_as_an_unbroken_one(within, tmp_path):
     start = ["--opponent=lola", "--start=screened(candidates=64, trials=2)"]
     whole = within("ipd", *SMALL, *start, "--out", "run", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
@@ -158,7 +158,7 @@ def full_disk():
     @contextlib.contextmanager
     def full():
         before, least = resource.getrlimit(resource.RLIMIT_FSIZE), "jax_persistent_cache_min_compile_time_secs"
-        jax.config.update(least, 1e9)  # what is compiled is no part of the run
+        jax.config.update(least, 1e9)  # the compilation cache is not part of the run
         resource.setrlimit(resource.RLIMIT_FSIZE, (40 * 1024, before[1]))
         try:
             yield

@@ -1,4 +1,4 @@
-"""A shaping experiment in both kinds of game: what it writes, how it goes on, what of it loads again."""
+"""A shaping experiment in both kinds of game: its files, its resumption and its agents."""
 
 import contextlib
 import io
@@ -45,7 +45,7 @@ KINDS = {
         "shaper": "shaper(hidden_units=3)",
         "episodes": 3,
         "episode_length": 4,
-        "num_envs": 12,  # what has more than ten entries is not taken apart, and sooner compiled
+        "num_envs": 12,  # arrays of more than ten entries stay arrays, which compile faster than scalars
         "trials": 1,
         "start": "screened(candidates=8, finalists=2, final_trials=3)",
         "evaluation_trials": 5,
@@ -90,7 +90,7 @@ def is_a_picture(file):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where there are configs."""
+    """A folder with the configs."""
     folder = tmp_path_factory.mktemp("shaping")
     for kind, config in KINDS.items():
         (folder / f"{kind}.yaml").write_text(yaml.safe_dump(config))
@@ -98,7 +98,7 @@ def folder(tmp_path_factory):
 
 
 def finish(folder, *arguments):
-    """A run from beginning to end in this process, and what it shows."""
+    """A whole run in this process; returns its console output."""
     shown = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
         patch.setattr(signal, "signal", lambda *_: None)  # the tests' own process keeps its handlers
@@ -111,7 +111,7 @@ def finish(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def finished(folder):
-    """A small evolution in each kind of game: (directory, what it showed)."""
+    """A small evolution in each kind of game: (directory, console output)."""
     return {kind: (folder / kind, finish(folder, f"{kind}.yaml", "--seed=3", f"--out={kind}")) for kind in KINDS}
 
 
@@ -132,7 +132,7 @@ def coins(folder):
 
 
 @both
-def test_a_run_leaves_all_that_is_promised(kind, finished):
+def test_a_run_writes_its_files(kind, finished):
     path, _ = finished[kind]
     found = json.loads((path / "summary.json").read_text())
     expected = [
@@ -187,7 +187,7 @@ def test_a_run_leaves_all_that_is_promised(kind, finished):
     assert (kept["unseen"], kept["evaluation_trials"]) == (KINDS[kind]["unseen"], trials)
 
 
-def test_the_first_lines_of_a_summary_are_those_of_the_opponent_in_training(finished):
+def test_the_first_numbers_of_a_summary_are_against_the_opponent_in_training(finished):
     exact, sampled = (summary(finished[kind][0]) for kind in KINDS)
     for side in ("shaper", "opponent"):
         found = exact["against"]["naive"][side]
@@ -201,8 +201,8 @@ def test_the_first_lines_of_a_summary_are_those_of_the_opponent_in_training(fini
 
 
 @both
-def test_the_result_is_of_fresh_trials_of_the_shaper_that_is_kept(kind, finished):
-    """EvaluationResult here one by one, by the agent that the file gives, with a key that no generation drew from."""
+def test_the_result_comes_from_fresh_trials_of_the_stored_shaper(kind, finished):
+    """Trials are played one by one with the agent of the file, with a key that no generation used."""
     path, _ = finished[kind]
     agent = load_agent(path)
     config = agent.config
@@ -247,7 +247,7 @@ WORDS = {
 
 
 @both
-def test_the_output_tells_what_runs_how_far_it_is_and_what_came_out(kind, finished):
+def test_the_output_names_the_run_its_progress_and_its_results(kind, finished):
     _, shown = finished[kind]
     common = ("40 generations", "generation 40/40", "left", "fresh trials", "summary.json, agent.safetensors")
     for words in (*common, *WORDS[kind], *OPPONENTS[kind]):
@@ -255,14 +255,14 @@ def test_the_output_tells_what_runs_how_far_it_is_and_what_came_out(kind, finish
 
 
 @both
-def test_a_run_that_is_killed_ends_as_if_it_never_was(kind, environment, within, finished, tmp_path, monkeypatch):
+def test_a_killed_run_ends_as_an_unbroken_one(kind, environment, within, finished, tmp_path, monkeypatch):
     shutil.copy(finished[kind][0].parent / f"{kind}.yaml", tmp_path)
     path = tmp_path / "run"
     one_device = {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "marl.mfos", f"{kind}.yaml", "--seed=3", "--out=run"],
         cwd=tmp_path,
-        env=environment | one_device,  # as many as this process has
+        env=environment | one_device,  # the number of this process
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -285,15 +285,15 @@ def test_a_run_that_is_killed_ends_as_if_it_never_was(kind, environment, within,
 
 
 @both
-def test_what_was_played_before_a_stop_is_not_played_again(kind, within, finished, tmp_path, monkeypatch):
+def test_evaluations_before_a_stop_are_not_repeated(kind, within, finished, tmp_path, monkeypatch):
     path = shutil.copytree(finished[kind][0], tmp_path / "run")
-    assert not (path / "evaluation").exists()  # the summary says what came of it
+    assert not (path / "evaluation").exists()  # the summary has the results
     (path / "summary.json").unlink()
     monkeypatch.setattr(SampledShaping, "at_once", 2)
     calls = []
 
     def resume(stop_at=0):
-        """The exit status, and how many opponents were played."""
+        """Resumes the run; returns the exit status and the number of opponents that were played."""
 
         def play(*arguments):
             calls.append(arguments)
@@ -307,9 +307,9 @@ def test_what_was_played_before_a_stop_is_not_played_again(kind, within, finishe
 
     assert resume(stop_at=2) == (130, 2)
     (first,) = path.glob("evaluation/*.safetensors")
-    assert resume(stop_at=1) == (130, 1)  # the first opponent is behind it
+    assert resume(stop_at=1) == (130, 1)  # the first opponent is finished
     os.truncate(first, first.stat().st_size // 2)
-    assert resume(stop_at=2) == (130, 2)  # a damaged file counts for nothing
+    assert resume(stop_at=2) == (130, 2)  # a damaged file does not count
     opponents = len(summary(finished[kind][0])["against"]) + 2  # the controls
     assert resume() == (0, opponents - 1)
     assert summary(path) == summary(finished[kind][0])
@@ -338,13 +338,13 @@ def test_several_trainings_are_reported_each_and_pooled(kind, pairs, finished):
         assert first["mean"] == pytest.approx(alone["against"][OPPONENTS[kind][0]][side]["mean"], abs=1e-3)
 
 
-def test_trainings_one_after_the_other_are_each_as_if_alone(pairs, finished):
+def test_trainings_in_sequence_have_the_results_of_single_ones(pairs, finished):
     together, alone = rows(pairs["sampled"][0]), rows(finished["sampled"][0])
     np.testing.assert_allclose([row["fitness"][0] for row in together], [row["fitness"] for row in alone], atol=1e-6)
 
 
 @both
-def test_of_several_trainings_an_agent_is_one(kind, pairs):
+def test_an_agent_of_several_trainings_draws_one_of_them(kind, pairs):
     agent = load_agent(pairs[kind][0])
     assert agent.config.seeds == 2
     learner = agent.learner(agent.parameters)
@@ -356,7 +356,7 @@ def test_the_film_shows_three_episodes_side_by_side(finished):
     with Image.open(finished["sampled"][0] / "figures" / "episodes.gif") as film:
         assert film.n_frames == 4
         width, height = film.size
-    # Who it is and four rounds, in cells of 32 pixels; below it the payoffs, three rows of 12 cells of 24 pixels.
+    # The player and four rounds, in cells of 32 pixels; below the payoffs, three rows of 12 cells of 24 pixels.
     one = max(5 * 32, 12 * 24)
     assert (width, height) == (3 * one + 2 * 12, 2 * 32 + 8 + 3 * 24)
 
@@ -393,7 +393,7 @@ def test_a_game_played_once(within, tmp_path):
     assert len(summary(tmp_path / "run")["policy"]["end"]) == 1
 
 
-def test_two_shapers_of_a_pair_are_kept_and_the_row_meets_the_unseen(within, tmp_path):
+def test_both_shapers_of_a_pair_are_stored_and_the_row_meets_the_unseen(within, tmp_path):
     (tmp_path / "formula.yaml").write_text(yaml.safe_dump(KINDS["formula"]))
     result = within("formula.yaml", "--opponent=self_play", "--out=run", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Learners and shapers by their specs, and what is said of specs that do not fit."""
+"""Learners and shapers by their specs, and refusals of bad specs."""
 
 import dataclasses
 import re
@@ -86,15 +86,15 @@ def test_a_spec_names_the_settings_of_groups_beside_the_others(spec):
 
 
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
-def test_every_setting_may_be_given_as_it_is_by_default(game):
+def test_every_default_may_be_given_as_a_setting(game):
     for name in registry.learner_names(game):
         settings = registry.settings(name, game)
-        if "network" in settings:  # those that this one does not have
+        if "network" in settings:  # settings of other networks
             networks = registry.NETWORKS
             others = {setting for network in networks.names() for setting in networks.settings(network)}
             others -= networks.settings(settings["network"]).keys()
             settings = {setting: x for setting, x in settings.items() if setting not in others}
-        if REQUIRED not in settings.values() and name != "axelrod":  # whose name has no default either
+        if REQUIRED not in settings.values() and name != "axelrod":  # the name of a strategy has no default
             spec = f"{name}({', '.join(f'{setting}={x!r}' for setting, x in settings.items())})"
             continuous = make("pendulum") if name in ("td3", "sac") else game
             make_learner(spec, continuous, num_updates=1)
@@ -115,7 +115,7 @@ def test_annealing_ends_with_the_last_update():
 
 
 class Cube(Game):
-    """Sees an array of three axes that is no image."""
+    """A game with an observation of three axes that is no image."""
 
     num_agents = 1
 
@@ -126,7 +126,7 @@ class Cube(Game):
         return Discrete(2)
 
 
-def test_images_are_convolved_over_height_and_width_and_nothing_else_is():
+def test_only_images_are_convolved_over_height_and_width():
     spec, depths = "ppo(network='convolutional', channels=2, hidden=[4])", {"coin_game": 4, "Seaquest-MinAtar": 10}
     for name, depth in depths.items():
         params = jax.eval_shape(make_learner(spec, make(name)).init, jax.random.key(0)).params
@@ -139,7 +139,7 @@ def test_images_are_convolved_over_height_and_width_and_nothing_else_is():
     assert jax.eval_shape(seaquest.init, jax.random.key(0))["see_w"].shape[0] == 10 * 10 * 2
 
 
-def test_a_learner_plays_the_player_that_it_is_made_for():
+def test_a_learner_fits_its_seat():
     learner = make_learner("ppo", ROUNDS, 1)
     assert learner.init(jax.random.key(0)).params["Dense_0"]["kernel"].shape == (5, 64)
 
@@ -164,7 +164,7 @@ def a_name():
             one.unregister("mine")
 
 
-def test_a_learner_of_ones_own_has_a_name_in_every_game(a_name):
+def test_a_registered_learner_has_a_name_in_every_game(a_name):
     seen = []
 
     def mine(game, seat, *, step: float = 0.5, num_updates: int | None = None, kind="calm") -> Learner:
@@ -186,14 +186,14 @@ def test_a_learner_of_ones_own_has_a_name_in_every_game(a_name):
             make_learner(spec, ROUNDS)
 
 
-def test_a_name_that_is_taken_is_taken_where_it_is(a_name):
+def test_a_taken_name_is_refused_unless_it_is_replaced(a_name):
     def mine(game, seat) -> Learner:
         return random(game, seat)
 
     register_learner(a_name, mine, kind="sampled")
     with pytest.raises(ValueError, match="name: got 'mine', which is taken; another name, or replace=True, is needed"):
         register_learner(a_name, mine)
-    assert a_name not in registry.learner_names(EXACT)  # nothing has changed
+    assert a_name not in registry.learner_names(EXACT)  # the refused call changed nothing
     register_learner(a_name, lambda game, seat: mine(game, seat), replace=True)
     assert a_name in registry.learner_names(EXACT)
     with pytest.raises(ValueError, match="name: got 'two words'; letters, digits, - and _ are needed"):
@@ -252,7 +252,7 @@ def test_bad_specs_are_refused_in_one_line(spec, message):
     assert "\n" not in str(error.value)
 
 
-def test_annealing_has_an_end():
+def test_annealing_needs_the_number_of_updates():
     with pytest.raises(ValueError, match=r"victim: ppo: anneal: got True; .* num_updates, is needed"):
         make_learner("ppo(anneal=True)", CART_POLE, field="victim")
 
@@ -265,7 +265,7 @@ def test_a_game_that_no_network_can_play_is_refused_in_one_line():
 
 
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
-def test_a_seat_is_one_of_the_game(game):
+def test_a_seat_outside_the_game_is_refused(game):
     for make_one in (make_learner, make_shaper):
         with pytest.raises(ValueError, match=r": seat: got 2; one of 0 to 1 is needed"):
             make_one("mfos", game, 2)
@@ -280,7 +280,7 @@ def test_a_shaper_by_its_name_and_settings():
         (make_shaper("shaper(hidden_units=3)", ROUNDS, 1), sampled.shaper(ROUNDS, 1, hidden_units=3)),
     ):
         jax.tree.map(np.testing.assert_array_equal, found.init(key), by_hand.init(key))
-    assert make_shaper("good_shepherd", EXACT, hidden_units=8).init(key).shape == (5,)  # it has no such setting
+    assert make_shaper("good_shepherd", EXACT, hidden_units=8).init(key).shape == (5,)  # it has no hidden units
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_shaper_by_its_name_and_settings():
         (Told(), "shaper", "shaper: shaper: observations: got {'position': "),
     ],
 )
-def test_a_shaper_that_cannot_be_is_refused_in_one_line(game, spec, message):
+def test_bad_specs_of_shapers_are_refused_in_one_line(game, spec, message):
     with pytest.raises(ValueError, match="shaper: ") as error:
         make_shaper(spec, game)
     assert message in str(error.value)
@@ -305,7 +305,7 @@ def test_a_shaper_that_cannot_be_is_refused_in_one_line(game, spec, message):
 
 @pytest.mark.parametrize("name", ["mfos", "shaper"])
 def test_an_untrained_shaper_is_a_learner_with_random_parameters(name):
-    """Another draw in every trial, which stays as it is while the co-player learns."""
+    """Parameters are drawn for each trial and do not change while the co-player learns."""
 
     def exact(key):
         return learn(key, EXACT, [make_learner(name, EXACT), make_learner("naive", EXACT, 1)], num_updates=3)
@@ -325,12 +325,12 @@ def test_an_untrained_shaper_is_a_learner_with_random_parameters(name):
         assert np.isfinite(history.rewards[0]).all()
 
 
-def test_only_learners_that_are_one_policy_are_members_of_populations():
+def test_only_learners_with_one_policy_are_members_of_populations():
     with pytest.raises(ValueError, match="opponent: shaper: one policy, as members of a population have, is needed"):
         make_learner("naive + shaper", EXACT, 1, field="opponent")
 
 
-def test_a_shaper_of_ones_own_is_an_untrained_learner_too(a_name):
+def test_a_registered_shaper_is_an_untrained_learner_too(a_name):
     def mine(game, seat, *, width):
         return mfos(game.num_logits, hidden_units=width)
 
@@ -343,7 +343,7 @@ def test_a_shaper_of_ones_own_is_an_untrained_learner_too(a_name):
 
 @pytest.mark.parametrize("kind", ["drift", "value_loss"])
 def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
-    """And is what it was: another objective than PPO's own, so that something else is learned from the same steps."""
+    """The loaded objective differs from PPO's: the same steps give other parameters."""
     form = objective_registry.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)
     parameters = form.network().init(jax.random.key(0))
     parameters["w2"] = jnp.full(3, 2.0)
@@ -366,7 +366,7 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
         make_learner(f"ppo({other}={str(tmp_path)!r})", CART_POLE)
 
 
-def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not_ppo():
+def test_the_drift_of_the_library_is_one_of_mirror_learning_and_differs_from_ppo():
     drift = objective_registry.make_objective("classic")
     log_ratio, advantage = jnp.meshgrid(jnp.linspace(-1, 1, 21), jnp.linspace(-2, 2, 21))
     lost = jnp.exp(log_ratio) * advantage - drift(log_ratio, advantage)
@@ -377,10 +377,10 @@ def test_the_drift_that_comes_with_the_library_is_one_of_mirror_learning_and_not
 
 
 @pytest.mark.usefixtures("promoted")
-def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_dislikes_values_too_high():
+def test_the_distance_of_the_library_is_zero_at_the_target_and_larger_for_values_above_it():
     distance = objective_registry.make_value_loss("classic")
     lack = jnp.linspace(-2, 2, 41)
-    lost = distance(lack, jnp.zeros(41), lack)  # in units of 1.18, the root mean square of what is lacking
+    lost = distance(lack, jnp.zeros(41), lack)  # in units of 1.18, the root mean square of the errors
     np.testing.assert_allclose(lost[20], 0, atol=1e-6)
     assert lost.min() > -1e-6
     assert (jnp.diff(lost[20:]) > 0).all()
@@ -390,7 +390,7 @@ def test_the_distance_that_comes_with_the_library_is_zero_at_the_target_and_disl
     make_learner("ppo(value_loss='classic')", CART_POLE)
 
 
-def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
+def test_a_file_without_an_objective_is_refused_in_one_line(tmp_path):
     array_files.replace_arrays(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
     for path, words in (
         (tmp_path / "other.safetensors", "marl.discover wrote"),
@@ -401,7 +401,7 @@ def test_a_file_that_is_no_objective_is_refused_in_one_line(tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_an_objective_that_knows_the_time_needs_the_number_of_updates(tmp_path):
+def test_a_timed_objective_needs_the_number_of_updates(tmp_path):
     form = objective_registry.Form("drift", "zero", hidden=2, timed=True)
     objective_registry.save_objective(
         tmp_path / objective_registry.FILE, form, form.network().init(jax.random.key(0)), 0.2

@@ -1,4 +1,4 @@
-"""Files of arrays: what is equal has equal files, and what is damaged is noticed, wherever it is."""
+"""Files of arrays: equal arrays have equal files, and any damage is noticed."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ METADATA = {name: {"value": i, "of": name} for i, name in enumerate(["config", "
 
 def test_equal_arrays_and_metadata_give_equal_bytes(tmp_path):
     backwards = dict(reversed(METADATA.items()))
-    for i in range(6):  # the library's own order of six entries is one of 720
+    for i in range(6):  # the library's order of six entries is one of 720
         array_files.replace_arrays(tmp_path / str(i), ARRAYS, METADATA if i % 2 else backwards)
     assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
     arrays, metadata = array_files.load_arrays(tmp_path / "0")

@@ -1,4 +1,4 @@
-"""What a run directory survives, what it refuses, and how a run goes on in it: with a command that takes no time."""
+"""Run directories: damage, refusals and resumption, with a command that takes no time."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ GENERATIONS, LONGER = 12, 20
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """How it goes."""
+    """Settings of the walk."""
 
     generations: int = GENERATIONS
     """Steps."""
@@ -44,11 +44,11 @@ class WalkConfig(configs.CommandConfig):
     """A random walk."""
 
     seed: int = 0
-    """What is drawn depends on it."""
+    """Seed of all draws."""
     evaluation_trials: int = 2
-    """Counts."""
+    """Number of trials."""
     falls: bool = False
-    """Whether a step depends on how many there are."""
+    """Lets the step length depend on the number of steps."""
     walk: Walk = dataclasses.field(default_factory=Walk)
 
     @property
@@ -79,7 +79,7 @@ COMMAND = Command({"there": WalkConfig, "back": WalkConfig}, walk, "python -m wa
 main = partial(execute, COMMAND)
 
 
-def test_metrics_are_json_whatever_the_numbers_are(tmp_path):
+def test_metrics_are_json_for_all_numbers(tmp_path):
     def refuse(word):
         raise AssertionError(word)
 
@@ -89,7 +89,7 @@ def test_metrics_are_json_whatever_the_numbers_are(tmp_path):
     assert json.loads(line, parse_constant=refuse) == {"generation": 1, "kl": [None, 0.5], "gain": None, "loss": None}
 
 
-def test_a_run_that_goes_on_elsewhere_connects_there_first(tmp_path, monkeypatch):
+def test_a_resumed_run_connects_by_its_new_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     connected = []
     choose = lambda config: connected.append(config.evaluation_trials)  # noqa: E731
@@ -107,10 +107,10 @@ def stop(generation, metrics, seconds):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run to its end, one that was stopped, one that has only begun, and what the first came to."""
+    """A folder with a whole run and a stopped one."""
     folder = tmp_path_factory.mktemp("runs")
     calls = pytest.MonkeyPatch()
-    calls.setattr("meta.loop.MAX_ITERATIONS_PER_CALL", 3)  # so that there is something to stop between
+    calls.setattr("meta.loop.MAX_ITERATIONS_PER_CALL", 3)  # so that a stop is possible between calls
     try:
         assert go(main, "there", "--out", str(folder / "whole")) == (0, "")
         REPORT[0] = stop
@@ -121,7 +121,7 @@ def runs(tmp_path_factory):
         calls.undo()
 
 
-def test_a_run_that_was_stopped_ends_as_if_it_never_was(runs, tmp_path):
+def test_a_stopped_run_ends_as_an_unbroken_one(runs, tmp_path):
     path = damages.copy(runs / "stopped", tmp_path / "run")
     done = len((path / "metrics.jsonl").read_text().splitlines())
     assert 5 <= done < GENERATIONS
@@ -129,27 +129,27 @@ def test_a_run_that_was_stopped_ends_as_if_it_never_was(runs, tmp_path):
     assert verdict(main, path, results(runs / "whole")) == "equal"
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     assert [row["generation"] for row in rows] == list(range(1, GENERATIONS + 1))
-    assert rows[2]["mean"] is None  # what is no number
+    assert rows[2]["mean"] is None  # NaN
     assert results(path)["metrics.jsonl"] == results(runs / "whole")["metrics.jsonl"]
 
 
 @pytest.mark.parametrize("damage", damages.DAMAGES)
 @pytest.mark.parametrize("base", ["whole", "stopped"])
-def test_whatever_happens_to_a_file_the_run_ends_as_it_would_or_is_refused(base, damage, runs, tmp_path):
+def test_a_run_with_a_damaged_file_ends_as_an_unbroken_one_or_is_refused(base, damage, runs, tmp_path):
     expected, found = results(runs / "whole"), {}
     for file in damages.files(runs / base):
         path = damages.copy(runs / base, tmp_path / "run")
         damage(path / file)
         found[str(file)] = verdict(main, path, expected)
     assert set(found.values()) <= {"equal", "refused"}, found
-    # What is kept twice, or comes again, is no reason to refuse anything.
+    # Files that are stored twice, or written again, are no reason for a refusal.
     kept = {name for name in found if name.startswith("checkpoints") or name in ("run.json", ".lock")}
     kept |= {"metrics.jsonl"} | ({"config.yaml"} if damage is damages.removed else set())
     if damage is not damages.a_folder:
         assert {found[name] for name in kept} == {"equal"}, found
 
 
-def test_a_config_that_is_another_is_refused_with_the_field_before_and_now(runs, tmp_path):
+def test_a_changed_config_is_refused_with_the_old_and_the_new_value(runs, tmp_path):
     def edit(**fields):
         path = damages.copy(runs / "stopped", tmp_path / "run")
         text = (path / "config.yaml").read_text()
@@ -206,7 +206,7 @@ def test_a_checkpoint_of_another_run_is_refused(runs, tmp_path):
 
 
 @pytest.mark.parametrize("base", ["whole", "stopped"])
-def test_a_run_made_longer_is_that_which_was_begun_so(base, runs, tmp_path):
+def test_a_lengthened_run_has_the_results_of_a_long_one(base, runs, tmp_path):
     more = f"--walk.generations={LONGER}"
     assert go(main, "there", more, "--out", str(tmp_path / "long")) == (0, "")
     path = damages.copy(runs / base, tmp_path / "run")
@@ -226,7 +226,7 @@ def test_a_run_made_longer_is_that_which_was_begun_so(base, runs, tmp_path):
         status, said = go(main, "--resume", str(path), f"--walk.generations={fewer}")
         assert (status, said.count("\n"), f"generations: got {fewer}" in said) == (2, 1, True), said
     assert "unknown option --seed" in go(main, "--resume", str(path), "--seed=3")[1]
-    # An older checkpoint is of the same run, however it was changed since.
+    # An older checkpoint belongs to the same run after a change too.
     newest = max((path / "checkpoints").iterdir())
     damages.cut(newest)
     status, said = go(main, "--resume", str(path), "--quiet")
@@ -234,7 +234,7 @@ def test_a_run_made_longer_is_that_which_was_begun_so(base, runs, tmp_path):
     assert results(path)["metrics.jsonl"] == expected["metrics.jsonl"]
 
 
-def test_a_schedule_over_the_length_is_said_to_differ(runs, tmp_path):
+def test_a_lengthened_run_with_a_schedule_reports_the_difference(runs, tmp_path):
     path = tmp_path / "run"
     assert go(main, "there", "--falls", "--out", str(path)) == (0, "")
     status, said = go(main, "--resume", str(path), f"--walk.generations={LONGER}")
@@ -244,7 +244,7 @@ def test_a_schedule_over_the_length_is_said_to_differ(runs, tmp_path):
     assert results(path)["summary.json"]["changes"][0]["generation"] == GENERATIONS
 
 
-def test_help_says_how_a_run_goes_on(runs, capsys):
+def test_help_lists_the_options_of_a_resumed_run(runs, capsys):
     for arguments in (["--resume", "--help"], ["--resume", str(runs / "whole"), "--help"]):
         with pytest.raises(SystemExit):
             main(arguments)
@@ -257,7 +257,7 @@ def test_help_says_how_a_run_goes_on(runs, capsys):
     assert "--resume STR" in capsys.readouterr().out
 
 
-def test_another_machine_is_said_once_and_kept(runs, tmp_path, monkeypatch):
+def test_another_machine_is_reported_once_and_recorded(runs, tmp_path, monkeypatch):
     path = damages.copy(runs / "stopped", tmp_path / "run")
     here, done = provenance.place(), len((path / "metrics.jsonl").read_text().splitlines())
     monkeypatch.setattr(provenance, "place", lambda: "64 x cpu, 64 core(s), jax 9")
@@ -281,7 +281,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_metrics_come_from_the_checkpoint_whatever_their_file_says(name, runs, tmp_path):
+def test_metrics_come_from_the_checkpoint_if_their_file_is_damaged(name, runs, tmp_path):
     path = damages.copy(runs / "stopped", tmp_path / "run")
     file, before = path / "metrics.jsonl", sorted((path / "checkpoints").iterdir())
     if change := LINES[name]:
@@ -291,7 +291,7 @@ def test_metrics_come_from_the_checkpoint_whatever_their_file_says(name, runs, t
     else:
         file.unlink()
     status, said = go(main, "--resume", str(path), "--quiet")
-    changed = name != "a byte that is no text"  # which is behind the last line's end, and of no generation
+    changed = name != "a byte that is no text"  # it is after the end of the last line, in no generation
     assert (status, said.count("\n")) == (0, int(changed)), said
     assert not changed or "metrics.jsonl: damaged from line" in said
     assert results(path) == results(runs / "whole")
@@ -299,7 +299,7 @@ def test_metrics_come_from_the_checkpoint_whatever_their_file_says(name, runs, t
 
 
 @pytest.mark.parametrize("attack", damages.ATTACKS)
-def test_nothing_leads_out_of_a_run_directory(attack, runs, tmp_path):
+def test_no_file_outside_a_run_directory_is_changed(attack, runs, tmp_path):
     outside = damages.make_outside(tmp_path / "outside")
     before = damages.contents(outside)
     names = [*map(str, damages.files(runs / "whole")), ".metrics.jsonl", ".summary.json", "checkpoints/.00000012"]
@@ -328,7 +328,7 @@ def test_a_huge_checkpoint_is_refused_before_it_is_read(runs, tmp_path, monkeypa
     path = damages.copy(runs / "stopped", tmp_path / "run")
     huge = path / "checkpoints" / "00000011"
     huge.touch()
-    os.truncate(huge, 6 * 2**30)  # of zeros, which takes no room
+    os.truncate(huge, 6 * 2**30)  # zeros take no space
     read = files.read
 
     def guarded(path, **limits):
@@ -336,7 +336,7 @@ def test_a_huge_checkpoint_is_refused_before_it_is_read(runs, tmp_path, monkeypa
         return read(path, **limits)
 
     monkeypatch.setattr(files, "read", guarded)
-    for run_json in (True, False):  # which says what the checkpoints would
+    for run_json in (True, False):  # the size of checkpoints comes from run.json or from an older checkpoint
         if not run_json:
             (path / "run.json").unlink()
         status, said = go(main, "--resume", str(path))
@@ -345,8 +345,8 @@ def test_a_huge_checkpoint_is_refused_before_it_is_read(runs, tmp_path, monkeypa
     assert huge.exists()
 
 
-def test_what_may_be_larger_than_memory_is_read_as_what_it_is(tmp_path):
-    """Checkpoints of many updates may be large, and their limit once was taken from memory before they were read."""
+def test_the_limit_of_a_file_may_exceed_the_memory(tmp_path):
+    """Checkpoints of many updates may be large; the limit does not allocate memory."""
     (tmp_path / "file").write_bytes(b"few")
     assert files.read(tmp_path / "file", most=2**60) == b"few"
 
@@ -355,7 +355,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{y}: &{y} [*{x}, *{x}]\n" for x, y in zip("a
 
 
 @pytest.mark.parametrize("name", ["aliases", "nested", "large", "pipe", "zeros", "long"])
-def test_presets_of_strangers(name, tmp_path, within, monkeypatch):
+def test_malicious_presets_are_refused_in_one_line(name, tmp_path, within, monkeypatch):
     file, words = tmp_path / "preset.yaml", "cannot be read as text"
     if name == "aliases":
         file.write_text(BOMB)
@@ -380,7 +380,7 @@ def test_presets_of_strangers(name, tmp_path, within, monkeypatch):
     assert "unknown field out" in within("bad.yaml", cwd=tmp_path).stderr
 
 
-def test_arrays_of_strangers(tmp_path):
+def test_malicious_files_of_arrays_are_refused(tmp_path):
     from safetensors.numpy import save
 
     file = tmp_path / "agent.safetensors"
@@ -393,7 +393,7 @@ def test_arrays_of_strangers(tmp_path):
         array_files.load_arrays(file)
 
 
-def test_a_directory_in_which_nothing_was_begun_is_empty(runs, tmp_path):
+def test_a_directory_with_only_a_lock_is_empty(runs, tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     (path / ".lock").touch()
@@ -403,7 +403,7 @@ def test_a_directory_in_which_nothing_was_begun_is_empty(runs, tmp_path):
     assert results(path) == results(runs / "whole")
 
 
-def test_what_a_full_disk_has_left_of_a_file_is_removed(tmp_path):
+def test_a_partial_file_on_a_full_disk_is_removed(tmp_path):
     path, before = tmp_path / "file", resource.getrlimit(resource.RLIMIT_FSIZE)
     write_whole(path, b"old")
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
@@ -415,7 +415,7 @@ def test_what_a_full_disk_has_left_of_a_file_is_removed(tmp_path):
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("file", b"old")]
 
 
-def test_paths_that_are_too_long(tmp_path):
+def test_paths_that_are_too_long_are_refused_in_one_line(tmp_path):
     for path in ("x" * 5000, "x/" * 2500):
         for arguments in (["there", "--out", path], ["--resume", path]):
             status, said = go(main, *arguments)
