@@ -1,4 +1,4 @@
-"""Lives of victims, the comparison of groups of them, and their defences."""
+"""Trainings of victims, the comparison of groups of them, and other victims."""
 
 import dataclasses
 from functools import partial
