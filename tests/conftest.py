@@ -22,8 +22,6 @@ from games.core.modes import lenient
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
 
-MOST_RESIDENT = 1.5e9  # bytes of a process of tests, above which compiled programs are dropped
-
 
 def pytest_configure(config):
     """Compiles without optimisations: they take half of the tests' time and change rounding only."""
@@ -76,27 +74,12 @@ def _cached(cache):
 
 @pytest.fixture(scope="module", autouse=True)
 def _games():
-    """Drops the games that a file's tests registered, because other files go through all games."""
+    """Drops what a file's tests registered and compiled, because other files go through all games, and for memory."""
     kept = dict(registry._ENTRIES)
     yield
+    jax.clear_caches()  # kept programs save no time: two files share next to none
     registry._ENTRIES.clear()
     registry._ENTRIES.update(kept)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs():
-    """Drops compiled programs after a test file if the process has grown large."""
-    yield
-    if resident_bytes() > MOST_RESIDENT:
-        jax.clear_caches()
-
-
-def resident_bytes() -> float:
-    """Memory of this process; infinite where there is no Linux /proc."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return float("inf")
 
 
 @pytest.fixture

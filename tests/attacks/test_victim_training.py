@@ -1,4 +1,4 @@
-"""Lives of victims, the comparison of groups of them, and their defences."""
+"""Trainings of victims, the comparison of groups of them, and other victims."""
 
 import dataclasses
 from functools import partial
@@ -15,12 +15,7 @@ import configs
 import games
 from attacks.defences import (
     DEFENCES,
-    disturbed,
-    ensemble,
     important_inputs,
-    input_decay,
-    message_dropout,
-    seeing,
     weights_of,
     with_weights,
 )
@@ -43,8 +38,6 @@ from games import Game
 from games.wrappers.cheap_talk import CheapTalk
 from marl import make_learner
 from marl.blocks.networks import feed_forward
-from marl.core.learn import learn
-from marl.core.learner import Learner
 from marl.learners.registry import SAMPLED, settings
 from marl.learners.sampled.dice import reinforce
 
@@ -230,171 +223,6 @@ def test_differences_are_paired(triples):
     few = compare(worse)["last_update"]
     assert few["num_victims"] == len(own) // 2
     assert few["silent"] == {"mean": None, "standard_error": None}
-
-
-def train_one(name, words):
-    """(final return, curve, parameters) of a victim with this defence."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-
-    def training(key):
-        found = DEFENCES[name](key, talk, make_victim, SCHEDULE, 2)
-        return found.final_return, found.curve, getattr(found.state, "own", found.state).params
-
-    return jax.jit(training)(KEY)
-
-
-@pytest.fixture(scope="module")
-def undefended(words):
-    return train_one("none", words)
-
-
-@pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
-def test_every_defence_changes_the_training_run(name, words, undefended):
-    returned, curve, params = train_one(name, words)
-    assert 8 <= returned <= 20  # no pole falls earlier
-    assert not np.allclose(params["Dense_0"]["kernel"], undefended[2]["Dense_0"]["kernel"], atol=1e-6)
-    assert curve.shape == (1 if name == "ensemble" else 2,)
-    assert np.isfinite(curve).any()
-
-
-def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(words):
-    talk, schedule = CheapTalk(GAME, words, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
-    for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
-        defend = ensemble(5, experience)
-        training = jax.eval_shape(
-            lambda key, defend=defend: defend(key, talk, make_victim, schedule, 2), jax.random.key(0)
-        )
-        assert training.curve.shape == (updates,)
-        assert {x.shape[0] for x in jax.tree.leaves(training.state)} == {5}
-
-
-def test_dropout_removes_messages_only(words):
-    schedule = TrainingSchedule(num_updates=1, steps_per_update=64, num_envs=32, num_episodes=32, num_steps=20)
-    shape = (schedule.steps_per_update, schedule.num_envs, 6)
-
-    def recorder(game):
-        def act(key, policy, memory, obs):
-            return jax.random.bernoulli(key, 0.5, (len(obs),)).astype(int), memory, ()
-
-        act_greedy = lambda policy, memory, obs: (jnp.zeros(len(obs), int), memory)  # noqa: E731
-        return Learner(
-            init=lambda key: jnp.zeros(shape), act=act, update=lambda key, state, t: (t.obs, {}), act_greedy=act_greedy
-        )
-
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    training = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
-    seen = np.asarray(training.state.own)
-    said = jax.vmap(jax.vmap(lambda obs: MESSAGE.speak(words, obs)))(seen[..., :4])
-    heard = (seen[..., 4:] != 0).all(-1)
-    assert (seen[..., :4] != 0).all()
-    assert (seen[~heard, 4:] == 0).all()
-    np.testing.assert_allclose(seen[heard, 4:], np.asarray(said)[heard], atol=1e-5)
-    error = (0.25 * 0.75 / heard.size) ** 0.5
-    assert heard.mean() == pytest.approx(0.75, abs=4 * error)
-
-
-def test_an_ensemble_acts_by_the_majority_of_its_members(words):
-    """Some members balance a pole for twenty steps, the others push to one side until it falls."""
-
-    def born(game):
-        def act(key, knows, memory, obs):
-            return act_greedy(knows, memory, obs)[0], memory, ()
-
-        def act_greedy(knows, memory, obs):
-            return jnp.where(knows, 3 * obs[:, 2] + obs[:, 3] > 0, False).astype(int), memory
-
-        init = lambda key: jax.random.bernoulli(key)  # noqa: E731
-        return Learner(init=init, act=act, update=lambda key, state, t: (state, {}), act_greedy=act_greedy)
-
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    defend = jax.jit(jax.vmap(lambda key: ensemble()(key, talk, born, SCHEDULE, 2)))
-    found = defend(jax.random.split(KEY, 12))
-    most = np.asarray(found.state).sum(1) > 2
-    assert 0 < most.sum() < 12
-    np.testing.assert_array_equal(np.asarray(found.final_return) == 20, most)
-
-
-def test_an_observation_is_disturbed_once(words):
-    """The next observation of a step is the observation of the following step, also across updates."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-
-    def act(key, parameters, memory, obs):
-        return jnp.zeros(len(obs), jnp.int32), memory, obs
-
-    def update(key, state, trajectory):
-        told = {"seen": trajectory.extras, "obs": trajectory.obs, "next": trajectory.next_obs, "done": trajectory.done}
-        return state, told
-
-    plain = Learner(
-        init=lambda key: (), act=act, update=update, act_greedy=lambda *arguments: act(None, *arguments)[:2]
-    )
-    noisy = disturbed(plain, lambda key, obs: obs + jax.random.normal(key, obs.shape))
-
-    @jax.jit
-    def run(key):
-        return [
-            learn(key, talk, [one], num_updates=3, steps_per_update=4, num_envs=2).metrics[0] for one in (noisy, plain)
-        ]
-
-    (found, bare) = ({name: np.asarray(x).reshape(12, 2, -1) for name, x in one.items()} for one in run(KEY))
-    np.testing.assert_array_equal(found["seen"], found["obs"])
-    noise = found["obs"] - bare["obs"]
-    goes_on = ~found["done"][:-1, :, 0].astype(bool)
-    assert 0 < (~goes_on).sum() < 6  # a pole that is pushed to one side falls
-    np.testing.assert_allclose(found["next"][:-1][goes_on], found["obs"][1:][goes_on], atol=1e-5)
-    assert np.unique(noise.round(4)).size > 0.99 * noise.size  # all others are disturbed independently
-    assert abs(noise.mean()) < 5 / noise.size**0.5
-    first = run(jax.random.key(9))[0]["obs"][0, 0] - run(jax.random.key(9))[1]["obs"][0, 0]
-    assert np.abs(first - noise[0]).max() > 0.1  # another training run
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_input_decay_shrinks_only_kernels_that_read_the_input(words, shared):
-    """Layers have the width of the input, so that shapes do not tell which kernels read it."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    make = partial(make_victim, hidden=(6, 6), shared=shared, learning_rate=0.0)
-
-    @jax.jit
-    def both(key):
-        training = input_decay(0.1)(key, talk, make, SCHEDULE, 2)
-        return make(talk).init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, training.state.params
-
-    before, after = both(KEY)
-    shrunk = {"Dense_0"} if shared else {"Dense_0", "Dense_2"}
-    assert before["Dense_0"]["kernel"].shape == before["Dense_1"]["kernel"].shape == (6, 6)
-    for name, layer in before.items():
-        factor = 0.9**2 if name in shrunk else 1.0
-        expected = {part: factor * x if part == "kernel" else x for part, x in layer.items()}
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), after[name], expected)
-
-
-def test_input_decay_shrinks_the_input_kernels_of_critics_too():
-    talk = CheapTalk(games.make("pendulum", episode_length=8), jnp.zeros(2), lambda words, obs: words, 2)
-    spec = "td3(hidden=[4], learning_rate=0.0, buffer_size=64, batch_size=4)"
-
-    @jax.jit
-    def both(key):
-        training = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
-        before = make_learner(spec, talk).init(jax.random.split(jax.random.split(key)[0], 3)[2])
-        return weights_of(before), weights_of(training.state)
-
-    before, after = jax.tree.map(np.asarray, both(KEY))
-    factors = jax.tree.map(lambda x, y: np.unique((y / np.where(x == 0, np.nan, x)).round(4)), before, after)
-    found = [float(x[0]) for x in jax.tree.leaves(factors) if np.isfinite(x[0])]
-    assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # an actor and two critics
-
-
-def test_weights_of_hidden_inputs_are_never_changed(words):
-    """The transform replaces inputs by zeros, so that their weights have no gradient."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
-    hide = seeing(make_victim(talk), lambda obs: obs.at[:, -2:].set(0.0))
-    run = jax.jit(lambda key: learn(key, talk, [hide], num_updates=2, steps_per_update=16, num_envs=2).states[0])
-    before, after = hide.init(jax.random.key(0)).params, None
-    init_key = jax.random.split(jax.random.key(5), 3)[2]  # the key of the only learner
-    before = hide.init(init_key).params["Dense_0"]["kernel"]
-    after = run(jax.random.key(5)).params["Dense_0"]["kernel"]
-    np.testing.assert_allclose(after[-2:], before[-2:], atol=1e-7)
-    assert float(jnp.abs(after[:-2] - before[:-2]).min()) > 0
 
 
 def settings_of(spec):

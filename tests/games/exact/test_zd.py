@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from games import InfinitelyRepeated, MatrixGame, prisoners_dilemma, stag_hunt
+from games import InfinitelyRepeated, MatrixGame, chicken, prisoners_dilemma, stag_hunt
 from games.exact.zd import IN_A_ROW, exact_payoffs, fit, least_chi, longest_extortion, random_policies, zd_policy
 from marl import make_learner
 
 DISCOUNT = 0.96
-
-
+ALL_C, ALL_D, TFT = ([1.0] * 5, [0.0] * 5, [1.0, 1.0, 0.0, 1.0, 0.0])
 SUSPICIOUS_TIT_FOR_TAT = [0.0, 1, 0, 1, 0]
 
 
@@ -180,3 +179,37 @@ def test_no_strategy_is_made_where_none_exists():
             zd_policy(prisoners_dilemma, chi, discount=discount)
     with pytest.raises(ValueError, match="no strategy of stag_hunt"):
         zd_policy(stag_hunt, -5.0, discount=DISCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "payoffs"),
+    [
+        (ALL_D, ALL_C, (0.0, -3.0)),
+        (TFT, ALL_D, (-3 * 0.04 - 2 * 0.96, 0.0 * 0.04 - 2 * 0.96)),  # exploited once
+        (TFT, TFT, (-1.0, -1.0)),
+        ([0.5] * 5, [0.5] * 5, (-1.5, -1.5)),
+    ],
+)
+def test_exact_payoffs_of_famous_pairs(own, other, payoffs):
+    found = exact_payoffs(prisoners_dilemma, np.array(own), np.array([other]), discount=DISCOUNT)
+    assert [float(x[0]) for x in found] == pytest.approx(payoffs, abs=1e-13)
+
+
+def test_exact_payoffs_are_the_discounted_sum_of_rounds():
+    own, others = random_policies(np.random.default_rng(1), 2)[0], random_policies(np.random.default_rng(0), 3)
+    found = exact_payoffs(chicken, own, others, discount=0.9)
+    payoffs = {(0, 0): (0, 0), (0, 1): (-1, 1), (1, 0): (1, -1), (1, 1): (-100, -100)}
+    for i, other in enumerate(others):
+        first, then = own[0], {(a, b): own[1 + 2 * a + b] for a, b in payoffs}
+        other_first, other_then = other[0], {(a, b): other[1 + 2 * b + a] for a, b in payoffs}
+        chances = joint(first, other_first)
+        sums = np.zeros(2)
+        for step in range(300):
+            sums += 0.1 * 0.9**step * sum(chances[pair] * np.array(payoffs[pair]) for pair in payoffs)
+            after = {last: joint(then[last], other_then[last]) for last in payoffs}
+            chances = {pair: sum(chances[last] * after[last][pair] for last in payoffs) for pair in payoffs}
+        np.testing.assert_allclose([x[i] for x in found], sums, atol=1e-11)
+
+
+def joint(p, q):
+    return {(0, 0): p * q, (0, 1): p * (1 - q), (1, 0): (1 - p) * q, (1, 1): (1 - p) * (1 - q)}

@@ -17,13 +17,11 @@ from marl.distributed.actors.actor_pools import EnvSeeds, begin
 from marl.distributed.actors.actor_programs import ActorPrograms
 from marl.distributed.actors.inference import CentralInference
 from marl.distributed.actors.rollouts import Rollout, RolloutRequest, counted
-from marl.distributed.adapters.maker import EnvMaker, make_env
-from marl.distributed.dispatcher import Broken, _again
-from marl.distributed.learner_group import LearnerGroup
+from marl.distributed.adapters.maker import make_env
+from marl.distributed.dispatcher import _again
 from marl.distributed.runtime import train
 from marl.distributed.system import System
-from meta import RunDirectory
-from tests.marl.distributed.vector_envs import Faulty, Late
+from tests.marl.distributed.vector_envs import Late
 
 pytestmark = pytest.mark.system
 
@@ -31,7 +29,6 @@ GAME = make("CartPole-v1")
 OURS = make_env("games(CartPole-v1)", 4)
 THEIRS = make_env("CartPole-v1", 4)
 UPDATES = 6
-IMPALA = make_learner("impala(hidden=[8])", GAME)
 LEARNERS = {
     "ppo(hidden=[8], normalize_observations=True)": 8,
     "ppo(network='recurrent', hidden=[4], memory=4)": 8,
@@ -229,65 +226,6 @@ def test_central_inference_does_not_depend_on_the_batch(monkeypatch):
         central.act(*questions[0])
 
 
-@pytest.mark.parametrize("what", ["raise", "nan"])
-@pytest.mark.parametrize("where", ["here", "threads"])
-def test_an_actor_whose_environment_fails_restarts(tmp_path, what, where, monkeypatch):
-    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.05)
-    said = []
-    learner = make_learner("impala(hidden=[8])", GAME)
-    hosts = [Faulty(str(tmp_path), what, times=2), EnvMaker("gymnasium", "CartPole-v1", 2)]
-    found = train([learner], hosts, **settings(num_updates=16, where=where, lag=1), say=said.append)
-    assert found.statistics["actors_restarted"] == 2
-    assert found.statistics["steps"] == 16 * 10  # nothing but what was in flight is missing
-    words = "RuntimeError: the pole broke" if what == "raise" else "a reward that is no finite number"
-    assert len(said) == 2
-    assert all(words in one and one.startswith("actor 0: ") for one in said)
-
-
-class Enough(Exception):
-    """Raised to end a training when the awaited event has happened."""
-
-
-def test_a_hanging_actor_does_not_stop_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.dispatcher.FIRST_PATIENCE", 20.0)
-    hosts, said = [Faulty(str(tmp_path), "hang"), EnvMaker("gymnasium", "CartPole-v1", 2)], []
-
-    def look(told):
-        if said:
-            raise Enough
-
-    with pytest.raises(Enough):
-        train([IMPALA], hosts, **settings(num_updates=10**6, where="threads", patience=1.0), say=said.append, look=look)
-    assert said == ["actor 0: nothing came in 1 s; it restarts in 1 s"]
-
-
-@pytest.mark.parametrize("where", ["here", "threads"])
-def test_other_actors_go_on_until_a_failed_one_is_back(tmp_path, where, monkeypatch):
-    """With a barrier, the number of steps in an update tells which actors took part."""
-    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
-    hosts, steps = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
-
-    def look(told):
-        steps.append(int(told["steps"]))
-        if steps[-1] == 20:
-            raise Enough
-
-    with pytest.raises(Enough):
-        train([IMPALA], hosts, **settings(num_updates=10**6, where=where, path="barrier"), look=look)
-    assert len(list(tmp_path.iterdir())) == 5  # more often in a row than an actor that never plays is restarted
-    assert len(steps) > 1
-    assert set(steps[:-1]) == {10}
-
-
-def test_a_failing_actor_is_left_out_of_turns(tmp_path):
-    hosts = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=99)]
-    said = []
-    found = train([IMPALA], hosts, **settings(num_updates=8), say=said.append)
-    assert found.statistics["steps"] == 8 * 10
-    assert found.statistics["mean_lag"] == 0
-    assert said[0] == "actor 1: RuntimeError: the pole broke; it restarts in 1 s"
-
-
 def test_a_rollout_used_again_is_not_counted_twice():
     one = Rollout(0, 0, (), np.ones(1), np.array([[30.0, 0.0]]), np.array([2.0, 0.0]), {}, 20)
     both = [one, _again(one)]
@@ -295,87 +233,6 @@ def test_a_rollout_used_again_is_not_counted_twice():
     episodes = counted(both)
     np.testing.assert_array_equal(episodes.finished, [[30, 0, 0, 0]])
     np.testing.assert_array_equal(episodes.ended, [2, 0, 0, 0])
-
-
-def test_with_a_lag_all_actors_wait_for_a_failing_one_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.001)
-    whole, (once, always) = EnvMaker("gymnasium", "CartPole-v1", 2), (tmp_path / "once", tmp_path / "always")
-    once.mkdir()
-    always.mkdir()
-    hosts = [whole, Faulty(str(once), "raise", at=3, times=9)]
-    found = train([IMPALA], hosts, **settings(lag=2))
-    assert found.statistics["steps"] == UPDATES * 10  # nothing but what was in flight is missing
-    assert found.statistics["actors_restarted"] == 9
-    hosts = [whole, Faulty(str(always), "raise", at=3, times=99)]
-    with (
-        RunDirectory.create(tmp_path / "run", {}) as run,
-        pytest.raises(Broken, match="the pole broke; so in each of 10"),
-    ):
-        train([IMPALA], hosts, **settings(lag=2), store=run)
-    assert (tmp_path / "run/checkpoints/00000001").exists()  # the first update used the other actor's rollout
-
-
-def test_a_training_without_a_first_rollout_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
-    folders = [tmp_path / "first", tmp_path / "second"]  # one each, because each actor has to fail
-    for folder in folders:
-        folder.mkdir()
-    with pytest.raises(Broken, match="the pole broke; so in each of 3 tries"):
-        train([IMPALA], [Faulty(str(x), "raise", at=1, times=99) for x in folders], **settings(where="threads"))
-    assert all(len(list(folder.iterdir())) >= 3 for folder in folders)
-
-
-def test_a_stored_training_is_resumed(tmp_path):
-    learner = make_learner("impala(hidden=[8])", GAME)
-    with RunDirectory.create(tmp_path / "run", {}) as run:
-        first = train([learner], [OURS], **settings(num_updates=4), store=run)
-    said = []
-    with RunDirectory(tmp_path / "run", said.append) as run:
-        second = train([learner], [OURS], **settings(num_updates=7), store=run)
-    assert said == []  # the metrics agree with the checkpoint
-    assert second.history.rewards[0].shape == (7,)
-    np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
-    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert len(rows) == 7
-
-
-@pytest.mark.parametrize("deleted", [False, True])
-def test_an_interrupted_update_is_not_stored(tmp_path, monkeypatch, deleted):
-    """The states' buffers may have been donated by then; the checkpoint before stays valid."""
-    update = LearnerGroup.update
-
-    def interrupted(self, run_key, number, states, rollouts):
-        if number < 3:
-            return update(self, run_key, number, states, rollouts)
-        if deleted:
-            update(self, run_key, number, states, rollouts)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(LearnerGroup, "update", interrupted)
-    with RunDirectory.create(tmp_path / "run", {}) as run, pytest.raises(KeyboardInterrupt):
-        train([IMPALA], [OURS], **settings(), store=run, checkpoint_seconds=0 if deleted else 1e9)
-    monkeypatch.undo()
-    assert sorted(one.name for one in (tmp_path / "run/checkpoints").iterdir())[-1] == "00000003"
-    with RunDirectory(tmp_path / "run", print) as run:
-        found = train([IMPALA], [OURS], **settings(), store=run)
-    assert found.history.rewards[0].shape == (UPDATES,)
-
-
-def test_slow_checkpoints_are_rare(tmp_path, monkeypatch):
-    saved, clock = [], [0.0]
-
-    def save(number, state, metrics):
-        saved.append(number)
-        clock[0] += 1.0
-
-    def tell(metrics):
-        clock[0] += 1.0  # an update takes the same time
-
-    monkeypatch.setattr("marl.distributed.runtime.time.perf_counter", lambda: clock[0])
-    with RunDirectory.create(tmp_path / "run", {}) as run:
-        monkeypatch.setattr(run, "save", save)
-        train([IMPALA], [OURS], **settings(num_updates=25), store=run, checkpoint_seconds=2.0, look=tell)
-    assert saved == [2, 12, 22, 25]
 
 
 def test_impossible_settings_are_refused_before_anything_runs():

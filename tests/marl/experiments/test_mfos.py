@@ -205,3 +205,11 @@ def test_a_directory_is_chosen_where_none_is_named_and_a_yaml_path_is_a_preset(w
         found = summary(tmp_path / "runs" / name)
         assert (found["game"], found["opponent"], found["seed"]) == ("hawk_dove", "wsls", 7)
         assert found["zd"] is None
+
+
+def test_a_game_played_once(within, tmp_path):
+    small = ["--trials=2", "--meta-steps=5", "--hidden-units=4", "--evaluation-trials=16"]
+    evolution = ["--evolution.population-size=8", "--evolution.generations=2"]
+    result = within("chicken", *small, *evolution, "--out", "run", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert len(summary(tmp_path / "run")["policy"]["end"]) == 1

@@ -385,14 +385,6 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
         assert values == [round(x["mean"], 3) for x in group["own_coin_share"]]
 
 
-def test_a_game_played_once(within, tmp_path):
-    small = ["--trials=2", "--meta-steps=5", "--hidden-units=4", "--evaluation-trials=16"]
-    evolution = ["--evolution.population-size=8", "--evolution.generations=2"]
-    result = within("chicken", *small, *evolution, "--out", "run", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert len(summary(tmp_path / "run")["policy"]["end"]) == 1
-
-
 def test_both_shapers_of_a_pair_are_stored_and_the_row_meets_the_unseen(within, tmp_path):
     (tmp_path / "formula.yaml").write_text(yaml.safe_dump(KINDS["formula"]))
     result = within("formula.yaml", "--opponent=self_play", "--out=run", cwd=tmp_path)

@@ -1,5 +1,7 @@
 """Files of arrays: equal arrays have equal files, and any damage is noticed."""
 
+import os
+
 import numpy as np
 import pytest
 from safetensors.numpy import save
@@ -42,3 +44,14 @@ def test_one_bit_anywhere_is_noticed(tmp_path):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(ValueError, match=r"^file: got '\S+'; [^\n]+$"):
             array_files.load_arrays(file)
+
+
+def test_malicious_files_of_arrays_are_refused(tmp_path):
+    file = tmp_path / "agent.safetensors"
+    file.write_bytes(save({"x": np.zeros(3)}, {"config": "[" * 100_000}))
+    with pytest.raises(ValueError, match=r"agent.safetensors'; it cannot be read \(maximum recursion depth"):
+        array_files.load_arrays(file)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="cannot be read"):
+        array_files.load_arrays(file)
