@@ -122,8 +122,11 @@ def shaping_trial(
     return scalarize(trial) if isinstance(game, InfinitelyRepeated) else in_any_mode(trial)
 
 
-def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> None:
-    """Raises ValueError or TypeError for a shaper of another kind of game, or opponents that do not fill the seats."""
+def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner], least: int = 1) -> None:
+    """Raises ValueError or TypeError for a shaper of another kind of game, or opponents that do not fill the seats.
+
+    At least so many seats have to be left to shapers.
+    """
     kind = Shaper if isinstance(game, InfinitelyRepeated) else Policy
     check_game(game)
     if not isinstance(shaper, kind):
@@ -136,7 +139,7 @@ def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner]) -> Non
         if opponent.seat not in (None, seat):
             needed = "one made for that seat is needed"
             raise ValueError(f"learners: got one for seat {opponent.seat} in seat {seat}; {needed}")
-    most = game.num_agents - 1
+    most = game.num_agents - least
     if not 1 <= len(opponents) <= most or (kind is Shaper and len(opponents) != most):
         needed = f"{most}" if kind is Shaper or most == 1 else f"1 to {most}"
         players = f"{type(game).__name__}, which has {game.num_agents} players"
@@ -229,7 +232,7 @@ def play_sampled(
       game: whose first agents are the shapers; there are as many as the game has more agents than opponents.
       policy: of every shaper. Each has a memory of its own.
       parameters: of the policy.
-      opponents: the learners.
+      opponents: the learners; as many as the game has agents play without a shaper.
       num_episodes: learning steps of the opponents.
       episode_length: steps of the game between two of them; its own episodes need not be as long.
       num_envs: environments of a trial.
@@ -245,7 +248,7 @@ def play_sampled(
 
     Source: Lu et al. (2022), arXiv:2205.01447, section 3; several environments: Khan et al. (2023), arXiv:2312.12568.
     """
-    _check_players(game, policy, opponents)
+    _check_players(game, policy, opponents, least=0)
     _check_parameters(policy, parameters)
     shapers = [policy.learner(parameters)] * (game.num_agents - len(opponents))
     return learn(

@@ -326,7 +326,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         ),
         (
             ["cartpole", "--defence", "dropout", "--victim", "random"],
-            "defence: got 'dropout' for random; a victim with",
+            "defence: dropout: learner: got one without act_greedy; one that",
         ),
         (
             ["cartpole", "--begin", "expert", "--message", "lstm"],

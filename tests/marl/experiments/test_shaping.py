@@ -64,7 +64,8 @@ COINS = [
 ]
 TIMINGS = ("wall_seconds", "seconds_to_compile", "meta_steps_per_second", "environment_steps_per_second", "digest")
 FIGURES = {
-    "formula": {"learning_curve.png", "trial_payoffs.png", "opponents.png", "payoff_polygon.png", "policy.png"},
+    "formula": {"learning_curve.png", "trial_payoffs.png", "opponents.png", "payoff_polygon.png", "policy.png"}
+    | {"cooperation.png"},
     "sampled": {"learning_curve.png", "trial_payoffs.png", "opponents.png", "states.png", "episodes.gif"},
 }
 both = pytest.mark.parametrize("kind", KINDS)

@@ -57,7 +57,8 @@ def test_trainings_are_pooled_with_the_error_between_them():
 
 def test_chance_extortioners_are_drawn_for_each_training():
     payoffs = np.zeros((64, 6))
-    shaped = {"naive": EvaluationResult(payoffs, payoffs, np.full((64, 6, 5), 0.5))}
+    more = {"policies": np.full((64, 6, 5), 0.5), "cooperation": np.full((64, 6, 2), 0.5)}
+    shaped = {"naive": EvaluationResult(payoffs, payoffs, more)}
     shaping = ExactShaping(ExactShapingConfig(seed=3))
     chances = [shaping.measure(shaped, number)["zd"]["chance"]["kept"]["mean"] for number in range(12)]
     again = ExactShaping(ExactShapingConfig(seed=4)).measure(shaped)["zd"]["chance"]["kept"]["mean"]

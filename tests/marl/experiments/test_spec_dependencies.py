@@ -30,5 +30,5 @@ def test_a_run_whose_files_changed_is_refused(tmp_path):
     _check_files(config, run)
     _check_files(config, run)
     file.write_text("two")
-    with pytest.raises(ValueError, match=r"run: files that the opponents read have changed since; it has to be begun"):
+    with pytest.raises(ValueError, match=r"run: files that the opponents read have changed since; a new run"):
         _check_files(config, run)
