@@ -12,7 +12,7 @@ from marl import follow, make_learner, make_shaper
 from marl.learners.exact.naive import normal_logits
 from marl.shapers.exact import ShaperMemory, ShaperState, good_shepherd, shaper
 from marl.shapers.registry import FORMULA
-from marl.shapers.trial import play
+from marl.shapers.trial import play, play_trials
 from tests.marl.exact_game import GAME, sigmoid
 
 HIDDEN = 3
@@ -153,3 +153,15 @@ def test_a_policy_for_a_one_shot_game_is_one_logit(name):
         return learner.act(key, state, learner.init_memory(state, None), jnp.zeros(2))[0]
 
     assert jax.eval_shape(play, jax.random.key(9)).shape == (1,)
+
+
+def test_cooperation_is_the_share_that_the_payoffs_of_the_dilemma_imply():
+    """With R, S, T, P = -1, -3, 0, -2: 2 CC + CD + DC = s_X + s_Y + 4, and CD - DC = (s_Y - s_X) / 3."""
+    made = good_shepherd()
+    trials = jax.jit(
+        lambda key: play_trials(key, GAME, made, made.init(jax.random.key(2)), DRIFTING, meta_steps=3, num_trials=4)
+    )(jax.random.key(3))
+    own, other = (np.asarray(x, np.float64) for x in (trials.shaper_payoffs, trials.opponent_payoffs))
+    total, difference = own + other + 4, (other - own) / 3
+    expected = np.stack([total + difference, total - difference], -1) / 2
+    np.testing.assert_allclose(trials.cooperation, expected, atol=1e-5)

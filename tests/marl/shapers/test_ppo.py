@@ -211,8 +211,11 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (found["meta_learner"], found["generations"], found["num_meta_steps"]) == ("ppo", 3, 3 * 8 * 4 * 2)
     assert len(found["runs"]) == 2
-    assert len(list((tmp_path / "run" / "figures").glob("*.png"))) == 5
+    assert len(list((tmp_path / "run" / "figures").glob("*.png"))) == 6
     assert "3 iterations of 8 trials" in result.stdout
+    returns = [f"{found[f'{side}_return']:.2f}" for side in ("opponent", "shaper")]
+    assert f"The opponent gets {returns[0]} per round" in result.stdout
+    assert f"and gets {returns[1]} per round (a learner of the opponent's kind" in " ".join(result.stdout.split())
     bad = within("ipd", "--meta-ppo.clip=0", cwd=tmp_path)
     assert (bad.returncode, bad.stderr.count("\n"), bad.stdout) == (2, 1, "")
     assert "meta_ppo.clip: got 0.0" in bad.stderr

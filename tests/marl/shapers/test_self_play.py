@@ -139,8 +139,8 @@ def test_the_command_reports_both_seats_and_resumes(within, tmp_path):
     assert found["num_meta_steps"] == 6 * 4 * 3 * 2 * 2
     for run in found["runs"]:  # of a zero-sum game
         assert run["shaper_return"] == pytest.approx(-run["opponent_return"], abs=1e-5)
-    assert len(list((tmp_path / "run" / "figures").glob("*.png"))) == 5
-    assert "column shaper" in result.stdout
+    assert len(list((tmp_path / "run" / "figures").glob("*.png"))) == 6
+    assert "The row shaper plays heads in" in result.stdout
     again = within("--resume", "run", "--quiet", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["runs"] == found["runs"]
