@@ -231,7 +231,7 @@ def play_sampled(
       key: of the trial.
       game: whose first agents are the shapers; there are as many as the game has more agents than opponents.
       policy: of every shaper. Each has a memory of its own.
-      parameters: of the policy.
+      parameters: of the policy; anything without a shaper.
       opponents: the learners; as many as the game has agents play without a shaper.
       num_episodes: learning steps of the opponents.
       episode_length: steps of the game between two of them; its own episodes need not be as long.
@@ -249,7 +249,8 @@ def play_sampled(
     Source: Lu et al. (2022), arXiv:2205.01447, section 3; several environments: Khan et al. (2023), arXiv:2312.12568.
     """
     _check_players(game, policy, opponents, least=0)
-    _check_parameters(policy, parameters)
+    if len(opponents) < game.num_agents:
+        _check_parameters(policy, parameters)
     shapers = [policy.learner(parameters)] * (game.num_agents - len(opponents))
     return learn(
         key,

@@ -161,7 +161,7 @@ def test_a_run_writes_its_files(kind, finished):
         "digest",
     ]
     expected += {
-        "formula": """game shaper_standard_error opponent_standard_error zd policy bound num_meta_steps
+        "formula": """game shaper_standard_error opponent_standard_error zd policy cooperation bound num_meta_steps
             meta_steps_per_second""",
         "sampled": """environment num_shapers gain_over_naive num_environment_steps
             environment_steps_per_second""",
