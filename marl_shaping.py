@@ -58,8 +58,8 @@ def on_first_use(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     The first use of such a name imports them all. A submodule is imported alone.
     """
     # Not eagerly, because each command imports the package it is in. Minima of 7 runs in turn, in seconds of the CPU,
-    # lazy and eager: `marl-shaping --help` 0.08 and 1.78, `python -m marl.mfos --help` 1.28 and 1.98, `marl.ppo` 1.72
-    # and 2.00. A signal meanwhile would end a command with a traceback, before `meta.process.begin`.
+    # lazy and eager: `marl-shaping --help` 0.06 and 1.61, `python -m marl.mfos --help` 1.05 and 1.42, a first name such
+    # as `marl.ppo` 1.2 and 1.2. A signal meanwhile would end a command with a traceback, before `meta.process.begin`.
 
     def names() -> list[str]:
         return sorted(name for name in vars(importlib.import_module(f"{package}.public")) if not name.startswith("_"))
