@@ -190,5 +190,5 @@ def test_defaults_in_the_documents_are_those_of_the_code():
     short = f"{attack.warm_up.generations} generations of {attack.warm_up_updates} updates"
     assert f"{short}, then {attack.evolution.generations} of whole training runs" in attacks
     assert "`cartpole` has a message that turns (`turn`)" in attacks
-    assert f"{attack.num_victims:,} fresh victims for the result" in attacks
+    assert f"{attack.evaluation_trials:,} fresh victims for the result" in attacks
     assert resolve(attack).kind.name == "turn"

@@ -82,7 +82,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             stages=stages,
             trial=attack.trial,
             num_trials=config.victims_each,
-            num_judges=min(NUM_JUDGES, config.num_victims),
+            num_judges=min(NUM_JUDGES, config.evaluation_trials),
             at_once=config.at_once,
             metadata=metadata_of(attack),
         )
@@ -100,7 +100,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
             say(console, f"{generations}, {many(steps, 'step')} each")
         total = amount(config.trained * config.steps_of_a_training)
-        say(console, f"{total} environment steps, then {many(config.num_victims, 'fresh victim')} of each kind")
+        say(console, f"{total} environment steps, then {many(config.evaluation_trials, 'fresh victim')} of each kind")
 
     def work(self) -> dict[str, float]:
         search, whole = self.search, self.config.steps_of_a_training
@@ -110,7 +110,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
 
         expert = {EXPERT: EXPERTS * EXPERT_TRAININGS * whole} if self.config.begin == "expert" else {}
         choice = {CHOOSING: 2 * search.num_judges * whole} if search.is_choice else {}
-        fresh = {f"fresh {name}": number * self.config.num_victims * whole for name, number in self.fresh.items()}
+        fresh = {f"fresh {name}": number * self.config.evaluation_trials * whole for name, number in self.fresh.items()}
         return steps([one.stage for one in search.controllers]) | expert | steps(search.stages) | choice | fresh
 
     def train(self, context: Context) -> SearchResult:
@@ -134,7 +134,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             "goal": config.goal,
             "victim": config.victim,
             "message": self.attack.kind.spec,
-            "num_victims": config.num_victims,
+            "num_trials": config.evaluation_trials,
             **found.summary,
             **({"begin": trained.told} if trained.told else {}),
             "seed": config.seed,
@@ -146,11 +146,11 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
         }
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
-        number = summary["num_victims"]
+        number = summary["num_trials"]
         for title, groups in (("final return", summary), *((TITLES[name], summary.get(name)) for name in MEASURES)):
             if not groups:
                 continue
-            ended = groups.get("num_victims", number)
+            ended = groups.get("num_trials", number)
             title += f", of {ended:,}" if ended < number else ""
             table = Table("messages", title, "difference from silence", "standard errors", box=None)
             for name in (name for name in ROWS if name in groups):

@@ -76,7 +76,7 @@ class AttackConfig(configs.CommandConfig):
     """Episodes that show what a victim has become; a multiple of num_envs."""
     evaluation_steps: int = 200
     """Steps of such an episode at most."""
-    num_victims: int = 512
+    evaluation_trials: int = 512
     """Fresh victims of the result, at least 2; the same under every message."""
     seed: int = 0
     """What is drawn in the whole run depends on it alone."""
@@ -96,7 +96,9 @@ class AttackConfig(configs.CommandConfig):
 
     def __post_init__(self) -> None:
         configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1)
-        configs.check_least(self, evaluation_episodes=1, evaluation_steps=1, num_victims=2, oracle_updates=1, shapers=1)
+        configs.check_least(
+            self, evaluation_episodes=1, evaluation_steps=1, evaluation_trials=2, oracle_updates=1, shapers=1
+        )
         configs.check_least(self, warm_up_updates=0, trials=0)
         configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_product(self, "evaluation_episodes", "evaluation_steps")
@@ -134,7 +136,7 @@ class AttackConfig(configs.CommandConfig):
     @property
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation."""
-        return ("num_victims",)
+        return ("evaluation_trials",)
 
     @property
     def schedule(self) -> TrainingSchedule:

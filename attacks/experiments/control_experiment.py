@@ -44,7 +44,7 @@ class ControlExperiment(AttackExperiment):
         self.controller = attack.controller
 
     def fresh_victims(self, console: Console, key: jax.Array, parameters: Any) -> control.Comparison:
-        """The value of control on fresh victims, `[num_victims]` each; which these are depends on the key alone."""
+        """The value of control on fresh victims, `[trials]` each; which these are depends on the key alone."""
         attack, config, line = self.attack, self.config, Line(console)
 
         def compared(key: jax.Array, parameters: Any) -> control.Comparison:
@@ -65,15 +65,15 @@ class ControlExperiment(AttackExperiment):
         def report(part: int, parts: int) -> None:
             line.show(part / parts, f"part {part} of {parts}")
 
-        keys = jax.random.split(key, config.num_victims)
-        program = compile_trials(compared, parameters, config.num_victims, config.at_once)
+        keys = jax.random.split(key, config.evaluation_trials)
+        program = compile_trials(compared, parameters, config.evaluation_trials, config.at_once)
         found: control.Comparison = run_trials(program, keys, parameters, config.at_once, report)
         line.end()
         return found
 
     def evaluate(self, context: Context, trained: SearchResult) -> Evaluated:
         """Compares the evolved pair with its baselines on fresh victims."""
-        number = many(self.config.num_victims, "fresh victim")
+        number = many(self.config.evaluation_trials, "fresh victim")
         context.stages.begin("fresh all", f"{number}, each under four shapers and two oracles")
         parameters = {"evolved": trained.parameters, **trained.others}
         found = self.fresh_victims(context.console, self.evaluation_key(), parameters)

@@ -35,7 +35,7 @@ def make_trainings(
     schedule: TrainingSchedule,
     *,
     size: int,
-    num_victims: int,
+    num_trials: int,
     at_once: int = 16,
     defence: Defence = undefended,
 ) -> Callable[[jax.Array, Any], VictimTrainings]:
@@ -47,7 +47,7 @@ def make_trainings(
       make_victim: `(game with cheap talk) -> learner`.
       schedule: of their training runs.
       size: entries of a message.
-      num_victims: how many.
+      num_trials: how many.
       at_once: of them on a device, whose caches should hold what they learn from.
       defence: what the victims do against talk.
 
@@ -56,7 +56,7 @@ def make_trainings(
       the message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
     devices = len(jax.local_devices())
-    chunk = devices * min(at_once, -(-num_victims // devices))
+    chunk = devices * min(at_once, -(-num_trials // devices))
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
         training = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
@@ -66,15 +66,15 @@ def make_trainings(
     program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
 
     def run(key: jax.Array, parameters: Any) -> VictimTrainings:
-        keys = jax.random.split(key, num_victims)
-        keys = keys[np.arange(-(-num_victims // chunk) * chunk) % num_victims]  # some of the last chunk live twice
+        keys = jax.random.split(key, num_trials)
+        keys = keys[np.arange(-(-num_trials // chunk) * chunk) % num_trials]  # some of the last chunk live twice
         if parameters is None:
             each = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
         else:
             each = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
         groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, each))
         parts = [program(*jax.tree.map(lambda x, i=i: x[i], groups)) for i in range(len(keys) // chunk)]
-        *returns, last, curve = (np.concatenate(x)[:num_victims] for x in zip(*parts, strict=True))
+        *returns, last, curve = (np.concatenate(x)[:num_trials] for x in zip(*parts, strict=True))
         return VictimTrainings(*returns, *with_nan((last, curve)))
 
     return run
@@ -155,7 +155,7 @@ def compare(groups: dict[str, VictimTrainings]) -> dict[str, Any]:
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
     `muted_return` in silence afterwards, `last_update` by the metric of the paper's code, `training_return` of the
-    mean over the whole training. `last_update` is over the `num_victims` in which episodes ended under every
+    mean over the whole training. `last_update` is over the `num_trials` in which episodes ended under every
     message. It is NaN if these are fewer than half, because victims whose episodes never end are the best ones.
     """
     result = _compare({name: trainings.final_returns for name, trainings in groups.items()})
@@ -165,7 +165,7 @@ def compare(groups: dict[str, VictimTrainings]) -> dict[str, Any]:
             ended = np.logical_and.reduce([np.isfinite(values) for values in returns.values()])
             few = ended.sum() < max(2, len(ended) / 2)
             returns = {name: np.where(few, np.nan, values[ended | few]) for name, values in returns.items()}
-            result[title] = _compare(returns) | {"num_victims": int(ended.sum())}
+            result[title] = _compare(returns) | {"num_trials": int(ended.sum())}
         else:
             result[title] = _compare(returns)
     return result

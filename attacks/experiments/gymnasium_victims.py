@@ -116,7 +116,7 @@ def host_of(attack: Attack) -> EnvMaker:
 
 
 def host_returns(
-    attack: Attack, parameters: Any, num_victims: int, seed: int, say: Callable[[str], Any] = lambda text: None
+    attack: Attack, parameters: Any, num_trials: int, seed: int, say: Callable[[str], Any] = lambda text: None
 ) -> dict[str, np.ndarray]:
     """Final returns of victims that learn on a host, `[victims]`, under evolved, no and random messages.
 
@@ -129,7 +129,7 @@ def host_returns(
     started = time.perf_counter()
     learner: Any = None
     hear: Any = None
-    for victim in range(num_victims):
+    for victim in range(num_trials):
         message_key, training_key, evaluation_key = jax.random.split(
             jax.random.fold_in(jax.random.key(seed), victim), 3
         )
@@ -159,6 +159,6 @@ def host_returns(
             finally:
                 host.close()
             found[kind].append(float(returns.mean()))
-        left = (time.perf_counter() - started) / (victim + 1) * (num_victims - victim - 1)
-        say(f"victim {victim + 1} of {num_victims}; about {left:.0f} s left")
+        left = (time.perf_counter() - started) / (victim + 1) * (num_trials - victim - 1)
+        say(f"victim {victim + 1} of {num_trials}; about {left:.0f} s left")
     return {kind: np.array(values) for kind, values in found.items()}

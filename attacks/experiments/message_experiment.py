@@ -49,13 +49,13 @@ class MessageExperiment(AttackExperiment):
             attack.make_victim,
             attack.schedule,
             size=config.message_size,
-            num_victims=config.num_victims,
+            num_trials=config.evaluation_trials,
             at_once=config.at_once,
             defence=attack.defence,
         )
         groups: dict[str, VictimTrainings] = {}
         for name, own in speakers.items():
-            words = f"{many(config.num_victims, 'fresh victim')} under {name} messages"
+            words = f"{many(config.evaluation_trials, 'fresh victim')} under {name} messages"
             context.stages.begin(f"fresh {name}", words)
             groups[name] = run_trainings(self.evaluation_key(), own)
         if start is not None and not has_improved:

@@ -124,7 +124,11 @@ def _check_memory(attack: Attack, carry: Any) -> None:
         check_bytes("shapers", config.shapers, trainings * bytes_of(carry))
         judged = 16 * config.judged_steps * trainings * config.warm_up.population_size
         check_bytes("warm_up.population_size", config.warm_up.population_size, judged)
-    check_bytes("num_victims", config.num_victims, 12.0 * config.num_victims * (attack.schedule.num_updates + 5))
+    check_bytes(
+        "evaluation_trials",
+        config.evaluation_trials,
+        12.0 * config.evaluation_trials * (attack.schedule.num_updates + 5),
+    )
 
 
 def _check_fitness(attack: Attack) -> None:

@@ -93,12 +93,12 @@ class Part(NamedTuple):
         trained += shared * (training + (config.warm_up.population_size - 1) * judged)
         expert = config.begin == "expert"
         tried = 1 + expert + (not expert if steered else bool(config.warm_up_updates))
-        judges = min(NUM_JUDGES, config.num_victims) * tried * (tried > 1)
+        judges = min(NUM_JUDGES, config.evaluation_trials) * tried * (tried > 1)
         kinds = 4 if steered else 3 + expert
         trainings = (
-            config.num_victims * kinds + judges + (steered + 1) * expert * EXPERTS * EXPERT_TRAININGS
+            config.evaluation_trials * kinds + judges + (steered + 1) * expert * EXPERTS * EXPERT_TRAININGS
         ) * training
-        oracles = 2 * config.num_victims * config.oracle_updates * config.steps_per_update * config.num_envs
+        oracles = 2 * config.evaluation_trials * config.oracle_updates * config.steps_per_update * config.num_envs
         return trained + trainings + (oracles if steered else 0)
 
 
@@ -185,7 +185,7 @@ def small(config: AttackConfig) -> AttackConfig:
         warm_up_updates=0,
         warm_up=evolution,
         evolution=evolution,
-        num_victims=2,
+        evaluation_trials=2,
         oracle_updates=1,
         begin="random",
         fitness="auto",  # no training run is long enough for another
@@ -195,7 +195,7 @@ def small(config: AttackConfig) -> AttackConfig:
 
 def _examine(path: Path, config: ReproduceConfig, console: Console) -> dict[str, Any]:
     number = 2 if config.fast else 256
-    return examine(ExaminationConfig(str(path), num_victims=number, seed=config.seed + 1), console)
+    return examine(ExaminationConfig(str(path), evaluation_trials=number, seed=config.seed + 1), console)
 
 
 def _estimate(parts: Sequence[Part], console: Console) -> dict[str, float]:
@@ -226,7 +226,7 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     name, goal = first.path.name, first.config.goal
     title = f"{first.environment}: {goal}"
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(first.path)]
-    number = found[0]["num_victims"]
+    number = found[0]["num_trials"]
     searches = "one search" if len(parts) == 1 else f"{len(parts)} searches"
     text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {searches}."
     if goal == "control":

@@ -50,7 +50,7 @@ class ExaminationConfig(configs.CommandConfig):
 
     directory: Annotated[str, Positional("DIR")] = ""
     """The directory of a finished run of attacks.act with the goal harm or help."""
-    num_victims: int = 256
+    evaluation_trials: int = 256
     """Fresh victims of each kind, the same under messages and in silence; at least 2."""
     seed: int = 1
     """Of the victims."""
@@ -60,11 +60,11 @@ class ExaminationConfig(configs.CommandConfig):
     """Try learners that defend themselves."""
     host: bool = False
     """Try victims whose environment is Gymnasium's of that name, on the host; and nothing else."""
-    host_victims: int = 8
+    host_trials: int = 8
     """Fresh victims on the host under each kind of message; at least 2. Some seconds each."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, num_victims=2, host_victims=2)
+        configs.check_least(self, evaluation_trials=2, host_trials=2)
         configs.check_seed(self.seed)
         if not (self.transfer or self.defences or self.host):
             raise ValueError("defences: got False, and transfer too; one of them is needed")
@@ -146,14 +146,14 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     config = attack.config
     run = RunDirectory(path, lambda text: say(console, text))
     key, victims = jax.random.key(options.seed), other_victims(attack)
-    depends = [configs.plain(config), array_files.digest(parameters), options.num_victims, options.seed, *COLUMNS]
+    depends = [configs.plain(config), array_files.digest(parameters), options.evaluation_trials, options.seed, *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
         victim = victims[name if part == "transfer" else "as evolved on"]
-        also = [options.host_victims] if part == "host" else []
+        also = [options.host_trials] if part == "host" else []
         return hashlib.sha256(json.dumps([*depends, part, name, victim, result, *also]).encode()).hexdigest()
 
-    number = {"num_victims": options.num_victims, "host_victims": options.host_victims}
+    number = {"num_trials": options.evaluation_trials, "host_trials": options.host_trials}
     found = number | {"seed": options.seed} | _read_known(path / FILE, digest, console)
 
     def keep(part: str, name: str, returns: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         if part == "host":
             tell = partial(say, console)
-            returns = host_returns(attack, parameters, options.host_victims, options.seed, tell)
+            returns = host_returns(attack, parameters, options.host_trials, options.seed, tell)
             keep(part, name, returns)
             continue
         same = found["transfer"].get("as evolved on")
@@ -193,7 +193,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             other.make_victim,
             other.schedule,
             size=config.message_size,
-            num_victims=options.num_victims,
+            num_trials=options.evaluation_trials,
             at_once=config.at_once,
             defence=DEFENCES[name] if part == "defences" else attack.defence,
         )
@@ -259,6 +259,6 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
         for name, row in found[part].items():
             table.add_row(name.replace("_", " "), *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
-    on_host = f", {found['host_victims']} on a host" if found["host"] else ""
-    text = f"{many(found['num_victims'], 'fresh victim')} of each kind{on_host}"
+    on_host = f", {found['host_trials']} on a host" if found["host"] else ""
+    text = f"{many(found['num_trials'], 'fresh victim')} of each kind{on_host}"
     say(console, f"{text}; ± one standard error; random: as loud")

@@ -54,7 +54,7 @@ def main() -> None:
 
     def lives_of(talk: Message, number: int) -> Any:
         return make_trainings(
-            game, talk, attack.make_victim, attack.schedule, size=config.message_size, num_victims=number
+            game, talk, attack.make_victim, attack.schedule, size=config.message_size, num_trials=number
         )
 
     some = lives_of(message, options.victims)

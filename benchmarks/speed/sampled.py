@@ -34,7 +34,7 @@ def settings() -> dict[str, SampledShapingConfig]:
         "ipd, a table": SampledShapingConfig(
             environment="ipd(episode_length=10)",
             opponent="tabular_ppo",
-            episodes=100,
+            meta_steps=100,
             episode_length=10,
             num_envs=2,
             trials=4,
@@ -43,7 +43,7 @@ def settings() -> dict[str, SampledShapingConfig]:
         "coin game, PPO": SampledShapingConfig(
             environment="coin_game(episode_length=20)",
             opponent="ppo(hidden=[16], learning_rate=0.005, epochs=2, minibatches=8, discount=0.96)",
-            episodes=16,
+            meta_steps=16,
             episode_length=20,
             num_envs=16,
             trials=1,
@@ -65,7 +65,7 @@ def run(config: SampledShapingConfig, generations: int, *, shaper: bool = True) 
     shaping = SampledShaping(config)
     game, policy, lengths = shaping.game, shaping.shaper, shaping.lengths
     steps = {name: lengths[name] for name in ("episode_length", "num_envs")}
-    trial, init = shaping_trial(game, policy, shaping.opponents, meta_steps=config.episodes, **steps), policy.init
+    trial, init = shaping_trial(game, policy, shaping.opponents, meta_steps=config.meta_steps, **steps), policy.init
     if not shaper:
         learners = shaping.own_kind
 

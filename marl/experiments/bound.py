@@ -98,7 +98,7 @@ class BoundConfig(TrainingConfig):
     """Steps of Adam from each start."""
     learning_rate: float = 0.1
     """Of Adam, on logits; it falls to zero along half a cosine."""
-    naive_trials: int = 4096
+    evaluation_trials: int = 4096
     """Trials of a naive learner in the shaper's place, for comparison."""
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class BoundConfig(TrainingConfig):
     def needed(self) -> dict[str, float]:
         of_logits = 20.0 * self.meta_steps
         sequences = 4 * self.num_starts * self.num_states * of_logits  # with their gradients and Adam's two moments
-        return {"num_states": sequences, "naive_trials": 8.0 * self.naive_trials * self.meta_steps}
+        return {"num_states": sequences, "evaluation_trials": 8.0 * self.evaluation_trials * self.meta_steps}
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
@@ -123,10 +123,10 @@ class BoundConfig(TrainingConfig):
     @property
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation."""
-        return ("naive_trials",)
+        return ("evaluation_trials",)
 
     def positive(self) -> tuple[str, ...]:
-        return "meta_steps", "iterations", "learning_rate", "naive_trials"
+        return "meta_steps", "iterations", "learning_rate", "evaluation_trials"
 
 
 def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None:
@@ -177,4 +177,4 @@ def _naive_payoffs(key: jax.Array, game: InfinitelyRepeated, opponent: Learner, 
         return history.rewards[0][1:].mean()
 
     program = jax.jit(jax.vmap(scalarize(payoff)), compiler_options=compiler_options())
-    return np.asarray(program(jax.random.split(key, config.naive_trials)))
+    return np.asarray(program(jax.random.split(key, config.evaluation_trials)))

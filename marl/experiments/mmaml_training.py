@@ -31,7 +31,7 @@ class MetaLearningConfig(TrainingConfig):
     """Beginnings per seat, trained independently in one program."""
     opponents: int = 32
     """Naive learners that each beginning meets in an iteration."""
-    steps: int = 100
+    meta_steps: int = 100
     """Learning steps of both players."""
     iterations: int = 1000
     """Iterations of Adam."""
@@ -45,8 +45,8 @@ class MetaLearningConfig(TrainingConfig):
     """Fresh trials for the payoffs that are shown in the end."""
 
     def needed(self) -> dict[str, float]:
-        learning = 80.0 * self.steps * self.initialisations * self.opponents  # of both logits, for the way back
-        return {"opponents": learning, "evaluation_trials": 8.0 * self.evaluation_trials * self.steps}
+        learning = 80.0 * self.meta_steps * self.initialisations * self.opponents  # of both logits, for the way back
+        return {"opponents": learning, "evaluation_trials": 8.0 * self.evaluation_trials * self.meta_steps}
 
     @property
     def may_rise(self) -> dict[str, list[str]]:
@@ -59,15 +59,15 @@ class MetaLearningConfig(TrainingConfig):
         return ("evaluation_trials",)
 
     def positive(self) -> tuple[str, ...]:
-        fields = "initialisations opponents steps iterations learning_rate opponent_learning_rate evaluation_trials"
-        return tuple(fields.split())
+        counts = ("initialisations", "opponents", "meta_steps", "iterations", "evaluation_trials")
+        return *counts, "learning_rate", "opponent_learning_rate"
 
 
 def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) -> None:
     """Learns beginnings and step sizes, says what they get against naive learners, and writes them to a file."""
     game = config.make_game()
     train_key, play_key = jax.random.split(jax.random.key(config.seed))
-    steps = 2 * num_seats(game) * config.initialisations * config.opponents * config.steps
+    steps = 2 * num_seats(game) * config.initialisations * config.opponents * config.meta_steps
 
     def describe(metrics: dict[str, np.ndarray]) -> str:
         return f"payoff {metrics['payoff'][0].mean():.3f}, {metrics['payoff'][1].mean():.3f} at learned rates"
@@ -76,7 +76,7 @@ def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) 
         learned = train_mmaml(train_key, game, **config.settings(train_mmaml), store=run, report=progress)
     results = _play(play_key, game, learned, config)
     table = Table(
-        "seat", "step size", "M-MAML", "naive", title=f"{config.game}: payoffs over {config.steps} learning steps"
+        "seat", "step size", "M-MAML", "naive", title=f"{config.game}: payoffs over {config.meta_steps} learning steps"
     )
     for result in results:
         table.add_row(*(f"{x:.3f}" if isinstance(x, float) else x for x in result.values()))
@@ -91,7 +91,7 @@ def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) 
 def _play(
     key: jax.Array, game: InfinitelyRepeated, learned: MetaLearned, config: MetaLearningConfig
 ) -> list[dict[str, Any]]:
-    """Payoffs against naive learners: `steps` steps after one that is not scored, as everywhere."""
+    """Payoffs against naive learners: `meta_steps` steps after one that is not scored, as everywhere."""
     found = []
     for seat in range(num_seats(game)):
         opponent = naive(
@@ -103,7 +103,7 @@ def _play(
                 key: jax.Array, seat: int = seat, rate: float | None = rate, opponent: Learner = opponent
             ) -> Any:
                 learners = [begin_from(learned, game, seat, learning_rate=rate), opponent]
-                rewards = learn(key, game, learners[:: 1 - 2 * seat], num_updates=config.steps + 1).rewards
+                rewards = learn(key, game, learners[:: 1 - 2 * seat], num_updates=config.meta_steps + 1).rewards
                 return rewards[seat][1:].mean(), rewards[1 - seat][1:].mean()
 
             keys = jax.random.split(jax.random.fold_in(key, seat), config.evaluation_trials)

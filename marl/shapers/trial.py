@@ -103,7 +103,7 @@ def shaping_trial(
     _check_players(game, shaper, learners)
     for name, number in (("meta_steps", meta_steps), ("episode_length", episode_length), ("num_envs", num_envs)):
         check_number(name, number)
-    lengths = {"num_episodes": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
+    lengths = {"meta_steps": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
 
     def exact(parameters: Any, key: jax.Array) -> tuple[jax.Array, ...]:
         history = play(key, game, shaper.learner(parameters), *learners, meta_steps=meta_steps)  # type: ignore[arg-type, union-attr]
@@ -220,7 +220,7 @@ def play_sampled(
     parameters: Any,
     opponents: Sequence[Learner],
     *,
-    num_episodes: int,
+    meta_steps: int,
     episode_length: int,
     num_envs: int,
     keep_trajectories: bool = False,
@@ -233,8 +233,8 @@ def play_sampled(
       policy: of every shaper. Each has a memory of its own.
       parameters: of the policy; anything without a shaper.
       opponents: the learners; as many as the game has agents play without a shaper.
-      num_episodes: learning steps of the opponents.
-      episode_length: steps of the game between two of them; its own episodes need not be as long.
+      meta_steps: learning steps of the opponents.
+      episode_length: steps of the game before each of them; its own episodes need not be as long.
       num_envs: environments of a trial.
       keep_trajectories: as of `learn`.
 
@@ -256,7 +256,7 @@ def play_sampled(
         key,
         game,
         [*shapers, *opponents],
-        num_updates=num_episodes,
+        num_updates=meta_steps,
         steps_per_update=episode_length,
         num_envs=num_envs,
         keep_trajectories=keep_trajectories,

@@ -60,7 +60,7 @@ def words():
 
 @pytest.fixture(scope="module")
 def run():
-    return make_trainings(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_victims=3)
+    return make_trainings(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_trials=3)
 
 
 def test_the_same_victims_train_under_every_message(run, words):
@@ -206,7 +206,7 @@ def test_differences_are_paired(triples):
     }
     found = compare(groups)
     own = last[unended:]
-    assert found["last_update"]["num_victims"] == len(own)
+    assert found["last_update"]["num_trials"] == len(own)
     assert found["last_update"]["silent"]["mean"] == pytest.approx(own.mean())
     assert found["last_update"]["silent"]["standard_error"] == pytest.approx(own.std(ddof=1) / len(own) ** 0.5)
     assert found["last_update"]["random"]["difference_from_silent"]["mean"] == 1
@@ -221,7 +221,7 @@ def test_differences_are_paired(triples):
     worse = {name: x._replace(last_updates=np.where(x.last_updates == own[0], np.inf, x.last_updates))
              for name, x in groups.items()}  # fmt: skip
     few = compare(worse)["last_update"]
-    assert few["num_victims"] == len(own) // 2
+    assert few["num_trials"] == len(own) // 2
     assert few["silent"] == {"mean": None, "standard_error": None}
 
 

@@ -19,7 +19,7 @@ from tests.sockets import free_port
 TWO = ["--evolution.generations=2"]
 SMALL = [*TWO, "--evolution.population-size=16"]
 FORMULA = ["marl.mfos", "ipd", "--seed=5", *TWO, "--evaluation-trials=8"]
-ATTACK = [*SMALL, "--warm-up.generations=2", "--warm-up.population-size=16", "--num-victims=4"]
+ATTACK = [*SMALL, "--warm-up.generations=2", "--warm-up.population-size=16", "--evaluation-trials=4"]
 RUNS = {
     **{f"formula, chunks of {size}": [*FORMULA, f"--evolution.chunk-size={size}"] for size in (4, 64, 128, 256)},
     "sampled game": ["marl.mfos", "ipd_sampled", *SMALL, "--evolution.chunk-size=4", "--evaluation-trials=2",
@@ -28,7 +28,7 @@ RUNS = {
     "images": ["attacks.act", "breakout", *ATTACK, "--evolution.chunk-size=4",
                "--warm-up.chunk-size=4", "--num-updates=2", "--warm-up-updates=1"],
     "discovery": ["marl.discover", "drift", "cartpole", *SMALL, "--tuning.generations=2",
-                  "--tuning.population-size=16", "--num-seeds=2", "--evolution.chunk-size=4"],
+                  "--tuning.population-size=16", "--evaluation-trials=2", "--evolution.chunk-size=4"],
     "PPO over trials": ["marl.mfos", "ipd", "--meta-learner=ppo", "--meta-ppo.iterations=2",
                         "--meta-ppo.batch-size=512", "--evaluation-trials=8"],
 }  # fmt: skip

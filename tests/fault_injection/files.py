@@ -26,13 +26,13 @@ from tests.fault_injection.damages import ATTACKS, DAMAGES, contents, copy, file
 
 EVOLUTION = ("--evolution.population-size=4", "--evolution.checkpoint-seconds=0")
 SAMPLED = (
-    *("--episodes=2", "--episode-length=4", "--trials=1", "--evaluation-trials=4"),
+    *("--meta-steps=2", "--episode-length=4", "--trials=1", "--evaluation-trials=4"),
     *("--shaper=good_shepherd", "--start=random"),
 )
 LEARNER = "ppo(hidden=[4], epochs=1, minibatches=1)"
 ATTACK = (
     *("--num-updates=1", "--steps-per-update=8", "--num-envs=2", "--evaluation-episodes=2"),
-    *("--evaluation-steps=8", "--num-victims=2", "--message=mlp(hidden=[4])", *EVOLUTION),
+    *("--evaluation-steps=8", "--evaluation-trials=2", "--message=mlp(hidden=[4])", *EVOLUTION),
     *("--warm-up.population-size=4", "--warm-up.generations=3", "--warm-up.checkpoint-seconds=0"),
     *("--warm-up.sigma=0.05", "--warm-up.learning-rate=0.02", "--warm-up.chunk-size=0"),
     *("--evolution.generations=300", "--evolution.chunk-size=0", f"--victim={LEARNER}"),
@@ -56,10 +56,11 @@ RUNS = {
     "control": ("attacks.act", ["reacher", *ATTACK, "--goal=control", "--oracle-updates=1", "--shapers=2",
                                 "--controller=mlp(hidden=[4])"], 6),
     "crossplay": ("marl.crossplay", [*ONCE, "--agents=naive,mfos", *EVOLUTION, "--evolution.generations=4",
-                                     "--num-pairs=4", "--meta-steps=3", "--trials=1", "--hidden-units=2"], None),
-    "bound": ("marl.bound", [*TRAINING, "--meta-steps=3", "--num-states=2", "--naive-trials=4"], 2),
+                                     "--evaluation-trials=4", "--meta-steps=3", "--trials=1",
+                                     "--hidden-units=2"], None),
+    "bound": ("marl.bound", [*TRAINING, "--meta-steps=3", "--num-states=2", "--evaluation-trials=4"], 2),
     "cola": ("marl.cola", [*TRAINING, "--hidden=4", "--batch=4", "--evaluation-trials=4"], 2),
-    "mmaml": ("marl.mmaml", [*TRAINING, "--steps=3", "--initialisations=2", "--opponents=2",
+    "mmaml": ("marl.mmaml", [*TRAINING, "--meta-steps=3", "--initialisations=2", "--opponents=2",
                              "--evaluation-trials=4"], 2),
 }  # fmt: skip
 

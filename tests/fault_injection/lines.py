@@ -140,11 +140,11 @@ def _range(random: Random, module: str) -> Line | None:
 MEMORY = {  # counts of arrays too large for memory
     "marl.mfos": ("evaluation_trials", "trials", "evolution.population_size"),
     "marl.train": ("num_envs", "evaluation_episodes", "seeds"),
-    "marl.crossplay": ("num_pairs",),
-    "marl.bound": ("num_states", "naive_trials"),
+    "marl.crossplay": ("evaluation_trials",),
+    "marl.bound": ("num_states", "evaluation_trials"),
     "marl.cola": ("evaluation_trials", "batch"),
     "marl.mmaml": ("opponents", "evaluation_trials"),
-    "attacks.act": ("num_envs", "num_victims", "message_size"),
+    "attacks.act": ("num_envs", "evaluation_trials", "message_size"),
 }
 
 

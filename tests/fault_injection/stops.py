@@ -31,14 +31,14 @@ from meta.runs import array_files
 
 TINY_ACT = (
     "attacks.act cartpole --num-updates 2 --steps-per-update 8 --num-envs 2 --evaluation-episodes 2"
-    " --evaluation-steps 8 --num-victims 4 --message 'mlp(hidden=[4])' --victim 'ppo(hidden=[4], minibatches=1)'"
+    " --evaluation-steps 8 --evaluation-trials 4 --message 'mlp(hidden=[4])' --victim 'ppo(hidden=[4], minibatches=1)'"
     " --warm-up-updates 1 --warm-up.population-size 2 --warm-up.chunk-size 0 --warm-up.generations 8"
     " --warm-up.checkpoint-seconds 0 --evolution.population-size 2 --evolution.chunk-size 0"
     " --evolution.generations 20 --evolution.checkpoint-seconds 0"
 )
 TINY_EXACT = "marl.mfos ipd --meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --unseen tft"
 TINY_SAMPLED = (
-    "marl.mfos ipd_sampled --environment 'ipd(episode_length=4)' --episodes 3 --episode-length 4 --num-envs 12"
+    "marl.mfos ipd_sampled --environment 'ipd(episode_length=4)' --meta-steps 3 --episode-length 4 --num-envs 12"
     " --opponent reinforce --unseen random --shaper 'shaper(hidden_units=3)' --trials 1 --evaluation-trials 5"
     " --start 'screened(candidates=16, finalists=4, final_trials=2)'"
 )
@@ -55,11 +55,11 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     "act, control": f"{TINY_ACT.replace(' --warm-up-updates 1', '')} --goal control --oracle-updates 1 --shapers 2"
     " --controller 'mlp(hidden=[4])'",
     "discover": "marl.discover drift 'CartPole-v1(max_steps_in_episode=8)' --learner 'ppo(hidden=[4], minibatches=2)'"
-    " --total-steps 64 --num-envs 2 --steps-per-update 8 --hidden 3 --num-seeds 3 --unseen --longer 1 --searches 2"
-    f" --tuning.population-size 4 --tuning.generations 60 --tuning.checkpoint-seconds 0 --tuning.chunk-size 4"
-    f" --evolution.chunk-size 4 {SEARCH}",
-    "crossplay": "marl.crossplay ipd --agents naive,tft,mfos --num-pairs 32 --num-sampled-pairs 4 --meta-steps 5"
-    " --trials 2 --hidden-units 4 --evolution.population-size 4 --evolution.generations 20"
+    " --total-steps 64 --num-envs 2 --steps-per-update 8 --hidden 3 --evaluation-trials 3 --unseen --longer 1"
+    f" --searches 2 --tuning.population-size 4 --tuning.generations 60 --tuning.checkpoint-seconds 0"
+    f" --tuning.chunk-size 4 --evolution.chunk-size 4 {SEARCH}",
+    "crossplay": "marl.crossplay ipd --agents naive,tft,mfos --evaluation-trials 32 --sampled-evaluation-trials 4"
+    " --meta-steps 5 --trials 2 --hidden-units 4 --evolution.population-size 4 --evolution.generations 20"
     " --evolution.checkpoint-seconds 0",
     "bound": "marl.bound ipd --meta-steps 5 --num-states 4 --iterations 60 --checkpoint-seconds 0",
     "cola": "marl.cola ipd --iterations 60 --hidden 4 --evaluation-trials 8 --checkpoint-seconds 0",
@@ -68,7 +68,7 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     " --steps-per-update 8 --total-steps 16000 --evaluation-episodes 4 --checkpoint-seconds 0",
     "distributed, host": "marl.distributed CartPole-v1 --learner 'impala(hidden=[8])' --num-envs 2 --steps-per-update 8"
     " --total-steps 16000 --evaluation-episodes 4 --where threads --actors 2 --checkpoint-seconds 0",
-    "mmaml": "marl.mmaml ipd --steps 3 --iterations 60 --initialisations 4 --opponents 2 --evaluation-trials 8"
+    "mmaml": "marl.mmaml ipd --meta-steps 3 --iterations 60 --initialisations 4 --opponents 2 --evaluation-trials 8"
     " --checkpoint-seconds 0",
 }
 NEW_ENVIRONMENTS = ("distributed, host",)  # resumes with new environments, so that all results differ

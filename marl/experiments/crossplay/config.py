@@ -18,22 +18,20 @@ from meta.runs.provenance import differences
 class CrossplayConfig(AnyGameConfig):
     """A table of all pairs of agents in a game of two players.
 
-    Of a game that is a formula are game, row_payoffs, column_payoffs, discount, num_pairs, meta_steps and hidden_units;
-    of one that is sampled environment, episodes, last_episodes, episode_length and num_envs.
+    An exact game has game, row_payoffs, column_payoffs, discount, evaluation_trials and hidden_units; a sampled one
+    has environment, last_meta_steps, episode_length and num_envs.
     """
 
     agents: str = "naive,lola,mfos"
     """Agents, with commas between them; all for one of every kind."""
-    num_pairs: int = 4096
+    evaluation_trials: int = 4096
     """Pairs of initial draws for each ordered pair of agents, at least 2."""
-    num_sampled_pairs: int = 64
+    sampled_evaluation_trials: int = 64
     """The same in a sampled game, where each pair is a training of both from scratch, and where one of the two learns
     from sampled episodes, which takes fifty times as long and more."""
     meta_steps: int = 100
-    """Steps that are scored; one more comes first."""
-    episodes: int = 100
-    """The same in a sampled game, where learners learn after each episode."""
-    last_episodes: int = 0
+    """Learning steps of both agents that are scored; in an exact game one more comes first."""
+    last_meta_steps: int = 0
     """How many of them count, the last ones: what learning comes to; 0 for all, what it is worth on the way."""
     episode_length: int = 100
     """Steps of the game in an episode."""
@@ -51,11 +49,11 @@ class CrossplayConfig(AnyGameConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lengths = dict.fromkeys(("meta_steps", "episodes", "episode_length", "num_envs", "trials", "hidden_units"), 1)
-        configs.check_least(self, num_pairs=2, num_sampled_pairs=2, last_episodes=0, **lengths)
-        if self.last_episodes > self.episodes:
-            got = f"last_episodes: got {configs.shown(self.last_episodes)}"
-            raise ValueError(f"{got}; at most episodes, {self.episodes}, are needed")
+        lengths = dict.fromkeys(("meta_steps", "episode_length", "num_envs", "trials", "hidden_units"), 1)
+        configs.check_least(self, evaluation_trials=2, sampled_evaluation_trials=2, last_meta_steps=0, **lengths)
+        if self.last_meta_steps > self.meta_steps:
+            got = f"last_meta_steps: got {configs.shown(self.last_meta_steps)}"
+            raise ValueError(f"{got}; at most meta_steps, {self.meta_steps}, are needed")
         configs.check_product(self, "num_envs", "episode_length")
         configs.check_seed(self.seed)
         if self.start != "auto":  # it may not be needed yet, but the table keeps it
@@ -63,8 +61,8 @@ class CrossplayConfig(AnyGameConfig):
         split_agents(self.agents)
 
     def of_other_kind(self) -> tuple[str, ...]:
-        of_formula = (*EXACT_FIELDS, "num_pairs", "meta_steps", "hidden_units")
-        return of_formula if self.environment else ("episodes", "last_episodes", "episode_length", "num_envs")
+        of_formula = (*EXACT_FIELDS, "evaluation_trials", "hidden_units")
+        return of_formula if self.environment else ("last_meta_steps", "episode_length", "num_envs")
 
     def check_adds_to(self, before: CrossplayConfig) -> None:
         """Raises ValueError if a table of this config would lose rows of one before, or mix them with others."""
@@ -82,9 +80,11 @@ class CrossplayConfig(AnyGameConfig):
     @property
     def may_rise(self) -> dict[str, list[str]]:
         """The fields of the numbers of pairs; nothing else depends on them."""
-        return {name: [] for name in ("num_pairs", "num_sampled_pairs") if name not in self.of_other_kind()}
+        return {
+            name: [] for name in ("evaluation_trials", "sampled_evaluation_trials") if name not in self.of_other_kind()
+        }
 
     @property
     def lengths(self) -> Lengths:
         """Lengths of a trial in a sampled game."""
-        return Lengths(self.episodes, self.episode_length, self.num_envs)
+        return Lengths(self.meta_steps, self.episode_length, self.num_envs)

@@ -60,7 +60,7 @@ class Cell(NamedTuple):
     column: int
     digest: str  # of what is played, on which the draws depend
     known_by: str  # of all that its numbers depend on: the same, and what the agents' parameters are
-    num_pairs: int
+    num_trials: int
     cost: float  # of a trial, in those of two learners that do not sample
     error_over: str  # what standard errors are over: trainings, or pairs of one training or of none
     num_trainings: int | None  # of the pair; None in a formula
@@ -83,7 +83,7 @@ def line_up(config: CrossplayConfig) -> Lineup:
     """
     if config.environment:
         claim_cores()
-    for name in ("num_pairs", "num_sampled_pairs"):
+    for name in ("evaluation_trials", "sampled_evaluation_trials"):
         check_bytes(name, getattr(config, name), 64.0 * getattr(config, name))
     of_training = ("seed", "trials", "start", "evolution")
     game, training = config.make_game(), {name: getattr(config, name) for name in of_training}
@@ -96,7 +96,7 @@ def line_up(config: CrossplayConfig) -> Lineup:
             shaping = SampledShaping(how)
             check_spaces(spec, how, game, seat)
             return shaping
-        agent = make_agent(spec, game, seat, num_updates=config.episodes)
+        agent = make_agent(spec, game, seat, num_updates=config.meta_steps)
         return agent if seat else _checked(agent, game, config.lengths)  # steps and environments are the same in both
 
     def exact(spec: str, seat: int) -> Agent | Shaping:
@@ -126,7 +126,9 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
     config, game, participants, left_out = lineup
     for reason in left_out:
         say(console, f"left out: {reason}")
-    pairs = math.prod(config.lengths) * config.num_sampled_pairs if config.environment else config.num_pairs
+    pairs = (
+        math.prod(config.lengths) * config.sampled_evaluation_trials if config.environment else config.evaluation_trials
+    )
     pairs *= len(participants) ** 2 * (1 if config.environment else config.meta_steps)
     stages = Stages(console, work_of_trainings(participants, run) | {"all pairs": pairs})
     seats = [[ready(participant, player, run, stages) for participant in participants] for player in (0, 1)]
@@ -134,7 +136,7 @@ def play_table(lineup: Lineup, run: RunDirectory, console: Console) -> list[dict
     cells = _play_all(config, game, participants, seats, run, console)
     names = [participant.name for participant in participants]
     title = config.environment or game.payoffs.name
-    title += f", the last {many(config.last_episodes, 'episode')}" if config.last_episodes else ""
+    title += f", the last {many(config.last_meta_steps, 'episode')}" if config.last_meta_steps else ""
     write_table(config, title, names, cells, run)
     print_table(console, title, names, cells, run)
     return cells
@@ -155,7 +157,7 @@ def _play_all(
     if to_play:
         say(console, f"{len(to_play)} of {len(cells)} pairs to play")
         # The smallest, because one program plays all: if it were wider, some of its pairs would not count.
-        width = min(TRIALS_PER_CALL, *(cell.num_pairs for cell in cells))
+        width = min(TRIALS_PER_CALL, *(cell.num_trials for cell in cells))
         if config.environment:
             play_cell = _play_sampled(config, game, seats)
         else:
@@ -172,7 +174,7 @@ def _play_all(
     return [
         {"row": participants[cell.row].name, "column": participants[cell.column].name}
         | known[cell.known_by]
-        | {name: getattr(cell, name) for name in ("num_pairs", "error_over", "num_trainings")}
+        | {name: getattr(cell, name) for name in ("num_trials", "error_over", "num_trainings")}
         for cell in cells
     ]
 
@@ -190,11 +192,11 @@ def _play_exact(
 
     def play_cell(cell: Cell, key: jax.Array) -> dict[str, np.ndarray]:
         payoffs: list[np.ndarray] = []
-        for first in range(0, cell.num_pairs, width):
+        for first in range(0, cell.num_trials, width):
             keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(first, first + width))
             both = compiled(parameters, keys, jnp.int32(cell.row), jnp.int32(cell.column))
             payoffs.append(np.asarray(both, np.float64))
-        return {"return": np.concatenate(payoffs, 1)[:, : cell.num_pairs]}
+        return {"return": np.concatenate(payoffs, 1)[:, : cell.num_trials]}
 
     return play_cell
 
@@ -206,8 +208,8 @@ def _play_sampled(
 
     def play_cell(cell: Cell, key: jax.Array) -> dict[str, np.ndarray]:
         row, column = seats[0][cell.row], seats[1][cell.column]
-        keys = jax.random.split(key, cell.num_pairs)
-        return play_pair(game, row, column, keys, config.lengths, last_episodes=config.last_episodes)
+        keys = jax.random.split(key, cell.num_trials)
+        return play_pair(game, row, column, keys, config.lengths, last_meta_steps=config.last_meta_steps)
 
     return play_cell
 
@@ -223,14 +225,14 @@ def _cells(
         # A shaper that was trained against one of them is called after it, and draws nothing itself.
         alone = [one.name for one, agent in zip((row, column), both, strict=True) if agent.config is None]
         cost = sum(_cost(name, IMAGINING if config.environment else SAMPLING) for name in alone)
-        count = config.num_sampled_pairs if cost or config.environment else config.num_pairs
+        count = config.sampled_evaluation_trials if cost or config.environment else config.evaluation_trials
         over, trainings, played = "pairs", None, []
         if config.environment:
             over, trainings = _error_over(both, count)
             count = -(-count // trainings) * trainings if over == "trainings" else count  # as many for each
             played = [config.environment, *config.lengths, over]
-            if config.last_episodes:  # else the digest is that of tables which knew of no such number
-                played.append(f"last {config.last_episodes}")
+            if config.last_meta_steps:  # else the digest is that of tables which knew of no such number
+                played.append(f"last {config.last_meta_steps}")
         names = [row.identity, column.identity]
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
         learned = [agent.parameters for agent in both]
@@ -244,7 +246,7 @@ def _cost(name: str, dear: Mapping[str, float]) -> float:
     return next((cost for one, cost in dear.items() if re.search(rf"\b{one}\b", name)), 0.0)
 
 
-def _error_over(agents: Sequence[Agent], num_pairs: int) -> tuple[str, int]:
+def _error_over(agents: Sequence[Agent], num_trials: int) -> tuple[str, int]:
     """The samples of a pair's standard errors, in words, and the number of its trainings.
 
     Trainings of a shaper count, because learners that meet the same training share its luck. Without a trained shaper
@@ -254,7 +256,7 @@ def _error_over(agents: Sequence[Agent], num_pairs: int) -> tuple[str, int]:
         return ("trainings" if number > 1 else "pairs"), number
     if not any(learns(agent.learner(agent.parameters)) for agent in agents):
         return "pairs", 0
-    return "trainings", num_pairs
+    return "trainings", num_trials
 
 
 def _line(known_by: str, found: dict[str, Any]) -> str:
@@ -304,14 +306,14 @@ class _Clock:
     def __init__(self, console: Console, cells: Sequence[Cell], *, compiling: bool):
         self._console, self._total, self._done, self._count = console, len(cells), 0.0, 0
         self._line = Line(console)
-        self._cost = sum(cell.cost * cell.num_pairs for cell in cells)
+        self._cost = sum(cell.cost * cell.num_trials for cell in cells)
         self._slow = sum(cell.cost > 1 for cell in cells)
         self._compiling, self._to_compile = compiling, 0.0
         self._started = time.perf_counter()
 
     def done(self, cell: Cell, words: str) -> None:
         """One more cell has been played."""
-        self._done, self._count, now = self._done + cell.cost * cell.num_pairs, self._count + 1, time.perf_counter()
+        self._done, self._count, now = self._done + cell.cost * cell.num_trials, self._count + 1, time.perf_counter()
         if self._compiling and self._count == 1:
             self._to_compile = now - self._started
         playing = max(now - self._started - self._count * self._to_compile, 0.0)

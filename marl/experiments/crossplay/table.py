@@ -18,7 +18,7 @@ from meta.runs import provenance
 from meta.runs.formatting import say
 from meta.statistics import with_error
 
-COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_pairs error_over
+COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_trials error_over
     num_trainings""".split()  # noqa: SIM905
 OWN_COINS = "own_coin_share"  # where a game has coins of one's own
 LONGEST_LABEL = 24

@@ -58,7 +58,7 @@ class DiscoveryConfig(configs.CommandConfig):
     """Trainings of each candidate in each generation."""
     searches: int = 1
     """Independent searches, all in one program; the errors of a result are between them if there are several."""
-    num_seeds: int = 256
+    evaluation_trials: int = 256
     """Fresh trainings of the result in each environment, at least 2."""
     longer: int = 4
     """The evaluation also has trainings that are so many times as long; 1 for none."""
@@ -73,7 +73,9 @@ class DiscoveryConfig(configs.CommandConfig):
     """Of the objective with these numbers; and of these alone once more, which is the tuned baseline."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, num_envs=1, steps_per_update=1, hidden=1, trials=1, searches=1, num_seeds=2, longer=1)
+        configs.check_least(
+            self, num_envs=1, steps_per_update=1, hidden=1, trials=1, searches=1, evaluation_trials=2, longer=1
+        )
         configs.check_least(self, wider=1)
         configs.check_product(self, "num_envs", "steps_per_update")
         configs.check_seed(self.seed, seeds=self.searches)
@@ -107,7 +109,7 @@ class DiscoveryConfig(configs.CommandConfig):
     @property
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation."""
-        return ("num_seeds", "unseen", "longer", "wider")
+        return ("evaluation_trials", "unseen", "longer", "wider")
 
     @property
     def wider_learner(self) -> str:
@@ -134,7 +136,7 @@ class DiscoveryConfig(configs.CommandConfig):
     @property
     def lives(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
-        seeds = self.searches * self.num_seeds
+        seeds = self.searches * self.evaluation_trials
         arms = 3 + len(known(self.kind, self.learner))
         wider = self.wider**2 if self.wider > 1 else 0  # of large layers; of small ones it is less
         elsewhere = (self.longer if self.longer > 1 else 0) + wider + len(self.unseen) / len(self.environments)

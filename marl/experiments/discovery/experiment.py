@@ -143,7 +143,8 @@ class Discovery(Experiment[Trained, Found]):
             f"{config.kind} in {' and '.join(config.environments)}, for {config.learner}{several}\n"
             f"{config.tuning.generations} generations of tuning, {config.evolution.generations} more, and as many with "
             f"an objective\n{many(config.searched, 'training')} of {config.total_steps:,} environment steps in "
-            f"{many(len(config.environments), 'game')}, then {many(config.num_seeds, 'fresh one')} of each kind",
+            f"{many(len(config.environments), 'game')}, then "
+            f"{many(config.evaluation_trials, 'fresh one')} of each kind",
         )
 
     def work(self) -> dict[str, float]:
@@ -272,9 +273,10 @@ class Discovery(Experiment[Trained, Found]):
         config, console, parameters = self.config, context.console, self._parameters(trained)
         context.stages.begin(FRESH, "fresh trainings")
         keys = [
-            jax.random.split(jax.random.fold_in(key, DiscoveryBranch.EVALUATION), config.num_seeds) for key in self.keys
+            jax.random.split(jax.random.fold_in(key, DiscoveryBranch.EVALUATION), config.evaluation_trials)
+            for key in self.keys
         ]
-        fresh = many(config.num_seeds, "fresh training")
+        fresh = many(config.evaluation_trials, "fresh training")
         trainings: dict[str, dict[str, list[Lived]]] = {}
         for name, trials in self.places.items():
             played: dict[str, list[Lived]] = {}
@@ -317,7 +319,7 @@ class Discovery(Experiment[Trained, Found]):
             "learners": trained.learners,
             "seed": config.seed,
             "searches": config.searches,
-            "num_seeds": config.num_seeds,
+            "num_trials": config.evaluation_trials,
             "environment_steps_per_second": steps / search.seconds_to_run if done else None,
             "seconds_to_compile": search.seconds_to_compile,
         }
@@ -370,7 +372,11 @@ def _check(config: DiscoveryConfig, arenas: dict[str, Arena]) -> None:
                 raise ValueError(f"learner: {learner}: {first_line(error)}") from None
         at_once = (config.evolution.chunk_size or config.evolution.population_size) * config.trials * config.searches
         check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
-    check_bytes("num_seeds", config.num_seeds, 8.0 * config.num_seeds * config.longer * config.num_updates)
+    check_bytes(
+        "evaluation_trials",
+        config.evaluation_trials,
+        8.0 * config.evaluation_trials * config.longer * config.num_updates,
+    )
 
 
 def _describe(metrics: dict[str, np.ndarray]) -> str:

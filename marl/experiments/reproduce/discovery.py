@@ -34,7 +34,7 @@ FAST: dict[str, Any] = {
     "num_envs": 2,
     "steps_per_update": 8,
     "hidden": 3,
-    "num_seeds": 3,
+    "evaluation_trials": 3,
     "longer": 1,
     "wider": 1,
 }
@@ -102,13 +102,13 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
         tables.append(table(["a player with the drift against tuned PPO", "drift", "tuned PPO", "difference"], rows))
     several = f"between {config.searches} searches" if config.searches > 1 else "between trainings, of one search"
     text = (
-        f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.num_seeds} fresh ones of each kind; "
-        f"errors are {several}. Claims of *above* are about the worst search, by the errors between its trainings; "
-        "claims of *not below* are about the mean, by the errors between searches. PPO clips its values. Tuned PPO has "
-        "Huber's loss of any width in place of that clip, and was tuned from the same start for as many generations, "
-        f"by the same evolution, on {', '.join(SCALES[config.kind])} alone; the search evolves these numbers too, as "
-        "far as its result depends on them. Where the search has several games, their unit is the standard deviation "
-        "of PPO; for several players it is the gain or loss by learning if that is more."
+        f"`{config.learner}`, trainings of {config.total_steps:,} steps, {config.evaluation_trials} fresh ones of each "
+        f"kind; errors are {several}. Claims of *above* are about the worst search, by the errors between its "
+        "trainings; claims of *not below* are about the mean, by the errors between searches. PPO clips its values. "
+        "Tuned PPO has Huber's loss of any width in place of that clip, and was tuned from the same start for as many "
+        f"generations, by the same evolution, on {', '.join(SCALES[config.kind])} alone; the search evolves these "
+        "numbers too, as far as its result depends on them. Where the search has several games, their unit is the "
+        "standard deviation of PPO; for several players it is the gain or loss by learning if that is more."
     )
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("the evolved objective", "objective"), ("learning curves", "learning_curves")

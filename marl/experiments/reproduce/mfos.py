@@ -84,7 +84,7 @@ def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[di
     path.parent.mkdir(exist_ok=True)
     config = configs.load(CrossplayConfig, "crossplay", preset)
     config = dataclasses.replace(config, agents=",".join(LEARNERS[::2] if fast else LEARNERS), seed=seed)
-    config = dataclasses.replace(config, num_pairs=32, meta_steps=5) if fast else config
+    config = dataclasses.replace(config, evaluation_trials=32, meta_steps=5) if fast else config
     return play_table(line_up(config), open_run(path, config, nobody), nobody)
 
 
@@ -139,7 +139,7 @@ def head_to_head_claims(cells: Sequence[dict[str, Any]]) -> list[Claim]:
             comment = "M-MAML starts from our own initialisations" if other_beginning else ""
             name = f"{pair[0]} against {pair[1]}, {side}'s payoff"
             ours, error = cell[f"{side}_return"], cell[f"{side}_standard_error"]
-            of_pairs = (error or 0.0) * (cell["num_pairs"] / PUBLIC_PAIRS) ** 0.5
+            of_pairs = (error or 0.0) * (cell["num_trials"] / PUBLIC_PAIRS) ** 0.5
             reference_error = PUBLIC_SPREAD if other_beginning else of_pairs
             claims.append(Claim(name, ours, error, reference, reference_error, comment=comment))
             if pair[0] == "mmaml" and side == "row":

@@ -310,10 +310,10 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     """shaper (recurrent), mfos or good_shepherd, with settings such as "shaper(hidden_units=32, memory='episode')"."""
     num_shapers: int = 1
     """How many of the players are shapers, the first ones: all with the same parameters, each with its own memory."""
-    episodes: int = 100
-    """Learning steps of an opponent in a trial, one after each."""
+    meta_steps: int = 100
+    """Learning steps of an opponent in a trial."""
     episode_length: int = 100
-    """Steps of the game between two of them."""
+    """Steps of the game before each of them."""
     num_envs: int = 2
     """Environments in which an opponent learns at once."""
     trials: int = 4
@@ -326,13 +326,13 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
 
     def __post_init__(self) -> None:
         SampledGameConfig.__post_init__(self)
-        configs.check_least(self, num_shapers=1, episodes=1, episode_length=1, num_envs=1)
+        configs.check_least(self, num_shapers=1, meta_steps=1, episode_length=1, num_envs=1)
         ShapingConfig.__post_init__(self)
         configs.check_product(self, "num_envs", "episode_length")
 
     @property
     def steps_of_a_trial(self) -> int:
-        return self.episodes * self.episode_length * self.num_envs
+        return self.meta_steps * self.episode_length * self.num_envs
 
     def make_game(self) -> Game:
         return SampledGameConfig.make_game(self)
@@ -343,7 +343,7 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
         return make_shaper(self.shaper, self.make_game())
 
     def make_opponent(self, spec: str | None = None, seat: int = 1, **settings: Any) -> Learner:
-        return super().make_opponent(spec, seat, num_updates=self.episodes, **settings)
+        return super().make_opponent(spec, seat, num_updates=self.meta_steps, **settings)
 
     @property
     def without_effect(self) -> dict[str, str]:
@@ -354,19 +354,19 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
         return found
 
     def small(self) -> Self:
-        sizes = {"episodes": 2, "episode_length": 4, "num_envs": 2, "trials": 1, "evaluation_trials": 2}
+        sizes = {"meta_steps": 2, "episode_length": 4, "num_envs": 2, "trials": 1, "evaluation_trials": 2}
         ppo = {"iterations": 2, "batch_size": 8, "epochs": 1} if self.meta_learner == "ppo" else {}
         return self._resized({"population_size": 4, "generations": 1, "chunk_size": 0}, ppo, unseen=(), **sizes)
 
     def shortened(self) -> Self:
-        """As many candidates as are played at once, in trials of so many episodes as fill `MEASURED_STEPS`."""
+        """As many candidates as are played at once, in trials of so many meta-steps as fill `MEASURED_STEPS`."""
         import jax
 
         evolution, generations = self.evolution, min(3, self.generations)
         at_once = (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
         at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
         trials = self.trials_per_generation if self.meta_learner == "ppo" else at_once * self.trials
-        episodes = math.ceil(MEASURED_STEPS / (trials * self.episode_length * self.num_envs))
-        sizes: dict[str, Any] = {"unseen": (), "seeds": 1, "episodes": min(self.episodes, episodes)}
+        meta_steps = math.ceil(MEASURED_STEPS / (trials * self.episode_length * self.num_envs))
+        sizes: dict[str, Any] = {"unseen": (), "seeds": 1, "meta_steps": min(self.meta_steps, meta_steps)}
         evolving = {"generations": generations, "population_size": at_once}
         return self._resized(evolving, {"iterations": generations}, **sizes)

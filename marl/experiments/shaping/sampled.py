@@ -58,7 +58,7 @@ class SampledShaping(Shaping):
         game, number = config.make_game(), config.num_shapers
         self.config, self.game, self.num_shapers = config, game, number
         self.lengths: dict[str, Any] = {
-            "num_episodes": config.episodes,
+            "meta_steps": config.meta_steps,
             "episode_length": config.episode_length,
             "num_envs": config.num_envs,
         }
@@ -85,7 +85,7 @@ class SampledShaping(Shaping):
         self.trials = {spec: self._against(learners) for spec, learners in opponents.items()}
         self.trials |= {OWN_KIND: self._against(self.own_kind), UNTRAINED: self.trials[config.opponent]}
         # A result has a number of each player and episode at least.
-        self.check_memory(bytes_of(carries[config.opponent]), 4 * game.num_agents * config.episodes)
+        self.check_memory(bytes_of(carries[config.opponent]), 4 * game.num_agents * config.meta_steps)
         name, given = SAMPLED.read("shaper", config.shaper)
         averages = given.get("averaging", "averaging" in SAMPLED.settings(name))
         if config.meta_learner == "ppo" and config.meta_ppo.advantages == "coala" and averages:
@@ -138,7 +138,7 @@ class SampledShaping(Shaping):
             trained = sampled_ppo(play, policy, key, ppo, num_shapers=number, store=store, report=report)
         else:
             lengths = {"episode_length": config.episode_length, "num_envs": config.num_envs}
-            trial = shaping_trial(self.game, policy, opponents, meta_steps=config.episodes, **lengths)
+            trial = shaping_trial(self.game, policy, opponents, meta_steps=config.meta_steps, **lengths)
             # Several trainings one after the other: a generation of one is wide enough, and fills the memory.
             trained = evolve(
                 trial,
@@ -187,7 +187,7 @@ class SampledShaping(Shaping):
 
     def _film(self, parameters: Any, folder: Path) -> Path:
         """Writes a film of some episodes of a fresh trial, next to each other or one above the other."""
-        last = self.config.episodes - 1
+        last = self.config.meta_steps - 1
 
         @jax.jit
         def states(key: jax.Array, parameters: Any) -> Any:
@@ -206,7 +206,7 @@ class SampledShaping(Shaping):
 
     def describe_game(self) -> dict[str, str]:
         config = self.config
-        trial = f"{many(config.episodes, 'episode')} of {many(config.episode_length, 'step')} in "
+        trial = f"{many(config.meta_steps, 'episode')} of {many(config.episode_length, 'step')} in "
         trial += f"{many(config.num_envs, 'environment')}: {many(config.steps_of_a_trial, 'step')}"
         return {"game": config.environment, "trial": trial}
 

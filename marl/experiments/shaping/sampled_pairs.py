@@ -21,8 +21,8 @@ AT_ONCE = 32  # trials that are played together on a device
 class Lengths(NamedTuple):
     """Lengths of a trial in a sampled game."""
 
-    episodes: int = 100  # learning steps of a learner, one after each
-    episode_length: int = 100  # steps of the game between two of them
+    meta_steps: int = 100  # learning steps of a learner
+    episode_length: int = 100  # steps of the game before each of them
     num_envs: int = 2  # environments in which an agent learns at once
 
 
@@ -54,7 +54,7 @@ def num_trainings(*agents: Agent) -> int:
 
 
 def play_pair(
-    game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: Lengths, *, last_episodes: int = 0
+    game: Game, row: Agent, column: Agent, keys: jax.Array, lengths: Lengths, *, last_meta_steps: int = 0
 ) -> dict[str, np.ndarray]:
     """Fresh trials of two agents; a learner learns from scratch in each.
 
@@ -67,7 +67,7 @@ def play_pair(
       column: sits in the second.
       keys: one for each trial; as many for every training.
       lengths: of a trial.
-      last_episodes: how many of its episodes count, the last ones; 0 for all.
+      last_meta_steps: how many of its learning steps count, the last ones; 0 for all.
 
     Returns:
       `[2, trials]` each: `return`, the mean reward in a step; in the coin game `own_coin_share`, how much of what a
@@ -76,10 +76,10 @@ def play_pair(
 
     def trial(key: jax.Array, parameters: Any) -> dict[str, Any]:
         players = [agent.learner(own) for agent, own in zip(agents[0], parameters, strict=True)]
-        episodes, steps, num_envs = lengths
-        history = learn(key, game, players, num_updates=episodes, steps_per_update=steps, num_envs=num_envs)
-        coins = {name: x[-last_episodes:] for name, x in history.infos.items() if name in ("own_coin", "other_coin")}
-        return {"return": tuple(seat[-last_episodes:].mean() for seat in history.rewards), "coins": coins}
+        meta_steps, steps, num_envs = lengths
+        history = learn(key, game, players, num_updates=meta_steps, steps_per_update=steps, num_envs=num_envs)
+        coins = {name: x[-last_meta_steps:] for name, x in history.infos.items() if name in ("own_coin", "other_coin")}
+        return {"return": tuple(seat[-last_meta_steps:].mean() for seat in history.rewards), "coins": coins}
 
     number = max(1, num_trainings(row, column))
     agents = [[of_training(agent, i) for agent in (row, column)] for i in range(number)]

@@ -50,7 +50,7 @@ def train_mmaml(
     *,
     initialisations: int = 10,
     opponents: int = 32,
-    steps: int = 100,
+    meta_steps: int = 100,
     iterations: int = 1000,
     learning_rate: float = 0.01,
     opponent_learning_rate: float = 1.0,
@@ -77,7 +77,7 @@ def train_mmaml(
       game: the exact game.
       initialisations: how many beginnings, trained independently; 10 in Lu et al.
       opponents: naive learners per iteration and beginning.
-      steps: learning steps of both (t), 100 in Lu et al.
+      meta_steps: learning steps of both (t), 100 in Lu et al.
       iterations: of Adam; 1000 in Lu et al.
       learning_rate: of Adam; 0.01 in Lu et al.
       opponent_learning_rate: eta; 1 in Lu et al.
@@ -96,7 +96,7 @@ def train_mmaml(
     def total(parameters: MetaLearned, first: jax.Array, payoffs: jax.Array) -> jax.Array:
         values = partial(discounted_payoffs, MatrixGame.of(game.payoffs.name, *payoffs), discount=game.discount)
         return payoff_of_learning(
-            values, *parameters, first, opponent_learning_rate=opponent_learning_rate, steps=steps
+            values, *parameters, first, opponent_learning_rate=opponent_learning_rate, meta_steps=meta_steps
         )
 
     def value_and_direction(
@@ -123,7 +123,7 @@ def train_mmaml(
         first = jnp.broadcast_to(first, (2, *shape))
         values, directions = over_all(parameters, first, seats, jnp.array([0.0, 1.0]))
         updates, moments = adam.update(jax.tree.map(lambda x: -x.mean(3), directions), moments, parameters)
-        payoff = (1 - game.discount) / steps * values.mean(-1)
+        payoff = (1 - game.discount) / meta_steps * values.mean(-1)
         return (optax.apply_updates(parameters, updates), moments), {"payoff": payoff}
 
     logits_key, rate_key, run_key = jax.random.split(key, 3)
@@ -149,7 +149,7 @@ def payoff_of_learning(
     other_logits: jax.Array,
     *,
     opponent_learning_rate: float = 1.0,
-    steps: int = 100,
+    meta_steps: int = 100,
 ) -> jax.Array:
     """Sum of one's payoffs while both players take naive steps at once: what M-MAML differentiates.
 
@@ -159,7 +159,7 @@ def payoff_of_learning(
       learning_rate: one's step size.
       other_logits: where the other begins.
       opponent_learning_rate: the other's step size.
-      steps: how many payoffs are added up, the first of them before any learning.
+      meta_steps: how many payoffs are added up, the first of them before any learning.
     """
 
     def step(policies: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -168,7 +168,7 @@ def payoff_of_learning(
         other_gradient = jax.grad(lambda other: values(own, other)[1])(other)
         return (own + learning_rate * own_gradient, other + opponent_learning_rate * other_gradient), value
 
-    return jax.lax.scan(step, (logits, other_logits), None, steps)[1].sum()
+    return jax.lax.scan(step, (logits, other_logits), None, meta_steps)[1].sum()
 
 
 def num_seats(game: InfinitelyRepeated) -> int:

@@ -35,7 +35,7 @@ QUIET = Console(quiet=True)
 
 TINY = (  # sizes of 12, because arrays of up to 10 entries become scalars, which compile more slowly
     *("--num-updates", "1", "--steps-per-update", "8", "--num-envs", "12", "--evaluation-episodes", "12"),
-    *("--evaluation-steps", "8", "--num-victims", "2", "--message", "mlp(hidden=[12])"),
+    *("--evaluation-steps", "8", "--evaluation-trials", "2", "--message", "mlp(hidden=[12])"),
     *("--warm-up.population-size", "2", "--warm-up.chunk-size", "0", "--warm-up.generations", "2"),
     *("--evolution.population-size", "2", "--evolution.chunk-size", "0", "--evolution.generations", "2"),
     *("--evolution.sigma=0.2", "--evolution.learning-rate=0.05"),  # as in the warm-up, so that one program serves both
@@ -64,7 +64,7 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert summary["goal"] == "help"
     assert summary["config_digest"] == json.loads((tmp_path / "run/run.json").read_text())["config_digest"]
-    assert summary["num_victims"] == 2
+    assert summary["num_trials"] == 2
     judged = {name: one["mean"] for name, one in summary["judged"].items()}
     assert set(judged) == {"expert", "warm_up", "evolution"}
     assert judged[summary["chosen"]] == max(judged.values())
@@ -113,7 +113,7 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
 @pytest.mark.slow  # smaller tests cover `meta.batched_trials`; this one shows that control uses it
 def test_the_number_of_victims_trained_at_once_does_not_change_their_rewards():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
-    config = AttackConfig(goal="control", victim="reinforce", num_victims=2, oracle_updates=1, **tiny)
+    config = AttackConfig(goal="control", victim="reinforce", evaluation_trials=2, oracle_updates=1, **tiny)
     words = resolve(config).init(jax.random.key(5))
     several = jax.tree.map(lambda x: jnp.stack([x, -x]), words)
     groups = {"evolved": words, "silent_shaper": several, "random_shaper": several}
@@ -217,7 +217,7 @@ def test_a_message_for_a_shorter_training_run_turns_earlier():
 
 
 def test_a_search_may_begin_with_the_adversary_of_another_run(tmp_path):
-    config = AttackConfig(message="turn(what='linear')", num_victims=2)
+    config = AttackConfig(message="turn(what='linear')", evaluation_trials=2)
     words, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
     array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
@@ -244,7 +244,7 @@ def test_a_search_may_begin_with_the_adversary_of_another_run(tmp_path):
 
 def test_a_search_may_begin_with_a_network_fitted_to_another_message(tmp_path):
     """A network fitted to a linear message sends the same messages, up to the residual of least squares."""
-    config = AttackConfig(message="linear", num_victims=2)
+    config = AttackConfig(message="linear", evaluation_trials=2)
     message, run = resolve(config).message, RunDirectory.create(tmp_path / "new", config)
     words = message.init(jax.random.key(7))
     array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})

@@ -89,7 +89,7 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
         num_envs=2,
         evaluation_episodes=2,
         evaluation_steps=7,
-        num_victims=6,
+        evaluation_trials=6,
         warm_up_updates=1,
         warm_up=evolution,
         evolution=evolution,
@@ -176,7 +176,7 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
 
     def examine(*arguments):
         examined.clear()
-        line = ["run", "--num-victims=2", "--no-transfer", *arguments]
+        line = ["run", "--evaluation-trials=2", "--no-transfer", *arguments]
         result = within(*line, cwd=tmp_path, module="attacks.examine")
         assert result.returncode == 0, result.stderr
         return len(examined), json.loads(file.read_text()), result.stdout
@@ -206,7 +206,7 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
 def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_path):
     attacked(0)
     run = RunDirectory(tmp_path / "run")
-    result = within("run", "--num-victims=2", cwd=tmp_path, module="attacks.examine")
+    result = within("run", "--evaluation-trials=2", cwd=tmp_path, module="attacks.examine")
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1
     assert "run: another run is writing there" in result.stderr

@@ -152,7 +152,14 @@ def test_a_bound_holds_only_for_the_trained_file_of_the_opponent(tmp_path, monke
 
 
 def test_the_command_reports_the_result_of_each_start(within, tmp_path):
-    arguments = ["ipd", "--meta-steps=6", "--num-states=3", "--num-starts=4", "--iterations=25", "--naive-trials=8"]
+    arguments = [
+        "ipd",
+        "--meta-steps=6",
+        "--num-states=3",
+        "--num-starts=4",
+        "--iterations=25",
+        "--evaluation-trials=8",
+    ]
     result = within(*arguments, cwd=tmp_path, module="marl.bound")
     assert result.returncode == 0, result.stderr
     assert all(f"from {name}" in result.stdout for name in start_names(4))

@@ -46,8 +46,8 @@ SMALL = [
     "--trials=2",
     "--meta-steps=5",
     "--hidden-units=4",
-    "--num-pairs=64",
-    "--num-sampled-pairs=32",
+    "--evaluation-trials=64",
+    "--sampled-evaluation-trials=32",
 ]
 
 
@@ -119,7 +119,7 @@ def test_a_table_has_every_ordered_pair_and_its_config(finished):
     names = ["naive", "all_d", "mfos:tft"]
     assert list(table[0]) == COLUMNS
     assert [(row["row"], row["column"]) for row in table] == [(a, b) for a in names for b in names]
-    assert all(row["num_pairs"] == "64" for row in table)
+    assert all(row["num_trials"] == "64" for row in table)
     found = json.loads((path / "crossplay.json").read_text())
     assert [f"{pair['row_return']}" for pair in found["pairs"]] == [row["row_return"] for row in table]
     assert found["config"]["meta_steps"] == 5
@@ -248,7 +248,10 @@ def test_a_killed_training_is_resumed(finished, within, tmp_path, monkeypatch):
     [
         (["--agents=naive,mfos:tft,tft"], "agents: got 'naive,mfos:tft,tft', without all_d; the table there has"),
         (["--agents=all_d,naive,mfos:tft", "--seed=1"], "seed: got 1; 0, as in the table that is there, is needed"),
-        (["--agents=all_d,naive,mfos:tft", "--num-pairs=63"], "num_pairs: got 63; at least 64, as in the table"),
+        (
+            ["--agents=all_d,naive,mfos:tft", "--evaluation-trials=63"],
+            "evaluation_trials: got 63; at least 64, as in the table",
+        ),
         (["--agents=all_d,naive,mfos:tft", "--evolution.sigma=0.3"], "evolution.sigma: got 0.3; 0.2, as in the table"),
     ],
 )
@@ -328,13 +331,13 @@ def test_an_unknown_start_is_refused_also_without_an_evolution():
 
 def test_only_pairs_with_a_sampling_learner_are_fewer():
     """A shaper trained against REINFORCE has its name in its own, but does not sample itself."""
-    config = CrossplayConfig(num_pairs=4096, num_sampled_pairs=64)
+    config = CrossplayConfig(evaluation_trials=4096, sampled_evaluation_trials=64)
     evolved = Agent("mfos:reinforce", lambda parameters: None, config=ExactShapingConfig())
     fixed, samples = (Agent(name, lambda parameters: None) for name in ("all_d", "reinforce"))
     agents = [evolved, fixed, samples]
     participants = [Participant(agent.name, (agent, agent), agent.name, "") for agent in agents]
     cells = _cells(config, participants, (agents, agents))
-    assert [cell.num_pairs for cell in cells] == [4096, 4096, 64, 4096, 4096, 64, 64, 64, 64]
+    assert [cell.num_trials for cell in cells] == [4096, 4096, 64, 4096, 4096, 64, 64, 64, 64]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,12 @@ def saved(path, seeds):
 
 def test_agents_of_a_sampled_game_have_the_results_of_learn(within, tmp_path):
     lengths = {"num_updates": 2, "steps_per_update": 4, "num_envs": 2}
-    options = ["--environment=ipd(episode_length=4)", "--episodes=2", "--episode-length=4", "--num-sampled-pairs=4"]
+    options = [
+        "--environment=ipd(episode_length=4)",
+        "--meta-steps=2",
+        "--episode-length=4",
+        "--sampled-evaluation-trials=4",
+    ]
     result = within("ipd", *options, "--agents=random,reinforce", "--out=run", cwd=tmp_path, module="marl.crossplay")
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "run" / "crossplay.json").read_text())
@@ -46,7 +51,7 @@ def test_agents_of_a_sampled_game_have_the_results_of_learn(within, tmp_path):
     assert [(cell["row"], cell["column"]) for cell in cells] == [
         (row, column) for row in ("random", "reinforce") for column in ("random", "reinforce")
     ]
-    assert [cell["num_pairs"] for cell in cells] == [4] * 4
+    assert [cell["num_trials"] for cell in cells] == [4] * 4
     # A pair without a learner has no training; every other pair is one training of its learners.
     assert [(cell["error_over"], cell["num_trainings"]) for cell in cells] == [("pairs", 0)] + [("trainings", 4)] * 3
     assert found["errors"].startswith("± one standard error over trainings, 4 of each pair; without a learner")
@@ -58,7 +63,7 @@ def test_agents_of_a_sampled_game_have_the_results_of_learn(within, tmp_path):
     players = [agent.learner(()) for agent in agents]
     rewards = jax.vmap(lambda key: jnp.stack(learn(key, game, players, **lengths).rewards))(keys)  # [4, 2, episodes]
     np.testing.assert_allclose(found, rewards.mean(2).T, rtol=1e-5)
-    last = play_pair(game, *agents, keys, Lengths(2, 4, 2), last_episodes=1)["return"]
+    last = play_pair(game, *agents, keys, Lengths(2, 4, 2), last_meta_steps=1)["return"]
     np.testing.assert_allclose(last, rewards[:, :, 1].T, rtol=1e-5)
 
 
@@ -66,13 +71,18 @@ def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
     """Errors of a single training are between its pairs, against any number of learners."""
     saved(tmp_path / "one.safetensors", 1)
     saved(tmp_path / "two.safetensors", 2)
-    options = ["--environment=ipd(episode_length=4)", "--episodes=2", "--episode-length=4", "--num-sampled-pairs=5"]
+    options = [
+        "--environment=ipd(episode_length=4)",
+        "--meta-steps=2",
+        "--episode-length=4",
+        "--sampled-evaluation-trials=5",
+    ]
     agents = ["random", "one.safetensors", "two.safetensors"]
     line = ("ipd", *options, f"--agents={','.join(agents)}", "--out=run")
     result = within(*line, cwd=tmp_path, module="marl.crossplay")
     assert result.returncode == 0, result.stderr
     table = {(row["row"], row["column"]): row for row in rows(tmp_path / "run")}
-    about = {pair: (row["error_over"], row["num_trainings"], row["num_pairs"]) for pair, row in table.items()}
+    about = {pair: (row["error_over"], row["num_trainings"], row["num_trials"]) for pair, row in table.items()}
     assert all(about[pair] == ("pairs", "1", "5") for pair in about if "one.safetensors" in pair)  # against all
     several = [pair for pair in about if "two.safetensors" in pair and "one.safetensors" not in pair]
     assert all(about[pair] == ("trainings", "2", "6") for pair in several)  # three pairs for each training
@@ -90,7 +100,12 @@ def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
 
 
 def test_the_coin_game_has_shares_of_own_coins(within, tmp_path):
-    options = ["--num-sampled-pairs=8", "--episodes=2", "--num-envs=4", "--agents=always_cooperate,always_defect"]
+    options = [
+        "--sampled-evaluation-trials=8",
+        "--meta-steps=2",
+        "--num-envs=4",
+        "--agents=always_cooperate,always_defect",
+    ]
     result = within("coin_game", *options, "--out=run", cwd=tmp_path, module="marl.crossplay")
     assert result.returncode == 0, result.stderr
     path = tmp_path / "run"
@@ -112,7 +127,7 @@ def test_presets_of_sampled_games_have_agents_of_both_seats(preset):
     assert {"always_cooperate", "always_defect"} < set(agents)
     for spec in agents:
         for seat in (0, 1):
-            make_agent(spec, game, seat, num_updates=config.episodes)
+            make_agent(spec, game, seat, num_updates=config.meta_steps)
     labels = _labels(agents)
     assert len(set(labels.values())) == len(agents)
     assert labels[next(spec for spec in agents if spec.startswith("ppo("))] == "ppo"
@@ -122,9 +137,12 @@ def test_presets_of_sampled_games_have_agents_of_both_seats(preset):
 
 def test_settings_of_the_other_kind_of_game_and_agents_that_do_not_exist_are_refused(within, tmp_path):
     for arguments, words in (
-        (["--episodes=3"], "episodes: got 3, which has no effect in prisoners_dilemma, which is a formula"),
+        (["--episode-length=3"], "episode_length: got 3, which has no effect in prisoners_dilemma, which is a formula"),
         (["--environment=ipd", "--discount=0.5"], "discount: got 0.5, which has no effect in a sampled game"),
-        (["--environment=ipd", "--last-episodes=101"], "last_episodes: got 101; at most episodes, 100, are needed"),
+        (
+            ["--environment=ipd", "--last-meta-steps=101"],
+            "last_meta_steps: got 101; at most meta_steps, 100, are needed",
+        ),
         (["--environment=three_player_ipd"], "environment: three_player_ipd has 3 player(s); two are needed"),
         (["--environment=ipd", "--agents=lola"], "agents: got 'lola', which is there for games that are formulas"),
         (["--agents=mfos(hidden_units=2, hidden_units=3)"], "agents: shaper: mfos: hidden_units: given twice"),

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.system
 
 TINY = (
     "--learner=ppo(hidden=[4], minibatches=1, epochs=2, shared=True)",  # few operations, because it is compiled often
-    "--total-steps=64", "--num-envs=2", "--steps-per-update=8", "--hidden=3", "--num-seeds=3",
+    "--total-steps=64", "--num-envs=2", "--steps-per-update=8", "--hidden=3", "--evaluation-trials=3",
     "--tuning.population-size=4", "--tuning.generations=1", "--tuning.chunk-size=4",
     "--evolution.population-size=4", "--evolution.chunk-size=4", "--evolution.checkpoint-seconds=0",
 )  # fmt: skip
@@ -43,7 +43,7 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
     folder, _ = discover("drift", GAME, *TINY, *steady, *seen, "--evolution.generations=1", "--out=run")
     _, shown = discover("--resume=run", "--evolution.generations=2", "--longer=2")
     summary = json.loads((folder / "run" / "summary.json").read_text())
-    assert (summary["environment"], summary["kind"], summary["num_seeds"]) == (GAME, "drift", 3)
+    assert (summary["environment"], summary["kind"], summary["num_trials"]) == (GAME, "drift", 3)
     differences = ("difference_from_tuned", "difference_from_plain")
     for name in ("evolved", "tuned_baseline", "plain_baseline", "dpo", "begun", *differences):
         assert set(summary[name]) == {"mean", "standard_error"} | ({"each"} if name in differences else set())

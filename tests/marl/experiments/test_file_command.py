@@ -13,8 +13,8 @@ pytestmark = pytest.mark.system
 
 SMALL = {
     "marl.cola": ["--iterations=300", "--hidden", "4", "--evaluation-trials=8"],
-    "marl.mmaml": ["--initialisations=2", "--steps=3", "--evaluation-trials=8"],
-    "marl.bound": ["--meta-steps=3", "--num-states=2", "--naive-trials=8"],
+    "marl.mmaml": ["--initialisations=2", "--meta-steps=3", "--evaluation-trials=8"],
+    "marl.bound": ["--meta-steps=3", "--num-states=2", "--evaluation-trials=8"],
 }
 # A process that dies as by `kill -9` as soon as it has saved for the second time.
 DIES = """

@@ -61,7 +61,7 @@ BAD = {
         ["ipd", "--meta-learner=ppo", "--cluster=ray"],
         "cluster: has no effect with meta_learner ppo",
     ),
-    "episodes": (["imp", "--episodes=5"], "unknown option --episodes=5"),
+    "length of an episode": (["imp", "--episode-length=5"], "unknown option --episode-length=5"),
     "minibatches": (["ipd", "--meta-learner=ppo", "--meta-ppo.minibatches=2"], "option --meta-ppo.minibatches=2"),
     "trials of ppo": (["ipd", "--meta-learner=ppo", "--trials=3"], "trials: has no effect with meta_learner ppo"),
     "units of ppo": (
@@ -146,8 +146,8 @@ SAMPLED = {
         ["--meta-learner=ppo", "--meta-ppo.advantages=coala", "--meta-ppo.discount=0.9"],
         "meta_ppo.discount: has no effect with meta_ppo.advantages coala",
     ),
-    "wrong type": (["--episodes=many"], "--episodes"),
-    "unknown option": (["--episode=3"], "unknown option --episode=3; did you mean --episodes"),
+    "wrong type": (["--meta-steps=many"], "--meta-steps"),
+    "unknown option": (["--meta-step=3"], "unknown option --meta-step=3; did you mean --meta-steps"),
     "discount": (["--discount=0.5"], "unknown option --discount=0.5"),
     "payoffs": (["--row-payoffs", "1", "2", "3", "4"], "unknown option --row-payoffs"),
     "units": (["--hidden-units=8"], "unknown option --hidden-units=8"),
@@ -259,7 +259,7 @@ def test_the_coin_game_of_mfos_has_no_generalised_advantages_and_one_learner_in_
     ppo = config.meta_ppo
     assert (ppo.gae_lambda, ppo.later_episodes, ppo.entropy_coefficient) == (1.0, "mean", 0.0)
     assert (ppo.learning_rate, ppo.discount, ppo.epochs, ppo.minibatches) == (0.0002, 0.995, 16, 1)
-    assert (config.num_envs * ppo.batch_size, ppo.batch_size, config.episodes) == (512, 1, 16)
+    assert (config.num_envs * ppo.batch_size, ppo.batch_size, config.meta_steps) == (512, 1, 16)
     learner, given = registry.SAMPLED.read("opponent", config.opponent)
     assert (learner, given["gae_lambda"], given["epochs"], given["learning_rate"]) == ("ppo", 1.0, 80, 0.005)
     assert (given["value_clip"], given["bootstrap_limits"]) == (None, False)

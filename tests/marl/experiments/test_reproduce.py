@@ -43,7 +43,7 @@ def test_the_fraction_of_the_way_to_the_bound():
 
 
 def cell(row, column, returns, errors=(0.001, 0.001)):
-    found = {"row": row, "column": column, "num_pairs": 1024}
+    found = {"row": row, "column": column, "num_trials": 1024}
     for side, value, error in zip(("row", "column"), returns, errors, strict=True):
         found |= {f"{side}_return": value, f"{side}_standard_error": error}
     return found

@@ -77,7 +77,7 @@ def test_the_speed_of_ppo_is_measured_by_the_trials_of_its_batch():
         environment="ipd(episode_length=100)", meta_learner="ppo", shaper="shaper", opponent="random"
     )
     assert config.meta_ppo.batch_size == 512
-    assert config.shortened().episodes == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
+    assert config.shortened().meta_steps == 25  # 2.5 M steps, of 512 x 100 x 2 in an episode
 
 
 def test_the_speed_of_a_sampled_game_is_measured_with_the_candidates_of_one_chunk(monkeypatch):
@@ -86,7 +86,7 @@ def test_the_speed_of_a_sampled_game_is_measured_with_the_candidates_of_one_chun
     monkeypatch.setattr(SampledShaping, "train_shapers", lambda shaping, keys: asked.append(shaping) or trained)
     evolution = Evolution(population_size=100, generations=9, chunk_size=5)
     config = dataclasses.replace(
-        SAMPLED, episodes=70_000, episode_length=4, num_envs=12, trials=1, evolution=evolution, seeds=3
+        SAMPLED, meta_steps=70_000, episode_length=4, num_envs=12, trials=1, evolution=evolution, seeds=3
     )
     found = jobs.measure(config)
     (short,) = asked

@@ -15,7 +15,7 @@ from marl.shapers.trial import play_sampled, shaping_trial
 from tests.marl.shapers.sampled_in_numpy import AVERAGED, UNITS, InNumPy, parameters_of, sigmoid
 
 ENVS, EPISODES, STEPS = 2, 3, 4
-LENGTHS = {"num_episodes": EPISODES, "episode_length": STEPS, "num_envs": ENVS}
+LENGTHS = {"meta_steps": EPISODES, "episode_length": STEPS, "num_envs": ENVS}
 GAME = make("ipd", discount=0.7)  # episodes end at random, in each environment for itself
 POLICIES = {
     "shaper": shaper(GAME, hidden_units=UNITS),
@@ -332,9 +332,7 @@ def test_a_trial_without_a_shaper_is_learning():
 
     @jax.jit
     def both(key):
-        meta = play_sampled(
-            key, GAME, POLICIES["mfos"], None, learners, num_episodes=2, episode_length=STEPS, num_envs=2
-        )
+        meta = play_sampled(key, GAME, POLICIES["mfos"], None, learners, meta_steps=2, episode_length=STEPS, num_envs=2)
         return meta, learn(key, GAME, learners, num_updates=2, steps_per_update=STEPS, num_envs=2)
 
     found, expected = both(jax.random.key(0))

@@ -264,7 +264,7 @@ def trained():
     policy, opponent = mfos(game, hidden_units=4), make_learner("random", game, 1, num_updates=2)
 
     def play(key, parameters):
-        lengths = {"num_episodes": 2, "episode_length": 3, "num_envs": 2}
+        lengths = {"meta_steps": 2, "episode_length": 3, "num_envs": 2}
         return play_sampled(key, game, policy, parameters, [opponent], keep_trajectories=True, **lengths)
 
     settings = SampledMetaPPO(iterations=40, batch_size=32, minibatches=1, epochs=1, learning_rate=0.05, discount=0.5)
@@ -322,7 +322,7 @@ def test_diverged_parameters_end_the_training():
         environment="ipd(episode_length=4)",
         shaper="shaper(hidden_units=3)",
         opponent="random",
-        episodes=2,
+        meta_steps=2,
         episode_length=4,
         meta_learner="ppo",
         meta_ppo=SampledMetaPPO(iterations=3, batch_size=2, epochs=1, learning_rate=1e30),

@@ -23,17 +23,17 @@ from meta.runs.execution import _parse, execute
 COMMANDS = {
     "marl.mfos": ("ipd", "imp", "--trials=0", "trials: got 0"),
     "marl.train": ("cartpole", "CartPole-v1", "--seeds=0", "seeds: got 0"),
-    "marl.crossplay": ("ipd", "imp", "--num-pairs=1", "num_pairs: got 1"),
+    "marl.crossplay": ("ipd", "imp", "--evaluation-trials=1", "evaluation_trials: got 1"),
     "marl.reproduce": ("zd", "mfos", "--seed=-1", "seed: got -1"),
     "marl.bound": ("ipd", "imp", "--num-states=0", "num_states: got 0"),
     "marl.cola": ("ipd", "imp", "--batch=0", "batch: got 0"),
-    "marl.mmaml": ("ipd", "imp", "--steps=0", "steps: got 0"),
+    "marl.mmaml": ("ipd", "imp", "--meta-steps=0", "meta_steps: got 0"),
     "marl.play": ("ipd", "imp", "--rounds=0", "rounds: got 0"),
     "marl.export": ("", "", "--number=-1", "number: got -1"),
-    "marl.discover": ("drift cartpole", "value_loss acrobot", "--num-seeds=1", "num_seeds: got 1"),
-    "attacks.act": ("cartpole", "pendulum", "--num-victims=1", "num_victims: got 1"),
+    "marl.discover": ("drift cartpole", "value_loss acrobot", "--evaluation-trials=1", "evaluation_trials: got 1"),
+    "attacks.act": ("cartpole", "pendulum", "--evaluation-trials=1", "evaluation_trials: got 1"),
     "attacks.reproduce": ("act", "acts.yaml", "--seed=-1", "seed: got -1"),
-    "attacks.examine": ("", "", "--num-victims=1", "num_victims: got 1"),
+    "attacks.examine": ("", "", "--evaluation-trials=1", "evaluation_trials: got 1"),
 }
 RUNS = [
     "marl.mfos",

@@ -37,7 +37,7 @@ def chicken_by_hand(own, rate, other, steps):
 def test_the_payoff_of_learning_and_its_gradient_against_numpy_and_finite_differences():
     def total(own, rate, other):
         values = partial(CHICKEN.values, 0)
-        return payoff_of_learning(values, own[None], rate, other[None], steps=4)
+        return payoff_of_learning(values, own[None], rate, other[None], meta_steps=4)
 
     point = (3.0, 0.3, 4.0)
     value, gradient = jax.value_and_grad(total, (0, 1))(*map(jnp.float32, point))
@@ -111,7 +111,7 @@ def test_mmaml_learns_by_naive_steps():
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mmaml")
-    settings = ["--iterations=20", "--initialisations=3", "--steps=5", "--evaluation-trials=8"]
+    settings = ["--iterations=20", "--initialisations=3", "--meta-steps=5", "--evaluation-trials=8"]
     output = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
         patch.setattr("signal.signal", lambda *_: None)  # signal handlers of this process stay as they are
