@@ -69,14 +69,14 @@ def play_data() -> dict[str, Any]:
             _good_shepherd(),
             _network(
                 "mfos",
-                "M-FOS, a trained shaper",
+                "M-FOS (trained)",
                 "M-FOS",
                 "It evolved over whole learning runs of naive learners, and shapes what they learn.",
                 "After every round its network maps its own last policy and the estimate of yours to its next policy.",
             ),
             _network(
                 "shaper",
-                "Shaper, trained, with a memory",
+                "Shaper (trained)",
                 "Shaper",
                 "It evolved as M-FOS did, and its recurrent network remembers the whole match.",
                 "After every round its recurrent network reads its own last policy and the estimate of yours.",
@@ -117,7 +117,7 @@ def _good_shepherd() -> dict[str, Any]:
     fit = zd.fit(prisoners_dilemma, policy, discount=FEWER_ROUNDS)
     return _opponent(
         "good_shepherd",
-        "Good Shepherd, a trained policy",
+        "Good Shepherd (trained)",
         "Good Shepherd",
         "Evolution found this one fixed policy against naive learners: over a hundred rounds nearly an extortioner of "
         f"chi {fit.chi:.1f}.",
@@ -139,7 +139,7 @@ def _naive() -> dict[str, Any]:
     rate = settings("naive", GAME)["learning_rate"]
     return _opponent(
         "naive",
-        "Naive learner, which adapts to you",
+        "Naive learner (adapts)",
         "the learner",
         "It begins with a random policy, and learns from you while you play.",
         f"After every round: θ ← θ + {rate:g} · ∂V(θ, yours)/∂θ, with θ the logits of its policy, V its exact "

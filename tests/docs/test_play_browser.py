@@ -183,6 +183,7 @@ def test_a_screen_reader_finds_names_the_outcome_and_a_table_for_the_polygon(pag
 
 @pytest.mark.parametrize("page", [(390, 844), (1280, 800)], indirect=True, ids=["phone", "desktop"])
 def test_nothing_is_wider_than_the_screen_nor_higher_than_that_of_a_desktop(page):
+    page.get_by_text("The opponent's present policy").click()
     for opponent in OPPONENTS:
         page.get_by_label("Play against").select_option(opponent["id"])
         page.evaluate("for (let i = 0; i < 100; i++) play(i % 2)")
