@@ -1,4 +1,4 @@
-# `make ipd` and `make test` need Python 3.11 or newer with pip, and nothing else.
+# `make ipd`, `make test` and `make docs` need Python 3.11 or newer with pip, and nothing else.
 PYTHON ?= python3
 # The versions that are installed: `make CONSTRAINTS=` takes the newest of everything.
 CONSTRAINTS ?= -c constraints.txt

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs.site import cite, documents
+from docs.site import api, check, cite, documents, gallery
 from docs.site.links import ROOT
 
-KINDS = (documents, cite)
+KINDS = (documents, api, gallery, cite)
 BUILD = ROOT / "build"
 
 
@@ -33,13 +33,20 @@ def write(folder: Path) -> None:
             _made(folder / name).write_text(text, encoding="utf-8")
 
 
-def build() -> list[str]:
-    """Builds build/site from build/docs; one line for each fault."""
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(ROOT / "mkdocs.yml")]
+def unlisted(folder: Path) -> list[str]:
+    """One line for each page that the navigation of mkdocs.yml lacks; files of code are reached by links alone."""
+    listed = set(re.findall(r"^ +- (?:[^:#\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    pages = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.md"))
+    return [f"mkdocs.yml: nav lacks {page}" for page in pages if page not in listed and not page.startswith("code/")]
+
+
+def build(config: Path) -> list[str]:
+    """Builds the site of an mkdocs.yml; one line for each fault."""
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"})
     output = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
     faults = [f"{place}: {fault}" for fault, place in re.findall(r"^Warning: (.*)\n\s*╭─\[ (\S+) \]", output, re.M)]
-    faults += re.findall(r"^(?:mkdocstrings|griffe|autorefs|WARNING)\b.*", output, re.M)
+    faults += re.findall(r"^(?:mkdocstrings|griffe|autorefs|WARNING)\b.*|^RuntimeError: Python error: .*", output, re.M)
     return faults or ([output.strip()] if done.returncode else [])
 
 
@@ -55,7 +62,7 @@ def main() -> int:
     except ValueError as error:
         faults = [str(error)]
     else:
-        faults = build()
+        faults = unlisted(BUILD / "docs") or build(ROOT / "mkdocs.yml") or check.faults(BUILD / "site")
     for fault in faults:
         print(f"docs.site: {fault}", file=sys.stderr)
     if not faults:
