@@ -35,7 +35,7 @@ def write(folder: Path) -> None:
 
 def unlisted(folder: Path) -> list[str]:
     """One line for each page that the navigation of mkdocs.yml lacks; files of code are reached by links alone."""
-    listed = set(re.findall(r"^ +- (?:[^:#\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    listed = set(re.findall(r"^ +- (?:[^#\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
     pages = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.md"))
     return [f"mkdocs.yml: nav lacks {page}" for page in pages if page not in listed and not page.startswith("code/")]
 

@@ -100,7 +100,7 @@ def _sentence(alt: str, above: str, below: str, heading: str, title: str) -> str
         text = above.rstrip().rsplit("\n\n", 1)[-1]
     else:
         context = title if alt.lower() in heading.lower() else heading
-        text = alt if len(alt.split()) > 4 else f"{context}: {alt}"
+        text = alt if len(alt.split()) > 4 else f"{alt} ({context})"
     text = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).split())
     sentence = re.split(r"(?<=[.!?]) ", text)[0].rstrip(".:")
     return f"{sentence[0].upper()}{sentence[1:]}."

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import http.server
+import inspect
 import re
 import shutil
 import threading
@@ -11,7 +12,7 @@ import pytest
 
 from docs.site import check
 from docs.site.__main__ import BUILD, build, main
-from docs.site.names import public_names
+from docs.site.names import find, public_names
 
 pytestmark = pytest.mark.system
 
@@ -29,6 +30,14 @@ def test_the_site(subtests):
         for name, others in public_names().items():
             for path in (name, *others):
                 assert sum(path in page.anchors for page in pages) == 1, path
+    with subtests.test("the arguments of every public function are a table"):
+        text = "".join(path.read_text() for path in (site / "api").rglob("*.html"))
+        parts = dict(re.findall(r'<h3 id="([^"]*)" class="doc doc-heading">(.*?)(?=<h3|</article>)', text, re.S))
+        objects = {name: find(name) for name in public_names() if name in parts and not name.startswith("games.")}
+        functions = [name for name, found in objects.items() if inspect.isfunction(found) and "Args:" in found.__doc__]
+        assert len(functions) > 60
+        assert [name for name in functions if "Parameters:" not in parts[name]] == []
+        assert "Letcher" in parts["marl.sos"]  # from a docstring that is made
     with subtests.test("comments behind the fields of a NamedTuple are a table"):
         text = (site / "api" / "play" / "index.html").read_text()
         fit = text[text.index('id="games.zd.Fit"') :]

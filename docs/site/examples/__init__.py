@@ -17,7 +17,7 @@ import marl
 from games import InfinitelyRepeated, prisoners_dilemma
 
 game = InfinitelyRepeated(prisoners_dilemma)
-learners = [marl.$name(game), marl.naive(game, seat=1)]  # make_learner("$name", game) is the same
+learners = [marl.$name(game), marl.naive(game, seat=1)]
 history = marl.learn(jax.random.key(0), game, learners, num_updates=2)
 print(history.rewards[0])  # of the first player, `[2]`
 """
@@ -130,7 +130,7 @@ def _rest() -> dict[str, str]:
     adapters = {
         "games.gymnasium.env": ('env("CartPole-v1")', ".reset(seed=0)"),
         "games.gymnasium.vector_env": ('vector_env("CartPole-v1", 4)', ".reset(seed=0)"),
-        "games.gymnax.env": ('env("ipd", opponents=["tft"])[0]', ".name"),
+        "games.gymnax.env": ('env("ipd", opponents=["tft"])', ".name"),
         "games.jaxmarl.wrap": ('wrap("coin_game")', ".agents"),
         "games.pettingzoo.parallel_env": ('parallel_env("coin_game")', ".reset(seed=0)"),
         "games.pettingzoo.env": ('env("coin_game")', ".possible_agents"),

@@ -46,10 +46,11 @@ EXAMPLES: dict[str, str] = {
     "marl.learn": f"{_PAIR}print(marl.learn(jax.random.key(0), game, learners, num_updates=5).rewards)",
     "marl.History": f"{_PAIR}print(marl.learn(jax.random.key(0), game, learners, num_updates=5).states[0].logits)",
     "marl.learning": f"""{_PAIR}
-init, run = marl.learning(game, learners)
-carry, keys = init(jax.random.key(0)), jax.random.split(jax.random.key(1), 3)
-carry, history = run(carry[0], keys)  # three updates, and later perhaps more
-print(history.rewards[0])""",
+begin, update = marl.learning(game, learners)
+carry, run_key = begin(jax.random.key(0))
+for key in jax.random.split(run_key, 3):
+    carry, history = update(carry, key)
+    print(history.rewards)  # of one update""",
     "marl.evaluate": """
         import jax
         import games, marl
@@ -121,7 +122,7 @@ print(marl.learn(jax.random.key(0), game, [marl.naive(game), marl.population([me
     "marl.sparse": """
         import games, marl
 
-        learner = marl.ppo(games.make("CartPole-v1"), optimizer={"sparsity": marl.sparse(density=0.1)})
+        learner = marl.ppo(games.make("CartPole-v1"), sparsity=marl.sparse(density=0.1, until=1_000))
         print(learner.seat)
     """,
     "marl.widen": """
@@ -149,13 +150,14 @@ print(marl.make_shaper("small", game).learner)""",
 trial = marl.shaping_trial(game, shaper, opponent, meta_steps=10)
 print(trial(parameters, jax.random.key(1)).fitness)  # what `evolve` maximises""",
     "marl.one_policy": f"""{_GAME}
-learner = marl.one_policy(lambda key: jax.random.normal(key, (5,)), lambda key, logits, trajectory: (logits, {{}}))
+kept = marl.naive(game)  # its state has `logits`
+learner = marl.one_policy(kept.init, lambda key, state, trajectory: (state, {{}}))
 print(marl.learn(jax.random.key(0), game, [learner, marl.naive(game, seat=1)], num_updates=2).rewards[1])""",
     "marl.load_agent": """
         import marl
         from marl.train import main
 
-        main(["CartPole-v1", "--total-steps", "2048", "--evaluation-trials", "2", "--out", "run"])
+        main(["CartPole-v1", "--total-steps", "2048", "--evaluation-episodes", "2", "--out", "run"])
         agent = marl.load_agent("run")
         print(agent.learner(agent.parameters).act_greedy is not None)
     """,
