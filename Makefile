@@ -1,4 +1,4 @@
-# `make ipd` and `make test` need Python 3.11 or newer with pip, and nothing else.
+# `make ipd`, `make test` and `make docs` need Python 3.11 or newer with pip, and nothing else.
 PYTHON ?= python3
 # The versions that are installed: `make CONSTRAINTS=` takes the newest of everything.
 CONSTRAINTS ?= -c constraints.txt
@@ -6,10 +6,15 @@ BIN := .venv/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(CONSTRAINTS)
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 
-.PHONY: ipd test test-all unit tests mode lint hooks slow benchmark clean
+.PHONY: ipd docs test test-all unit tests mode lint hooks slow benchmark clean
 
 ipd: .venv/installed
 	$(BIN)/python -m marl.mfos ipd
+
+# The site, in build/site; every broken link and every warning is an error.
+docs: .venv/installed
+	$(INSTALL) -e ".[docs]"
+	$(BIN)/python -m docs.site
 
 # Lint, types and the unit tests.
 test: lint unit

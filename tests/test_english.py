@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("games", "marl", "meta", "attacks", "configs", "benchmarks", "examples", "tests")
+PACKAGES = ("games", "marl", "meta", "attacks", "configs", "benchmarks", "examples", "tests", "docs")
 # Pronouns of persons are no names of programs, arrays and learners.
 PERSONS = "whoever|nobody|somebody|everybody|anybody|no one|someone|everyone|anew"
 PLAYERS = "players|player|player,|people|person|researchers|readers|users"  # may be followed by "who"

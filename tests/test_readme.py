@@ -143,10 +143,10 @@ def test_the_gallery_shows_every_game():
     assert all((gallery.parent / "games" / f"{name}.png").exists() for name in shown)
 
 
-def test_the_two_commands_are_targets_of_the_makefile():
+def test_the_three_commands_are_targets_of_the_makefile():
     makefile = (Path(__file__).parent.parent / "Makefile").read_text()
     commands = re.findall(r"^make (\w+)", README, re.M)
-    assert commands == ["ipd", "test"]
+    assert commands == ["ipd", "test", "docs"]
     assert all(f"\n{command}:" in makefile for command in commands)
 
 

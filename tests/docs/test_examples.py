@@ -1,0 +1,94 @@
+"""The examples of the API reference and the blocks of the concept pages run, and have the results that they promise."""
+
+import contextlib
+import io
+import re
+
+import pytest
+
+from docs.site import api
+from docs.site.examples import EXAMPLES
+from docs.site.links import ROOT
+from docs.site.names import public_names
+from marl.learners import registry as learners
+from marl.shapers import registry as shapers
+
+pytestmark = pytest.mark.system
+
+# Numbers and modules, of which examples would say nothing that the names beside them do not.
+WITHOUT = {
+    *("attacks.control", "attacks.defences", "attacks.messages", "marl.distributed", "marl.objectives", "marl.shapers"),
+    *("games.zd.CO_PLAYERS", "games.zd.IN_A_ROW", "games.zd.MAX_RESIDUAL", "games.zd.REPEAT"),
+    "marl.objectives.NO_DRIFT",
+}
+ONCE = {code: name for name, code in reversed(EXAMPLES.items())}  # names with the same code are tested once
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    """Drops the learners that an example registered, because other tests use all names."""
+    known = [(registry, set(registry.names())) for registry in (learners.FORMULA, shapers.FORMULA)]
+    yield
+    for registry, names in known:
+        for name in set(registry.names()) - names:
+            registry.unregister(name)
+
+
+def run(code):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {})
+    return output.getvalue()
+
+
+def block(page):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "concepts" / f"{page}.md").read_text(), re.S)
+    return code
+
+
+def test_every_public_name_has_an_example():
+    public = {name for name in public_names() if not api.has_doctest(name)}
+    assert public - set(EXAMPLES) == {name for name in WITHOUT if not api.has_doctest(name)}
+    assert set(EXAMPLES) <= set(public_names())
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for code, name in ONCE.items()])
+def test_an_example_of_the_api_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "stable_baselines3" in code:
+        pytest.importorskip("stable_baselines3")
+    output = run(code)
+    assert output or "animate" in code
+    assert "nan" not in output.lower()
+
+
+def test_evolution_finds_a_fixed_policy_that_gains_more_than_defection():
+    first, last = map(float, re.findall(r"-?\d\.\d+", run(block("functions"))))
+    assert first < -2 < -1.5 < last
+
+
+def test_exact_and_sampled_play_agree():
+    assert list(map(float, run(block("games")).split())) == pytest.approx([-2.04, -2.04], abs=1e-4)
+
+
+def test_lola_cooperates_and_naive_learners_defect():
+    naive, lola = re.findall(r"(\S+) (\S+)\n", run(block("learners")))
+    assert float(naive[0]) == pytest.approx(-2, abs=0.02)
+    assert float(lola[1]) > 0.75
+
+
+def test_an_evolved_shaper_gains_from_its_opponent():
+    untrained, evolved = re.findall(r"\w+ (\S+) (\S+)\n", run(block("shapers")))
+    assert float(untrained[0]) < -2 < -1.2 < float(evolved[0])
+
+
+def test_victims_of_cheap_talk_learn():
+    returns = re.findall(r"\w+ (\S+)\n", run(block("cheap_talk")))
+    assert len(returns) == 2
+    assert all(22 < float(number) <= 100 for number in returns)  # random play has 22 steps
+
+
+def test_the_error_over_trainings_is_larger_than_that_over_trials():
+    means, within, between = re.findall(r"\[([^\]]*)\] \[([^\]]*)\] (\S+)", run(block("errors")))[0]
+    assert len(means.split()) == len(within.split()) == 3
+    assert float(between) > 3 * max(map(float, within.split()))
