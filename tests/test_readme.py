@@ -138,9 +138,9 @@ def test_the_games_alone(tmp_path, monkeypatch):
 
 def test_the_gallery_shows_every_game():
     gallery = Path(__file__).parent.parent / "docs" / "games.md"
-    shown = re.findall(r"^!\[(\w+)\]\(games/\1.png\)", gallery.read_text(), re.M)
+    shown = re.findall(r"^!\[(\w+): random play\]\(games/\1.gif\)", gallery.read_text(), re.M)
     assert shown == registry.ours()
-    assert all((gallery.parent / "games" / f"{name}.png").exists() for name in shown)
+    assert all((gallery.parent / "games" / f"{name}.gif").exists() for name in shown)
 
 
 def test_the_three_commands_are_targets_of_the_makefile():
