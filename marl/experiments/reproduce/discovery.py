@@ -10,7 +10,7 @@ from rich.console import Console
 
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import Discovery
-from marl.experiments.discovery.figures import NAMES
+from marl.experiments.discovery.figures import NAMES, PANELS
 from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
 from meta.runs.experiment import run_experiment
@@ -113,6 +113,8 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("the evolved objective", "objective"), ("learning curves", "learning_curves")
     )]  # fmt: skip
+    if len(found["environments"] | found["transfer"]) > PANELS:
+        pictures.append(("learning curves of further games", f"{name}/figures/learning_curves_2.png"))
     return Section(TITLES[name], text, claims, tables, pictures)
 
 

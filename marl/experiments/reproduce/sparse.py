@@ -72,7 +72,8 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
         "opponent's seat, no shaper": [found["naive"]["opponent"] for found in results.values()],
     }
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
-    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings")
+    title = "Payoffs of a shaper and of opponents that have a part of their weights"
+    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings", title)
     tables = [table(titles, rows), table(columns, crossed)]
     return [
         Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])
