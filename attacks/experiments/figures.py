@@ -31,7 +31,6 @@ from meta.runs.plotting import (
     new_panels,
     save_figure,
 )
-from meta.statistics import standard_error
 
 COLORS = {
     "evolved to harm": EVOLVED,
@@ -130,14 +129,15 @@ def draw_evolution(
     return save_figure(figure, folder / "evolution.png", title, f"{DIRECTIONS[goal]}; band: two standard errors")
 
 
-def draw_goal_rewards(folder: Path, rewards: dict[str, np.ndarray]) -> Path:
-    """Draws goal rewards `[victims]` of control and its baselines: the mean over victims, with two standard errors."""
+def draw_goal_rewards(folder: Path, rewards: dict[str, dict[str, Any]], number: int) -> Path:
+    """Draws goal rewards of control and its baselines, `mean` and `standard_error` over so many victims each."""
     figure, axes = new_axes("goal reward of a step", "", (5.0, 0.6 + 0.3 * len(rewards)))
-    for y, (name, values) in enumerate(rewards.items()):
+    for y, (name, found) in enumerate(rewards.items()):
+        mean, error = (np.array([found[key]], float) for key in ("mean", "standard_error"))
         color = EVOLVED if name == "evolved" else CONTROL
-        axes.errorbar([values.mean()], [y], xerr=[2 * standard_error(values)], marker="o", color=color, **BARS)
+        axes.errorbar(mean, [y], xerr=2 * error, marker="o", color=color, **BARS)
     name_rows(axes, [name.replace("_", " ") for name in rewards])
-    title = f"Goal reward of {len(values):,} victims under the evolved pair and under baselines"
+    title = f"Goal reward of {number:,} victims under the evolved pair and under baselines"
     note = "higher is more control; bars: two standard errors"
     return save_figure(figure, folder / "goal_rewards.png", title, note)
 

@@ -68,7 +68,7 @@ def attack(folder, values, number, steps):
     attacks.draw_evolution(folder, dict.fromkeys(titles, (metrics, 64)), "fitness", "goal reward", "control")
     rows = {name: {kind: mean_and_error(values) for kind in ("difference", "random_difference")} for name in LONG}
     attacks.draw_differences(folder / "transfer.png", rows, "harm")
-    attacks.draw_goal_rewards(folder, {name: values(number) for name in ("evolved", *LONG)})
+    attacks.draw_goal_rewards(folder, {name: mean_and_error(values) for name in ("evolved", *LONG)}, number)
     by_goal = {f"evolved to {goal}": victims(values, number, steps) for goal in ("harm", "help")}
     environments = {name: by_goal | {"silent": groups["silent"]} for name in LONG[:4]}
     attacks.draw_all_curves(folder, environments, dict.fromkeys(environments, 10_000))
