@@ -137,7 +137,7 @@ def draw_goal_rewards(folder: Path, rewards: dict[str, dict[str, Any]], number: 
         color = EVOLVED if name == "evolved" else CONTROL
         axes.errorbar(mean, [y], xerr=2 * error, marker="o", color=color, **BARS)
     name_rows(axes, [name.replace("_", " ") for name in rewards])
-    title = f"Goal reward of {number:,} victims under the evolved pair and under baselines"
+    title = f"Goal reward of {number:,} victims under control and under baselines"
     note = "higher is more control; bars: two standard errors"
     return save_figure(figure, folder / "goal_rewards.png", title, note)
 

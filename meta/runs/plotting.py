@@ -27,6 +27,8 @@ ROLES = {
     "evolved": EVOLVED,
     "opponent": LEARNER,
     "learners alone": CONTROL,
+    "learners alone, shaper's seat": CONTROL,
+    "learners alone, opponent's seat": CONTROL,
     "silent": CONTROL,
     "PPO": CONTROL,
     "random": RANDOM,

@@ -151,7 +151,7 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     name_rows(axes, list(rows), 36)
     axes.axhline(len(opponents) - 0.5, color=GREY, linewidth=0.8)  # below it are the controls
     title = "Payoffs against each opponent, over a whole trial"
-    note = f"the first opponent was met in training; bars: two standard errors over {over}"
+    note = f"the first was met in training; bars: two standard errors over {over}"
     return [save_figure(figure, folder / "opponents.png", title, note)]
 
 
@@ -265,7 +265,7 @@ def draw_polygon(
     low, high = corners.min(0), corners.max(0)
     margin = 0.1 * (high - low).max()
     axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
-    title = "Payoffs of shaper and opponent, within what two players can get"
+    title = "Payoffs of shaper and opponent within the feasible region"
     note = "first letter: the shaper's action; up is better for the shaper, right is better for its opponent"
     return save_figure(figure, folder / "payoff_polygon.png", title, note)
 
@@ -280,7 +280,7 @@ def draw_policy(folder: Path, policies: np.ndarray) -> Path:
         draw_mean(axes, steps, policies[..., i], colors[i], name, styles[i])
     axes.set_ylim(-0.03, 1.03)
     title = "The shaper's policy over the opponent's learning"
-    note = f"states have the shaper's action first; {len(policies):,} fresh trials; {DEVIATION}"
+    note = f"states: the shaper's action first; {len(policies):,} fresh trials; {DEVIATION}"
     return save_figure(figure, folder / "policy.png", title, note)
 
 
