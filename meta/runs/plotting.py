@@ -61,6 +61,7 @@ def new_panels(size: tuple[float, float], rows: int = 1, columns: int = 1, **sha
     from matplotlib.figure import Figure  # here, for it costs half a second; and no global state, so no pyplot
 
     figure = Figure(figsize=size, layout="constrained")
+    figure.get_layout_engine().set(h_pad=0.06)
     panels = figure.subplots(rows, columns, squeeze=False, **shared)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
@@ -199,7 +200,7 @@ def save_figure(figure: Any, path: Path, title: str, note: str = "") -> Path:
     rows = 0
     if len(entries) > 1:
         longest = max(len(line) for label in entries for line in label.split("\n"))
-        columns = min(max(int(width / (0.065 * longest + 0.5)), 1), len(entries), 4)
+        columns = min(max(int(width / (0.058 * longest + 0.53)), 1), len(entries), 4)
         rows = -(-len(entries) // columns) * (1 + max(label.count("\n") for label in entries))
         place = {"loc": "outside lower center", "ncols": columns}
         figure.legend(entries.values(), entries.keys(), frameon=False, fontsize=SMALL, **place)

@@ -236,7 +236,7 @@ def draw_polygon(
     Returns:
       The file.
     """
-    figure, axes = new_axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (4.6, 4.4))
+    figure, axes = new_axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (5.0, 4.6))
     corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
     hull = np.array(convex_hull(corners.tolist()))
     (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
@@ -246,7 +246,7 @@ def draw_polygon(
         # s_X - P = chi (s_Y - P): from the line of the least chi to the vertical, where chi is infinite.
         wide = np.ptp(corners)
         extorted = corners[3] + wide * np.array([[0.0, 0.0], [1.0, least_chi], [0.0, least_chi]])
-        words = f"what extortioners get: $\\chi$ $\\geq$ {least_chi:.2f}"
+        words = f"what extortioners get: \u03c7 \u2265 {least_chi:.2f}"
         (shade,) = axes.fill(*extorted.T, facecolor=GREEN, alpha=0.25, linewidth=0, label=words, zorder=1)
         shade.set_clip_path(polygon)
     axes.plot(opponent.mean(1), shaper.mean(1), ".", color=SHAPER, markersize=2, alpha=0.2, zorder=2)
