@@ -59,9 +59,9 @@ def new_panels(size: tuple[float, float], rows: int = 1, columns: int = 1, **sha
       **shared: settings of matplotlib's `Figure.subplots`.
     """
     from matplotlib.figure import Figure  # here, for it costs half a second; and no global state, so no pyplot
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=size, layout="constrained")
-    figure.get_layout_engine().set(h_pad=0.06)
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
     panels = figure.subplots(rows, columns, squeeze=False, **shared)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)

@@ -50,7 +50,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
     hull, (low, high) = np.array(convex_hull(corners.tolist())), (corners.min(0), corners.max(0))
     margin, columns = 0.08 * (high - low).max(), 3
     rows = -(-len(panels) // columns)
-    figure, panels_of = new_panels((2.45 * columns, 2.7 * rows), rows, columns)
+    figure, panels_of = new_panels((2.45 * columns, 2.8 * rows), rows, columns)
     grid = list(panels_of.flat)
     for axes, panel in zip(grid, panels, strict=False):
         played, fit, floor = panel["played"], panel["fit"], corners[3]
@@ -71,7 +71,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
                 (line,) = axes.plot(*ends.T, style, color=color, linewidth=1.2, zorder=3, label=label)
                 line.set_clip_path(polygon)
         axes.plot(*floor, "o", color=BLACK, markersize=3.5, zorder=5, label="(P, P)")
-        words = f"{_chi(chi)}, residual {fit.residual:.3f}, slope {played.slope:.2f}"
+        words = f"{_chi(chi)}, residual {fit.residual:.3f},\nslope of the payoffs {played.slope:.2f}"
         name_panel(axes, panel["title"], words)
         axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
         axes.set(xlabel="co-player's payoff", ylabel="policy's payoff")
@@ -127,7 +127,7 @@ def draw_verdict(
         ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if tick <= len(steps)]
         axes.set_xticks(ticks, list(map(str, ticks)), minor=False)
         axes.set_xticks([], minor=True)
-    title = "Zero-determinant extortion: how long it lasts, and in which meta-steps the shaper is near to it"
+    title = "How long zero-determinant extortion lasts, and when the shaper is near to it"
     note = f"dotted: the {IN_A_ROW} meta-steps in a row that count as extortion"
     return save_figure(figure, folder / "verdict.png", title, note)
 
