@@ -18,6 +18,7 @@ from meta.runs.plotting import (
     CONTROL,
     EVOLVED,
     GREEN,
+    PANELS,
     PINK,
     RANDOM,
     SKY,
@@ -44,7 +45,6 @@ COLORS = {
 STYLES = {"silent": "--", "random": ":"}
 DIRECTIONS = {"harm": "lower is more harm", "help": "higher is more help", "control": "higher is more control"}
 MAP_ENTRIES = 6  # observations of more have no map
-PANELS = 6  # of a figure, at most
 
 
 def _named(groups: dict[str, Any], goal: str) -> dict[str, Any]:

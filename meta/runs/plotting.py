@@ -24,18 +24,16 @@ RANDOM = SKY  # random messages, random or untrained shapers
 BOUND = BLACK  # a bound, or a reference that nothing should exceed
 ROLES = {
     "shaper": EVOLVED,
-    "evolved": EVOLVED,
     "opponent": LEARNER,
     "learners alone": CONTROL,
     "learners alone, shaper's seat": CONTROL,
     "learners alone, opponent's seat": CONTROL,
-    "silent": CONTROL,
     "PPO": CONTROL,
-    "random": RANDOM,
     "untrained shapers": RANDOM,
 }
 
 POINTS = 200  # of a curve of a training, at most
+PANELS = 6  # of a figure, at most
 SMALL = 8  # points: ticks, legends and notes
 WIDEST = 7.5  # inches, so that words are readable where a page shows the figure at half its width
 BARS: dict[str, Any] = {"markersize": 4, "capsize": 5, "elinewidth": 1.2, "linestyle": ""}  # caps exceed the points

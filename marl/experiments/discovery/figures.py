@@ -22,6 +22,7 @@ from meta.runs.plotting import (
     GREEN,
     GREY,
     LEARNER,
+    PANELS,
     PINK,
     SKY,
     count_steps,
@@ -58,7 +59,6 @@ NAMES = {
     "evolved": "evolved",
 }
 STYLES = ("-", "--", ":", "-.")  # of several searches
-PANELS = 6  # of a figure, at most
 LACK = 3.0  # of a distance, in root mean squares of the batch
 
 

@@ -10,11 +10,12 @@ from rich.console import Console
 
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.experiments.discovery.experiment import Discovery
-from marl.experiments.discovery.figures import NAMES, PANELS
+from marl.experiments.discovery.figures import NAMES
 from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
 from meta.runs.experiment import run_experiment
 from meta.runs.jobs import Job, open_run
+from meta.runs.plotting import PANELS
 from meta.runs.report import Claim, Section, table
 from meta.statistics import with_error
 

@@ -23,7 +23,7 @@ from marl.experiments.reproduce.zd import enforced
 from marl.experiments.shaping import figures as shaping
 from marl.experiments.shaping.evaluation import OWN_KIND, EvaluationResult
 from marl.learners.sampled.objective_registry import Form
-from meta.runs.plotting import WIDEST, draw_training
+from meta.runs.plotting import PANELS, WIDEST, draw_training
 
 GAME = InfinitelyRepeated(prisoners_dilemma, 0.96)
 SPEC = "ppo(hidden=[64, 64], learning_rate=0.0001, epochs=4, minibatches=4, sparsity='static(density=0.2)')"
@@ -231,7 +231,7 @@ def check(figure):
     title = figure.get_suptitle().split("\n")[0]
     panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
     assert title
-    assert 1 <= len(panels) <= 6, title
+    assert 1 <= len(panels) <= PANELS, title
     assert figure.get_figwidth() <= WIDEST + 0.001, title
     for axes in panels:
         assert any(one.get_xlabel() for one in axes.get_shared_x_axes().get_siblings(axes)), title
