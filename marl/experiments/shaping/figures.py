@@ -145,9 +145,10 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     if len(rows) == 1:
         return []
     figure, axes = new_axes(PAYOFF, "", (6.0, 0.6 + 0.4 * len(rows)))
-    for side, (color, _), marker in zip(("shaper", "opponent"), STYLES, "os", strict=True):
+    for side, (color, _), marker, offset in zip(("shaper", "opponent"), STYLES, "os", (-0.12, 0.12), strict=True):
         mean, error = (np.array([row[side][key] for row in rows.values()], float) for key in ("mean", "standard_error"))
-        axes.errorbar(mean, range(len(rows)), xerr=2 * error, marker=marker, color=color, label=side, **BARS)
+        places = np.arange(len(rows)) + offset
+        axes.errorbar(mean, places, xerr=2 * error, marker=marker, color=color, label=side, **BARS)
     name_rows(axes, list(rows), 36)
     axes.axhline(len(opponents) - 0.5, color=GREY, linewidth=0.8)  # below it are the controls
     title = "Payoffs against each opponent, over a whole trial"
