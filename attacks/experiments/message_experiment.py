@@ -75,10 +75,11 @@ class MessageExperiment(AttackExperiment):
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
         game, message, schedule = self.attack.game, self.attack.message, self.attack.schedule
+        goal = self.config.goal
         files = [
             *super().draw(folder, trained, found),
-            figures.draw_curves(folder, found.groups, schedule.steps_per_update * schedule.num_envs),
-            figures.draw_final_returns(folder, found.groups),
+            figures.draw_curves(folder, found.groups, schedule.steps_per_update * schedule.num_envs, goal),
+            figures.draw_final_returns(folder, found.groups, goal),
         ]
         play = self._play
         if play.ndim == 2:  # observations whose entries are the axes of maps

@@ -37,6 +37,13 @@ from meta.statistics import mean_and_error, or_nan, with_error
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller
 SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
+PICTURES = {  # of an attack, and what is seen
+    "evolution.png": "progress of the search",
+    "training_curves.png": "return of victims during training",
+    "message.png": "the message over entries of the observation",
+    "goal_rewards.png": "goal rewards of the evolved pair and of baselines",
+    "steered.gif": "a victim under the controller",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +145,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     batches = {name: one.steps_per_update * one.num_envs for name, one in schedules.items()}
     if curves:
         picture = figures.draw_all_curves(run.figures, curves, batches)
-        pictures = [("curves", f"figures/{picture.name}")]
+        pictures = [(PICTURES[picture.name], f"figures/{picture.name}")]
         loud = next(goal for goal in config.goals if goal != "control")
         text = f"The first search for each goal; random messages are as loud as those evolved to {loud}."
         sections.append(Section("Training curves", text, pictures=pictures))
@@ -225,7 +232,8 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     first, found = parts[0], [summaries[part.path.name] for part in parts]
     name, goal = first.path.name, first.config.goal
     title = f"{first.environment}: {goal}"
-    pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(first.path)]
+    files = {file: words for file, words in PICTURES.items() if (first.path / "figures" / file).is_file()}
+    pictures = [(words, f"{name}/figures/{file}") for file, words in files.items()]
     number = found[0]["num_trials"]
     searches = "one search" if len(parts) == 1 else f"{len(parts)} searches"
     text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {searches}."
@@ -255,7 +263,7 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
         if kind in ("transfer", "defences"):
             titles = [kind, *(" ".join(title.split()) for title in COLUMNS.values())]
             tables.append(table(titles, _cells(rows)))
-            pictures.append((kind, f"{name}/figures/{kind}.png"))
+            pictures.append((f"final returns: {kind}", f"{name}/figures/{kind}.png"))
     return Section(title, text, claims, tables, pictures)
 
 
@@ -290,11 +298,6 @@ def between(searches: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def _cells(rows: dict[str, Any]) -> list[list[str]]:
     return [[name, *(with_error(row[column], 1) for column in COLUMNS)] for name, row in rows.items()]
-
-
-def _pictures(path: Path) -> list[Path]:
-    wanted = ("evolution.png", "training_curves.png", "message.png", "goal_rewards.png", "steered.gif")
-    return [path / "figures" / name for name in wanted if (path / "figures" / name).is_file()]
 
 
 def _trainings_of(parts: Sequence[Part], environment: str) -> dict[str, VictimTrainings]:

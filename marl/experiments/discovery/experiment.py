@@ -302,7 +302,7 @@ class Discovery(Experiment[Trained, Found]):
         return [
             figures.draw_search(folder, metrics),
             figures.draw_objective(folder, self.form, objectives, trained.numbers[0]),
-            figures.draw_curves(folder, found.trainings, self.config.num_envs * self.config.steps_per_update),
+            *figures.draw_curves(folder, found.trainings, self.config.num_envs * self.config.steps_per_update),
         ]
 
     def summarize(self, trained: Trained, found: Found) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
 from meta.runs.experiment import run_experiment
 from meta.runs.jobs import Job, open_run
+from meta.runs.plotting import PANELS
 from meta.runs.report import Claim, Section, table
 from meta.statistics import with_error
 
@@ -113,6 +114,8 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("the evolved objective", "objective"), ("learning curves", "learning_curves")
     )]  # fmt: skip
+    if len(found["environments"] | found["transfer"]) > PANELS:
+        pictures.append(("learning curves of further games", f"{name}/figures/learning_curves_2.png"))
     return Section(TITLES[name], text, claims, tables, pictures)
 
 

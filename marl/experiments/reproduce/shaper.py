@@ -111,7 +111,8 @@ def _overview(
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
     (seeds,) = {config.seeds for config in trained.values()}
     over = "between trainings" if seeds > 1 else "between fresh trials"
-    picture = figures.draw_payoffs(run.figures / f"{game}.png", opponents, values, over)
+    title = f"Payoffs of shapers and of learners alone in {game}, against each learner"
+    picture = figures.draw_payoffs(run.figures / f"{game}.png", opponents, values, over, title)
     text = f"Rewards in a step over a trial, {many(seeds, 'training')} each; ± {over}."
     text += "" if seeds > 1 else " Two trainings differ by more."
     return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])

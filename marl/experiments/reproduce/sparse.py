@@ -68,11 +68,12 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
     series = {
         "shaper": [found["shaper_return"] for found in results.values()],
         "opponent": [found["opponent_return"] for found in results.values()],
-        "shaper's seat, no shaper": [found["naive"]["shaper"] for found in results.values()],
-        "opponent's seat, no shaper": [found["naive"]["opponent"] for found in results.values()],
+        "learners alone, shaper's seat": [found["naive"]["shaper"] for found in results.values()],
+        "learners alone, opponent's seat": [found["naive"]["opponent"] for found in results.values()],
     }
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
-    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings")
+    title = "Payoffs of a shaper and of opponents that have a part of their weights"
+    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings", title)
     tables = [table(titles, rows), table(columns, crossed)]
     return [
         Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])
