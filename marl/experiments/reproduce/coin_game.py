@@ -28,7 +28,7 @@ from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
 from meta.runs.progress import Progress
 from meta.runs.report import Claim, Section, number, table
-from meta.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, rounded, with_error
 from meta.xla.devices import spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -264,6 +264,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
     )
     rows = [[f"**{name}**", *(with_error(strangers["reward"][name][column], 2) for column in names)] for name in names]
     own = [[f"**{name}**", *(with_error(strangers["own"][name][column], 2) for column in names)] for name in names]
+    own_shares = ", ".join(f"{rounded(of['own']['mean'])} for {name}" for name, of in partners.items())
     return [
         Section(
             "With their kind",
@@ -271,6 +272,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
             _claims(partners, strangers["reward"]),
             (),
             [("Own coins", f"figures/{curves.name}")],
+            f"The share of own coins among those that a learner takes: {own_shares}; without a preference it is 0.50.",
         ),
         Section(
             "All against all",
@@ -278,8 +280,13 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
             (),
             [table(["reward in a step", *names], rows), table(["own coins", *names], own)],
             pictures,
+            f"Against one that always defects, in a step: {_against_defection(strangers['reward'])}.",
         ),
     ]
+
+
+def _against_defection(rewards: dict[str, Any]) -> str:
+    return ", ".join(f"{rounded(of['always defects']['mean'], 3)} for {name}" for name, of in rewards.items())
 
 
 def _of_partners(met: Meetings) -> dict[str, dict[str, float | None]]:

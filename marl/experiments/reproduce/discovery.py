@@ -113,7 +113,11 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("the evolved objective", "objective"), ("learning curves", "learning_curves")
     )]  # fmt: skip
-    return Section(TITLES[name], text, claims, tables, pictures)
+    above = {rival: with_error(found[f"difference_from_{rival}"], 2) for rival in ("plain", "tuned")}
+    answer = (
+        f"In the games of the search the result is {above['plain']} above PPO, and {above['tuned']} above tuned PPO."
+    )
+    return Section(TITLES[name], text, claims, tables, pictures, answer)
 
 
 def _returns(places: dict[str, dict[str, Any]]) -> str:

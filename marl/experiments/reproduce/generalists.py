@@ -24,7 +24,7 @@ from meta.process import check_stop
 from meta.run_keys import RunBranch
 from meta.runs.formatting import many, say
 from meta.runs.report import Claim, Section, table
-from meta.statistics import mean_and_error, or_nan, standard_error, with_error
+from meta.statistics import mean_and_error, or_nan, rounded, standard_error, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
 MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")
@@ -127,12 +127,17 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
     means = np.array([[payoffs[column].mean() for column in learners] for payoffs in everybody.values()])
     names = [_short(name) for name in learners]
     picture = figures.draw_generalists(folder, list(everybody), names, means, len(met))
-    claims = []
+    claims, answers = [], []
     specialists = [name for name in results if not name.endswith("of all")]
+    generalists = [name for name in results if name not in specialists]
     for kind, some in (("met in training", met), ("not met", unmet)):
         means_of = {name: float(_over(payoffs, some).mean()) for name, payoffs in everybody.items()}
         rivals = max(untrained, key=lambda name: means_of[name]), max(specialists, key=lambda name: means_of[name])
-        for name in (name for name in results if name not in specialists):
+        shown = [f"{name} gets {rounded(means_of[name])}" for name in generalists]
+        for rival, about in zip(rivals, ("the best untrained player", "the best specialist"), strict=True):
+            shown.append(f"{about} ({rival}) gets {rounded(means_of[rival])}")
+        answers.append(f"Over learners {kind} {', '.join(shown)}.")
+        for name in generalists:
             own = _over(everybody[name], some)
             for rival, about in zip(rivals, ("the best that is not trained", "the best specialist"), strict=True):
                 value, error = _apart(own, _over(everybody[rival], some))
@@ -150,7 +155,7 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
     )
     header = ["shaper", *names, "met", "not met"]
     pictures = [("payoffs of the row", f"figures/{picture.name}")]
-    return [Section("Specialists and generalists", text, claims, [table(header, rows)], pictures)]
+    return [Section("Specialists and generalists", text, claims, [table(header, rows)], pictures, " ".join(answers))]
 
 
 def _over(payoffs: dict[str, np.ndarray], learners: Sequence[str]) -> np.ndarray:

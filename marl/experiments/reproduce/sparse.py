@@ -74,6 +74,10 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
     picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings")
     tables = [table(titles, rows), table(columns, crossed)]
-    return [
-        Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])
+    gains = [
+        f"{with_error(found['gain_over_naive'], 2)} with {place}"
+        for place, found in zip(places, results.values(), strict=True)
     ]
+    answer = f"A Shaper's gain over learners alone is {', and '.join(gains)} of its opponent."
+    pictures = [("payoffs by density", f"figures/{picture.name}")]
+    return [Section("Opponents with few weights", text, claims, tables, pictures, answer)]
