@@ -50,7 +50,9 @@ _ENTRIES: dict[str, Entry] = {
     "n_player_stag_hunt": Entry("suite.social_dilemmas:n_player_stag_hunt", {}, "a stag needs enough of n hunters"),
     "coin_game": Entry("suite.coin_game:CoinGame", {}, "coins of two colours; taking the other's costs its owner"),
     **{
-        f"{name}_in_the_matrix": Entry(f"suite.in_the_matrix:{name}_in_the_matrix", {}, f"{words}, met in a gridworld")
+        f"{name}_in_the_matrix": Entry(
+            f"suite.in_the_matrix:{name}_in_the_matrix", {}, f"{words}, played in a gridworld"
+        )
         for name, words in {
             "ipd": "prisoner's dilemma",
             "imp": "matching pennies",
@@ -158,7 +160,7 @@ def register(
     """
     if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
-    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to know
+    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _ENTRIES[name] = Entry(factory, params, description)
@@ -191,7 +193,7 @@ def parameters(name: str) -> dict[str, Any]:
         if parameter.kind is not parameter.VAR_KEYWORD
         and not (field in entry.params and isinstance(entry.factory, str))
     }
-    if not inspect.isclass(factory):  # a factory hands what it does not know on to the class that it makes
+    if not inspect.isclass(factory):  # a factory hands unknown parameters on to the class that it makes
         try:
             kind = get_type_hints(factory).get("return", Game)
         except (TypeError, NameError):  # a partial has none, and some name what is not there

@@ -60,7 +60,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
     agent_file = ADVERSARY_FILE
     first_name = "warm_up"  # of what the last evolution goes on from
     value = ("victim_return", "victim's return")  # metric of the evolutions that is drawn, and its label
-    titles = ("short lives", "whole lives")  # of the evolutions
+    titles = ("short training runs", "whole training runs")  # of the evolutions
 
     def __init__(self, attack: Attack, fresh: dict[str, int], controllers: list[ControllerStage] | None = None):
         self.attack, self.config, self.fresh = attack, attack.config, fresh
@@ -136,7 +136,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             "message": self.attack.kind.spec,
             "num_trials": config.evaluation_trials,
             **found.summary,
-            **({"begin": trained.told} if trained.told else {}),
+            **({"begin": trained.explained} if trained.explained else {}),
             "seed": config.seed,
             "num_victims_trained": config.victims_trained,
             "chosen": trained.chosen,

@@ -220,7 +220,7 @@ def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> 
     evolved = ORANGE if goal == "harm" else GREEN
     for kind, label, color, offset in (
         ("difference", "evolved", evolved, -0.12),
-        ("random_difference", "random, as loud", GREY, 0.12),
+        ("random_difference", "random, as large", GREY, 0.12),
     ):
         mean = np.array([row[kind]["mean"] for row in rows.values()], float)
         error = np.array([row[kind]["standard_error"] for row in rows.values()], float)

@@ -139,8 +139,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     if curves:
         picture = figures.draw_all_curves(run.figures, curves, batches)
         pictures = [("curves", f"figures/{picture.name}")]
-        loud = next(goal for goal in config.goals if goal != "control")
-        text = f"The first search for each goal; random messages are as loud as those evolved to {loud}."
+        spoken = next(goal for goal in config.goals if goal != "control")
+        text = f"The first search for each goal; random messages are as large as those evolved to {spoken}."
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
         f"Targets: harm and help lie {STANDARD_ERRORS:g} standard errors from silence; control reaches "

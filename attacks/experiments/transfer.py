@@ -136,7 +136,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     Returns:
       What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
       `silent` and `random` (each a mean and a standard error of the final returns; random messages are of the same
-      kind and as loud), what the evolved and random ones change, `difference` and `random_difference`, and what the
+      kind and as large), what the evolved and random ones change, `difference` and `random_difference`, and what the
       evolved ones do `beyond_random`; and `digests`, by which a result is known to be whole, and that of this attack
       and of these victims.
 
@@ -178,8 +178,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         if part == "host":
-            tell = partial(say, console)
-            returns = host_returns(attack, parameters, options.host_trials, options.seed, tell)
+            returns = host_returns(attack, parameters, options.host_trials, options.seed, partial(say, console))
             keep(part, name, returns)
             continue
         same = found["transfer"].get(SAME)
@@ -225,7 +224,7 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
         return found
     others = 0
     try:
-        before = {"host": {}} | json.loads(file.read_bytes())  # of which older ones know nothing
+        before = {"host": {}} | json.loads(file.read_bytes())  # which older files lack
         known_digests = {"host": {}} | before["digests"]
         for part in PARTS:
             for name, result in before[part].items():
@@ -296,4 +295,4 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
         console.print(table)
     on_host = f", {found['host_trials']} on a host" if found["host"] else ""
     text = f"{many(found['num_trials'], 'fresh victim')} of each kind{on_host}"
-    say(console, f"{text}; ± one standard error; random: as loud")
+    say(console, f"{text}; ± one standard error; random: as large")

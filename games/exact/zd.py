@@ -55,7 +55,7 @@ def zd_policy(game: MatrixGame, chi: float, phi: float | None = None, *, discoun
 
     Args:
       game: the game that is repeated.
-      chi: extortion factor, above 1; how near to 1 it can come depends on the discount, and `least_chi` tells.
+      chi: extortion factor, above 1; the least feasible one depends on the discount and is `least_chi`.
       phi: scale; None takes the middle of what is feasible.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
@@ -152,7 +152,7 @@ def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float
 
 
 def random_policies(generator: np.random.Generator, number: int = CO_PLAYERS) -> np.ndarray:
-    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2) to meet corners too."""
+    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2) to have corners too."""
     uniform = generator.uniform(size=(number, 5))
     return np.where(np.arange(number)[:, None] % 2 == 0, uniform, np.sin(np.pi / 2 * uniform) ** 2)
 

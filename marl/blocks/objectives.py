@@ -122,7 +122,7 @@ def drift_network(hidden: int = 128, clip: Scalar | None = None, *, timed: bool 
       ValueError: for a number of hidden units or a `clip` that is none, or too small.
 
     Source: Lu et al., Discovered Policy Optimisation (2022), arXiv:2210.05639, section 5 and appendix (128 units);
-    a learned objective that knows the time: Jackson et al., Discovering Temporally-Aware Reinforcement Learning
+    a learned objective that depends on the time: Jackson et al., Discovering Temporally-Aware Reinforcement Learning
     Algorithms (2024), arXiv:2402.05828.
     """
     checks.size("hidden", hidden, 1)

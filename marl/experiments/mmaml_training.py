@@ -32,7 +32,7 @@ class MetaLearningConfig(TrainingConfig):
     initialisations: int = 10
     """Beginnings per seat, trained independently in one program."""
     opponents: int = 32
-    """Naive learners that each beginning meets in an iteration."""
+    """Naive learners against each beginning in an iteration."""
     meta_steps: int = 100
     """Learning steps of both players."""
     iterations: int = 1000

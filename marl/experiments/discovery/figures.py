@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
-from marl.experiments.discovery.trial import Lived
+from marl.experiments.discovery.trial import TrainingResult
 from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import (
     BELOW,
@@ -128,22 +128,22 @@ def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, fl
     return save_figure(figure, folder / "objective.png")
 
 
-def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) -> Path:
+def draw_curves(folder: Path, trainings: dict[str, dict[str, TrainingResult]], steps: int) -> Path:
     """Learning curves of fresh trainings in every game, with two standard errors; `steps` are those of an update."""
-    columns = min(len(lives), 3)
-    rows = -(-len(lives) // columns)
+    columns = min(len(trainings), 3)
+    rows = -(-len(trainings) // columns)
     figure, panels = new_panels((3.4 * columns, 2.9 * rows), rows, columns)
-    for axes in panels.flat[len(lives) :]:
+    for axes in panels.flat[len(trainings) :]:
         axes.set_visible(False)
-    for axes, (name, of_arms) in zip(panels.flat, lives.items(), strict=False):
+    for axes, (name, of_arms) in zip(panels.flat, trainings.items(), strict=False):
         axes.set_title(name, fontsize=9)
         several = of_arms["plain"].rewards.shape[-1] > 1
         axes.set(xlabel="environment steps", ylabel="reward of all in a step" if several else "return in training")
-        for arm, lived in of_arms.items():
-            known = np.isfinite(lived.curve)
+        for arm, result in of_arms.items():
+            known = np.isfinite(result.curve)
             number = np.maximum(known.sum(0), 1)
-            y = np.where(known, lived.curve, 0).sum(0) / number
-            variance = (np.where(known, lived.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
+            y = np.where(known, result.curve, 0).sum(0) / number
+            variance = (np.where(known, result.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
             spread = np.sqrt(variance / number)
             shown = known.sum(0) > len(known) / 4
             x = steps * (1 + np.arange(len(y)))

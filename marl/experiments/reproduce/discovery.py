@@ -59,7 +59,7 @@ def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console)
         def run() -> None:
             run_experiment(Discovery(config), open_run(path, config, console), console)
 
-        seconds = config.lives * config.total_steps * len(config.environments) / STEPS_PER_SECOND
+        seconds = config.num_trainings * config.total_steps * len(config.environments) / STEPS_PER_SECOND
         return Job(path, config, seconds, run)
 
     return [job(folder / name, config) for name, config in parts.items()]

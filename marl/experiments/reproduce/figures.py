@@ -68,7 +68,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
         axes.set(xlabel=f"co-player's {PAYOFF}", ylabel=f"policy's {PAYOFF}")
     for axes in grid[len(panels) :]:
         axes.axis("off")
-    key = grid[len(panels)]  # the first one that is left over tells what the lines mean
+    key = grid[len(panels)]  # the first one that is left over says what the lines mean
     for color, style, words in (
         (SKY, ".", f"one of {len(panels[0]['played'].own):,} random\nmemory-one co-players"),
         (SHAPER, "--", "zero-determinant strategy nearest to\nthe policy: slope $\\chi$ through (P, P)"),
@@ -171,15 +171,15 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
     return save_figure(figure, folder / "shapers.png")
 
 
-def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs: np.ndarray, num_met: int) -> Path:
+def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs: np.ndarray, num_seen: int) -> Path:
     """Draws what those in the rows get from the learners in the columns, a number in each cell.
 
     Args:
       folder: where to.
       rows: their names.
-      columns: the learners' names, those that were met in training first.
+      columns: the learners' names, those seen in training first.
       payoffs: `[rows, columns]`, means.
-      num_met: how many were; a line parts them from the others.
+      num_seen: how many were; a line parts them from the others.
 
     Returns:
       The file.
@@ -189,11 +189,11 @@ def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs:
     image = axes.imshow(payoffs, cmap="cividis", aspect="auto")
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor", fontsize=7)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
-    axes.axvline(num_met - 0.5, color="white", linewidth=2)
+    axes.axvline(num_seen - 0.5, color="white", linewidth=2)
     for (i, j), payoff in np.ndenumerate(payoffs):
         color = "white" if image.norm(payoff) < 0.55 else "black"
         axes.text(j, i, f"{payoff:.2f}", ha="center", va="center", color=color, fontsize=6)
-    axes.set_title("met in training | not met", fontsize=9, color=GREY)
+    axes.set_title("seen in training | unseen", fontsize=9, color=GREY)
     draw_scale(figure, image, axes, f"shaper's {PAYOFF}")
     return save_figure(figure, folder / "generalists.png")
 

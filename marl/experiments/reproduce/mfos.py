@@ -80,12 +80,12 @@ def _config(preset: str, fast: bool, **changes: Any) -> ExactShapingConfig:
 
 def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[dict[str, Any]]:
     """Plays the learners against each other, or finds what they played before: the cells of the table."""
-    path, nobody = folder / "head_to_head" / preset, Console(quiet=True)
+    path, silent = folder / "head_to_head" / preset, Console(quiet=True)
     path.parent.mkdir(exist_ok=True)
     config = configs.load(CrossplayConfig, "crossplay", preset)
     config = dataclasses.replace(config, agents=",".join(LEARNERS[::2] if fast else LEARNERS), seed=seed)
     config = dataclasses.replace(config, evaluation_trials=32, meta_steps=5) if fast else config
-    return play_table(line_up(config), open_run(path, config, nobody), nobody)
+    return play_table(line_up(config), open_run(path, config, silent), silent)
 
 
 def games_head_to_head(fast: bool) -> list[str]:
@@ -310,7 +310,7 @@ def _self_play_section(run: RunDirectory, parts: Parts, results: dict[str, Any])
         answers.append(f"{both} {'with' if annealed else 'without'} annealing")
         pictures.append(_picture(run, part, "learning_curve", "payoffs over the generations"))
     text = (
-        "Two shapers trained together in the prisoner's dilemma. With annealing they meet naive learners at first, as "
+        "Two shapers trained together in the prisoner's dilemma. With annealing they play naive learners at first, as "
         "in the paper, and each other more and more. Both rows of a pair describe the same runs."
     )
     answer = f"Two shapers trained together get {', and '.join(answers)} (mutual cooperation -1, mutual defection -2)."

@@ -53,7 +53,7 @@ def make_configs(
     Args:
       games: presets.
       shapers: specs; if there are none all shapers in all games, ablations in the first, two shapers of three.
-      opponents: specs, each of which every shaper meets in training, and the others afterwards; the preset's if none.
+      opponents: specs, each of which every shaper plays in training, and the others afterwards; the preset's if none.
       seeds: trainings of each.
       seed: the first.
       fast: a smoke run.
@@ -94,7 +94,7 @@ def sections(run: RunDirectory, trained: dict[str, SampledShapingConfig], result
 def _overview(
     run: RunDirectory, game: str, trained: dict[str, SampledShapingConfig], results: dict[str, Any]
 ) -> Section:
-    """All shapers of a game, before all that they met."""
+    """All shapers of a game, against all of their opponents."""
     rows, series = [], dict[str, dict[str, dict[str, float | None]]]()
     for name, config in trained.items():
         found = results[name]

@@ -133,7 +133,7 @@ def ppo(
       discount: of rewards.
       gae_lambda: 0 trusts the value, 1 the return.
       objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise. One that is
-        `Timed` is told how much of the training is over, and one that is `Aligned` gets advantages of co-players.
+        `Timed` gets how much of the training is over, and one that is `Aligned` gets advantages of co-players.
       value_loss: in place of L_V; anything of values, targets and the values before the update, elementwise.
       value_coefficient: weight of the value's loss.
       entropy_coefficient: weight of the policy's entropy.
@@ -188,7 +188,7 @@ def ppo(
     all_steps = epochs * minibatches
     if isinstance(objective, Timed):
         if objective.num_updates is None:
-            raise ValueError("objective: got one that knows the time; the number of updates, num_updates, is needed")
+            raise ValueError("objective: got one that depends on time; the number of updates, num_updates, is needed")
         checks.size("num_updates", objective.num_updates, 1)
         all_steps *= objective.num_updates
     value_loss = value_loss or (l2 if value_clip is None else clipped_l2(clip=value_clip))

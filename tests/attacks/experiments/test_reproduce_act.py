@@ -187,8 +187,8 @@ def attacked(tmp_path):
     def attack(seed):
         kept = {"method": "attack", "config": configs.plain(config)}
         (tmp_path / "run").mkdir(exist_ok=True)
-        words = resolve(config).message.init(jax.random.key(seed))
-        array_files.replace_arrays(tmp_path / "run" / ADVERSARY_FILE, words, kept)
+        parameters = resolve(config).message.init(jax.random.key(seed))
+        array_files.replace_arrays(tmp_path / "run" / ADVERSARY_FILE, parameters, kept)
         return tmp_path / "run" / FILE
 
     return attack

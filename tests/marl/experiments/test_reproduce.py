@@ -226,7 +226,7 @@ def test_zd_compares_the_shapers_with_extortioners_and_with_chance(reproduce, tm
 def test_generalists_meet_every_learner_and_are_compared_with_untrained_shapers(reproduce, tmp_path):
     parts = reproduce_generalists.make_configs(seeds=10, seed=3, fast=False)
     learners = set(reproduce_generalists.columns(False))
-    assert len(parts) == 2 * (len(reproduce_generalists.MET) + 1)
+    assert len(parts) == 2 * (len(reproduce_generalists.SEEN) + 1)
     assert {config.shaper for config in parts.values()} == {"mfos", "shaper"}
     assert [name for name, config in parts.items() if config.screening] == ["mfos of lola"]  # as the report says
     for config in parts.values():
@@ -256,9 +256,9 @@ def test_a_generalist_is_compared_with_the_best_untrained_player_and_the_best_sp
     assert [claim.ours for claim in section.claims] == pytest.approx([1.025, 0.125, 0.4, -0.5])
     errors = [claim.standard_error for claim in section.claims]
     assert section.answer == (
-        "Over learners met in training mfos of all gets -0.88, the best untrained player (a naive learner) gets -1.90, "
-        "the best specialist (mfos of naive) gets -1.00. Over learners not met mfos of all gets -1.50, the best "
-        "untrained player (a naive learner) gets -1.90, the best specialist (mfos of naive) gets -1.00."
+        "Over learners seen in training, mfos of all gets -0.88, the best untrained player (a naive learner) gets "
+        "-1.90, the best specialist (mfos of naive) gets -1.00. Over learners not seen in training, mfos of all gets "
+        "-1.50, the best untrained player (a naive learner) gets -1.90, the best specialist (mfos of naive) gets -1.00."
     )
     assert errors[1] == pytest.approx(0.125)  # between the trainings' -1 and -0.75; the specialists' are equal
     assert errors[0] == pytest.approx(np.hypot(0.125, 0.1))  # between -2.0 and -1.8

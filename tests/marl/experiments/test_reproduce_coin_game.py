@@ -9,7 +9,7 @@ import pytest
 from games import CoinGame
 from marl import learn, make_learner
 from marl.experiments.reproduce import coin_game
-from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, meet, train_pair
+from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, play_all, train_pair
 from marl.experiments.reproduce.papers import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.report import passes
@@ -24,7 +24,7 @@ def test_cooperators_take_their_own_coins_only():
     pairs = {}
     for names in (("always_cooperate", "always_cooperate"), ("always_defect", "always_cooperate")):
         players = tuple(make_learner(name, GAME, seat) for seat, name in enumerate(names))
-        pairs[names[0]] = meet(GAME, players, ((), ()), jax.random.key(0), 2)
+        pairs[names[0]] = play_all(GAME, players, ((), ()), jax.random.key(0), 2)
     kind, greedy = pairs.values()
     assert kind.reward.shape == kind.own.shape == (2, 2, 2)
     np.testing.assert_array_equal(kind.own, 1)
