@@ -27,12 +27,19 @@ REPEAT = np.array([1.0, 1.0, 0.0, 0.0])  # the policy that repeats its own last 
 
 
 class Fit(NamedTuple):
-    """Distance of policies `[...]` from zero-determinant strategies through (P, P)."""
+    """Distance of policies `[...]` from zero-determinant strategies through (P, P).
 
-    chi: np.ndarray  # `[...]`, extortion factor of the nearest one; says nothing of a policy that is not near it
-    phi: np.ndarray  # `[...]`
-    residual: np.ndarray  # `[...]`, root mean square over the four states
-    least_chi: float  # that any strategy enforces in this game, as `least_chi` says
+    Attributes:
+      chi: `[...]`, extortion factor of the nearest strategy; without meaning where the residual is large.
+      phi: `[...]`, scale of the nearest strategy.
+      residual: `[...]`, root mean square over the four states.
+      least_chi: the least extortion factor that any strategy enforces in this game.
+    """
+
+    chi: np.ndarray
+    phi: np.ndarray
+    residual: np.ndarray
+    least_chi: float
 
     @property
     def near(self) -> np.ndarray:
@@ -46,7 +53,11 @@ class Fit(NamedTuple):
 
 
 def is_dilemma(game: MatrixGame) -> bool:
-    """True if both players face a prisoner's dilemma: T > R > P > S."""
+    """True if both players face a prisoner's dilemma: T > R > P > S.
+
+    Args:
+      game: payoffs of both players.
+    """
     return all(t > r > p > s for r, s, t, p in (game.seen_by(seat)[0] for seat in (0, 1)))
 
 
@@ -152,7 +163,12 @@ def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float
 
 
 def random_policies(generator: np.random.Generator, number: int = CO_PLAYERS) -> np.ndarray:
-    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2) to have corners too."""
+    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2) to have corners too.
+
+    Args:
+      generator: of the draws.
+      number: of policies.
+    """
     uniform = generator.uniform(size=(number, 5))
     return np.where(np.arange(number)[:, None] % 2 == 0, uniform, np.sin(np.pi / 2 * uniform) ** 2)
 
