@@ -135,9 +135,8 @@ def quadratic(
 ) -> Message:
     """As `linear`, of the entries of o / units and of all products of two of them.
 
-    So it can say what no linear function does: which torque brings the tip of an arm nearer, what energy a pendulum
-    has. The weights are divided by the square root of the number of these inputs in what is said and not where they
-    are drawn, so that a step of a search turns what is said by the same angle, however many there are.
+    Such are the torque that brings the tip of an arm nearer, and the energy of a pendulum. The message is divided by
+    the square root of the number of inputs, and not the weights: a step of a search then turns it by the same angle.
 
     Args:
       obs_shape: of an observation, which is flattened; `MOST_ENTRIES` at most.
@@ -257,8 +256,7 @@ def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math
 def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: int = 32) -> Message:
     """`scale` tanh of a linear function of an LSTM's output: an adversary that remembers a victim's whole training.
 
-    Its memory begins with zeros and is never cleared, whatever ends in between. So it can learn to say one thing to an
-    untrained victim, and another to one that has learned to listen.
+    Its memory begins with zeros and is never cleared, so that it can learn to turn when the victim has learned.
 
     Args:
       obs_shape: of an observation, which is flattened.
@@ -388,6 +386,12 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
+
+    Example:
+      >>> import attacks, jax.numpy as jnp
+      >>> message = attacks.make_message("echo", (2,), size=2)
+      >>> message.speak(jnp.array([1.0, 2.0]), jnp.array([0.5, 1.0])).tolist()  # 1 x 0.5 + 2 x 1, in both entries
+      [2.5, 2.5]
     """
     if not isinstance(obs_shape, tuple | list) or not all(isinstance(x, int) and x > 0 for x in obs_shape):
         raise ValueError(f"obs_shape: got {shown(obs_shape)}; a tuple of whole numbers of at least 1 is needed")

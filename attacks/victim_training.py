@@ -31,6 +31,12 @@ class TrainingSchedule(NamedTuple):
       num_envs: environments of the victim
       num_episodes: of the evaluation of what it has become
       num_steps: of an episode at most
+
+    Example:
+      >>> import attacks
+      >>> lengths = {"num_updates": 32, "steps_per_update": 256, "num_envs": 4}
+      >>> attacks.TrainingSchedule(**lengths, num_episodes=32, num_steps=200).steps  # of each environment
+      8192
     """
 
     num_updates: int

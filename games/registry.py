@@ -111,6 +111,12 @@ def make(name: str, **params: Any) -> Game:
     Raises:
       ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not
         fit.
+
+    Example:
+      >>> import games
+      >>> game = games.make("coin_game", grid_size=4)
+      >>> game.agents, game.observation_space("agent_0").shape
+      (['agent_0', 'agent_1'], (4, 4, 4))
     """
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
@@ -157,6 +163,12 @@ def register(
 
     Raises:
       ValueError: for a name that is taken, or that other libraries' registries would not take.
+
+    Example:
+      >>> import games
+      >>> games.register("small_coin_game", games.CoinGame, "the coin game on two by two cells", grid_size=2)
+      >>> games.make("small_coin_game").grid_size
+      2
     """
     if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")

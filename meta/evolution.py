@@ -94,6 +94,15 @@ def evolve(
       ValueError: if the trial has a metric of a name that is among these, or `generation`; for a number of trials that
         is no whole number of at least 1.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, meta
+      >>> def trial(parameters, key):  # the fitness is largest where both parameters are 3
+      ...     return meta.Outcome(-jnp.sum((parameters - 3.0) ** 2), {})
+      >>> settings = meta.Evolution(population_size=32, generations=100, sigma=0.5, learning_rate=0.1)
+      >>> evolved = meta.evolve(trial, lambda key: jnp.zeros(2), jax.random.key(0), settings, num_trials=1)
+      >>> [round(float(x), 1) for x in evolved.parameters]
+      [3.0, 3.0]
     """
     check_call(trial, init, key, num_trials=num_trials)
     evolution = Evolution() if evolution is None else evolution

@@ -82,6 +82,15 @@ def screen(
       TypeError: for a `trial` or an `init` that is no function, or a trial that returns no `Outcome`.
       ValueError: for more finalists than candidates, candidates that are no such multiple, or numbers that are none or
         out of range.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, meta
+      >>> def trial(parameters, key):
+      ...     return meta.Outcome(-jnp.abs(parameters - 1.0), {})
+      >>> counts = {"candidates": 64, "trials": 1, "finalists": 2, "final_trials": 1}
+      >>> screened = meta.screen(trial, lambda key: jax.random.normal(key), jax.random.key(0), **counts)
+      >>> round(float(screened.parameters))
+      1
     """
     counts = {"candidates": candidates, "trials": trials, "finalists": finalists, "final_trials": final_trials}
     check_call(trial, init, key, **counts)

@@ -73,6 +73,14 @@ def zd_policy(game: MatrixGame, chi: float, phi: float | None = None, *, discoun
 
     Raises:
       ValueError: if no such policy exists, naming the feasible range of phi.
+
+    Example:
+      >>> import games
+      >>> dilemma, defect = games.prisoners_dilemma, [[0.0] * 5]
+      >>> extortioner = games.zd.zd_policy(dilemma, chi=3.0, discount=0.96)
+      >>> own, other = games.zd.exact_payoffs(dilemma, extortioner, defect, discount=0.96)
+      >>> float(own.round(3)[0]), float(other.round(3)[0])  # a defector gets no more than P, the payoff of DD
+      (-2.0, -2.0)
     """
     direction = _directions(game, seat)
     line = direction[0] - chi * direction[1]
@@ -108,6 +116,11 @@ def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
       game: the game that is repeated.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
+
+    Example:
+      >>> import games
+      >>> round(games.zd.least_chi(games.prisoners_dilemma, discount=0.96), 4)  # 1.04 / 0.92
+      1.1304
     """
     own, other = _directions(game, seat)
     return _least_chi(tuple(own.tolist()), tuple(other.tolist()), float(discount))
@@ -131,6 +144,13 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: i
       probabilities: `[..., 5]`, start first, own action first.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
+
+    Example:
+      >>> import games
+      >>> policy = games.zd.zd_policy(games.prisoners_dilemma, chi=3.0, discount=0.96)
+      >>> found = games.zd.fit(games.prisoners_dilemma, policy, discount=0.96)
+      >>> round(float(found.chi), 3), bool(found.extortionate)
+      (3.0, True)
     """
     probabilities = np.asarray(probabilities, float)
     left = discount * probabilities[..., 1:] + (1 - discount) * probabilities[..., :1] - REPEAT

@@ -70,6 +70,12 @@ def clipped_surrogate(*, clip: Scalar = 0.2) -> Objective:
     Raises:
       ValueError: for a `clip` that is not above 0.
 
+    Example:
+      >>> import marl, numpy as np
+      >>> objective = marl.objectives.clipped_surrogate(clip=0.2)
+      >>> round(float(objective(np.log(2.0), np.float32(3.0))), 2)  # a ratio of 2 counts as 1.2
+      3.6
+
     Source: Schulman et al., Proximal Policy Optimization Algorithms (2017), arXiv:1707.06347, equation 7.
     """
     checks.number("clip", clip, 0, brackets="()")
@@ -233,6 +239,12 @@ def huber(*, delta: Scalar = 1.0) -> ValueLoss:
 
     Raises:
       ValueError: for a `delta` that is not above 0.
+
+    Example:
+      >>> import marl, jax.numpy as jnp
+      >>> loss = marl.objectives.huber(delta=1.0)
+      >>> loss(jnp.array([0.5, 3.0]), jnp.zeros(2), jnp.zeros(2)).tolist()  # 0.5^2 / 2, and 1 / 2 + 2
+      [0.125, 2.5]
 
     Source: Huber (1964).
     """
