@@ -32,6 +32,6 @@ from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
 from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
-from marl.shapers.exact import Shaper
+from marl.shapers.exact_policies import Shaper
 from marl.shapers.registry import make_shaper, register_shaper
 from marl.shapers.trial import Trials, play_sampled, play_trials, shaping_trial

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from benchmarks.timing import Compiled, compiled, machine, ratio, seconds_in_turn
 from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
-from marl.shapers.exact import mfos
+from marl.shapers.exact_policies import mfos
 from meta import Evolution, evolve
 
 META_STEPS = 100

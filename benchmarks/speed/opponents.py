@@ -20,7 +20,7 @@ from games import InfinitelyRepeated, prisoners_dilemma
 from marl import make_learner, shaping_trial
 from marl.experiments.trajectory_ascent import play_sequence
 from marl.learners.registry import terms
-from marl.shapers.exact import mfos
+from marl.shapers.exact_policies import mfos
 from meta import scalarize
 
 META_STEPS = 100

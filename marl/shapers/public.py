@@ -6,10 +6,10 @@
 from typing import Any as _Any
 
 from games import Game as _Game
-from marl.shapers.exact import Shaper
+from marl.shapers.exact_policies import Shaper
 from marl.shapers.registry import build_shaper as _build_shaper
 from marl.shapers.registry import make_shaper, register_shaper
-from marl.shapers.sampled import Policy
+from marl.shapers.sampled_policies import Policy
 
 
 def mfos(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
@@ -18,7 +18,7 @@ def mfos(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
     Args:
       game: what is played.
       seat: the player's number among the game's agents.
-      **settings: of `marl.shapers.exact.mfos` or `marl.shapers.sampled.mfos`.
+      **settings: of `marl.shapers.exact_policies.mfos` or `marl.shapers.sampled_policies.mfos`.
 
     Source: Lu et al. (2022), arXiv:2205.01447.
     """
@@ -31,7 +31,7 @@ def good_shepherd(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
     Args:
       game: as of `mfos`.
       seat: as of `mfos`.
-      **settings: of `marl.shapers.exact.good_shepherd` or `marl.shapers.sampled.good_shepherd`.
+      **settings: of `marl.shapers.exact_policies.good_shepherd` or `marl.shapers.sampled_policies.good_shepherd`.
 
     Source: Balaguer et al. (2022), arXiv:2202.10135.
     """
@@ -44,7 +44,7 @@ def shaper(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
     Args:
       game: as of `mfos`.
       seat: as of `mfos`.
-      **settings: of `marl.shapers.exact.shaper` or `marl.shapers.sampled.shaper`.
+      **settings: of `marl.shapers.exact_policies.shaper` or `marl.shapers.sampled_policies.shaper`.
 
     Source: Khan et al. (2023), arXiv:2312.12568.
     """

@@ -15,9 +15,9 @@ from configs.specs import Registry, naming
 from games import Game, InfinitelyRepeated
 from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners import registry as learners
-from marl.shapers import exact, sampled
-from marl.shapers.exact import Shaper
-from marl.shapers.sampled import Policy
+from marl.shapers import exact_policies, sampled_policies
+from marl.shapers.exact_policies import Shaper
+from marl.shapers.sampled_policies import Policy
 
 FORMULA: Registry[Shaper] = Registry("mfos")
 SAMPLED: Registry[Policy] = Registry("shaper")
@@ -135,7 +135,7 @@ def _of_logits(factory: Callable[..., Shaper]) -> Callable[..., Shaper]:
     return make
 
 
-for _exact in (exact.mfos, exact.good_shepherd, exact.shaper):
+for _exact in (exact_policies.mfos, exact_policies.good_shepherd, exact_policies.shaper):
     register_shaper(_exact.__name__, _of_logits(_exact), kind="formula")
-for _sampled in (sampled.shaper, sampled.good_shepherd, sampled.mfos):
+for _sampled in (sampled_policies.shaper, sampled_policies.good_shepherd, sampled_policies.mfos):
     register_shaper(_sampled.__name__, _sampled, kind="sampled")

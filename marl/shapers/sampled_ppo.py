@@ -15,9 +15,9 @@ from marl.blocks.advantages import generalized_advantages
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learn import History
 from marl.core.learner import Metrics, Trajectory
-from marl.shapers.meta_ppo import SampledMetaPPO
-from marl.shapers.ppo import PPOState, batch_metrics, train_meta_ppo
-from marl.shapers.sampled import Memory, Parameters, Policy
+from marl.shapers.exact_ppo import PPOState, batch_metrics, train_meta_ppo
+from marl.shapers.meta_ppo_config import SampledMetaPPO
+from marl.shapers.sampled_policies import Memory, Parameters, Policy
 from meta import Evolved
 from meta.loop import Report, Store
 

@@ -15,7 +15,7 @@ from games import InfinitelyRepeated, MatrixGame
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import naive
-from marl.shapers.exact import Shaper
+from marl.shapers.exact_policies import Shaper
 
 MEETING = 2**32 - 2  # branch of the key of a pair: whether naive learners are played
 ANNEALING = 0.65  # lambda falls from 1 by 0.0015 in each of 1024 iterations in the public code of Lu et al. (2022)

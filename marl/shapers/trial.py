@@ -17,8 +17,8 @@ from games.exact.matrix import state_visits
 from marl.core.learn import History, learn
 from marl.core.learner import Learner
 from marl.core.learner_checks import check_key, check_number
-from marl.shapers.exact import Shaper
-from marl.shapers.sampled import Policy
+from marl.shapers.exact_policies import Shaper
+from marl.shapers.sampled_policies import Policy
 from meta import Outcome, scalarize
 
 

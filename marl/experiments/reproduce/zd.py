@@ -29,7 +29,7 @@ from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingCo
 from marl.experiments.shaping.evaluation import pool_seeds
 from marl.experiments.shaping.figures import draw_polygon
 from marl.learners.exact.fixed import MAX_LOGIT
-from marl.shapers.exact import after_a_random_step
+from marl.shapers.exact_policies import after_a_random_step
 from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
 from meta.run_keys import RunBranch

@@ -12,7 +12,7 @@ import configs
 from configs.specs import read
 from marl.experiments.game_config import GameConfig, SampledGameConfig
 from marl.experiments.shaping import initialisation as starts
-from marl.shapers.meta_ppo import ExactMetaPPO, MetaPPO, SampledMetaPPO
+from marl.shapers.meta_ppo_config import ExactMetaPPO, MetaPPO, SampledMetaPPO
 from meta import Evolution
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
         return GameConfig.make_game(self)
 
     def make_shaper(self) -> Any:
-        from marl.shapers.ppo import gaussian_mfos
+        from marl.shapers.exact_ppo import gaussian_mfos
         from marl.shapers.registry import make_shaper
 
         game, ppo = self.make_game(), self.meta_ppo
@@ -267,7 +267,7 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
 
     @property
     def observe(self) -> Any:
-        """The policy of the opponent that PPO's M-FOS sees, as of `marl.shapers.exact.mfos`."""
+        """The policy of the opponent that PPO's M-FOS sees, as of `marl.shapers.exact_policies.mfos`."""
         from marl.shapers.registry import FORMULA as SHAPERS
 
         name, given = SHAPERS.read("shaper", self.shaper)

@@ -22,7 +22,7 @@ from marl.experiments.shaping.evaluation import OWN_KIND, UNTRAINED, EvaluationR
 from marl.experiments.shaping.experiment import Results, Shaping
 from marl.experiments.shaping.runtime_estimate import num_drawn_from
 from marl.shapers import self_play
-from marl.shapers.ppo import gaussian_mfos, meta_ppo
+from marl.shapers.exact_ppo import gaussian_mfos, meta_ppo
 from marl.shapers.trial import play_trial, shaping_trial
 from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store

@@ -12,7 +12,7 @@ from marl.blocks.layers import where_done
 from marl.blocks.networks import feed_forward, recurrent
 from marl.blocks.normalization import add, first_statistics, normalize
 from marl.blocks.objectives import clipped_surrogate, dice_objective, policy_gradient
-from marl.shapers.sampled import shaper
+from marl.shapers.sampled_policies import shaper
 
 STEPS, ENVS = 3, 2
 FULL, ROW, NOWHERE = jnp.ones((STEPS, ENVS)), jnp.ones(ENVS), jnp.zeros((STEPS, ENVS), bool)

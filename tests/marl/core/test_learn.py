@@ -11,7 +11,7 @@ from games import InfinitelyRepeated, chicken, make
 from marl import Learner, learn, make_learner, memory_one, naive, play_memory_one, shaping_trial
 from marl.core.learn import learning
 from marl.core.learner import keep_state
-from marl.shapers.exact import mfos
+from marl.shapers.exact_policies import mfos
 from marl.shapers.trial import play
 from tests.marl.exact_game import GAME, gradient, sigmoid, values
 

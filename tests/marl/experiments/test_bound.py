@@ -14,7 +14,7 @@ from marl.experiments.bound import KnownBound, known_bound
 from marl.experiments.trajectory_ascent import curve, make_starts, play_sequence, start_names, white_box_bound
 from marl.learners.exact import trained
 from marl.learners.registry import make_learner
-from marl.shapers.exact import good_shepherd
+from marl.shapers.exact_policies import good_shepherd
 from marl.shapers.trial import play
 from meta import RunDirectory
 from meta.runs import array_files

@@ -21,8 +21,8 @@ from marl.learners.sampled.ppo import a2c, ppo
 from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
 from marl.shapers import registry as shapers
-from marl.shapers import sampled
-from marl.shapers.exact import mfos
+from marl.shapers import sampled_policies
+from marl.shapers.exact_policies import mfos
 from tests.marl.sampled_steps import CART_POLE
 
 EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
@@ -273,7 +273,7 @@ def test_a_shaper_by_its_name_and_settings():
         (make_shaper("mfos(hidden_units=3)", EXACT, hidden_units=8), mfos(hidden_units=3)),
         (make_shaper("mfos", EXACT, hidden_units=8), mfos(hidden_units=8)),
         (make_shaper("mfos", InfinitelyRepeated(chicken, 0.0)), mfos(1)),
-        (make_shaper("shaper(hidden_units=3)", ROUNDS, 1), sampled.shaper(ROUNDS, 1, hidden_units=3)),
+        (make_shaper("shaper(hidden_units=3)", ROUNDS, 1), sampled_policies.shaper(ROUNDS, 1, hidden_units=3)),
     ):
         jax.tree.map(np.testing.assert_array_equal, found.init(key), by_hand.init(key))
     assert make_shaper("good_shepherd", EXACT, hidden_units=8).init(key).shape == (5,)  # it has no hidden units

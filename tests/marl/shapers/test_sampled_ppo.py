@@ -14,8 +14,8 @@ from marl.core.learner import Trajectory
 from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
-from marl.shapers.meta_ppo import SampledMetaPPO
-from marl.shapers.sampled import Extras, Policy, mfos
+from marl.shapers.meta_ppo_config import SampledMetaPPO
+from marl.shapers.sampled_policies import Extras, Policy, mfos
 from marl.shapers.sampled_ppo import coala_returns, sampled_ppo
 from marl.shapers.trial import play_sampled
 from meta import NonFiniteFitness, RunDirectory

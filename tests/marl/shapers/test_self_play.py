@@ -11,7 +11,7 @@ from games import InfinitelyRepeated, MatrixGame, discounted_payoffs, matching_p
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
-from marl.shapers.exact import good_shepherd, mfos
+from marl.shapers.exact_policies import good_shepherd, mfos
 from marl.shapers.self_play import Rival, annealing, by_seat, pair_keys, rivals, seat_rival
 from marl.shapers.trial import play, play_trials, shaping_trial
 from meta import Evolution

@@ -15,8 +15,8 @@ from games import InfinitelyRepeated, prisoners_dilemma
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
 from marl.learners.registry import make_learner
-from marl.shapers.meta_ppo import ExactMetaPPO, SampledMetaPPO
-from marl.shapers.ppo import PPOState, TrialBatch, check_finite, gaussian_mfos, improve, meta_ppo, rewards_to_go
+from marl.shapers.exact_ppo import PPOState, TrialBatch, check_finite, gaussian_mfos, improve, meta_ppo, rewards_to_go
+from marl.shapers.meta_ppo_config import ExactMetaPPO, SampledMetaPPO
 from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
 

@@ -10,7 +10,7 @@ import pytest
 from games import InfinitelyRepeated, chicken
 from marl import follow, make_learner, make_shaper
 from marl.learners.exact.naive import normal_logits
-from marl.shapers.exact import ShaperMemory, ShaperState, good_shepherd, shaper
+from marl.shapers.exact_policies import ShaperMemory, ShaperState, good_shepherd, shaper
 from marl.shapers.registry import FORMULA
 from marl.shapers.trial import play, play_trials
 from tests.marl.exact_game import GAME, sigmoid

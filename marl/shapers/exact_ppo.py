@@ -17,8 +17,8 @@ from games import InfinitelyRepeated
 from games.core.arguments import factory
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics
-from marl.shapers.exact import Observe, Shaper, after_a_random_step
-from marl.shapers.meta_ppo import ExactMetaPPO, MetaPPO
+from marl.shapers.exact_policies import Observe, Shaper, after_a_random_step
+from marl.shapers.meta_ppo_config import ExactMetaPPO, MetaPPO
 from marl.shapers.trial import play
 from meta import Evolved, NonFiniteFitness, scalarize
 from meta.loop import Report, Store, iterate
@@ -83,7 +83,7 @@ def meta_ppo(
       key: a key, or K of them `[K]` for as many independent runs in one program.
       settings: None for those of the paper.
       meta_steps: learning steps of the opponent in a trial.
-      observe: as of `marl.shapers.exact.mfos`; "before" in the public code.
+      observe: as of `marl.shapers.exact_policies.mfos`; "before" in the public code.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(iterations so far, their last metrics, seconds of running)` by the host.
       context: as of `evolve`: `(key, iteration, parameters) -> pytree`, `[K]` where there are K runs.
@@ -175,7 +175,7 @@ def gaussian_mfos(
       num_logits: length of a policy, 5 for memory one.
       hidden_units: width of both networks.
       sample: whether to play samples, or else the mean m.
-      observe: as of `marl.shapers.exact.mfos`.
+      observe: as of `marl.shapers.exact_policies.mfos`.
 
     Source: Lu et al. (2022), arXiv:2205.01447, public code; weights and biases uniform in +-1 / sqrt(inputs), as there.
     """

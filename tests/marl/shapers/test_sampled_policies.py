@@ -10,7 +10,7 @@ import pytest
 from games import make
 from marl.core.learn import learn
 from marl.learners.registry import make_learner
-from marl.shapers.sampled import FEW, good_shepherd, mfos, shaper
+from marl.shapers.sampled_policies import FEW, good_shepherd, mfos, shaper
 from marl.shapers.trial import play_sampled, shaping_trial
 from tests.marl.shapers.sampled_in_numpy import AVERAGED, UNITS, InNumPy, parameters_of, sigmoid
 
