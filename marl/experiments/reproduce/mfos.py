@@ -21,7 +21,7 @@ from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory
 from meta.runs.atomic_files import write_whole
 from meta.runs.jobs import open_run
-from meta.runs.report import Claim, Section, difference, number, table
+from meta.runs.report import STANDARD_ERRORS, Claim, Section, difference, number, summary, table
 from meta.statistics import or_nan, rounded
 
 PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}
@@ -212,7 +212,11 @@ def _antisymmetry_section(cells: Sequence[dict[str, Any]]) -> Section:
     )
     claims = antisymmetry_claims(cells)
     most = max((abs(apart) for claim in claims if (apart := difference(claim)) is not None), default=math.nan)
-    answer = f"No pair departs from antisymmetry by more than {rounded(most, 1)} standard errors."
+    passed, total = summary(claims)
+    answer = (
+        f"{passed} of {total} pairs are antisymmetric to within {STANDARD_ERRORS:g} standard errors; the largest "
+        f"departure is {rounded(most, 1)}."
+    )
     return Section("Matching pennies is antisymmetric", text, claims, answer=answer)
 
 

@@ -76,6 +76,8 @@ def test_antisymmetry_is_of_a_pair_in_both_seats():
     assert all(map(passes, claims))
     cells[1] = cell("naive", "lola", (0.19, -0.19), errors[1])  # both gain from the seat
     assert [passes(claim) for claim in antisymmetry_claims(cells)] == [False, True, True]
+    answer = "2 of 3 pairs are antisymmetric to within 3 standard errors; the largest departure is 78.0."
+    assert reproduce_mfos._antisymmetry_section(cells).answer == answer  # 0.2 and 0.19 are 0.39 / 0.005 apart
 
 
 def test_lines_that_strategies_enforce_on_random_co_players():
