@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
     process.stop_on_signals()
     if not {"-h", "--help"}.isdisjoint(arguments):
-        print(usage([Options()], PROGRAM, f"{__doc__}\n\n--version tells the versions."))
+        print(usage([Options()], PROGRAM, f"{__doc__}\n\n--version prints the versions."))
         return 0
     if "--version" in arguments:
         print(version_line())

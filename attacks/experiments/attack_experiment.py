@@ -139,7 +139,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             "message": self.attack.kind.spec,
             "num_trials": config.evaluation_trials,
             **found.summary,
-            **({"begin": trained.told} if trained.told else {}),
+            **({"begin": trained.explained} if trained.explained else {}),
             "seed": config.seed,
             "num_victims_trained": config.victims_trained,
             "chosen": trained.chosen,

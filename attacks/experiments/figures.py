@@ -242,7 +242,7 @@ def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> 
     figure, axes = new_axes("final return, difference from silence", "", (5.5, 0.6 + 0.35 * len(rows)))
     for kind, label, color, offset in (
         ("difference", "evolved", COLORS[f"evolved to {goal}"], -0.15),
-        ("random_difference", "random, as loud", RANDOM, 0.15),
+        ("random_difference", "random, as large", RANDOM, 0.15),
     ):
         mean = np.array([row[kind]["mean"] for row in rows.values()], float)
         error = np.array([row[kind]["standard_error"] for row in rows.values()], float)

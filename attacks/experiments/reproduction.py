@@ -32,7 +32,7 @@ from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
 from meta.runs.jobs import Job, finished, open_run, run_jobs
 from meta.runs.report import Claim, Section, table, write_report
-from meta.statistics import mean_and_error, or_nan, with_error
+from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller
@@ -146,8 +146,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     if curves:
         picture = figures.draw_all_curves(run.figures, curves, batches)
         pictures = [(PICTURES[picture.name], f"figures/{picture.name}")]
-        loud = next(goal for goal in config.goals if goal != "control")
-        text = f"The first search for each goal; random messages are as loud as those evolved to {loud}."
+        spoken = next(goal for goal in config.goals if goal != "control")
+        text = f"The first search for each goal; random messages are as large as those evolved to {spoken}."
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
         f"Targets: harm and help lie {STANDARD_ERRORS:g} standard errors from silence; control reaches "
@@ -244,7 +244,12 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
         ratio = rows["evolved"]["mean"] / rows[best]["mean"]
         claims = [Claim(f"goal reward, times that of {best}", ratio, None, least=CONTROL_RATIO)]
         claims += [Claim(row.replace("_", " "), x["mean"], x["standard_error"]) for row, x in rows.items()]
-        return Section(title, text, claims, [], pictures)
+        goals = {row: rounded(rows[row]["mean"]) for row in ("evolved", best)}
+        answer = (
+            f"A controlled victim gets a goal reward of {goals['evolved']} with the evolved shaper and controller, and "
+            f"{goals[best]} with the best baseline ({best.replace('_', ' ')})."
+        )
+        return Section(title, text, claims, [], pictures, answer)
     sign = 1 if goal == "help" else -1
     difference = between(summary["difference_from_silent"] for summary in found)
     apart = sign * (difference["mean"] or 0.0) / (difference["standard_error"] or np.inf)
@@ -264,7 +269,14 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
             titles = [kind, *(" ".join(title.split()) for title in COLUMNS.values())]
             tables.append(table(titles, _cells(rows)))
             pictures.append((f"final returns: {kind}", f"{name}/figures/{kind}.png"))
-    return Section(title, text, claims, tables, pictures)
+    evolved, silent, random = (
+        rounded(between(summary[row] for summary in found)["mean"], 1) for row in ("evolved", "silent", "random")
+    )
+    answer = (
+        f"A victim's final return is {silent} in silence, {evolved} under messages evolved to {goal}, and {random} "
+        "under random messages that are as large."
+    )
+    return Section(title, text, claims, tables, pictures, answer)
 
 
 def _beside(folder: Path, attacks: dict[tuple[str, Goal], list[Part]], summaries: dict[str, Any]) -> list[Section]:
@@ -284,7 +296,10 @@ def _beside(folder: Path, attacks: dict[tuple[str, Goal], list[Part]], summaries
             titles = ["victims of", "evolved less silent", "random less silent"]
             cells = [[name, *(with_error(one, 1) for one in row.values())] for name, row in rows.items()]
             pictures = [("differences", f"figures/{picture.name}")]
-            sections.append(Section(f"{goal}, beside each other", f"In {game}.", [], [table(titles, cells)], pictures))
+            shown = [f"{rounded(row['difference']['mean'], 1)} for {name}" for name, row in rows.items()]
+            answer = f"Evolved messages change the final return by {', '.join(shown)}."
+            title = f"{goal}, beside each other"
+            sections.append(Section(title, f"In {game}.", [], [table(titles, cells)], pictures, answer))
     return sections
 
 

@@ -96,7 +96,7 @@ class TrainConfig(configs.CommandConfig):
         """The field of the training's length, and the fields that fall over it."""
         try:
             make_learner(self.learner, make_game(self.environment))
-        except ValueError:  # it has to know how often it will learn
+        except ValueError:  # it needs the number of its updates
             return {"total_steps": ["learner"]}
         return {"total_steps": []}
 

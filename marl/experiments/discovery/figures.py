@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
-from marl.experiments.discovery.trial import Lived
+from marl.experiments.discovery.trial import TrainingResult
 from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import (
     AMBER,
@@ -137,23 +137,23 @@ def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, fl
     return save_figure(figure, folder / "objective.png", title)
 
 
-def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) -> list[Path]:
+def draw_curves(folder: Path, trainings: dict[str, dict[str, TrainingResult]], steps: int) -> list[Path]:
     """Draws learning curves of fresh trainings, with two standard errors: six games in a figure.
 
     Args:
       folder: where to.
-      lives: trainings by game and by objective.
+      trainings: by game and by objective.
       steps: environment steps of an update.
 
     Returns:
       The files.
     """
-    names, files = list(lives), []
+    names, files = list(trainings), []
     for first in range(0, len(names), PANELS):
         shown = names[first : first + PANELS]
         figure, panels = new_curves(len(shown))
         for axes, name in zip(panels, shown, strict=True):
-            number = _draw_curves(axes, name, lives[name], steps)
+            number = _draw_curves(axes, name, trainings[name], steps)
         title = "Return during training with the evolved objective and with others"
         note = f"higher is better; {number:,} fresh trainings each, of the first search; band: two standard errors"
         file = folder / ("learning_curves.png" if first == 0 else f"learning_curves_{first // PANELS + 1}.png")
@@ -161,17 +161,17 @@ def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) ->
     return files
 
 
-def _draw_curves(axes: Any, name: str, of_arms: dict[str, Lived], steps: int) -> int:
+def _draw_curves(axes: Any, name: str, of_arms: dict[str, TrainingResult], steps: int) -> int:
     """Draws the curves of a game; returns the number of trainings of one."""
     count_steps(axes)
     several = of_arms["plain"].rewards.shape[-1] > 1
     name_panel(axes, name)
     axes.set(ylabel="reward of all per step" if several else "return of an episode")
-    for arm, lived in of_arms.items():
-        known = np.isfinite(lived.curve)
+    for arm, result in of_arms.items():
+        known = np.isfinite(result.curve)
         number = np.maximum(known.sum(0), 1)
-        y = np.where(known, lived.curve, 0).sum(0) / number
-        variance = (np.where(known, lived.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
+        y = np.where(known, result.curve, 0).sum(0) / number
+        variance = (np.where(known, result.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
         spread = np.sqrt(variance / number)
         shown = known.sum(0) > len(known) / 4
         x = steps * (1 + np.arange(len(y)))

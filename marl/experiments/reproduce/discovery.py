@@ -60,7 +60,7 @@ def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console)
         def run() -> None:
             run_experiment(Discovery(config), open_run(path, config, console), console)
 
-        seconds = config.lives * config.total_steps * len(config.environments) / STEPS_PER_SECOND
+        seconds = config.num_trainings * config.total_steps * len(config.environments) / STEPS_PER_SECOND
         return Job(path, config, seconds, run)
 
     return [job(folder / name, config) for name, config in parts.items()]
@@ -116,7 +116,11 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     )]  # fmt: skip
     if len(found["environments"] | found["transfer"]) > PANELS:
         pictures.append(("learning curves of further games", f"{name}/figures/learning_curves_2.png"))
-    return Section(TITLES[name], text, claims, tables, pictures)
+    above = {rival: with_error(found[f"difference_from_{rival}"], 2) for rival in ("plain", "tuned")}
+    answer = (
+        f"In the games of the search the result is {above['plain']} above PPO, and {above['tuned']} above tuned PPO."
+    )
+    return Section(TITLES[name], text, claims, tables, pictures, answer)
 
 
 def _returns(places: dict[str, dict[str, Any]]) -> str:

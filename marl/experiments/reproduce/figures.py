@@ -163,31 +163,31 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
     return save_figure(figure, folder / "shapers.png", title, "further right is better for the shaper")
 
 
-def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs: np.ndarray, num_met: int) -> Path:
+def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs: np.ndarray, num_seen: int) -> Path:
     """Draws what those in the rows get from the learners in the columns, a number in each cell.
 
     Args:
       folder: where to.
       rows: their names.
-      columns: the learners' names, those that were met in training first.
+      columns: the learners' names, those seen in training first.
       payoffs: `[rows, columns]`, means.
-      num_met: how many were; a line parts them from the others.
+      num_seen: how many were; a line parts them from the others.
 
     Returns:
       The file.
     """
     size = min(2.0 + 0.37 * len(columns), WIDEST), 1.2 + 0.3 * len(rows)
-    figure, axes = new_axes("learner: met in training, on the right of the line not met", "shaper", size)
+    figure, axes = new_axes("learner: seen in training, on the right of the line unseen", "shaper", size)
     axes.grid(visible=False)
     image = axes.imshow(payoffs, cmap="cividis", aspect="auto")
     columns, rows = ([shorten(name, 24) for name in names] for names in (columns, rows))
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
-    axes.axvline(num_met - 0.5, color="white", linewidth=2)
+    axes.axvline(num_seen - 0.5, color="white", linewidth=2)
     texts = {at: f"{payoff:.2f}" for at, payoff in np.ndenumerate(payoffs) if np.isfinite(payoff)}
     write_cells(axes, image, texts, 0.3, 6)  # type: ignore[arg-type]
     draw_scale(figure, image, axes, f"shaper's {PAYOFF}")
-    title = "Payoffs of shapers against learners that they met in training, and against others"
+    title = "Payoffs of shapers against learners seen in training, and against others"
     return save_figure(figure, folder / "generalists.png", title, "higher is better for the shaper")
 
 

@@ -39,7 +39,7 @@ from meta.runs.plotting import (
     save_figure,
 )
 from meta.runs.report import Claim, Section, number, table
-from meta.statistics import or_nan, standard_error, with_error
+from meta.statistics import or_nan, rounded, standard_error, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
@@ -243,7 +243,13 @@ def _section(
     pictures = [("returns", f"figures/{name}-returns.png"), ("learning curves", f"figures/{name}-curves.png")]
     _draw_returns(run.figures, name, one.environment, shares)
     _draw_curves(run.figures, name, configs, {row: path for row, path in paths.items() if row != RANDOM})
-    return Section(TASKS[name].words, text, _claims(name, returns, shares), [table(header, rows)], pictures)
+    found = {row: or_nan(one["mean"]) for row, one in returns.items() if row not in (RANDOM, DENSE, TINY)}
+    sparse = max(found, key=lambda row: np.nan_to_num(found[row], nan=-np.inf))
+    answer = (
+        f"With {DENSITY:.0%} of the weights {sparse} gets the largest return, {rounded(returns[sparse]['mean'], 1)}: "
+        f"{100 * shares[sparse][0]:.1f} % of the way from an untrained actor to dense ({rounded(dense, 1)})."
+    )
+    return Section(TASKS[name].words, text, _claims(name, returns, shares), [table(header, rows)], pictures, answer)
 
 
 def _claims(name: str, returns: dict[str, Any], shares: dict[str, tuple[float, float]]) -> list[Claim]:

@@ -130,7 +130,7 @@ def draw_cooperation(
 
 
 def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]:
-    """Draws what the shaper and each opponent get over a whole trial, where several were met.
+    """Draws what the shaper and each opponent get over a whole trial, where there are several.
 
     Args:
       folder: where to.
@@ -152,7 +152,7 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     name_rows(axes, list(rows), 36)
     axes.axhline(len(opponents) - 0.5, color=GREY, linewidth=0.8)  # below it are the controls
     title = "Payoffs against each opponent, over a whole trial"
-    note = f"the first was met in training; bars: two standard errors over {over}"
+    note = f"the first was seen in training; bars: two standard errors over {over}"
     return [save_figure(figure, folder / "opponents.png", title, note)]
 
 
@@ -175,7 +175,7 @@ def draw_crossplay(
     """Draws the table of all pairs as a heat map as wide as a page, a number in each cell where it has room.
 
     Of eight agents or fewer the standard errors stand below the numbers. Of more than a dozen agents the numbers have
-    one decimal and the columns are numbered as the rows are; of more than two dozen the color alone tells.
+    one decimal and the columns are numbered as the rows are; of more than two dozen only the color remains.
 
     Args:
       folder: where to.
@@ -317,7 +317,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
     first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
     states = [name for name in shaped.more if set(name) <= {"C", "D"} and len(name) > 1]
     for counted, label in COUNTED.items():
-        if counted not in shaped.more or (states and counted == "cooperation"):  # the states tell more
+        if counted not in shaped.more or (states and counted == "cooperation"):  # the states show more
             continue
         figure, axes = new_axes("episode", label)
         for played, seats, color, style, who in (

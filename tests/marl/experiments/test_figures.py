@@ -75,8 +75,8 @@ def test_a_map_of_messages_has_a_named_row_for_each_entry_that_differs(drawn, tm
 
 def test_the_curves_of_several_environments_have_a_panel_each_and_one_legend(drawn, tmp_path):
     curves = np.array([[1.0, 3.0], [2.0, np.nan]])
-    lives = VictimTrainings(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), curves)
-    groups = {"evolved to harm": lives, "silent": lives}
+    trainings = VictimTrainings(np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2), curves)
+    groups = {"evolved to harm": trainings, "silent": trainings}
     of_attacks.draw_all_curves(tmp_path, dict.fromkeys("abc", groups), {"a": 10, "b": 20, "c": 30})
     panels = drawn[0].axes
     assert [axes.get_title() for axes in panels] == [f"{name}, 2 victims" for name in "abc"]
