@@ -104,10 +104,12 @@ def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = Non
     return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, seat)
 
 
-def _zd(game: InfinitelyRepeated, seat: int, *, chi: float = 3.0, phi: float | None = None) -> Probabilities:
+def _zd(
+    game: InfinitelyRepeated, seat: int, *, chi: float = 3.0, phi: float | None = None, generous: bool = False
+) -> Probabilities:
     if not game.discount:
         raise ValueError("it needs a repeated game: a discount above 0")
-    return tuple(zd_policy(game.payoffs, chi, phi, discount=game.discount, seat=seat).tolist())
+    return tuple(zd_policy(game.payoffs, chi, phi, discount=game.discount, seat=seat, generous=generous).tolist())
 
 
 def _memory_one(game: InfinitelyRepeated, seat: int, *, probabilities: Sequence[float]) -> Probabilities:

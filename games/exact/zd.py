@@ -5,8 +5,11 @@ memory-one policy (p0; p) enforces s_X - P = chi (s_Y - P) on every co-player if
 
     discount p + (1 - discount) p0 - (1, 1, 0, 0) = phi [(g_X - P) - chi (g_Y - P)].
 
-Sources: Press and Dyson (2012), doi:10.1073/pnas.1206569109, for a discount of 1; Hilbe, Traulsen and Sigmund (2015),
-doi:10.1016/j.geb.2015.05.005, for discounted games.
+With R in place of P the strategy is generous: it takes chi times its co-player's loss below mutual cooperation.
+
+Sources: Press and Dyson (2012), doi:10.1073/pnas.1206569109, for a discount of 1; Stewart and Plotkin (2013),
+doi:10.1073/pnas.1306246110, for generosity; Hilbe, Traulsen and Sigmund (2015), doi:10.1016/j.geb.2015.05.005, for
+discounted games.
 """
 
 from __future__ import annotations
@@ -50,24 +53,35 @@ def is_dilemma(game: MatrixGame) -> bool:
     return all(t > r > p > s for r, s, t, p in (game.seen_by(seat)[0] for seat in (0, 1)))
 
 
-def zd_policy(game: MatrixGame, chi: float, phi: float | None = None, *, discount: float, seat: int = 0) -> np.ndarray:
+def zd_policy(
+    game: MatrixGame,
+    chi: float,
+    phi: float | None = None,
+    *,
+    discount: float,
+    seat: int = 0,
+    generous: bool = False,
+) -> np.ndarray:
     """Probabilities `[5]` (start, CC, CD, DC, DD) that enforce s_X - P = chi (s_Y - P) on any co-player.
 
     Args:
       game: the game that is repeated.
-      chi: extortion factor, above 1; how near to 1 it can come depends on the discount, and `least_chi` tells.
+      chi: slope of the line, above 1; how near to 1 it can come depends on the discount, and `least_chi` tells for
+        extortion.
       phi: scale; None takes the middle of what is feasible.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
+      generous: whether the line goes through (R, R) and the first action is C; through (P, P) and D otherwise.
 
     Raises:
       ValueError: if no such policy exists, naming the feasible range of phi.
     """
-    direction = _directions(game, seat)
-    line = direction[0] - chi * direction[1]
-    # p = (REPEAT + phi line) / discount with p0 = 0 must lie in [0, 1].
+    first, through = (1.0, 0) if generous else (0.0, 3)
+    direction = _directions(game, seat, through)
+    line, kept = direction[0] - chi * direction[1], REPEAT - (1 - discount) * first
+    # p = (kept + phi line) / discount must lie in [0, 1].
     low, high = 0.0, np.inf
-    for base, slope in zip(REPEAT, line, strict=True):
+    for base, slope in zip(kept, line, strict=True):
         for bound, sign in ((0.0, -1.0), (discount, 1.0)):
             room, speed = sign * (bound - base), sign * slope
             if speed > 1e-12:
@@ -82,7 +96,7 @@ def zd_policy(game: MatrixGame, chi: float, phi: float | None = None, *, discoun
         phi = (low + high) / 2
     if not (phi > 0 and low - 1e-9 <= phi <= high + 1e-9):
         raise ValueError(f"zd: phi: got {phi}; a number in [{low:.4g}, {high:.4g}] is needed for chi = {chi}")
-    return np.concatenate([[0.0], np.clip((REPEAT + phi * line) / discount, 0, 1)])
+    return np.concatenate([[first], np.clip((kept + phi * line) / discount, 0, 1)])
 
 
 def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
@@ -182,6 +196,6 @@ def exact_payoffs(
     return own_payoffs, other_payoffs
 
 
-def _directions(game: MatrixGame, seat: int) -> tuple[np.ndarray, np.ndarray]:
+def _directions(game: MatrixGame, seat: int, through: int = 3) -> tuple[np.ndarray, np.ndarray]:
     own, other = (np.asarray(payoffs, float) for payoffs in game.seen_by(seat))
-    return own - own[3], other - other[3]
+    return own - own[through], other - other[through]

@@ -28,6 +28,23 @@ def test_the_enforced_relation_holds_against_random_opponents(chi):
     assert np.abs((own + 2) - chi * (other + 2)).max() / chi < 1e-12
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.floats(1.2, 20.0))
+def test_a_generous_strategy_shares_what_is_lost_below_mutual_cooperation(chi):
+    own, other = payoffs_against_random(zd_policy(prisoners_dilemma, chi, discount=DISCOUNT, generous=True))
+    assert np.abs((own + 1) - chi * (other + 1)).max() / chi < 1e-12
+    assert own.max() <= -1 + 1e-12  # never more than mutual cooperation pays
+
+
+def test_a_generous_strategy_is_the_one_worked_out_by_hand():
+    """1 - 5 phi / d after CD, (7 phi - 0.04) / d after DC and (2 phi - 0.04) / d after DD: phi from 0.02 to 1/7."""
+    for phi in (0.019, 0.144):
+        with pytest.raises(ValueError, match=r"phi: got .*; a number in \[0.02, 0.1429\]"):
+            zd_policy(prisoners_dilemma, 3.0, phi, discount=DISCOUNT, generous=True)
+    policy = zd_policy(prisoners_dilemma, 3.0, 0.1, discount=DISCOUNT, generous=True)
+    np.testing.assert_allclose(policy, [1, 1, 1 - 0.5 / 0.96, 0.66 / 0.96, 0.16 / 0.96])
+
+
 def test_a_chi_of_3_has_the_known_feasible_range_and_slope():
     low = fit(prisoners_dilemma, zd_policy(prisoners_dilemma, 3.0, 0.0201, discount=DISCOUNT), discount=DISCOUNT)
     high = fit(prisoners_dilemma, zd_policy(prisoners_dilemma, 3.0, 0.1428, discount=DISCOUNT), discount=DISCOUNT)

@@ -18,7 +18,7 @@ TINY = """
 environment: ipd(episode_length=4)
 opponent: reinforce
 shaper: shaper(hidden_units=3)
-episodes: 3
+meta_steps: 3
 episode_length: 4
 num_envs: 12
 trials: 1
@@ -155,7 +155,6 @@ SAMPLED = {
     "setting of a start": (["--start=screened(number=3)"], "start: screened has no setting 'number'; it takes candid"),
     "memory of a start": (["--start=screened(trials=100000000)"], "start: got 'screened(trials=100000000)'"),
     "start of ppo": (["--meta-learner=ppo", "--start=screened"], "start: has no effect with meta_learner ppo"),
-    "meta-steps": (["--meta-steps=8"], "unknown option --meta-steps=8"),
     "units of ppo": (["--meta-learner=ppo", "--meta-ppo.hidden-units=8"], "unknown option --meta-ppo.hidden-units=8"),
     "evolution of ppo": (
         ["--meta-learner=ppo", "--evolution.sigma=1"],

@@ -43,7 +43,7 @@ KINDS = {
         "opponent": "reinforce",
         "unseen": ["random"],
         "shaper": "shaper(hidden_units=3)",
-        "episodes": 3,
+        "meta_steps": 3,
         "episode_length": 4,
         "num_envs": 12,  # arrays of more than ten entries stay arrays, which compile faster than scalars
         "trials": 1,
