@@ -12,8 +12,7 @@ ipd: .venv/installed
 	$(BIN)/python -m marl.mfos ipd
 
 # The site, in build/site; every broken link and every warning is an error.
-docs: .venv/installed
-	$(INSTALL) -e ".[docs]"
+docs: .venv/documented
 	$(BIN)/python -m docs.site
 
 # Lint, types and the unit tests.
@@ -57,6 +56,10 @@ benchmark: .venv/tested
 	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed: make PYTHON=...' if sys.version_info < (3, 11) else 0)"
 	$(PYTHON) -m venv .venv
 	$(INSTALL) -e .
+	touch $@
+
+.venv/documented: .venv/installed
+	$(INSTALL) -e ".[docs]"
 	touch $@
 
 .venv/tested: .venv/installed

@@ -48,8 +48,9 @@ def build(config: Path) -> list[str]:
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"})
     output = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
     faults = [f"{place}: {fault}" for fault, place in re.findall(r"^Warning: (.*)\n\s*╭─\[ (\S+) \]", output, re.M)]
+    faults += re.findall(r"^Warning: (.* in \S+)$", output, re.M)
     faults += re.findall(r"^(?:mkdocstrings|griffe|autorefs|WARNING)\b.*|^RuntimeError: Python error: .*", output, re.M)
-    return faults or ([output.strip()] if done.returncode else [])
+    return faults or (output.strip().splitlines()[-1:] if done.returncode else [])
 
 
 def _made(path: Path) -> Path:

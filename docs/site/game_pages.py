@@ -55,7 +55,7 @@ def sections(kind: type) -> Sections:
 def _attributes(text: str) -> dict[str, str]:
     """Names and meanings below `Attributes:`; several names may share a meaning."""
     block = text.partition("\nAttributes:\n")[2].partition("\n\n")[0]
-    found = {}
+    found: dict[str, str] = {}
     for entry in re.split(r"\n(?=  \w)", block):
         names, _, meaning = entry.strip().partition(":")
         if not meaning.strip().startswith("as in"):
@@ -159,7 +159,7 @@ def _payoffs(game: games.Game) -> str:
 
 def _parameters(game: games.Game, meanings: dict[str, str]) -> str:
     rows = []
-    for field in dataclasses.fields(game):
+    for field in dataclasses.fields(game):  # type: ignore[arg-type]
         value = getattr(game, field.name)
         shown = f"`{value!r}`" if isinstance(value, (int, float, str, bool, tuple)) and len(repr(value)) < 60 else ""
         rows.append(f"| `{field.name}` | {shown} | {meanings.get(field.name, '')} |")

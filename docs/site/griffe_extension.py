@@ -16,6 +16,12 @@ MAKERS = ("marl.learners.exact.factories",)  # modules whose functions are made 
 class AsUsersSeeIt(griffe.Extension):
     """Comments behind the fields of a class become its attributes, and functions made by calls become functions."""
 
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Makes a section `Example` one of examples, because griffe knows the plural alone as code."""
+        del kwargs
+        if obj.docstring is not None:
+            obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.M)
+
     def on_class(self, *, cls: griffe.Class, **kwargs: Any) -> None:
         """Appends a section `Attributes` to the docstring of a class whose fields have comments behind them alone."""
         del kwargs
@@ -33,6 +39,7 @@ class AsUsersSeeIt(griffe.Extension):
             for name, found in vars(importlib.import_module(mod.path)).items():
                 if name in mod.attributes and inspect.isfunction(found):
                     mod.set_member(name, _function(mod, name, found))
+                    self.on_object(obj=mod[name])
 
 
 def _comment(cls: griffe.Class, field: griffe.Attribute) -> str:

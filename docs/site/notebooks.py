@@ -65,7 +65,7 @@ def _text(name: str, source: str) -> str:
 
 
 def _links(name: str) -> str:
-    """Where to run the notebook: the file, and Colab if the place of the repository is known."""
+    """Links to the file, and to Colab if the place of the repository is known."""
     file = f'<a href="{name}.ipynb" download>Download the notebook</a>'
     repository = os.environ.get("GITHUB_REPOSITORY", "")
     if not repository:

@@ -108,6 +108,8 @@ def test_a_broken_site_is_refused_line_by_line(tmp_path):
     ]
     page.write_text("# X\n\n::: games.poker\n")
     assert "mkdocstrings: games.poker could not be found" in build(tmp_path / "mkdocs.yml")
+    page.write_text("# X\n\n[a][games.poker]\n")
+    assert build(tmp_path / "mkdocs.yml") == ["index.md:3:5: unresolved autoref"]
     page.write_text("# X\n\n![a](poker.png)\n")
     assert build(tmp_path / "mkdocs.yml") == []
     assert check.faults(tmp_path / "site") == ["index.html: poker.png does not exist"]

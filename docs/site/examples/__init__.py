@@ -94,7 +94,7 @@ def _learners() -> dict[str, str]:
     sampled |= {"always_cooperate": "", "always_defect": ""}
     sampled |= {"dqn": ', replay={"buffer_size": 64, "batch_size": 16, "learning_starts": 64}'}
     sampled |= {"ape_x": sampled["dqn"]}
-    sampled |= {"r2d2": ', sequence_length=8, burn_in=4, replay={"buffer_size": 16, "learning_starts": 8}'}
+    sampled |= {"r2d2": ', sequence_length=16, burn_in=4, replay={"buffer_size": 16, "learning_starts": 8}'}
     continuous = ', hidden=[16], replay={"buffer_size": 256, "batch_size": 16, "learning_starts": 64}'
     found = {f"marl.{name}": _filled(_EXACT, name=name) for name in exact}
     for name, settings in sampled.items():

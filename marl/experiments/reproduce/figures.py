@@ -50,7 +50,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
     hull, (low, high) = np.array(convex_hull(corners.tolist())), (corners.min(0), corners.max(0))
     margin, columns = 0.08 * (high - low).max(), 3
     rows = -(-len(panels) // columns)
-    figure, panels_of = new_panels((2.45 * columns, 2.8 * rows), rows, columns)
+    figure, panels_of = new_panels((2.45 * columns, 3.1 * rows), rows, columns)
     grid = list(panels_of.flat)
     for axes, panel in zip(grid, panels, strict=False):
         played, fit, floor = panel["played"], panel["fit"], corners[3]
@@ -77,7 +77,7 @@ def draw_scatter(folder: Path, game: InfinitelyRepeated, panels: list[dict[str, 
         axes.set(xlabel="co-player's payoff", ylabel="policy's payoff")
     for axes in grid[len(panels) :]:
         axes.remove()
-    title = "Single policies against random co-players: the slope of the payoffs tells an extortioner"
+    title = "Single policies against random co-players: an extortioner has a slope above 1"
     return save_figure(figure, folder / "scatter.png", title, f"{PAYOFF}; higher is better")
 
 

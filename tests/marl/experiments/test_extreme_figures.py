@@ -16,7 +16,7 @@ from benchmarks.speed import cluster
 from games import InfinitelyRepeated, prisoners_dilemma
 from games.exact.zd import fit, random_policies
 from marl.experiments.discovery import figures as discovery
-from marl.experiments.discovery.trial import Lived
+from marl.experiments.discovery.trial import TrainingResult
 from marl.experiments.reproduce import figures as reports
 from marl.experiments.reproduce import rlx2
 from marl.experiments.reproduce.zd import enforced
@@ -113,8 +113,8 @@ def crossplay(folder, values, number, steps):
 def evolved_objective(folder, values, number, steps):
     one = {"fitness": values(steps, number)}
     discovery.draw_search(folder, dict.fromkeys(("tuning", "tuned", "evolved"), one))
-    lived = Lived(values(number), values(number), values(number, steps), values(number, 2))
-    arms = dict.fromkeys(discovery.NAMES, lived)
+    result = TrainingResult(values(number), values(number), values(number, steps), values(number, 2))
+    arms = dict.fromkeys(discovery.NAMES, result)
     discovery.draw_curves(folder, dict.fromkeys(LONG[:8], arms), 10_000)
 
 
