@@ -52,7 +52,7 @@ def reproduce() -> Command:
     """`python -m attacks.reproduce act [options]`: test the claims of Adversarial Cheap Talk.
 
     Messages that harm, help and, where there are goals, control are evolved in each environment. They are evaluated on
-    fresh victims, on other learners, and on victims with defences. The command tells its time beforehand, and writes
+    fresh victims, on other learners, and on victims with defences. The command prints its time beforehand, and writes
     report.md, report.json and figures. --resume DIR continues a stopped run, and repeats nothing.
     """
     from attacks.experiments.reproduction import ReproduceConfig, checked, reproduce

@@ -130,22 +130,22 @@ def train_puppet(
     *,
     size: int = 2,
 ) -> tuple[Puppet, VictimTraining]:
-    """A victim's life under a shaper, as `train_victim`, and the game in which it is steered after it.
+    """A victim's training run under a shaper, as `train_victim`, and the game in which it is steered afterwards.
 
     Args:
-      key: of the life.
+      key: of the training run.
       game: the bare game; it has goals.
-      shaper: what is said during the life, of the observation.
+      shaper: what is said during the training run, of the observation.
       parameters: of the shaper.
       make_victim: `(game with cheap talk) -> learner`, without memory.
-      schedule: of the life.
+      schedule: of the training run.
       size: entries of a message.
 
     Raises:
       ValueError: for a game without goals, or a victim with memory.
     """
     victim = make_victim(shaper.talk(game, parameters, size))
-    Puppet(game, None, victim)  # refuses what cannot be steered before it lives
+    Puppet(game, None, victim)  # refuses what cannot be steered before it learns
     training = train_victim(key, game, shaper, parameters, make_victim, schedule, size=size)
     return Puppet(game, victim.policy(training.state), victim, size), training
 
@@ -201,16 +201,16 @@ def control_trial(
     *,
     size: int = 2,
 ) -> Callable[[Any, jax.Array], Outcome]:
-    """The trial of a shaper and a controller together: fitness is the `goal_reward` after the victim's life.
+    """The trial of a shaper and a controller together: fitness is the `goal_reward` after the victim's training.
 
     The paper gives every candidate 4 victims, the `num_trials` of `evolve`, and 64 episodes with each.
 
     Args:
       game: the bare game; it has goals.
-      shaper: what is said during the life, of the observation.
+      shaper: what is said during the training run, of the observation.
       controller: what is said after it, of [o, goal].
       make_victim: `(game with cheap talk) -> learner`, without memory.
-      schedule: of the life; its episodes are also those of the control.
+      schedule: of the training run; its episodes are also those of the control.
       size: entries of a message.
 
     Returns:
@@ -236,7 +236,7 @@ class Comparison(NamedTuple):
 
     Attributes:
       goal_rewards: `[]` for each of ROWS
-      victim_returns: `[]` for each of SHAPERS: under its talk, at the end of the life
+      victim_returns: `[]` for each of SHAPERS: under its talk, at the end of the training run
     """
 
     goal_rewards: dict[str, jax.Array]
@@ -273,7 +273,8 @@ def compare(
     and `controller_other_shaper` are the evolved controller before victims of silence and of a random shaper;
     `constant` is the evolved shaper and the message among `NUM_CONSTANTS` that does best without change, as other
     episodes with this victim have shown; `still` what it is worth if nothing moves from where an episode begins;
-    `random` a random shaper and a random controller; `silent` zeros during the life and a random controller after it.
+    `random` a random shaper and a random controller; `silent` zeros during the training run and a random controller
+    after it.
     All rows share the keys of the victim's weights, of the games, of the goals, of the random functions and of the
     oracle's learning, so their differences are paired; but `still`, whose episodes begin elsewhere.
 
@@ -292,7 +293,7 @@ def compare(
       size: entries of a message.
     """
     victim = make_victim(shaper.talk(game, parameters["evolved"]["shaper"], size))
-    Puppet(game, None, victim)  # refuses what cannot be steered before anything lives
+    Puppet(game, None, victim)  # refuses what cannot be steered before anything learns
 
     random_key, training_key, oracle_key, control_key = jax.random.split(key, 4)
     constants_key, choice_key = jax.random.split(jax.random.fold_in(key, 4))
@@ -300,7 +301,7 @@ def compare(
     drawer = jax.random.fold_in(key, 5)
     found = [parameters["evolved"], *(_one_of(drawer, parameters[name]) for name in FIXED)]
     shapers = _stacked(found[0]["shaper"], drawn["shaper"], found[1]["shaper"], found[2]["shaper"])
-    lived_under = jnp.array([0, 1, 2, 2, 3, 2, 1])  # evolved, random, silent, FIXED and ALONE in their order
+    trained_under = jnp.array([0, 1, 2, 2, 3, 2, 1])  # evolved, random, silent, FIXED and ALONE in their order
     speakers = found[0], drawn, drawn, *found[1:], found[0], found[0]
     controllers = _stacked(*(one["controller"] for one in speakers))
 
@@ -311,7 +312,7 @@ def compare(
         episodes, steps = schedule.num_episodes, schedule.num_steps
         return goal_reward(key, puppet, speaker, state, num_episodes=episodes, num_steps=steps)
 
-    def told(victim_policy: Any, parameters: Any) -> jax.Array:
+    def controlled(victim_policy: Any, parameters: Any) -> jax.Array:
         return judged(Puppet(game, victim_policy, victim, size), speaker(controller), parameters)
 
     def learned(victim_policy: Any) -> jax.Array:
@@ -329,7 +330,7 @@ def compare(
 
     trainings = jax.vmap(train_one)(shapers)
     policies = jax.vmap(victim.policy)(trainings.state)
-    spoken = jax.vmap(told)(jax.tree.map(lambda x: x[lived_under], policies), controllers)
+    spoken = jax.vmap(controlled)(jax.tree.map(lambda x: x[trained_under], policies), controllers)
     trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
     constant = unchanging(jax.tree.map(lambda x: x[0], policies))
     still = still_reward(control_key, GoalConditioned(game), num_episodes=schedule.num_episodes)

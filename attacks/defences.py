@@ -150,8 +150,9 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
 
     Args:
       members: how many.
-      experience: of all members together, in lives: by default they learn from as many steps as one victim alone,
-        each in as many updates as its share of a life has. A learning rate that falls over a life does not fall faster.
+      experience: of all members together, in training runs: by default they learn from as many steps as one victim
+        alone, each in as many updates as its share of a run has. A learning rate that falls over a run does not fall
+        faster.
     """
 
     def defend(
@@ -240,13 +241,13 @@ DEFENCES: dict[str, Defence] = {
     "noise": input_noise(),
     "decay": input_decay(),
     "ensemble": ensemble(),
-    "ensemble_of_lives": ensemble(experience=MEMBERS),
+    "ensemble_of_trainings": ensemble(experience=MEMBERS),
 }
-SHARES = {"ensemble": 1 / MEMBERS}  # of a life that a victim learns for, where that is not all of it
+SHARES = {"ensemble": 1 / MEMBERS}  # of a training run that a victim learns for, where that is not all of it
 
 
 def share_of(num_updates: int, share: float) -> int:
-    """The learning steps of a share of a life, one at least."""
+    """The learning steps of a share of a training run, one at least."""
     return max(round(share * num_updates), 1)
 
 

@@ -105,10 +105,10 @@ def linear(
     units: float | Sequence[float] = 1.0,
     volume: float = 1.0,
 ) -> Message:
-    """`scale` tanh(exp(volume) (W (o / units) + b)): direction and loudness apart.
+    """`scale` tanh(exp(volume) (W (o / units) + b)): direction and magnitude apart.
 
-    At first the weights are normal with variance 1 / inputs. With the volume 1 what is said is bent, with 10 little
-    more than two words, and with 0.1 a whisper that is nearly linear.
+    At first the weights are normal with variance 1 / inputs. With the volume 1 the message saturates, with 10 it
+    has little more than two values, and with 0.1 it is small and nearly linear.
 
     Args:
       obs_shape: of an observation, which is flattened.
@@ -135,9 +135,8 @@ def quadratic(
 ) -> Message:
     """As `linear`, of the entries of o / units and of all products of two of them.
 
-    So it can say what no linear function does: which torque brings the tip of an arm nearer, what energy a pendulum
-    has. The weights are divided by the square root of the number of these inputs in what is said and not where they
-    are drawn, so that a step of a search turns what is said by the same angle, however many there are.
+    Such are the torque that brings the tip of an arm nearer, and the energy of a pendulum. The message is divided by
+    the square root of the number of inputs, and not the weights: a step of a search then turns it by the same angle.
 
     Args:
       obs_shape: of an observation, which is flattened; `MOST_ENTRIES` at most.
@@ -184,8 +183,8 @@ def _linear_in(
     def speak(parameters: dict[str, jax.Array], obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
         seen = features(obs.reshape(-1).astype(jnp.float32) / divisors)
-        word = seen @ parameters["w"] * weighted + parameters["b"]
-        return scale * jnp.tanh(jnp.exp(parameters["volume"]) * word)
+        message = seen @ parameters["w"] * weighted + parameters["b"]
+        return scale * jnp.tanh(jnp.exp(parameters["volume"]) * message)
 
     return Message(init, speak)
 
@@ -194,7 +193,7 @@ def _linear_in(
 def echo(
     obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: float | Sequence[float] = 1.0
 ) -> Message:
-    """A message with w . (o / units) in every entry: the observation along one direction, and louder.
+    """A message with w . (o / units) in every entry: the observation along one direction, amplified.
 
     To a victim that normalises what it sees, a copy multiplies the step size along that direction, which makes its
     learning less stable, the more so if it is a wrong one. Weights are at first normal with variance 1 / inputs.
@@ -214,8 +213,8 @@ def echo(
 
     def speak(weights: jax.Array, obs: jax.Array) -> jax.Array:
         chex.assert_shape(obs, obs_shape)
-        word = weights @ (obs.reshape(-1).astype(jnp.float32) / divisors)
-        return jnp.broadcast_to(jnp.clip(word, -scale, scale), (size,))
+        message = weights @ (obs.reshape(-1).astype(jnp.float32) / divisors)
+        return jnp.broadcast_to(jnp.clip(message, -scale, scale), (size,))
 
     return Message(lambda key: jax.random.normal(key, (inputs,)) / inputs**0.5, speak)
 
@@ -255,10 +254,9 @@ def constant(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math
 
 @factory
 def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi, units: int = 32) -> Message:
-    """`scale` tanh of a linear function of an LSTM's output: an adversary that remembers a victim's whole life.
+    """`scale` tanh of a linear function of an LSTM's output: an adversary that remembers a victim's whole training.
 
-    Its memory begins with zeros and is never cleared, whatever ends in between. So it can learn to say one thing to a
-    victim that knows nothing yet, and another to one that has come to listen.
+    Its memory begins with zeros and is never cleared, so that it can learn to turn when the victim has learned.
 
     Args:
       obs_shape: of an observation, which is flattened.
@@ -267,7 +265,7 @@ def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi,
       units: of the LSTM.
 
     Source: the public code of Lu et al., Adversarial Cheap Talk (2023), arXiv:2211.11030, where it is what
-    `main_train_time.py` evolves unless told otherwise; Hochreiter and Schmidhuber, Long Short-Term Memory (1997).
+    `main_train_time.py` evolves by default; Hochreiter and Schmidhuber, Long Short-Term Memory (1997).
     """
     checks.size("units", units, 1)
     checks.number("scale", scale, 0, brackets="()")
@@ -295,15 +293,15 @@ def lstm(obs_shape: Sequence[int], size: int = 2, *, scale: float = 2 * math.pi,
 def turn(
     obs_shape: Sequence[int], size: int = 2, *, steps: float = 8192, what: str = "linear", scale: float = 2 * math.pi
 ) -> Message:
-    """Says one thing, and at some time of a victim's life begins to say another: it remembers how long it has talked.
+    """Says one thing, and from some time of a victim's training run on another: its memory counts the observations.
 
     The parameters are those of both message functions, `first` and `then`, and `turn`: the time is
-    steps / (1 + exp(-turn)) observations, and the search begins around 0.92 of a life.
+    steps / (1 + exp(-turn)) observations, and the search begins around 0.92 of a training run.
 
     Args:
       obs_shape: of an observation.
       size: entries of a message.
-      steps: of a life in each environment.
+      steps: of a training run in each environment.
       what: the kind of both functions, as of `make_message`, without memory.
       scale: the message lies in [-scale, scale].
 
@@ -388,6 +386,12 @@ def make_message(spec: str, obs_shape: Sequence[int], size: int, *, field: str =
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed.
+
+    Example:
+      >>> import attacks, jax.numpy as jnp
+      >>> message = attacks.make_message("echo", (2,), size=2)
+      >>> message.speak(jnp.array([1.0, 2.0]), jnp.array([0.5, 1.0])).tolist()  # 1 x 0.5 + 2 x 1, in both entries
+      [2.5, 2.5]
     """
     if not isinstance(obs_shape, tuple | list) or not all(isinstance(x, int) and x > 0 for x in obs_shape):
         raise ValueError(f"obs_shape: got {shown(obs_shape)}; a tuple of whole numbers of at least 1 is needed")

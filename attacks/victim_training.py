@@ -23,7 +23,7 @@ MakeVictim = Callable[[Game], Learner]  # (game with cheap talk) -> learner
 
 
 class TrainingSchedule(NamedTuple):
-    """Length of a victim's life, and of its evaluation.
+    """Length of a victim's training run, and of its evaluation.
 
     Attributes:
       num_updates: updates of a training run
@@ -31,6 +31,12 @@ class TrainingSchedule(NamedTuple):
       num_envs: environments of the victim
       num_episodes: of the evaluation of what it has become
       num_steps: of an episode at most
+
+    Example:
+      >>> import attacks
+      >>> lengths = {"num_updates": 32, "steps_per_update": 256, "num_envs": 4}
+      >>> attacks.TrainingSchedule(**lengths, num_episodes=32, num_steps=200).steps  # of each environment
+      8192
     """
 
     num_updates: int
@@ -67,7 +73,7 @@ class VictimTraining(NamedTuple):
     talk: Game
 
 
-# (key, game with talk, make_victim, schedule, message size) -> life
+# (key, game with talk, make_victim, schedule, message size) -> training run
 Defence = Callable[[jax.Array, CheapTalk, MakeVictim, TrainingSchedule, int], VictimTraining]
 
 
@@ -99,7 +105,7 @@ def train_victim(
     size: int = 2,
     defence: Defence = undefended,
 ) -> VictimTraining:
-    """A victim's life in a game with cheap talk.
+    """A victim's training run in a game with cheap talk.
 
     Args:
       key: of the victim's weights, of its actions and of the game; not of the message.
@@ -107,7 +113,7 @@ def train_victim(
       message: what is said.
       parameters: of the message.
       make_victim: `(game with cheap talk) -> learner`.
-      schedule: how long it lives.
+      schedule: lengths of the training run and of the evaluation.
       size: entries of a message.
       defence: what the victim does against talk.
 
@@ -174,9 +180,9 @@ def final_return(key: jax.Array, game: Game, learner: Learner, state: Any, sched
     return evaluate(key, game, learner, state, num_episodes=episodes, num_steps=steps, num_envs=envs).mean()
 
 
-# How a victim's life is judged, `(life) -> []`: by the final policy on fresh episodes without exploration, by the mean
-# of the updates in which episodes ended, of all or of the second half, or as the paper's code does when told to, by the
-# last update alone.
+# Fitness of a victim's training run, `(training) -> []`: by the final policy on fresh episodes without exploration, by
+# the mean of the updates in which episodes ended, of all or of the second half, or, as an option of the paper's code,
+# by the last update alone.
 FITNESS: dict[str, Callable[[VictimTraining], jax.Array]] = {
     "end": lambda training: training.final_return,
     "training": lambda training: jnp.nanmean(training.curve),
@@ -203,7 +209,7 @@ def train_time_trial(
       game: the bare game.
       message: what is evolved.
       make_victim: `(game with cheap talk) -> learner`.
-      schedule: how long a victim lives, and how it is judged.
+      schedule: lengths of a victim's training run and of its evaluation.
       help: whether a high return is good.
       size: entries of a message.
       fitness: what the victim's return is, one of `FITNESS`.

@@ -43,6 +43,15 @@ class Registry(Generic[Made]):
       given: keywords that the caller of `make` gives to the factories that take them, and that are no settings.
       ranges: whether `[lowest, highest]` may stand for a number; the setting is a `Range` then.
       more: a module that registers names here too when it is imported: one that stands on the registry's own.
+
+    Example:
+      >>> from configs.specs import Registry
+      >>> def power(base, *, exponent: int = 1):
+      ...     return base**exponent
+      >>> registry = Registry("power")
+      >>> registry.register("power", power)
+      >>> registry.make("function", "power(exponent=3)", 2)
+      8
     """
 
     def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False, more: str = "") -> None:
@@ -215,7 +224,13 @@ def grouped(settings: dict[str, Any], *factories: Callable[..., Any]) -> dict[st
 
 
 def change(spec: str, **settings: Any) -> str:
-    """A spec with other settings, and the rest as it was."""
+    """A spec with other settings, and the rest as it was.
+
+    Example:
+      >>> from configs.specs import change
+      >>> change("ppo(hidden=[64], epochs=4)", epochs=2)
+      'ppo(hidden=[64], epochs=2)'
+    """
     name, before = read("spec", spec, "naive")
     return write(name, before | settings)
 

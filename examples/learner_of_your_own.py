@@ -27,7 +27,7 @@ class Regrets(NamedTuple):
 def regret_matching(game: games.Game, seat: int = 0, *, decay: float = 0.9) -> marl.Learner:
     """Plays each action in proportion to its positive regret, against what the other did in that state.
 
-    It knows the payoffs of its game and reads the other's actions from the trajectory.
+    It has the payoffs of its game and reads the other's actions from the trajectory.
 
     Source: Hart and Mas-Colell, A Simple Adaptive Procedure Leading to Correlated Equilibrium (2000).
     """

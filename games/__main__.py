@@ -48,7 +48,7 @@ class Options:
     params: tuple[str, ...] = ()
     """Parameters of the game, each as NAME=VALUE."""
     gallery: str | None = None
-    """Directory for games.md, which has a picture of every game of ours."""
+    """Directory for games.md, which has a film of every game of ours."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= LONGEST_PLAY:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
     process.stop_on_signals()
     if not {"-h", "--help"}.isdisjoint(arguments):
-        print(usage([Options()], PROGRAM, f"{__doc__}\n\n--version tells the versions."))
+        print(usage([Options()], PROGRAM, f"{__doc__}\n\n--version prints the versions."))
         return 0
     if "--version" in arguments:
         print(version_line())
@@ -170,20 +170,20 @@ def _gallery(folder: Path) -> int:
 
     from games import registry
     from games.core.rollout import rollout
-    from games.toolbox.drawing import pictures, save_png
+    from games.toolbox.drawing import animate
 
     (folder / "games").mkdir(parents=True, exist_ok=True)
     lines = ["# The games\n", "Written by `python -m games --gallery docs`: random play, and what each game is.\n"]
     for name in registry.ours():
         game = registry.make(name)
-        played = jax.jit(lambda key, game=game: rollout(key, game, 12))(jax.random.key(0))
-        save_png(pictures(played)[-1], folder / "games" / f"{name}.png")
+        played = jax.jit(lambda key, game=game: rollout(key, game, 24))(jax.random.key(0))
+        animate(played, folder / "games" / f"{name}.gif")
         _, agents, observation, actions, description = catalogue.facts(name)
         lines += [
             f"## `{name}`\n",
             f"{description.capitalize()}. {many(int(agents), 'agent')}; observation {observation}; "
             f"{actions} {'action' if actions == '1' else 'actions'}.\n",
-            f"![{name}](games/{name}.png)\n",
+            f"![{name}: random play](games/{name}.gif)\n",
         ]
     (folder / "games.md").write_text("\n".join(lines), encoding="utf-8")
     print(f"wrote {folder / 'games.md'}")

@@ -160,8 +160,8 @@ class SeatEnv(gymnasium.Env):
             raise ResetNeeded("step: no episode is on; reset() is needed")
         acted = host_stepping.check_action("action", action, self._space)
         self._time += 1
-        observation, self._carried, told = _step(self._seat, self._seed, np.uint32(self._time), self._carried, acted)
-        reward, terminated, truncated, infos = jax.tree.map(lambda x: x.item(), told)
+        observation, self._carried, result = _step(self._seat, self._seed, np.uint32(self._time), self._carried, acted)
+        reward, terminated, truncated, infos = jax.tree.map(lambda x: x.item(), result)
         self._done = terminated or truncated
         if self.render_mode == "human":
             self.render()
@@ -238,16 +238,16 @@ class SeatVectorEnv(VectorEnv):
         acted = host_stepping.check_action("actions", actions, self._space, (self.num_envs,))
         self._time += 1
         if self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP:
-            observations, self._carried, told = _step_or_reset_many(
+            observations, self._carried, result = _step_or_reset_many(
                 self._seat, self._seed, np.uint32(self._time), self._carried, acted, self._over
             )
-            observations, (rewards, terminations, truncations, infos) = host_stepping.to_numpy((observations, told))
+            observations, (rewards, terminations, truncations, infos) = host_stepping.to_numpy((observations, result))
             played, self._over = ~self._over, terminations | truncations
             return observations, rewards, terminations, truncations, _masked(infos, played)
-        observations, last, self._carried, told = _step_many(
+        observations, last, self._carried, result = _step_many(
             self._seat, self._seed, np.uint32(self._time), self._carried, acted
         )
-        observations, (rewards, terminations, truncations, infos) = host_stepping.to_numpy((observations, told))
+        observations, (rewards, terminations, truncations, infos) = host_stepping.to_numpy((observations, result))
         done = terminations | truncations
         if not done.any():
             return observations, rewards, terminations, truncations, _masked(infos, ~done)

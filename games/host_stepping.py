@@ -31,7 +31,7 @@ def _note_fork() -> None:
 
 
 def _has_begun() -> bool:
-    """True if a backend of JAX is initialised; False where this version of JAX does not tell."""
+    """True if a backend of JAX is initialised; False where this version of JAX does not say."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
 
@@ -54,7 +54,7 @@ RENDER_MODES = ("human", "rgb_array")
 BATCH_RENDER_MODES = ("rgb_array",)  # of many games at once
 
 # Rewards, terminations, truncations and infos, each a dict keyed by agent, as PettingZoo has them.
-Told = tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array], dict[str, Infos]]
+StepResult = tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array], dict[str, Infos]]
 
 
 def as_game(game: str | Game, params: dict[str, Any]) -> Game:
@@ -64,7 +64,7 @@ def as_game(game: str | Game, params: dict[str, Any]) -> Game:
       ValueError: if there is no game of that name, or a parameter does not fit.
     """
     if isinstance(game, str):
-        from games.registry import make  # here, for it knows every game
+        from games.registry import make  # here, because it imports every game
 
         return make(game, **params)
     fields = [field.name for field in dataclasses.fields(game) if field.init]  # type: ignore[arg-type]
@@ -167,7 +167,7 @@ def to_numpy(tree: Any) -> Any:
 
 
 @in_any_mode
-def told(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos) -> Told:
+def step_result(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos) -> StepResult:
     """Rewards, ends and infos of a step, for each agent."""
     truncated = infos.get("truncated", jnp.zeros(len(rewards), bool)) & dones["__all__"]
     agents = list(enumerate(rewards))
@@ -196,10 +196,10 @@ def reset(game: Game, seed: jax.Array) -> tuple[Observations, State]:
 @jax.jit
 def step(
     game: Game, seed: jax.Array, time: jax.Array, state: State, actions: Actions
-) -> tuple[State, Observations, Told]:
+) -> tuple[State, Observations, StepResult]:
     """One step, without auto-reset."""
     observations, state, *rest = game.step_env(step_key(seed, time), state, actions)
-    return state, observations, told(*rest)
+    return state, observations, step_result(*rest)
 
 
 @partial(jax.jit, static_argnames="num_envs")
@@ -211,14 +211,14 @@ def reset_many(game: Game, seed: jax.Array, *, num_envs: int) -> tuple[Observati
 @jax.jit
 def step_many(
     game: Game, seed: jax.Array, time: jax.Array, state: State, actions: Actions
-) -> tuple[State, Observations, Observations, Told]:
+) -> tuple[State, Observations, Observations, StepResult]:
     """One step of a batch of games with auto-reset: (states, observations, those before the reset, ...)."""
 
     def one(key: jax.Array, state: State, actions: Actions) -> Any:
         key, reset_key = jax.random.split(key)
         last, state, rewards, dones, infos = game.step_env(key, state, actions)
         observations, state = game.auto_reset(reset_key, last, state, dones)
-        return state, observations, last, told(rewards, dones, infos)
+        return state, observations, last, step_result(rewards, dones, infos)
 
     num_envs = len(jax.tree.leaves(actions)[0])
     return jax.vmap(one)(jax.random.split(step_key(seed, time), num_envs), state, actions)

@@ -36,7 +36,7 @@ _get_avail_actions = jax.jit(lambda game, state: game.get_avail_actions(state))
 
 
 class JaxMARLGame(MultiAgentEnv):
-    """A game, step for step; what JaxMARL does not know, such as the game's parameters, is the game's own.
+    """A game, step for step; what JaxMARL lacks, such as the game's parameters, is the game's own.
 
     As in JaxMARL, `reset` and `step` are compiled; here once for all games of one class and shape.
     """

@@ -146,10 +146,10 @@ class ParallelGame(_Agents, ParallelEnv):
         if not self.agents and not actions:
             return {}, {}, {}, {}, {}
         acted = self._checked(actions)
-        self._state, observations, told = host_stepping.step(
+        self._state, observations, result = host_stepping.step(
             self.game, self._seed, np.uint32(self._time), self._state, acted
         )
-        rewards, terminations, truncations, infos = jax.tree.map(lambda x: x.item(), told)
+        rewards, terminations, truncations, infos = jax.tree.map(lambda x: x.item(), result)
         self.agents = [agent for agent in self.agents if not (terminations[agent] or truncations[agent])]
         if self.render_mode == "human":
             self.render()
@@ -204,10 +204,10 @@ class BatchedParallelGame(_Agents):
           ValueError: if an action is missing or not allowed.
         """
         acted = self._checked(actions, (self.num_envs,))
-        self._state, observations, last, told = host_stepping.step_many(
+        self._state, observations, last, result = host_stepping.step_many(
             self.game, self._seed, np.uint32(self._time), self._state, acted
         )
-        rewards, terminations, truncations, infos = told
+        rewards, terminations, truncations, infos = result
         infos = {agent: {**info, "final_obs": last[agent]} for agent, info in infos.items()}
         return observations, rewards, terminations, truncations, infos
 

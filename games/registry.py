@@ -50,7 +50,9 @@ _ENTRIES: dict[str, Entry] = {
     "n_player_stag_hunt": Entry("suite.social_dilemmas:n_player_stag_hunt", {}, "a stag needs enough of n hunters"),
     "coin_game": Entry("suite.coin_game:CoinGame", {}, "coins of two colours; taking the other's costs its owner"),
     **{
-        f"{name}_in_the_matrix": Entry(f"suite.in_the_matrix:{name}_in_the_matrix", {}, f"{words}, met in a gridworld")
+        f"{name}_in_the_matrix": Entry(
+            f"suite.in_the_matrix:{name}_in_the_matrix", {}, f"{words}, played in a gridworld"
+        )
         for name, words in {
             "ipd": "prisoner's dilemma",
             "imp": "matching pennies",
@@ -109,6 +111,12 @@ def make(name: str, **params: Any) -> Game:
     Raises:
       ValueError: for a name or a parameter that does not exist, naming the nearest that do, or a value that does not
         fit.
+
+    Example:
+      >>> import games
+      >>> game = games.make("coin_game", grid_size=4)
+      >>> game.agents, game.observation_space("agent_0").shape
+      (['agent_0', 'agent_1'], (4, 4, 4))
     """
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
@@ -155,10 +163,16 @@ def register(
 
     Raises:
       ValueError: for a name that is taken, or that other libraries' registries would not take.
+
+    Example:
+      >>> import games
+      >>> games.register("small_coin_game", games.CoinGame, "the coin game on two by two cells", grid_size=2)
+      >>> games.make("small_coin_game").grid_size
+      2
     """
     if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
-    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to know
+    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _ENTRIES[name] = Entry(factory, params, description)
@@ -191,7 +205,7 @@ def parameters(name: str) -> dict[str, Any]:
         if parameter.kind is not parameter.VAR_KEYWORD
         and not (field in entry.params and isinstance(entry.factory, str))
     }
-    if not inspect.isclass(factory):  # a factory hands what it does not know on to the class that it makes
+    if not inspect.isclass(factory):  # a factory hands unknown parameters on to the class that it makes
         try:
             kind = get_type_hints(factory).get("return", Game)
         except (TypeError, NameError):  # a partial has none, and some name what is not there

@@ -26,7 +26,7 @@ from games.exact.strategies import STRATEGIES, MemoryOne, strategy
 #   a function `(key, observation) -> action`;
 #   an object with `init(key) -> state` and `act(key, state, observation) -> (action, state, anything)`;
 #   a learner of `marl`, such as `make_learner("tft", game, seat=1)`, which acts and does not learn here. What a learner
-#   has learned is told by its state: `learner._replace(init=lambda key: state)`.
+#   has learned is in its state: `learner._replace(init=lambda key: state)`.
 Opponent = Any
 
 
@@ -96,8 +96,8 @@ class Seat:
                 states = [*states[:i], new, *states[i + 1 :]]
                 actions[agent] = jnp.asarray(chosen, self.game.action_space(agent).dtype)
         observations, state, *rest = self.game.step_env(key, state, actions)
-        told = tuple(part[self.agent] for part in host_stepping.told(*rest))
-        return observations[self.agent], (observations, state, states), told
+        result = tuple(part[self.agent] for part in host_stepping.step_result(*rest))
+        return observations[self.agent], (observations, state, states), result
 
     @in_any_mode
     def auto_reset(self, key: jax.Array, carried: Any, done: jax.Array) -> tuple[jax.Array, Any]:
@@ -114,9 +114,9 @@ class Seat:
     def auto_step(self, key: jax.Array, carried: Any, action: jax.Array) -> tuple[jax.Array, jax.Array, Any, tuple]:
         """(observation, the one before a reset, ...): as `step`; a new episode where the old one is done."""
         key, reset_key = jax.random.split(key)
-        last, carried, told = self.step(key, carried, action)
-        observation, carried = self.auto_reset(reset_key, carried, told[1] | told[2])
-        return observation, last, carried, told
+        last, carried, result = self.step(key, carried, action)
+        observation, carried = self.auto_reset(reset_key, carried, result[1] | result[2])
+        return observation, last, carried, result
 
 
 def _by_name(spec: str, game: Game, seat: int) -> Opponent:

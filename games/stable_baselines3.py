@@ -72,13 +72,13 @@ class SeatVecEnv(VecEnv):
         dones, final = terminations | truncations, infos.pop("final_obs", None)
         last = infos.pop("final_info", {})
         counted = {name: np.where(dones, last[name], x) if last else x for name, x in infos.items() if name[0] != "_"}
-        told = [
+        infos_of_each = [
             {"TimeLimit.truncated": bool(truncated)} | {name: x[i] for name, x in counted.items()}
             for i, truncated in enumerate(truncations)
         ]
         for i in np.flatnonzero(dones):
-            told[i]["terminal_observation"] = final[i]
-        return observations, rewards, dones, told
+            infos_of_each[i]["terminal_observation"] = final[i]
+        return observations, rewards, dones, infos_of_each
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         return self._vector.render() or [None] * self.num_envs

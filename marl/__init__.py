@@ -1,4 +1,4 @@
-"""Learners, shapers, and the loop in which they meet.
+"""Learners, shapers, and the loop in which they learn together.
 
 Learners and networks are here, shapers in `marl.shapers`, objectives in `marl.objectives`. Learners and shapers have
 names, too: `make_learner("lola(learning_rate=0.5)", game, seat=1)`, `make_shaper("mfos", game)`.

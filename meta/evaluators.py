@@ -110,7 +110,7 @@ class Evaluator(NamedTuple):
 
 
 def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:
-    """Trials on devices of this process, all of them if None; a part of the program that asks and tells."""
+    """Trials on devices of this process, all of them if None; a part of the program of the strategy."""
     return Evaluator(lambda work: evaluate_on(work, jax.local_devices() if devices is None else devices))
 
 
@@ -127,7 +127,7 @@ def evaluate_on(work: EvaluationSpec, devices: Sequence[jax.Device]) -> Evaluate
         if not fixed:
             return jax.tree.map(lambda x: x[None], work.chunk(asked, first, size))
         shapes = jax.eval_shape(lambda: work.chunk(asked, jnp.int32(0), size))
-        # XLA takes a loop whose length it knows apart, and compiles what is inside with what is around it.
+        # XLA takes a loop of constant length apart, and compiles what is inside with what is around it.
         count = jnp.where(asked.number < 0, 0, jnp.clip(chunks - first, 0, each))
 
         def one(i: jax.Array, outcomes: Outcome) -> Outcome:
@@ -172,7 +172,7 @@ def current() -> Evaluator:
 
 @contextlib.contextmanager
 def evaluating(evaluator: Evaluator) -> Iterator[None]:
-    """Inside, every `evolve` that is not told otherwise has its trials run there."""
+    """Inside, the trials of every `evolve` without an evaluator of its own run there."""
     token = _EVALUATOR.set(evaluator)
     try:
         yield

@@ -76,7 +76,7 @@ def evolve(
       report: called as `report(generations so far, their last metrics, seconds of running)` by the host.
       context: `(key, generation, means) -> pytree`, from the key or keys as given and the means of all runs' search
         distributions, in each generation. The trial gets what it returns as a third argument, of K runs each its own
-        entry: the leading axis is then `[K]`. So do runs that meet each other evolve together.
+        entry: the leading axis is then `[K]`. So runs can play each other and evolve together.
       start: `(key or keys as given) -> parameters`, of K runs `[K, ...]`, where the search begins in place of `init`;
         called by the host, and not for a run that goes on. `meta.screening.screen` finds some.
       together: what of a generation is played at once: all of it; of K runs one `run` after the other, with the memory
@@ -94,6 +94,15 @@ def evolve(
       ValueError: if the trial has a metric of a name that is among these, or `generation`; for a number of trials that
         is no whole number of at least 1.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, meta
+      >>> def trial(parameters, key):  # the fitness is largest where both parameters are 3
+      ...     return meta.Outcome(-jnp.sum((parameters - 3.0) ** 2), {})
+      >>> settings = meta.Evolution(population_size=32, generations=100, sigma=0.5, learning_rate=0.1)
+      >>> evolved = meta.evolve(trial, lambda key: jnp.zeros(2), jax.random.key(0), settings, num_trials=1)
+      >>> [round(float(x), 1) for x in evolved.parameters]
+      [3.0, 3.0]
     """
     check_call(trial, init, key, num_trials=num_trials)
     evolution = Evolution() if evolution is None else evolution
@@ -242,7 +251,7 @@ def _mean(state: Any) -> jax.Array:
 
 
 def _keys_of(key: jax.Array, generation: jax.Array, number: int) -> jax.Array:
-    """Keys of a generation: to ask, to tell, and of its trials `[number]`."""
+    """Keys of a generation: of its proposals, of the update, and of its trials `[number]`."""
     run_key = jax.random.split(key, 3)[2]
     return jax.random.split(jax.random.fold_in(run_key, generation), number)
 

@@ -84,7 +84,7 @@ def compiler_options() -> dict[str, Any] | None:
 
 
 def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: str) -> Call:
-    """A program of as many steps as it is told, one compilation for every number of them.
+    """A program of a given number of steps, one compilation for all of these numbers.
 
     Raises:
       ValueError: if a metric is called as an iteration is.
@@ -130,7 +130,7 @@ def iterate(
         them is kept; returns those to keep, or raises.
       name: what an iteration is called where metrics are kept.
       advice: what to do where memory does not suffice, for the message.
-      run: makes of the step what takes several of them; on the devices of this process unless told otherwise.
+      run: makes of the step what takes several of them; on the devices of this process by default.
 
     Returns:
       `Iterated`: the last state and the metrics of every iteration, those before a resumption included.

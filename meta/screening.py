@@ -49,18 +49,18 @@ def screen(
     finalists: int = 128,
     final_trials: int = 128,
     sigma: float = 0.0,
-    loudest: float = 20.0,
+    largest_factor: float = 20.0,
     report: Report | None = None,
 ) -> Screened:
     """The best of many random parameters: not on average, but in the trials in which they do best.
 
     What is worth most may be what hardly any parameters do, and those seldom: an average hides it, and so does the
-    neighbourhood of parameters that do something else well. Evolution can make frequent what is rare, but has to meet
-    it first. So every candidate is judged by the best of a few trials, and the best candidates by the best third of
-    many more, with the noise that evolution will add: what it would lose at once is no place to begin.
+    neighbourhood of parameters that do something else well. Evolution can make frequent what is rare, but only
+    after a first success. So every candidate is judged by the best of a few trials, and the best candidates by the best
+    third of many more, with the noise that evolution will add: what it would lose at once is no place to begin.
 
-    Candidates are drawn as `init` draws them, times a factor for each array, log-uniform in [1, loudest]; what `init`
-    leaves at zero is normal with a deviation of a third. It knows of the trial what evolution knows: its fitness.
+    Candidates are drawn as `init` draws them, times a factor for each array, log-uniform in [1, largest_factor]; what
+    `init` leaves at zero is normal with a deviation of a third. Of a trial, only the fitness counts.
 
     Args:
       trial: as of `evolve`, without context.
@@ -71,7 +71,7 @@ def screen(
       finalists: how many of them are tried again.
       final_trials: of each of these, of which the best third counts.
       sigma: standard deviation of the noise that is added to the parameters in these, other noise in each.
-      loudest: the largest factor.
+      largest_factor: upper bound of the random factors.
       report: called as `report(iterations so far, metrics, seconds of running)` by the host, with the metrics `best`,
         the fitness of the best trial so far, `tried`, candidates so far, and `number`, of all candidates.
 
@@ -82,10 +82,19 @@ def screen(
       TypeError: for a `trial` or an `init` that is no function, or a trial that returns no `Outcome`.
       ValueError: for more finalists than candidates, candidates that are no such multiple, or numbers that are none or
         out of range.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, meta
+      >>> def trial(parameters, key):
+      ...     return meta.Outcome(-jnp.abs(parameters - 1.0), {})
+      >>> counts = {"candidates": 64, "trials": 1, "finalists": 2, "final_trials": 1}
+      >>> screened = meta.screen(trial, lambda key: jax.random.normal(key), jax.random.key(0), **counts)
+      >>> round(float(screened.parameters))
+      1
     """
     counts = {"candidates": candidates, "trials": trials, "finalists": finalists, "final_trials": final_trials}
     check_call(trial, init, key, **counts)
-    for name, value, least in (("sigma", sigma, 0), ("loudest", loudest, 1)):
+    for name, value, least in (("sigma", sigma, 0), ("largest_factor", largest_factor, 1)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
             raise ValueError(f"{name}: got {shown(value)}; a number of at least {least} is needed")
     batch = min(BATCH, candidates)
@@ -98,7 +107,7 @@ def screen(
     def fitness_of_best(key: jax.Array, stage: int, number: int, best: int) -> tuple[jax.Array, jax.Array]:
         """(the mean over the best trials of a candidate, over all); the second stage draws other trials, with noise."""
         own, *of_stages = jax.random.split(key, 3)
-        vector, unravel = ravel_pytree(loud(init, own, loudest))
+        vector, unravel = ravel_pytree(rescaled(init, own, largest_factor))
 
         def play(key: jax.Array) -> jax.Array:
             noise = sigma * jax.random.normal(jax.random.fold_in(key, NOISE), vector.shape) if stage else 0.0
@@ -129,11 +138,11 @@ def screen(
         best, mean = again(_keys(key, state[1]))
         i = jnp.argmax(jnp.where(jnp.isfinite(best), best, -jnp.inf))
         own = jax.random.split(_keys(key, state[1][i]), 3)[0]
-        return Screened(loud(init, own, loudest), best[i], mean[i])
+        return Screened(rescaled(init, own, largest_factor), best[i], mean[i])
 
-    nobody = jnp.full((*key.shape, finalists), -jnp.inf), jnp.zeros((*key.shape, finalists), int)
+    none_yet = jnp.full((*key.shape, finalists), -jnp.inf), jnp.zeros((*key.shape, finalists), int)
     advice = "; fewer candidates or trials are needed"
-    found = iterate(step, nobody, key, candidates // batch, report=report, advice=advice)
+    found = iterate(step, none_yet, key, candidates // batch, report=report, advice=advice)
     last = jax.jit(lambda key, state: over_runs(choose, key, state), compiler_options=compiler_options())
     # Through the host, because the two programs and the caller may have the members on other devices.
     return jax.tree.map(np.asarray, last(key, jax.tree.map(np.asarray, found.state)))
@@ -152,18 +161,18 @@ def _width(number: int, most: int) -> int:
     return min(most, max(1, number // CORES))
 
 
-def loud(init: Callable[[jax.Array], Any], key: jax.Array, loudest: float) -> Any:
+def rescaled(init: Callable[[jax.Array], Any], key: jax.Array, largest_factor: float) -> Any:
     """Random parameters, each array times a factor of its own, as `screen` draws them."""
     init_key, key = jax.random.split(key)
     leaves, structure = jax.tree.flatten(init(init_key))
 
-    def louder(key: jax.Array, x: jax.Array) -> jax.Array:
+    def rescale(key: jax.Array, x: jax.Array) -> jax.Array:
         factor_key, noise_key = jax.random.split(key)
         noise = jax.random.normal(noise_key, x.shape, x.dtype) / 3
-        return jnp.where(jnp.any(x != 0), x, noise) * loudest ** jax.random.uniform(factor_key, (), x.dtype)
+        return jnp.where(jnp.any(x != 0), x, noise) * largest_factor ** jax.random.uniform(factor_key, (), x.dtype)
 
     keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(structure, [louder(key, x) for key, x in zip(keys, leaves, strict=True)])
+    return jax.tree.unflatten(structure, [rescale(key, x) for key, x in zip(keys, leaves, strict=True)])
 
 
 def _keys(key: jax.Array, numbers: jax.Array) -> jax.Array:

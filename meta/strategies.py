@@ -39,8 +39,8 @@ class Evolution(configs.Part):
       learning_rate_end: What is left of the step size in the end, as a fraction.
       sigma_end: What is left of sigma in the end, as a fraction, for strategies that do not adapt it.
       fall: How both fall: along half a cosine, or by the same factor in every generation.
-      shared_trials: Candidates that meet the same trials: all of a generation, or the two of each antithetic pair, so
-        that a generation meets many. Shaping by ranks compares pairs that met different trials; standardize does not.
+      shared_trials: Candidates that share trials: all of a generation, or the two of each antithetic pair, so that
+        a generation has many. Shaping by ranks compares pairs with different trials; standardize does not.
       fitness_shaping: How fitness becomes a weight; `default` is what the strategy's authors chose.
       weight_decay: Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping.
       chunk_size: Candidates evaluated at once on each device, to bound memory; 0 for all of them.

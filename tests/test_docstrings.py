@@ -1,21 +1,31 @@
 """`help` explains the fields of every public class and the arguments of every public function."""
 
 import dataclasses
+import doctest
 import importlib
 import inspect
 
 import pytest
 
+# Functions with which a reader begins; each has an example.
+MAIN = """games.make games.register games.rollout games.symmetric games.InfinitelyRepeated games.zd.fit marl.learn
+    marl.evaluate marl.make_learner marl.naive marl.lola marl.ppo marl.shaping_trial marl.play_sampled meta.evolve
+    meta.screen attacks.make_message""".split()  # noqa: SIM905
 PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
-NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages")
+NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages", "games.exact.zd", "marl.blocks.objectives")
 
 
-def public(fits):
-    for package in (*PACKAGES, *NAMESPACES):
+def public(fits, *more):
+    for package in (*PACKAGES, *NAMESPACES, *more):
         module = importlib.import_module(package)
-        for name in module.__all__:
+        own = [name for name, x in vars(module).items() if name[0] != "_" and getattr(x, "__module__", "") == package]
+        for name in getattr(module, "__all__", own):
             if fits(found := getattr(module, name)):
                 yield pytest.param(found, id=f"{package}.{name}")
+
+
+def has_example(found):
+    return (inspect.isroutine(found) or inspect.isclass(found)) and ">>> " in (inspect.getdoc(found) or "")
 
 
 def has_fields(found):
@@ -36,5 +46,18 @@ def test_every_field_of_a_public_class_is_explained(found):
 
 @pytest.mark.parametrize("function", [*public(inspect.isfunction)])
 def test_every_argument_of_a_public_function_is_explained(function):
-    about = inspect.getdoc(function) or ""
+    _, _, about = (inspect.getdoc(function) or "").partition("Args:")
     assert not [name for name in inspect.signature(function).parameters if f"{name}: " not in about]
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_the_main_functions_have_an_example(name):
+    package, _, function = name.rpartition(".")
+    module = importlib.import_module(package) if package != "games.zd" else importlib.import_module("games.exact.zd")
+    assert has_example(getattr(module, function))
+
+
+@pytest.mark.parametrize("found", [*public(has_example, "configs.specs")])
+def test_examples_print_what_they_say(found):
+    (example,) = doctest.DocTestFinder(recurse=False).find(found, found.__name__, globs={})
+    assert doctest.DocTestRunner().run(example).failed == 0

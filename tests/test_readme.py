@@ -138,9 +138,9 @@ def test_the_games_alone(tmp_path, monkeypatch):
 
 def test_the_gallery_shows_every_game():
     gallery = Path(__file__).parent.parent / "docs" / "games.md"
-    shown = re.findall(r"^!\[(\w+)\]\(games/\1.png\)", gallery.read_text(), re.M)
+    shown = re.findall(r"^!\[(\w+): random play\]\(games/\1.gif\)", gallery.read_text(), re.M)
     assert shown == registry.ours()
-    assert all((gallery.parent / "games" / f"{name}.png").exists() for name in shown)
+    assert all((gallery.parent / "games" / f"{name}.gif").exists() for name in shown)
 
 
 def test_the_three_commands_are_targets_of_the_makefile():
@@ -162,6 +162,23 @@ def test_links_of_the_documents_lead_somewhere():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
     links = [(page, link) for page in pages for link in re.findall(r"\]\(((?!http)[^)\s]+)\)", page.read_text())]
     assert [str(page) for page, link in links if not (page.parent / link.split("#")[0]).exists()] == []
+
+
+def test_every_picture_of_the_documents_is_described_and_named_by_its_command():
+    """Words in its place, and a command within ten lines, or at the beginning of a page that a command has written."""
+    faults, shown = [], set()
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        lines = page.read_text().splitlines()
+        written = re.search(r"python -m \w+\.reproduce|python -m games", "\n".join(lines[:6]))
+        for i, line in enumerate(lines):
+            for words, file in re.findall(r"!\[([^\]]*)\]\((\S+?)\)", line):
+                shown.add((page.parent / file).resolve())
+                near = "\n".join(lines[max(i - 10, 0) : i + 11])
+                described = len(words.split()) > 1 or words in registry.ours()
+                if not described or not (written or re.search(r"python -m [a-z]|^make ipd", near, re.M)):
+                    faults.append(f"{page.relative_to(ROOT)}:{i + 1}: {file}")
+    assert faults == []
+    assert {*(ROOT / "docs" / "figures").rglob("*.*")} == {file for file in shown if "figures" in file.parts}
 
 
 def test_commands_of_the_documents_exist():

@@ -59,8 +59,8 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
 
     agent_file = ADVERSARY_FILE
     first_name = "warm_up"  # of what the last evolution goes on from
-    value = ("victim_return", "victim's return")  # metric of the evolutions that is drawn, and its label
-    titles = ("short lives", "whole lives")  # of the evolutions
+    value = ("victim_return", "return of the victims")  # metric of the evolutions that is drawn, and its label
+    titles = ("short training runs", "whole training runs")  # of the evolutions
 
     def __init__(self, attack: Attack, fresh: dict[str, int], controllers: list[ControllerStage] | None = None):
         self.attack, self.config, self.fresh = attack, attack.config, fresh
@@ -121,8 +121,11 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
         return jax.random.fold_in(jax.random.key(self.config.seed), AttackBranch.EVALUATION)
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
-        shown = zip(self.titles[-len(trained.stages) :], trained.stages, strict=True)
-        return [figures.draw_evolution(folder, {title: one.metrics for title, one in shown}, *self.value)]
+        config = self.config
+        candidates = zip(self.titles, (config.warm_up.population_size, config.evolution.population_size), strict=True)
+        shown = zip(list(candidates)[-len(trained.stages) :], trained.stages, strict=True)
+        stages = {title: (one.metrics, number) for (title, number), one in shown}
+        return [figures.draw_evolution(folder, stages, *self.value, config.goal)]
 
     def summarize(self, trained: SearchResult, found: Evaluated) -> dict[str, Any]:
         config, evolved = self.config, trained.stages[-1]
@@ -136,7 +139,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             "message": self.attack.kind.spec,
             "num_trials": config.evaluation_trials,
             **found.summary,
-            **({"begin": trained.told} if trained.told else {}),
+            **({"begin": trained.explained} if trained.explained else {}),
             "seed": config.seed,
             "num_victims_trained": config.victims_trained,
             "chosen": trained.chosen,

@@ -15,7 +15,7 @@ from marl.learners.registry import SAMPLED
 from meta import Evolution
 
 Goal = Literal["harm", "help", "control"]
-# Victims differ so much that a generation has to meet many: one for each antithetic pair, compared without ranks.
+# Victims differ so much that a generation has to have many: one for each antithetic pair, compared without ranks.
 SEARCH: dict[str, Any] = {
     "population_size": 64,
     "chunk_size": 16,
@@ -35,7 +35,7 @@ class AttackConfig(configs.CommandConfig):
     environment: str = "CartPole-v1(max_steps_in_episode=201)"
     """A game of one player by its name, with parameters in brackets."""
     goal: Goal = "harm"
-    """harm or help the victim's learning; control makes it obey afterwards, where the environment has goals."""
+    """harm or help the victim's learning; control steers it afterwards, where the environment has goals."""
     victim: str = (
         "ppo(hidden=[32, 32], shared=True, init='lecun_normal', learning_rate=0.005, epochs=16, minibatches=1, "
         "normalize_observations=True, observation_epsilon=1e-4, bootstrap_limits=False, learn_last_step=False)"
@@ -50,7 +50,7 @@ class AttackConfig(configs.CommandConfig):
     """Environments that a victim plays at once; those four have eight."""
     message: str = "auto"
     """What is evolved: mlp, linear, quadratic, echo, constant, table, lstm or turn, with settings in brackets such as
-    "mlp(hidden=[16])"; auto is linear in units of random play, a whisper at first where the goal is control, and a
+    "mlp(hidden=[16])"; auto is linear in units of random play, small at first where the goal is control, and a
     network if it begins with an expert and observations are small; where the goal is harm two such functions, and the
     time of a training run at which one takes the place of the other."""
     controller: str = "auto"
@@ -68,8 +68,8 @@ class AttackConfig(configs.CommandConfig):
     same message, or another, to which that of this run is fitted if both have no memory. An expert is the best of eight
     learners of the victim's kind that have learned in silence for twelve training runs."""
     defence: str = "none"
-    """What the victims do against talk, one of those that attacks.examine tries: so is an attack evolved that knows
-    it."""
+    """What the victims do against talk, one of those that attacks.examine tries: the attack is then evolved
+    against it."""
     trials: int = 0
     """Victims of each candidate in each generation; 0: four for control, as in the paper, and otherwise one."""
     evaluation_episodes: int = 32
@@ -118,7 +118,7 @@ class AttackConfig(configs.CommandConfig):
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are, with the reason."""
         if self.goal == "control":
-            idle = {"warm_up_updates": "with the goal control, which begins with whole lives"}
+            idle = {"warm_up_updates": "with the goal control, which begins with whole training runs"}
             idle |= {"begin": "with the goal control, if it is zero"} if self.begin == "zero" else {}
             # All controllers are judged by the same training runs, and at once; but a chunk may be named, because the
             # default does not fit every population.

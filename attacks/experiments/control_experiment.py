@@ -111,7 +111,9 @@ class ControlExperiment(AttackExperiment):
 
         played = steered(self.evaluation_key(), trained.parameters)
         gif = save_whole(folder / "steered.gif", partial(animate, played, frames_per_second=20.0))
-        return [*super().draw(folder, trained, found), figures.draw_goal_rewards(folder, found.groups), gif]
+        rewards = {name: found.summary["goal_reward"][name] for name in found.groups}
+        picture = figures.draw_goal_rewards(folder, rewards, self.config.evaluation_trials)
+        return [*super().draw(folder, trained, found), picture, gif]
 
 
 def _controller_stage(attack: Attack, name: str) -> ControllerStage:

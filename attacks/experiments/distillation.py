@@ -30,13 +30,13 @@ from meta.xla.fixed_order import in_fixed_order
 
 WIDTH = 1  # experts that a core trains together
 EXPERT = "expert"  # stage of a search
-ROLLOUTS, STEPS = 64, 256  # of its play, from which its words are learned
+ROLLOUTS, STEPS = 64, 256  # of its play, to which the message is fitted
 LARGEST_TARGET = 3.0  # in standard deviations
-LOUD = 4.0  # what a controller says to a victim that has learned from a shaper
+CONTROLLER_FACTOR = 4.0  # of the messages of a controller, beside those of the shaper that the victim learned from
 FITTING = 2000  # gradient steps
 
-Told = dict[str, dict[str, Any]]  # what each message tells of an expert, or of another message
-FindStart = Callable[[jax.Array, Stages], tuple[Any, Told | None]]
+Explained = dict[str, dict[str, Any]]  # the share of an expert, or of another message, that each message explains
+FindStart = Callable[[jax.Array, Stages], tuple[Any, Explained | None]]
 
 
 class Distilled(NamedTuple):
@@ -44,30 +44,32 @@ class Distilled(NamedTuple):
 
     parameters: Any  # of the message
     expert_return: float  # of the expert's final policy
-    share: float  # of the variance of what it does that the message tells
+    share: float  # of the variance of its actions that the message explains
 
 
 def make_start(attack: Attack) -> FindStart:
-    """A function that finds where a search begins with an expert or a run: `(key, stages) -> (parameters, told)`.
+    """A function that finds where a search begins with an expert or a run: `(key, stages) -> (parameters, explained)`.
 
-    It says what the messages tell, and of a run refits another message.
+    It prints the shares that the messages explain, and refits the message of a run of another kind.
     """
 
-    def from_expert(key: jax.Array, stages: Stages) -> tuple[Any, Told]:
+    def from_expert(key: jax.Array, stages: Stages) -> tuple[Any, Explained]:
         stages.begin(EXPERT, f"{EXPERTS} experts learn in silence, {EXPERT_TRAININGS} times as long as a victim")
         start, found = distil(attack, key)
         for name, one in found.items():
-            tells = f"the {name} tells {one.share:.0%} of what it does"
-            say(stages.console, f"the best has a return of {one.expert_return:.4g}; {tells}")
-        return start, {n: {"expert_return": one.expert_return, "share_told": one.share} for n, one in found.items()}
+            share = f"the {name} explains {one.share:.0%} of its actions"
+            say(stages.console, f"the best has a return of {one.expert_return:.4g}; {share}")
+        return start, {
+            n: {"expert_return": one.expert_return, "share_explained": one.share} for n, one in found.items()
+        }
 
-    def from_run(key: jax.Array, stages: Stages) -> tuple[Any, Told | None]:
+    def from_run(key: jax.Array, stages: Stages) -> tuple[Any, Explained | None]:
         other, start = load_adversary(Path(attack.config.begin), "begin")
         if other.kind.spec == attack.kind.spec:
             return start, None
         start, share = refit(key, attack.game, attack.message, other.message, start)
-        say(stages.console, f"{attack.kind.spec} tells {share:.0%} of what was said by {other.kind.spec}")
-        return start, {"message": {"share_told": share}}
+        say(stages.console, f"{attack.kind.spec} explains {share:.0%} of the messages of {other.kind.spec}")
+        return start, {"message": {"share_explained": share}}
 
     return from_expert if attack.config.begin == "expert" else from_run
 
@@ -80,15 +82,15 @@ def distil(attack: Attack, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
     message is fitted to, by least squares and gradient descent: an action of a box entry by entry, a discrete one by
     its contrasts, so that actions lie in the corners of a simplex; both in units of their root mean square. A message
     that turns says the opposite in the end. For control a shaper says this of an expert at the bare game, and the
-    controller that of one at the game with goals, four times as loud: a victim that has learned from a quiet word obeys
-    a loud one.
+    controller that of one at the game with goals, four times as large: a victim that has learned from small messages
+    follows large ones.
 
     Args:
       attack: as `prepare` checks it: neither victim nor message has a memory, but for `turn`.
       key: of everything.
 
     Returns:
-      (where the search begins, what each of the messages tells).
+      (where the search begins, the share that each of the messages explains).
     """
     message, (key, goal_key, turn_key) = attack.message, jax.random.split(key, 3)
     turns = attack.kind.name == "turn"
@@ -96,15 +98,17 @@ def distil(attack: Attack, key: jax.Array) -> tuple[Any, dict[str, Distilled]]:
         what, shape = attack.kind.settings.get("what", "linear"), observation_shape(attack.game)
         message = make_message(what, shape, attack.config.message_size)
     found = _expert(attack, attack.game, key)
-    told = _tell(message, found)
+    shaped = _distil(message, found)
     if attack.controller:
-        controller = _tell(attack.controller, _expert(attack, GoalConditioned(attack.game), goal_key), LOUD)
-        both = {"shaper": told.parameters, "controller": controller.parameters}
-        return both, {"shaper": told, "controller": controller}
+        controller = _distil(
+            attack.controller, _expert(attack, GoalConditioned(attack.game), goal_key), CONTROLLER_FACTOR
+        )
+        both = {"shaper": shaped.parameters, "controller": controller.parameters}
+        return both, {"shaper": shaped, "controller": controller}
     if not turns:
-        return told.parameters, {"message": told}
-    then = _tell(message, found, -1.0).parameters
-    return attack.message.init(turn_key) | {"first": told.parameters, "then": then}, {"message": told}
+        return shaped.parameters, {"message": shaped}
+    then = _distil(message, found, -1.0).parameters
+    return attack.message.init(turn_key) | {"first": shaped.parameters, "then": then}, {"message": shaped}
 
 
 class _Expert(NamedTuple):
@@ -117,7 +121,7 @@ class _Expert(NamedTuple):
 
 
 def refit(key: jax.Array, game: Game, message: Message, other: Message, parameters: Any) -> tuple[Any, float]:
-    """(The parameters by which a message says what another one says in random play, what share it tells)."""
+    """(The parameters by which a message says what another one says in random play, the share that it explains)."""
     observations = jnp.asarray(observations_of_play(game))
     targets = jax.vmap(other.speak, (None, 0))(parameters, observations)
     parameters, share = _compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
@@ -129,7 +133,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(in_fixed_order(function), compiler_options=compiler_options())
 
 
-def _tell(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
+def _distil(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
     """Fits a message function to an expert's actions, times a factor."""
     fit = _compiled(lambda targets: _fitted(message, expert.key, expert.observations, targets))
     parameters, share = fit(factor * expert.targets)
@@ -190,7 +194,7 @@ def _targets(actions: np.ndarray, space: Space, size: int) -> np.ndarray:
 
 
 def _fitted(message: Message, key: jax.Array, observations: jax.Array, targets: jax.Array) -> tuple[Any, jax.Array]:
-    """(parameters, the share of the variance that they tell), by Adam on the mean squared error."""
+    """(parameters, the share of the variance that they explain), by Adam on the mean squared error."""
 
     def error(parameters: Any) -> jax.Array:
         said = jax.vmap(message.speak, (None, 0))(parameters, observations)

@@ -43,7 +43,7 @@ def make_trainings(
 
     Args:
       game: the bare game.
-      message: what is said; `as_loud` makes random messages as loud as the evolved one.
+      message: what is said; `with_magnitude` makes random messages as large as the evolved one.
       make_victim: `(game with cheap talk) -> learner`.
       schedule: of their training runs.
       size: entries of a message.
@@ -67,7 +67,7 @@ def make_trainings(
 
     def run(key: jax.Array, parameters: Any) -> VictimTrainings:
         keys = jax.random.split(key, num_trials)
-        keys = keys[np.arange(-(-num_trials // chunk) * chunk) % num_trials]  # some of the last chunk live twice
+        keys = keys[np.arange(-(-num_trials // chunk) * chunk) % num_trials]  # some of the last chunk train twice
         if parameters is None:
             each = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
         else:
@@ -85,18 +85,18 @@ def controlled(
 ) -> tuple[Message, dict[str, Any]]:
     """(message, parameters of `evolved`, `silent` and `random`): what was evolved beside its controls.
 
-    Random messages are of the same kind and, in random play, as loud; each victim hears another one. A message with a
-    memory is as loud over the `steps` of a training run. Observations are of random play, `[number, *obs_shape]`.
+    Random messages are of the same kind and, in random play, as large; each victim hears another one. A message with a
+    memory is as large over the `steps` of a training run. Observations are of random play, `[number, *obs_shape]`.
     """
     if message.remember is not None:
         observations = np.resize(observations, (steps, *observations.shape[1:]))
     seen = jnp.asarray(observations)
-    spoken = as_loud(message, seen, loudness(message, parameters, seen))
+    spoken = with_magnitude(message, seen, magnitude(message, parameters, seen))
     evolved = parameters, np.float32(1)
     return spoken, {"evolved": evolved, "silent": silence(evolved), "random": None}
 
 
-def loudness(message: Message, parameters: Any, observations: jax.Array) -> jax.Array:
+def magnitude(message: Message, parameters: Any, observations: jax.Array) -> jax.Array:
     """The root mean square of what is said about observations `[number, *obs_shape]`, over all entries, `[]`.
 
     A message with a memory sees them one after the other.
@@ -120,20 +120,20 @@ def hear(message: Message, parameters: Any, memory: Any, observations: jax.Array
     return jax.lax.scan(step, memory, observations)
 
 
-def as_loud(message: Message, observations: jax.Array, volume: jax.Array) -> Message:
-    """A message whose random parameters are as loud as said, so that what they do is not a matter of volume.
+def with_magnitude(message: Message, observations: jax.Array, volume: jax.Array) -> Message:
+    """A message whose random parameters speak with this magnitude, so that their effect is no matter of size.
 
     Its parameters are (those of `message`, a factor of what it says); those that were evolved have the factor 1.
 
     Args:
-      message: of any kind. What it says may pass its scale when it is made louder.
-      observations: what `loudness` is measured on, `[number, *obs_shape]`.
+      message: of any kind. It may pass its scale when it is made larger.
+      observations: what `magnitude` is measured on, `[number, *obs_shape]`.
       volume: the root mean square of what random parameters say about these.
     """
 
     def init(key: jax.Array) -> tuple[Any, jax.Array]:
         parameters = message.init(key)
-        own = loudness(message, parameters, observations)
+        own = magnitude(message, parameters, observations)
         return parameters, jnp.where(own > 0, volume / jnp.where(own > 0, own, 1.0), 0.0)
 
     def speak(parameters: Any, obs: jax.Array, *memory: Any) -> jax.Array:

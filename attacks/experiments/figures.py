@@ -13,63 +13,71 @@ import numpy as np
 from attacks.experiments.evaluation import VictimTrainings, hear
 from attacks.messages import Message
 from meta.runs.plotting import (
-    BELOW,
-    BLUE,
+    BARS,
+    BLACK,
+    CONTROL,
+    EVOLVED,
     GREEN,
-    GREY,
-    ORANGE,
+    PANELS,
     PINK,
+    RANDOM,
     SKY,
+    count_steps,
     draw_line,
     draw_scale,
+    name_panel,
+    name_rows,
     new_axes,
+    new_curves,
     new_panels,
     save_figure,
 )
-from meta.statistics import standard_error
 
 COLORS = {
-    "evolved": ORANGE,
-    "evolved to harm": ORANGE,
+    "evolved to harm": EVOLVED,
     "evolved to help": GREEN,
-    "silent": GREY,
-    "random": BLUE,
-    "expert": SKY,
-    "start": SKY,
+    "evolved to control": EVOLVED,
+    "silent": CONTROL,
+    "random": RANDOM,
+    "expert": PINK,
+    "start": PINK,
 }
 STYLES = {"silent": "--", "random": ":"}
+DIRECTIONS = {"harm": "lower is more harm", "help": "higher is more help", "control": "higher is more control"}
 MAP_ENTRIES = 6  # observations of more have no map
 
 
-def draw_curves(folder: Path, groups: dict[str, VictimTrainings], steps_per_update: int) -> Path:
+def _named(groups: dict[str, Any], goal: str) -> dict[str, Any]:
+    """The groups with the goal in the name of the evolved one."""
+    return {f"evolved to {goal}" if name == "evolved" else name: group for name, group in groups.items()}
+
+
+def draw_curves(folder: Path, groups: dict[str, VictimTrainings], steps_per_update: int, goal: str) -> Path:
     """Draws the victims' training returns under each message; `steps_per_update` counts those of all environments."""
-    figure, axes = new_axes("environment steps of the victim", "return in training")
-    number = _draw_curves(axes, groups, steps_per_update)
-    axes.set_title(f"{number} fresh victims each; band: two standard errors", fontsize=8, color=GREY)
-    axes.legend(**BELOW | {"ncols": len(groups)})
-    return save_figure(figure, folder / "training_curves.png")
+    figure, axes = new_axes("", "return of an episode")
+    number = _draw_curves(axes, _named(groups, goal), steps_per_update)
+    title = f"Return of {number:,} victims during training, under each message"
+    note = f"{DIRECTIONS[goal]}; band: two standard errors"
+    return save_figure(figure, folder / "training_curves.png", title, note)
 
 
 def draw_all_curves(
     folder: Path, environments: dict[str, dict[str, VictimTrainings]], steps_per_update: dict[str, int]
 ) -> Path:
     """Draws the groups of `draw_curves` of several environments, by their names: a panel for each."""
-    columns = min(len(environments), 2)
-    rows = -(-len(environments) // columns)
-    figure, panels = new_panels((4.2 * columns, 2.9 * rows), rows, columns)
-    for axes in panels.flat[len(environments) :]:
-        axes.set_axis_off()
-    for axes, (name, groups) in zip(panels.flat, environments.items(), strict=False):
+    figure, panels = new_curves(len(environments))
+    for axes, (name, groups) in zip(panels, environments.items(), strict=True):
         number = _draw_curves(axes, groups, steps_per_update[name])
-        axes.set(xlabel="environment steps of the victim", ylabel="return in training")
-        axes.set_title(f"{name}, {number} fresh victims each", fontsize=9)
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
-    return save_figure(figure, folder / "training_curves.png")
+        axes.set(ylabel="return of an episode")
+        name_panel(axes, f"{name}, {number:,} victims")
+    title = "Return of victims during training, under each message"
+    note = "lower is more harm, higher is more help; band: two standard errors"
+    return save_figure(figure, folder / "training_curves.png", title, note)
 
 
 def _draw_curves(axes: Any, groups: dict[str, VictimTrainings], steps_per_update: int) -> int:
     """Draws the curves of each group, with two standard errors; returns the number of victims in one."""
+    count_steps(axes, "environment steps of a victim")
     for name, group in groups.items():
         curves = np.asarray(group.curves, float)
         known = np.isfinite(curves)
@@ -78,52 +86,60 @@ def _draw_curves(axes: Any, groups: dict[str, VictimTrainings], steps_per_update
         error = np.sqrt(np.where(known, (curves - mean) ** 2, 0.0).sum(0) / np.maximum(number - 1, 1) / number)
         x = steps_per_update * np.arange(1, curves.shape[1] + 1)
         shown = known.any(0)
-        draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS.get(name, PINK), name, STYLES.get(name, "-"))
+        draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS[name], name, STYLES.get(name, "-"))
     return len(curves)
 
 
-def draw_final_returns(folder: Path, groups: dict[str, VictimTrainings]) -> Path:
+def draw_final_returns(folder: Path, groups: dict[str, VictimTrainings], goal: str) -> Path:
     """Draws cumulative distributions of the victims' final returns under each message."""
-    figure, axes = new_axes("final return, without exploration", "fraction of victims with less")
-    for name, group in groups.items():
+    figure, axes = new_axes("final return, without exploration", "share of victims with no more")
+    for name, group in _named(groups, goal).items():
         returns = np.sort(group.final_returns)
-        axes.plot(
-            returns,
-            (np.arange(len(returns)) + 1) / len(returns),
-            STYLES.get(name, "-"),
-            color=COLORS.get(name, PINK),
-            label=f"{name}: {returns.mean():.4g}",
-            linewidth=1.6,
-        )
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
-    return save_figure(figure, folder / "final_returns.png")
+        shares = (np.arange(len(returns)) + 1) / len(returns)
+        label, style = f"{name}: {returns.mean():.4g}", STYLES.get(name, "-")
+        axes.step([returns[0], *returns], [0, *shares], style, where="post", color=COLORS[name], label=label)
+    title = f"Final returns of {len(returns):,} victims, under each message"
+    note = f"{DIRECTIONS[goal]}; the legend has the means"
+    return save_figure(figure, folder / "final_returns.png", title, note)
 
 
-def draw_evolution(folder: Path, stages: dict[str, dict[str, np.ndarray]], value: str, label: str) -> Path:
-    """Draws a metric of evolutions, one after the other by their titles, over the generations."""
+def draw_evolution(
+    folder: Path, stages: dict[str, tuple[dict[str, np.ndarray], int]], value: str, label: str, goal: str
+) -> Path:
+    """Draws a metric of evolutions, one after the other, over the generations.
+
+    Args:
+      folder: where to.
+      stages: by title the metrics of each evolution, and its candidates in a generation.
+      value: name of the metric.
+      label: of the axis.
+      goal: of the attack.
+
+    Returns:
+      The file.
+    """
     figure, axes = new_axes("generation", label)
     first = 1
-    for (name, metrics), color in zip(stages.items(), (SKY, ORANGE)[-len(stages) :], strict=True):
+    for (name, (metrics, candidates)), color in zip(stages.items(), (SKY, EVOLVED)[-len(stages) :], strict=True):
         mean, deviation = np.asarray(metrics[value], float), np.asarray(metrics[f"{value}_deviation"], float)
-        draw_line(axes, np.arange(first, first + len(mean)), mean, deviation, color, name)
+        x = np.arange(first, first + len(mean))
+        draw_line(axes, x, mean, 2 * deviation / np.sqrt(candidates), color, name)
         first += len(mean)
-    if len(stages) > 1:
-        axes.legend(**BELOW)
-    axes.set_title("mean of the candidates; band: one standard deviation", fontsize=8, color=GREY)
-    return save_figure(figure, folder / "evolution.png")
+    title = f"{label[0].upper()}{label[1:]} during the search, mean of all candidates"
+    return save_figure(figure, folder / "evolution.png", title, f"{DIRECTIONS[goal]}; band: two standard errors")
 
 
-def draw_goal_rewards(folder: Path, rewards: dict[str, np.ndarray]) -> Path:
-    """Draws goal rewards `[victims]` of control and its baselines: the mean over victims, with two standard errors."""
-    figure, axes = new_axes("goal reward of a step", "", (5.0, 0.8 + 0.35 * len(rewards)))
-    for y, (name, values) in enumerate(rewards.items()):
-        error = 2 * standard_error(values)
-        color = ORANGE if name == "evolved" else BLUE
-        axes.errorbar([values.mean()], [y], xerr=[error], fmt="o", color=color, markersize=5, capsize=3)
-    axes.set_yticks(range(len(rewards)), [name.replace("_", " ") for name in rewards], fontsize=8)
-    axes.set_ylim(len(rewards) - 0.5, -0.5)
-    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
-    return save_figure(figure, folder / "goal_rewards.png")
+def draw_goal_rewards(folder: Path, rewards: dict[str, dict[str, Any]], number: int) -> Path:
+    """Draws goal rewards of control and its baselines, `mean` and `standard_error` over so many victims each."""
+    figure, axes = new_axes("goal reward of a step", "", (5.0, 0.6 + 0.3 * len(rewards)))
+    for y, (name, found) in enumerate(rewards.items()):
+        mean, error = (np.array([found[key]], float) for key in ("mean", "standard_error"))
+        color = EVOLVED if name == "evolved" else CONTROL
+        axes.errorbar(mean, [y], xerr=2 * error, marker="o", color=color, **BARS)
+    name_rows(axes, [name.replace("_", " ") for name in rewards])
+    title = f"Goal reward of {number:,} victims under control and under baselines"
+    note = "higher is more control; bars: two standard errors"
+    return save_figure(figure, folder / "goal_rewards.png", title, note)
 
 
 def draw_message(
@@ -134,10 +150,11 @@ def draw_message(
     steps: int,
     names: list[str] | None = None,
 ) -> Path | None:
-    """Draws a message function as maps over every pair of an observation's entries; the others are at their median.
+    """Draws a message function as maps over pairs of an observation's entries; the others are at their median.
 
-    A row is an entry of the message, or several that are the same. A message with memory has rows for the first step
-    of a training run and for its last.
+    A map shows an entry of the message, or several that are the same. A message with memory has maps for the first
+    step of a training run and for its last. Of more than six maps those are left out over whose pairs the message
+    varies less.
 
     Args:
       folder: where to.
@@ -154,6 +171,7 @@ def draw_message(
     if not 2 <= entries <= MAP_ENTRIES:
         return None
     low, middle, high = np.percentile(observations, [1, 50, 99], axis=0)
+    high = np.where(high > low, high, low + 1.0)  # of an entry that is constant
     pairs = list(itertools.combinations(range(entries), 2))
     names = names or [f"o{i}" for i in range(entries)]
     moments = _moments(message, parameters, observations, steps)
@@ -173,26 +191,31 @@ def draw_message(
             like = [row for row in same if np.allclose(maps[..., entry], maps[..., row[0]], atol=0.01 * most)]
             like[0].append(entry) if like else same.append([entry])
         rows += [(moment, row) for row in same]
-    figure, panels = new_panels((1.9 * len(pairs) + 1.0, 1.9 * len(rows) + 0.2), len(rows), len(pairs))
-    for (column, (i, j)), (line, (moment, row)) in itertools.product(enumerate(pairs), enumerate(rows)):
-        axes = panels[line][column]
-        extent = (low[i], high[i], low[j], high[j])
+    rows = rows[:PANELS]
+    variation = sum(maps.std(1).sum(-1) for maps in said.values())
+    columns = sorted(np.argsort(-variation, kind="stable")[: max(PANELS // len(rows), 1)])
+    shown = list(itertools.product(rows, columns))
+    width = min(len(shown), 3)
+    height = -(-len(shown) // width)
+    figure, panels = new_panels((2.0 * width + 1.0, 2.1 * height), height, width)
+    for axes in panels.flat[len(shown) :]:
+        axes.remove()
+    for axes, ((moment, row), column) in zip(panels.flat, shown, strict=False):
+        i, j = pairs[column]
         image = axes.imshow(
-            said[moment][column, :, row[0]].reshape(61, 61), origin="lower", extent=extent, aspect="auto", cmap="PuOr",
-            vmin=-most, vmax=most,
+            said[moment][column, :, row[0]].reshape(61, 61), origin="lower", extent=(low[i], high[i], low[j], high[j]),
+            aspect="auto", cmap="PuOr", vmin=-most, vmax=most,
         )  # fmt: skip
+        words = f"{'entries' if len(row) > 1 else 'entry'} {', '.join(str(entry + 1) for entry in row)}"
         axes.set(xlabel=names[i], ylabel=names[j])
+        name_panel(axes, words, moment)
         axes.grid(visible=False)
-        axes.locator_params(nbins=3)
-    for line, (moment, row) in enumerate(rows):
-        entries = ", ".join(str(entry + 1) for entry in row)
-        text = f"{'entries' if len(row) > 1 else 'entry'} {entries}\n{moment or 'of the message'}"
-        panels[line][0].annotate(
-            text, (0, 0.5), (-48, 0), xycoords="axes fraction", textcoords="offset points", rotation=90, ha="center",
-            va="center", fontsize=9,
-        )  # fmt: skip
-    draw_scale(figure, image, panels.ravel().tolist(), "what is said")
-    return save_figure(figure, folder / "message.png")
+        axes.locator_params(nbins=2)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:.3g}")
+    draw_scale(figure, image, [axes for axes in panels.flat if axes.figure], "entry of the message")
+    title = "The message over two entries of the observation, the others at their median"
+    return save_figure(figure, folder / "message.png", title)
 
 
 def _moments(
@@ -216,19 +239,17 @@ def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> 
 
     A row has the `difference` under evolved messages and the `random_difference` under random ones.
     """
-    figure, axes = new_axes("final return, difference from silence", "", (5.5, 2.0 + 0.32 * len(rows)))
-    evolved = ORANGE if goal == "harm" else GREEN
+    figure, axes = new_axes("final return, difference from silence", "", (5.5, 0.6 + 0.35 * len(rows)))
     for kind, label, color, offset in (
-        ("difference", "evolved", evolved, -0.12),
-        ("random_difference", "random, as loud", GREY, 0.12),
+        ("difference", "evolved", COLORS[f"evolved to {goal}"], -0.15),
+        ("random_difference", "random, as large", RANDOM, 0.15),
     ):
         mean = np.array([row[kind]["mean"] for row in rows.values()], float)
         error = np.array([row[kind]["standard_error"] for row in rows.values()], float)
         places = np.arange(len(rows)) + offset
-        axes.errorbar(mean, places, xerr=2 * error, fmt="o", color=color, markersize=5, capsize=3, label=label)
-    axes.legend(**BELOW)
-    axes.axvline(0, color=GREY, linewidth=0.8, linestyle="--")
-    axes.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows], fontsize=8)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_title("bars: two standard errors", fontsize=8, color=GREY)
-    return save_figure(figure, path)
+        marker = "o" if kind == "difference" else "s"
+        axes.errorbar(mean, places, xerr=2 * error, marker=marker, color=color, label=label, **BARS)
+    axes.axvline(0, color=BLACK, linewidth=0.8, linestyle="--")
+    name_rows(axes, [name.replace("_", " ") for name in rows])
+    title = "Final return of each kind of victim under messages, less that in silence"
+    return save_figure(figure, path, title, f"{DIRECTIONS[goal]}; bars: two standard errors")

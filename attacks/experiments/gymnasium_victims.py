@@ -1,4 +1,4 @@
-"""Victims whose environment lives on a host hear the messages that were evolved in its pure twin."""
+"""Victims in an environment of Gymnasium, under the messages that were evolved in its pure twin."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class TalkingHost:
 
     def receive(self) -> EnvStep:
         """As of `Host`."""
-        told = self._host.receive()
-        last = self._heard(told.last_obs, np.ones(self.num_envs, bool))
+        received = self._host.receive()
+        last = self._heard(received.last_obs, np.ones(self.num_envs, bool))
         # An environment that resets late shows its new episode in a step of its own.
-        begins = np.zeros(self.num_envs, bool) if self.has_empty_steps else told.done
-        coming = self._heard(told.obs, begins) if begins.any() else last
-        return told._replace(obs=coming, last_obs=last)
+        begins = np.zeros(self.num_envs, bool) if self.has_empty_steps else received.done
+        coming = self._heard(received.obs, begins) if begins.any() else last
+        return received._replace(obs=coming, last_obs=last)
 
     def _heard(self, observations: Arrays, counts: np.ndarray) -> Arrays:
         """Observations with messages; where an observation counts it is remembered."""

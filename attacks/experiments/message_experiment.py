@@ -1,4 +1,4 @@
-"""Messages that harm or help: fresh victims that hear them, silence, and random messages as loud."""
+"""Messages that harm or help: fresh victims that hear them, silence, and random messages as large."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MessageExperiment(AttackExperiment):
 
     @functools.cached_property
     def _play(self) -> np.ndarray:
-        """Observations of random play, on which the loudness of messages is measured."""
+        """Observations of random play, on which the magnitude of messages is measured."""
         return observations_of_play(self.attack.game)
 
     def evaluate(self, context: Context, trained: SearchResult) -> Evaluated:
@@ -70,15 +70,16 @@ class MessageExperiment(AttackExperiment):
         evolved, silent, random = (rounded(summary[name]["mean"], 1) for name in ("evolved", "silent", "random"))
         return (
             f"A victim's final return is {silent} in silence and {evolved} under the evolved messages; under random "
-            f"messages that are as loud it is {random}."
+            f"messages that are as large it is {random}."
         )
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
         game, message, schedule = self.attack.game, self.attack.message, self.attack.schedule
+        goal = self.config.goal
         files = [
             *super().draw(folder, trained, found),
-            figures.draw_curves(folder, found.groups, schedule.steps_per_update * schedule.num_envs),
-            figures.draw_final_returns(folder, found.groups),
+            figures.draw_curves(folder, found.groups, schedule.steps_per_update * schedule.num_envs, goal),
+            figures.draw_final_returns(folder, found.groups, goal),
         ]
         play = self._play
         if play.ndim == 2:  # observations whose entries are the axes of maps

@@ -139,7 +139,7 @@ def _check_fitness(attack: Attack) -> None:
     halves, steps = {"training": 1, "second_half": 2}.get(config.fitness, 0), config.shortest_learned_steps
     if halves and steps < halves * limit:
         raise ValueError(
-            f"fitness: got {config.fitness!r}, of lives of {steps} steps; of at least {halves * limit} are needed"
+            f"fitness: got {config.fitness!r}, of training runs of {steps} steps; at least {halves * limit} are needed"
         )
     if config.fitness == "last_update" and config.goal != "control":
         envs, steps = attack.schedule.num_envs, attack.schedule.steps_per_update

@@ -32,11 +32,18 @@ from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
 from meta.runs.jobs import Job, finished, open_run, run_jobs
 from meta.runs.report import Claim, Section, table, write_report
-from meta.statistics import mean_and_error, or_nan, with_error
+from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller
 SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
+PICTURES = {  # of an attack, and what is seen
+    "evolution.png": "progress of the search",
+    "training_curves.png": "return of victims during training",
+    "message.png": "the message over entries of the observation",
+    "goal_rewards.png": "goal rewards of the evolved pair and of baselines",
+    "steered.gif": "a victim under the controller",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +145,9 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     batches = {name: one.steps_per_update * one.num_envs for name, one in schedules.items()}
     if curves:
         picture = figures.draw_all_curves(run.figures, curves, batches)
-        pictures = [("curves", f"figures/{picture.name}")]
-        loud = next(goal for goal in config.goals if goal != "control")
-        text = f"The first search for each goal; random messages are as loud as those evolved to {loud}."
+        pictures = [(PICTURES[picture.name], f"figures/{picture.name}")]
+        spoken = next(goal for goal in config.goals if goal != "control")
+        text = f"The first search for each goal; random messages are as large as those evolved to {spoken}."
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
         f"Targets: harm and help lie {STANDARD_ERRORS:g} standard errors from silence; control reaches "
@@ -225,7 +232,8 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     first, found = parts[0], [summaries[part.path.name] for part in parts]
     name, goal = first.path.name, first.config.goal
     title = f"{first.environment}: {goal}"
-    pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in _pictures(first.path)]
+    files = {file: words for file, words in PICTURES.items() if (first.path / "figures" / file).is_file()}
+    pictures = [(words, f"{name}/figures/{file}") for file, words in files.items()]
     number = found[0]["num_trials"]
     searches = "one search" if len(parts) == 1 else f"{len(parts)} searches"
     text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {searches}."
@@ -236,7 +244,12 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
         ratio = rows["evolved"]["mean"] / rows[best]["mean"]
         claims = [Claim(f"goal reward, times that of {best}", ratio, None, least=CONTROL_RATIO)]
         claims += [Claim(row.replace("_", " "), x["mean"], x["standard_error"]) for row, x in rows.items()]
-        return Section(title, text, claims, [], pictures)
+        goals = {row: rounded(rows[row]["mean"]) for row in ("evolved", best)}
+        answer = (
+            f"A controlled victim gets a goal reward of {goals['evolved']} with the evolved shaper and controller, and "
+            f"{goals[best]} with the best baseline ({best.replace('_', ' ')})."
+        )
+        return Section(title, text, claims, [], pictures, answer)
     sign = 1 if goal == "help" else -1
     difference = between(summary["difference_from_silent"] for summary in found)
     apart = sign * (difference["mean"] or 0.0) / (difference["standard_error"] or np.inf)
@@ -255,8 +268,15 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
         if kind in ("transfer", "defences"):
             titles = [kind, *(" ".join(title.split()) for title in COLUMNS.values())]
             tables.append(table(titles, _cells(rows)))
-            pictures.append((kind, f"{name}/figures/{kind}.png"))
-    return Section(title, text, claims, tables, pictures)
+            pictures.append((f"final returns: {kind}", f"{name}/figures/{kind}.png"))
+    evolved, silent, random = (
+        rounded(between(summary[row] for summary in found)["mean"], 1) for row in ("evolved", "silent", "random")
+    )
+    answer = (
+        f"A victim's final return is {silent} in silence, {evolved} under messages evolved to {goal}, and {random} "
+        "under random messages that are as large."
+    )
+    return Section(title, text, claims, tables, pictures, answer)
 
 
 def _beside(folder: Path, attacks: dict[tuple[str, Goal], list[Part]], summaries: dict[str, Any]) -> list[Section]:
@@ -276,7 +296,10 @@ def _beside(folder: Path, attacks: dict[tuple[str, Goal], list[Part]], summaries
             titles = ["victims of", "evolved less silent", "random less silent"]
             cells = [[name, *(with_error(one, 1) for one in row.values())] for name, row in rows.items()]
             pictures = [("differences", f"figures/{picture.name}")]
-            sections.append(Section(f"{goal}, beside each other", f"In {game}.", [], [table(titles, cells)], pictures))
+            shown = [f"{rounded(row['difference']['mean'], 1)} for {name}" for name, row in rows.items()]
+            answer = f"Evolved messages change the final return by {', '.join(shown)}."
+            title = f"{goal}, beside each other"
+            sections.append(Section(title, f"In {game}.", [], [table(titles, cells)], pictures, answer))
     return sections
 
 
@@ -290,11 +313,6 @@ def between(searches: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 def _cells(rows: dict[str, Any]) -> list[list[str]]:
     return [[name, *(with_error(row[column], 1) for column in COLUMNS)] for name, row in rows.items()]
-
-
-def _pictures(path: Path) -> list[Path]:
-    wanted = ("evolution.png", "training_curves.png", "message.png", "goal_rewards.png", "steered.gif")
-    return [path / "figures" / name for name in wanted if (path / "figures" / name).is_file()]
 
 
 def _trainings_of(parts: Sequence[Part], environment: str) -> dict[str, VictimTrainings]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks.experiments.attack import ADVERSARY_FILE
-from attacks.experiments.distillation import FindStart, Told
+from attacks.experiments.distillation import Explained, FindStart
 from meta import Evolution, Evolved, Outcome, evolve
 from meta.batched_trials import compile_trials, run_trials
 from meta.run_keys import RunBranch
@@ -101,7 +101,7 @@ class SearchResult(NamedTuple):
     chosen: str  # what they come from: expert or start, warm_up or controllers, evolution
     judged: dict[str, dict[str, Any]]  # the fitness of each of these, by which they were chosen; empty without a choice
     start: Any  # where it began, with an expert or a run; else None
-    told: Told | None  # what each message tells of the expert
+    explained: Explained | None  # the share of the expert that each message explains
     others: dict[str, Any]  # for control: by `control.FIXED`, shapers that are not evolved and their controllers
     stages: list[Evolved]  # one after the other
 
@@ -123,7 +123,7 @@ def run_search(search: Search, key: jax.Array, context: Context) -> SearchResult
         one.stage.name: _evolve_controllers(search, one, jax.random.fold_in(beside_key, i), context)
         for i, one in enumerate(search.controllers)
     }
-    start, told = _start(search, key, context) if search.start_name else (None, None)
+    start, explained = _start(search, key, context) if search.start_name else (None, None)
     init, evolution_key = (search.init if start is None else _always(start)), key
     evolved = [_best_of(others["random_shaper"])] if others and start is None else []
     for stage in search.stages:
@@ -137,18 +137,18 @@ def run_search(search: Search, key: jax.Array, context: Context) -> SearchResult
     chosen, judged = _choose(search, jax.random.fold_in(key, AttackBranch.CHOICE), found, context)
     array_files.replace_arrays(context.run.path / ADVERSARY_FILE, found[chosen], search.metadata)
     kept = {name: one.parameters for name, one in others.items()}
-    return SearchResult(found[chosen], chosen, judged, start, told, kept, evolved)
+    return SearchResult(found[chosen], chosen, judged, start, explained, kept, evolved)
 
 
-def _start(search: Search, key: jax.Array, context: Context) -> tuple[Any, Told | None]:
+def _start(search: Search, key: jax.Array, context: Context) -> tuple[Any, Explained | None]:
     """Parameters of an expert or a run, and what the summary says of them; kept for a run that goes on."""
     file = context.run.path / START_FILE
     if os.path.isfile(file):
         arrays, metadata = array_files.load_arrays(file)
-        return array_files.as_tree(arrays, jax.eval_shape(search.init, key), str(file)), metadata["told"]
-    start, told = search.find_start(jax.random.fold_in(key, AttackBranch.EXPERT), context.stages)
-    array_files.replace_arrays(file, start, {"told": told})
-    return start, told
+        return array_files.as_tree(arrays, jax.eval_shape(search.init, key), str(file)), metadata["explained"]
+    start, explained = search.find_start(jax.random.fold_in(key, AttackBranch.EXPERT), context.stages)
+    array_files.replace_arrays(file, start, {"explained": explained})
+    return start, explained
 
 
 def _evolve(
@@ -191,7 +191,7 @@ def _best_of(several: Evolved) -> Evolved:
 
 
 def _describe(search: Search, metrics: dict[str, Any]) -> str:
-    """The last generation in a few words; of several runs their mean, and the best goal reward."""
+    """The metrics of the last generation as text; of several runs their mean, and the best goal reward."""
     text = f"victim's return {np.mean(metrics['victim_return']):.1f}"
     text += f"  goal reward {np.max(metrics['fitness']):.3f}" if search.controllers else ""
     failed = int(np.sum(metrics["non_finite"]))

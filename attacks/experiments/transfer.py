@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -32,9 +33,11 @@ from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.atomic_files import check_folder
 from meta.runs.formatting import duration, many, say
-from meta.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 FILE = "examination.json"
+SAME = "as evolved on"
+ERRORS = 2.0  # beyond random messages, for an effect on another learner
 PARTS = ("transfer", "defences", "host")
 COLUMNS = {  # of tables
     "silent": "in silence",
@@ -74,7 +77,7 @@ def other_victims(attack: Attack) -> dict[str, str]:
     """The learner that the attack was evolved on; PPOs that differ from it in one thing; A2C and DQN."""
     config = attack.config
     name, given = SAMPLED.read("victim", config.victim)
-    specs = {"as evolved on": config.victim}
+    specs = {SAME: config.victim}
     if name == "ppo":
         now = settings(name, attack.game) | given
         layers, relu, shared = hidden_layers(config.victim), now["activation"] == "relu", now["shared"]
@@ -133,7 +136,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     Returns:
       What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
       `silent` and `random` (each a mean and a standard error of the final returns; random messages are of the same
-      kind and as loud), what the evolved and random ones change, `difference` and `random_difference`, and what the
+      kind and as large), what the evolved and random ones change, `difference` and `random_difference`, and what the
       evolved ones do `beyond_random`; and `digests`, by which a result is known to be whole, and that of this attack
       and of these victims.
 
@@ -149,12 +152,12 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     depends = [configs.plain(config), array_files.digest(parameters), options.evaluation_trials, options.seed, *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
-        victim = victims[name if part == "transfer" else "as evolved on"]
+        victim = victims[name if part == "transfer" else SAME]
         also = [options.host_trials] if part == "host" else []
         return hashlib.sha256(json.dumps([*depends, part, name, victim, result, *also]).encode()).hexdigest()
 
     number = {"num_trials": options.evaluation_trials, "host_trials": options.host_trials}
-    found = number | {"seed": options.seed} | _read_known(path / FILE, digest, console)
+    found = number | {"seed": options.seed, "goal": config.goal} | _read_known(path / FILE, digest, console)
 
     def keep(part: str, name: str, returns: dict[str, Any]) -> None:
         found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
@@ -168,23 +171,22 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     kinds = [("transfer", name) for name in victims if options.transfer]
     if options.defences and not options.host:
         kinds += [("defences", name) for name in DEFENCES if name in found["defences"] or _fits(attack, name, console)]
-    kinds = [("host", "as evolved on")] if options.host else kinds
+    kinds = [("host", SAME)] if options.host else kinds
     todo = [(part, name) for part, name in kinds if name not in found[part]]
     play, started = observations_of_play(attack.game), time.perf_counter()
     for i, (part, name) in enumerate(todo):
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         if part == "host":
-            tell = partial(say, console)
-            returns = host_returns(attack, parameters, options.host_trials, options.seed, tell)
+            returns = host_returns(attack, parameters, options.host_trials, options.seed, partial(say, console))
             keep(part, name, returns)
             continue
-        same = found["transfer"].get("as evolved on")
+        same = found["transfer"].get(SAME)
         if same and part == "defences" and name == config.defence == "none":  # these are the same victims
             found[part][name], found["digests"][part][name] = same, digest(part, name, same)
             run.write(FILE, json.dumps(found, indent=2) + "\n")
             continue
-        victim = victims[name if part == "transfer" else "as evolved on"]
+        victim = victims[name if part == "transfer" else SAME]
         other = with_training(attack, victim=victim)
         spoken, speakers = controlled(other.message, parameters, play, other.schedule.steps)
         run_trainings = make_trainings(
@@ -222,7 +224,7 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
         return found
     others = 0
     try:
-        before = {"host": {}} | json.loads(file.read_bytes())  # of which older ones know nothing
+        before = {"host": {}} | json.loads(file.read_bytes())  # which older files lack
         known_digests = {"host": {}} | before["digests"]
         for part in PARTS:
             for name, result in before[part].items():
@@ -248,8 +250,40 @@ def examine_and_show(config: ExaminationConfig, target: None, console: Console) 
     print_result(console, examine(config, console))
 
 
+def conclusion(found: dict[str, Any]) -> str:
+    """The effect of the attack, beside random messages, on other learners, defences and the host: a sentence each."""
+    direction = 1 if found["goal"] == "help" else -1
+
+    def effect(row: dict[str, Any]) -> str:
+        evolved, random = (rounded(row[column]["mean"], 1) for column in ("difference", "random_difference"))
+        return f"by {evolved} (random messages: {random})"
+
+    def works(row: dict[str, Any]) -> bool:
+        beyond = row["beyond_random"]
+        return direction * or_nan(beyond["mean"]) > ERRORS * or_nan(beyond["standard_error"])
+
+    sentences, others = [], dict(found["transfer"])
+    if own := others.pop(SAME, None):
+        sentences.append(
+            f"The attack changes the final return of the learner that it was evolved on {effect(own)}, and "
+            f"{found['goal']}s {sum(map(works, others.values()))} of {many(len(others), 'other learner')} by "
+            f"{ERRORS:g} standard errors more than random messages do."
+        )
+    defences = dict(found["defences"])
+    if without := defences.pop("none", None):
+        sentence = f"Without a defence it changes the return {effect(without)}"
+        sizes = {name: abs(or_nan(row["difference"]["mean"])) for name, row in defences.items()}
+        if finite := [name for name, size in sizes.items() if math.isfinite(size)]:
+            best = min(finite, key=sizes.__getitem__)
+            sentence += f", and {effect(defences[best])} with the best of {many(len(defences), 'defence')}, {best}"
+        sentences.append(f"{sentence}.")
+    sentences += [f"In Gymnasium it changes the final return {effect(row)}." for row in found["host"].values()]
+    return " ".join(sentences)
+
+
 def print_result(console: Console, found: dict[str, Any]) -> None:
-    """The two tables."""
+    """The conclusion, and a table for each part."""
+    say(console, conclusion(found))
     for part, title in (("transfer", "victim"), ("defences", "defence"), ("host", "victim on a host")):
         if not found[part]:
             continue
@@ -261,4 +295,4 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
         console.print(table)
     on_host = f", {found['host_trials']} on a host" if found["host"] else ""
     text = f"{many(found['num_trials'], 'fresh victim')} of each kind{on_host}"
-    say(console, f"{text}; ± one standard error; random: as loud")
+    say(console, f"{text}; ± one standard error; random: as large")

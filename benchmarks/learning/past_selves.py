@@ -1,9 +1,9 @@
-"""The value of past selves: trainings with and without them meet, and a new learner is trained to beat both.
+"""The value of past selves: trainings with and without them play each other, and a new learner is trained to beat both.
 
     python -m benchmarks.learning.past_selves --latest RUN RUN ... --past RUN RUN ... [--updates 500] [--seed 0]
 
 RUN is a directory of `python -m marl.distributed openai_five_self_play --past-selves SHARE --seed N`, with a share of 0
-behind --latest and a larger one behind --past. All final policies meet each other, themselves too, for one episode in
+behind --latest and a larger one behind --past. All final policies play each other, themselves too, for one episode in
 1,024 environments; then PPO with the settings of the trainings learns beside each of them, which stay as they are.
 Returns are of an episode, ± the standard error between trainings, of both kinds where these are two.
 """
@@ -51,7 +51,7 @@ def main() -> None:
     def fixed(policy: Any) -> Learner:
         return learner._replace(init=lambda key: policy, policy=lambda state: state, update=keep_state, seat=None)
 
-    def meet(key: jax.Array, own: Any, other: Any) -> jax.Array:
+    def play_pair(key: jax.Array, own: Any, other: Any) -> jax.Array:
         found = learn(key, game, [fixed(own), fixed(other)], num_updates=1, steps_per_update=length, num_envs=ENVS)
         return length * found.rewards[0][0]
 
@@ -63,7 +63,7 @@ def main() -> None:
 
     rows, columns = (x.ravel() for x in np.indices((len(runs), len(runs))))
     at = [jax.tree.map(lambda x, numbers=numbers: x[numbers], stacked) for numbers in (rows, columns)]
-    returns = np.asarray(jax.jit(jax.vmap(meet))(jax.random.split(keys[0], len(rows)), *at), np.float64)
+    returns = np.asarray(jax.jit(jax.vmap(play_pair))(jax.random.split(keys[0], len(rows)), *at), np.float64)
     returns = returns.reshape(len(runs), len(runs))
     beaten = np.asarray(jax.jit(jax.vmap(beat))(jax.random.split(keys[1], len(runs)), stacked), np.float64)
     latest, past = slice(0, len(options.latest)), slice(len(options.latest), None)

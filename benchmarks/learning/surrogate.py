@@ -1,8 +1,8 @@
 """A search by a surrogate model, for what evolution is compared with: the harm of an echo, which is four numbers.
 
-A Gaussian process of what 32 victims have become at the end of their lives, with the direction and the loudness of an
-echo for its inputs, is asked where the next 32 should be tried (expected improvement). The echo of which it believes
-most is then tried on fresh victims, beside silence and random echoes as loud.
+A Gaussian process of the mean final return of 32 victims, with the direction and the magnitude of an echo as inputs,
+proposes the next echo (expected improvement). The echo with the best predicted mean is then tried on fresh victims,
+beside silence and random echoes as large.
 
     pip install bayesian-optimization
     python -m benchmarks.learning.surrogate [--evaluations 100] [--victims 32] [--fresh 1024] [--seed 0]
@@ -30,13 +30,13 @@ from games.registry import make_game
 from meta.statistics import with_error
 from meta.xla.devices import use_all_cores
 
-LOUDNESS = (0.003, 3.0)  # the root mean square of the echo, in standard deviations of random play
+MAGNITUDE = (0.003, 3.0)  # the root mean square of the echo, in standard deviations of random play
 
 
 def weights(numbers: dict[str, float]) -> np.ndarray:
-    """The weights of the echo: a direction, even over the sphere where its numbers are even in [0, 1], and loudness."""
+    """The weights of the echo: a direction, even over the sphere, and a magnitude."""
     direction = norm.ppf(np.clip([numbers[f"w{i}"] for i in range(4)], 1e-6, 1 - 1e-6))
-    return np.asarray(np.exp(numbers["loudness"]) * direction / np.linalg.norm(direction), np.float32)
+    return np.asarray(np.exp(numbers["magnitude"]) * direction / np.linalg.norm(direction), np.float32)
 
 
 def main() -> None:
@@ -52,13 +52,13 @@ def main() -> None:
     attack = resolve(dataclasses.replace(config, message=f"echo(units={units})"))
     game, message, key = attack.game, attack.message, jax.random.key(options.seed)
 
-    def lives_of(talk: Message, number: int) -> Any:
+    def trainings_of(talk: Message, number: int) -> Any:
         return make_trainings(
             game, talk, attack.make_victim, attack.schedule, size=config.message_size, num_trials=number
         )
 
-    some = lives_of(message, options.victims)
-    bounds = {f"w{i}": (0.0, 1.0) for i in range(4)} | {"loudness": tuple(np.log(LOUDNESS))}
+    some = trainings_of(message, options.victims)
+    bounds = {f"w{i}": (0.0, 1.0) for i in range(4)} | {"magnitude": tuple(np.log(MAGNITUDE))}
     search = BayesianOptimization(
         None, bounds, acquisition_function=ExpectedImprovement(xi=1.0), random_state=options.seed, verbose=0
     )
@@ -76,10 +76,10 @@ def main() -> None:
     search._gp.fit(search.space.params, search.space.target)
     believed = search._gp.predict(search.space.params)
     best = tried[int(np.argmax(believed))]
-    print(f"believed best: {np.round(weights(best), 3)}, {-believed.max():.1f}")
+    print(f"predicted best: {np.round(weights(best), 3)}, {-believed.max():.1f}")
     spoken, speakers = controlled(message, weights(best), observations_of_play(game), attack.schedule.steps)
-    fresh = lives_of(spoken, options.fresh)
-    found = compare({name: fresh(jax.random.fold_in(key, 10_000), words) for name, words in speakers.items()})
+    fresh = trainings_of(spoken, options.fresh)
+    found = compare({name: fresh(jax.random.fold_in(key, 10_000), parameters) for name, parameters in speakers.items()})
     for name in speakers:
         apart = found[name].get("difference_from_silent")
         print(f"{name}: {with_error(found[name])}" + (f", less silence {with_error(apart)}" if apart else ""))

@@ -1,9 +1,9 @@
-"""Environment steps per second of whole victims' lives in Adversarial Cheap Talk, and what bounds them.
+"""Environment steps per second of whole training runs of victims in Adversarial Cheap Talk, and what bounds them.
 
 The paper's CartPole victim (32 updates of 256 steps in 4 environments, 16 epochs of the full batch, two shared layers
-of 32 tanh units), one life for each of a population of adversaries, judged by its training. Beside the lives, in the
-same run: their epochs alone, on observations that lie ready; and the larger matrix products of these epochs alone, in
-the size that one victim's batch makes them.
+of 32 tanh units), one training run for each of a population of adversaries, judged by its training return. Beside
+them, in the same run: their epochs alone, on observations that lie ready; and the larger matrix products of these
+epochs alone, in the size that one victim's batch makes them.
 
     python -m benchmarks.speed.cheap_talk [--population 128] [--updates 32] [--repeats 3]
 """
@@ -30,10 +30,10 @@ AT_ONCE = 16  # members of a population that are computed together, as in the pr
 FLOPS_OF_A_SAMPLE = 2 * 3 * (6 * 32 + 32 * 32 + 32 * 3)  # of an epoch, forward and backward
 
 
-def lives(attack: Attack, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Whole lives, and their arguments."""
+def training_runs(attack: Attack, size: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Whole training runs, and their arguments."""
     keys = jax.random.split(jax.random.key(0), size)
-    return spread(lambda words: attack.trial(words, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
+    return spread(lambda parameters: attack.trial(parameters, jax.random.key(1)).fitness, size, at_once=AT_ONCE), (
         jax.vmap(attack.init)(keys),
     )
 
@@ -93,7 +93,7 @@ def main() -> None:
     print(machine())
     print(f"{options.population} victims of {config.steps_of_a_training:,} steps each")
     programs = {}
-    for name, make in (("whole lives", lives), ("their epochs", epochs), ("products of 32 x 32", products)):
+    for name, make in (("training runs", training_runs), ("their epochs", epochs), ("products of 32 x 32", products)):
         function, arguments = make(attack, options.population)
         programs[name] = compiled(function, *arguments)
     times = seconds_in_turn(programs, options.repeats)

@@ -290,15 +290,15 @@ def efficiency(
 
 def draw(path: Path, workers: np.ndarray, curves: dict[str, np.ndarray]) -> None:
     """The model's curves."""
-    from meta.runs.plotting import BLUE, GREEN, ORANGE, new_panels, save_figure
+    from meta.runs.plotting import GREY, colors_of, new_axes, save_figure
 
-    figure, ((axes,),) = new_panels((6, 3.6))
-    for (name, share), color in zip(curves.items(), (BLUE, GREEN, ORANGE), strict=True):
-        axes.plot(workers, share, color=color, label=name)
-    axes.axhline(0.9, color="0.6", linewidth=0.8, linestyle=":")
-    axes.set(xscale="log", xlabel="workers", ylabel="share of the time that they work", ylim=(0, 1.02))
-    axes.legend(frameon=False, fontsize=8)
-    save_figure(figure, path)
+    figure, axes = new_axes("workers", "share of the time that they work")
+    for (name, color), style in zip(colors_of(curves).items(), ("-", "--", "-."), strict=True):
+        axes.plot(workers, curves[name], style, color=color, label=name)
+    axes.axhline(0.9, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", ylim=(0, 1.02))
+    title = "Share of the time that workers of a cluster work, by their number"
+    save_figure(figure, path, title, "a model: candidates that take a second each; dotted: 90 %")
 
 
 def main() -> None:

@@ -136,7 +136,7 @@ def reference(num_updates: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
         new_obs, state, reward, terminated, truncated, info = jax.vmap(environment.step, (0, 0, 0, None))(
             keys, state, action, parameters
         )
-        done = terminated | truncated  # by the rules or by the time limit, which this one does not tell apart
+        done = terminated | truncated  # by the rules or by the time limit, which this one does not distinguish
         step = Step(obs, action, log_prob, value, reward, done, {name: info[name] for name in LOGGED})
         return (learner, state, new_obs, key), step
 
@@ -225,7 +225,7 @@ class Run(NamedTuple):
 
 
 def serve(name: str, seeds: int, num_updates: int, pipe: Connection) -> None:
-    """A process of its own: says how long it compiled, and trains whenever it is told to."""
+    """A process of its own: says how long it compiled, and trains at every request."""
     started = time.perf_counter()
     program, keys = program_of(name, seeds, num_updates)
     pipe.send(time.perf_counter() - started)

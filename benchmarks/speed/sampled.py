@@ -29,7 +29,7 @@ from meta.xla.devices import use_all_cores
 
 
 def settings() -> dict[str, SampledShapingConfig]:
-    """The two, made here and not above, for a config that is checked wakes JAX with the devices it finds."""
+    """The two, made here and not above, because checking a config starts JAX with the devices that it finds."""
     return {
         "ipd, a table": SampledShapingConfig(
             environment="ipd(episode_length=10)",

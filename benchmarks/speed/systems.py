@@ -147,15 +147,15 @@ def of_rllib(venv: Path, envs: int, seconds: float) -> dict[str, float]:
     quiet = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     with subprocess.Popen(line, **quiet) as process:  # type: ignore[call-overload]
 
-        def told() -> dict[str, Any]:
-            for words in process.stdout:
-                if words.startswith("{"):
-                    return json.loads(words)
+        def next_report() -> dict[str, Any]:
+            for line in process.stdout:
+                if line.startswith("{"):
+                    return json.loads(line)
             raise SystemExit(f"rllib: {' '.join(line)} has said nothing")
 
-        told()  # it has begun
+        next_report()  # it has begun
         with Processes() as others:
-            found = told()
+            found = next_report()
         process.stdin.close()
     cpu = found["own_cpu_seconds"] + others.cpu_seconds
     return {

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs.site import api, check, cite, documents, gallery
+from docs.site import api, check, cite, documents, gallery, game_pages, notebooks
 from docs.site.links import ROOT
 
-KINDS = (documents, api, gallery, cite)
+KINDS = (documents, game_pages, notebooks, api, gallery, cite)
 BUILD = ROOT / "build"
 
 
@@ -26,6 +26,8 @@ def write(folder: Path) -> None:
     for name, source in documents.files().items():
         _made(folder / name)
         shutil.copyfile(source, folder / name)
+    for name, content in notebooks.files().items():
+        _made(folder / name).write_bytes(content)
     for kind in KINDS:
         for name, text in kind.pages().items():
             if (folder / name).exists():

@@ -18,11 +18,12 @@ def sources() -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    """Every document, the examples, and each file of code that a document links to."""
+    """Every document, the examples, the code of the games, and each file of code that a document links to."""
     documents = {source: (ROOT / source).read_text(encoding="utf-8") for source in sources()}
     found = {site_path(source): rewritten(text, source, site_path(source)) for source, text in documents.items()}
     examples = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py"))
-    code = {*examples, *(file for source, text in documents.items() for file in _code(source, text))}
+    suite = (path.relative_to(ROOT).as_posix() for path in (ROOT / "games" / "suite").glob("[a-z]*.py"))
+    code = {*examples, *suite, *(file for source, text in documents.items() for file in _code(source, text))}
     return found | {site_path(file): _shown(file) for file in sorted(code)} | {"examples.md": _examples(examples)}
 
 

@@ -17,7 +17,7 @@ class AsUsersSeeIt(griffe.Extension):
     """Comments behind the fields of a class become its attributes, and functions made by calls become functions."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Makes a section `Example` one of examples, because griffe knows the plural alone as code."""
+        """Makes a section `Example` one of examples, because griffe reads the plural alone as code."""
         del kwargs
         if obj.docstring is not None:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.M)

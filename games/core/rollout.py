@@ -51,6 +51,14 @@ def rollout(
       game: what is played.
       num_steps: T.
       act: `(key, observations) -> actions`, dicts by agent; None plays uniformly among the actions that are possible.
+
+    Example:
+      >>> import games, jax, jax.numpy as jnp
+      >>> def act(key, observations):
+      ...     return {"agent_0": jnp.int32(0), "agent_1": jnp.int32(1)}  # one cooperates, the other defects
+      >>> played = games.rollout(jax.random.key(0), games.make("ipd"), 3, act)
+      >>> played.rewards["agent_0"].tolist()
+      [-3.0, -3.0, -3.0]
     """
     checks.size("num_steps", num_steps, 1)
 

@@ -88,7 +88,7 @@ class Differentiable(Game):
 
     @property
     def num_logits(self) -> int:
-        """Length of each player's vector, under the name that learners know."""
+        """Length of each player's vector, under the name that learners use."""
         return self.num_parameters
 
     def values(self, seat: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -39,6 +39,13 @@ class InfinitelyRepeated(Game):
     Raises:
       ValueError: if the discount is outside [0, 1), or the payoffs are no `MatrixGame`.
 
+    Example:
+      >>> import games, jax.numpy as jnp
+      >>> game = games.InfinitelyRepeated(games.prisoners_dilemma, discount=0.96)
+      >>> defect = jnp.full(game.num_logits, -50.0)
+      >>> round((1 - game.discount) * float(game.value(0, defect, defect)), 3)  # mutual defection, per round
+      -2.0
+
     Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447, section 4.1.
     """
 

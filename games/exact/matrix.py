@@ -28,6 +28,12 @@ class MatrixGame:
       name: what the game is called in tables and on the command line.
       row: `row[i][j]`, the row player's payoff when it plays `i` and the column player plays `j`.
       column: `column[i][j]`, the column player's payoff for the same joint action.
+
+    Example:
+      >>> import games
+      >>> pennies = games.MatrixGame.of("pennies", row=(1, -1, -1, 1), column=(-1, 1, 1, -1))
+      >>> pennies.seen_by(1)  # own payoffs and the other's, of the column player
+      ([-1, 1, 1, -1], [1, -1, -1, 1])
     """
 
     name: str
@@ -69,6 +75,11 @@ def symmetric(name: str, payoffs: Sequence[Sequence[Scalar]]) -> MatrixGame:
     Args:
       name: of the game.
       payoffs: `payoffs[own][other]`, by both players' actions.
+
+    Example:
+      >>> import games
+      >>> games.symmetric("deadlock", ((1.0, 0.0), (3.0, 2.0))).column_payoffs  # after CC, CD, DC, DD of the row
+      [1.0, 3.0, 0.0, 2.0]
     """
     return MatrixGame(name, payoffs, tuple(tuple(payoffs[j][i] for j in range(2)) for i in range(2)))
 
@@ -130,6 +141,13 @@ def discounted_payoffs(
     Raises:
       ValueError: if a policy is not of shape `[5]` (or `[1]` with a discount of 0).
 
+    Example:
+      >>> import games, jax.numpy as jnp
+      >>> cooperate = jnp.full(5, 50.0)  # logits
+      >>> payoffs = games.discounted_payoffs(games.prisoners_dilemma, cooperate, cooperate, discount=0.5)
+      >>> [round(float(x), 3) for x in payoffs]  # -1 / (1 - 0.5)
+      [-2.0, -2.0]
+
     Source: Letcher et al., Stable Opponent Shaping (2019), appendix; Lu et al. (2022), section 4.
     """
     _refuse_other_shapes(policy_1, policy_2, discount)
@@ -155,6 +173,12 @@ def state_visits(
 
     Raises:
       ValueError: for policies of other shapes, which would be broadcast.
+
+    Example:
+      >>> import games, jax.numpy as jnp
+      >>> cooperate = jnp.full(5, 50.0)  # logits
+      >>> [round(float(x), 3) for x in games.state_visits(cooperate, cooperate, 0.75)]  # 1 / (1 - 0.75) rounds, all CC
+      [4.0, 0.0, 0.0, 0.0]
     """
     _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)

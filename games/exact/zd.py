@@ -30,12 +30,19 @@ REPEAT = np.array([1.0, 1.0, 0.0, 0.0])  # the policy that repeats its own last 
 
 
 class Fit(NamedTuple):
-    """Distance of policies `[...]` from zero-determinant strategies through (P, P)."""
+    """Distance of policies `[...]` from zero-determinant strategies through (P, P).
 
-    chi: np.ndarray  # `[...]`, extortion factor of the nearest one; says nothing of a policy that is not near it
-    phi: np.ndarray  # `[...]`
-    residual: np.ndarray  # `[...]`, root mean square over the four states
-    least_chi: float  # that any strategy enforces in this game, as `least_chi` says
+    Attributes:
+      chi: `[...]`, extortion factor of the nearest strategy; without meaning where the residual is large.
+      phi: `[...]`, scale of the nearest strategy.
+      residual: `[...]`, root mean square over the four states.
+      least_chi: the least extortion factor that any strategy enforces in this game.
+    """
+
+    chi: np.ndarray
+    phi: np.ndarray
+    residual: np.ndarray
+    least_chi: float
 
     @property
     def near(self) -> np.ndarray:
@@ -49,7 +56,11 @@ class Fit(NamedTuple):
 
 
 def is_dilemma(game: MatrixGame) -> bool:
-    """True if both players face a prisoner's dilemma: T > R > P > S."""
+    """True if both players face a prisoner's dilemma: T > R > P > S.
+
+    Args:
+      game: payoffs of both players.
+    """
     return all(t > r > p > s for r, s, t, p in (game.seen_by(seat)[0] for seat in (0, 1)))
 
 
@@ -66,8 +77,7 @@ def zd_policy(
 
     Args:
       game: the game that is repeated.
-      chi: slope of the line, above 1; how near to 1 it can come depends on the discount, and `least_chi` tells for
-        extortion.
+      chi: slope of the line, above 1; the least feasible one depends on the discount and is `least_chi` for extortion.
       phi: scale; None takes the middle of what is feasible.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
@@ -75,6 +85,14 @@ def zd_policy(
 
     Raises:
       ValueError: if no such policy exists, naming the feasible range of phi.
+
+    Example:
+      >>> import games
+      >>> dilemma, defect = games.prisoners_dilemma, [[0.0] * 5]
+      >>> extortioner = games.zd.zd_policy(dilemma, chi=3.0, discount=0.96)
+      >>> own, other = games.zd.exact_payoffs(dilemma, extortioner, defect, discount=0.96)
+      >>> float(own.round(3)[0]), float(other.round(3)[0])  # a defector gets no more than P, the payoff of DD
+      (-2.0, -2.0)
     """
     first, through = (1.0, 0) if generous else (0.0, 3)
     direction = _directions(game, seat, through)
@@ -111,6 +129,11 @@ def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
       game: the game that is repeated.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
+
+    Example:
+      >>> import games
+      >>> round(games.zd.least_chi(games.prisoners_dilemma, discount=0.96), 4)  # 1.04 / 0.92
+      1.1304
     """
     own, other = _directions(game, seat)
     return _least_chi(tuple(own.tolist()), tuple(other.tolist()), float(discount))
@@ -134,6 +157,13 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: i
       probabilities: `[..., 5]`, start first, own action first.
       discount: in (0, 1).
       seat: 0 for the row player, 1 for the column player.
+
+    Example:
+      >>> import games
+      >>> policy = games.zd.zd_policy(games.prisoners_dilemma, chi=3.0, discount=0.96)
+      >>> found = games.zd.fit(games.prisoners_dilemma, policy, discount=0.96)
+      >>> round(float(found.chi), 3), bool(found.extortionate)
+      (3.0, True)
     """
     probabilities = np.asarray(probabilities, float)
     left = discount * probabilities[..., 1:] + (1 - discount) * probabilities[..., :1] - REPEAT
@@ -166,7 +196,12 @@ def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float
 
 
 def random_policies(generator: np.random.Generator, number: int = CO_PLAYERS) -> np.ndarray:
-    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2) to meet corners too."""
+    """Memory-one policies `[number, 5]`: half with uniform probabilities, half Beta(1/2, 1/2) to have corners too.
+
+    Args:
+      generator: of the draws.
+      number: of policies.
+    """
     uniform = generator.uniform(size=(number, 5))
     return np.where(np.arange(number)[:, None] % 2 == 0, uniform, np.sin(np.pi / 2 * uniform) ** 2)
 

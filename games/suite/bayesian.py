@@ -26,7 +26,7 @@ class BattleState:
 
 @struct.dataclass(eq=False)
 class BayesianBattleOfTheSexes(Game):
-    """Two choose between a concert of Bach and one of Stravinsky; neither knows whether the other wants to meet.
+    """Two choose between a concert of Bach and one of Stravinsky, without seeing whether the other wants to meet.
 
     agent_0 likes Bach better, agent_1 Stravinsky. A player of the type that loves the other wants to be where the
     other is, one of the type that hates it wants to be where the other is not. A player whose wish comes true is
@@ -35,7 +35,7 @@ class BayesianBattleOfTheSexes(Game):
     light.
 
     Actions: 0 is Bach, 1 is Stravinsky. The observation, `[7]`, is one's own type in one-hot form (loves, hates), and
-    the last joint action, own first, in one-hot form (none yet, BB, BS, SB, SS). The tastes tell the seats apart: a
+    the last joint action, own first, in one-hot form (none yet, BB, BS, SB, SS). The tastes distinguish the seats: a
     swap of the seats along with the names of the concerts changes nothing else.
 
     Infos: `loves`, whether the agent wants to meet; `met`, whether both went to one place; `content`, whether the

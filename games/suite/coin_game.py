@@ -37,7 +37,7 @@ class CoinGame(Game):
     With one coin at a time (the default) the rules are those of the LOLA-DiCE repair of the first public code: the
     colour alternates with every coin taken, and is drawn at the reset; the new coin falls on a cell that no player
     stands on, all of them alike. But players begin on any two cells, which may be one, and there on two that differ;
-    and each sees its own picture, where that code shows both the same, so that the second does not know which colour is
+    and each sees its own picture, where that code shows both the same, so that the second cannot see which colour is
     its own. (The first code also paid only one of two players that came at once.) With `num_coins=2` a coin of each
     colour lies there at all times, and falls anywhere, as in M-FOS and Shaper.
 

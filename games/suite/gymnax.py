@@ -33,7 +33,7 @@ class Gymnax(Game):
 
     States, observations, actions and rewards are gymnax's own, in dtypes that do not change from the reset on, as a
     scan needs them. The game ends when the environment terminates, or when it is truncated at its time limit,
-    `max_steps_in_episode`; `infos["truncated"]` tells one from the other, so that a learner can bootstrap. Where
+    `max_steps_in_episode`; `infos["truncated"]` says which, so that a learner can bootstrap. Where
     gymnax can differentiate transitions, so can the game that `from_gymnax` makes.
 
     `get_obs` is exact where the observation is a function of the state. It is not where gymnax adds noise to it
@@ -79,7 +79,7 @@ class Gymnax(Game):
     def auto_reset(
         self, key: jax.Array, observations: Observations, state: Any, dones: Dones, reset_state: Any | None = None
     ) -> tuple[Observations, Any]:
-        # Chooses between observations that were made, for not every state of gymnax tells what is seen of it.
+        # Chooses between observations that were made, because not every state of gymnax determines its observation.
         new = self.reset(key) if reset_state is None else (self.get_obs(reset_state), reset_state)
         return jax.tree.map(lambda x, y: jnp.where(dones["__all__"], x, y), new, (observations, state))
 

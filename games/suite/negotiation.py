@@ -28,7 +28,7 @@ class NegotiationState:
 
 @struct.dataclass(eq=False)
 class Negotiation(Game):
-    """Two divide a pool of items of several kinds, round after round; each knows what they are worth to itself.
+    """Two divide a pool of items of several kinds, round after round; each sees what they are worth to itself.
 
     In every round both say at once how many items of each kind they want. What they want of a kind, if there are
     that many, they get, and the rest is lost. If there are not, then with `split="proportional"` the items of this

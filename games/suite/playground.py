@@ -34,10 +34,10 @@ class Playground(Game):
 
     Any object with its three members will do, as Brax's have them: `reset(key) -> state`,
     `step(state, action [n]) -> state` with `obs`, `reward` and `done`, and `action_size`. Where the observation is a
-    dict it is the entry "state", what the robot itself knows.
+    dict it is the entry "state", the robot's own state.
 
-    The game ends where the environment says `done`, or at its time limit; `infos["truncated"]` tells one from the
-    other. A reset costs as much as a step, and is computed only when some game of a batch has ended.
+    The game ends where the environment says `done`, or at its time limit; `infos["truncated"]` says which.
+    A reset costs as much as a step, and is computed only when some game of a batch has ended.
 
     Actions are `[n]` in [-1, 1]; the observation is `[m]`.
 

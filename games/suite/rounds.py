@@ -69,7 +69,7 @@ class Rounds(Game):
 
     @property
     def num_states(self) -> int:
-        """The number of last rounds that an agent tells apart."""
+        """The number of last rounds that an agent distinguishes."""
         raise NotImplementedError
 
     def _seen(self, actions: Sequence[jax.Array], agent: int) -> jax.Array:

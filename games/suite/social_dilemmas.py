@@ -37,6 +37,10 @@ class SocialDilemma(Rounds):
       episode_length: as of `RepeatedGame`.
       discount: as of `RepeatedGame`.
       memory: as of `RepeatedGame`.
+
+    Source: Dawes, Social Dilemmas (1980); public goods: Isaac, Walker and Thomas, Divergent Evidence on Free Riding
+    (1984); the volunteer's dilemma: Diekmann (1985); the stag hunt of n players: Pacheco et al., Evolutionary Dynamics
+    of Collective Action in N-Person Stag Hunt Dilemmas (2009).
     """
 
     payoffs: Any

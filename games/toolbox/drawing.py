@@ -15,7 +15,7 @@ from games.core.rollout import Rollout
 Number = Any  # a number of Python or of NumPy
 Color = tuple[int, int, int] | str
 
-# Okabe and Ito (2008): told apart by readers with any colour vision. In the order of the agents.
+# Okabe and Ito (2008): distinguishable with any colour vision. In the order of the agents.
 PLAYERS: tuple[str, ...] = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#666666")
 PAPER, LINE, WALL, INK = "#FFFFFF", "#DDDDDD", "#555555", "#222222"
 

@@ -40,7 +40,7 @@ class CheapTalk(Game):
 
         m' = remember(parameters, m, o),   o' = [o, speak(parameters, o, m')],
 
-    and the memory goes on where an episode ends and another begins, so that it sees a learner's whole life. Rewards,
+    and the memory goes on where an episode ends and another begins, so that it sees a whole training run. Rewards,
     transitions, the end of the game and everything that is drawn are the bare game's, bit for bit. What is seen is
     flattened into one vector, or with `planes` an image whose last channels hold the message in every pixel.
 

@@ -48,7 +48,7 @@ class GoalConditioned(Game):
     - Pendulum and Pendulum-v1: the rod's end on the unit circle, (cos, sin) of the angle as in the observation, at a
       uniform angle;
 
-    and in what `register_goals` was told of.
+    and in what `register_goals` has registered.
 
     Infos: the bare game's, and `bare_reward`.
 

@@ -39,7 +39,7 @@ def add(statistics: Statistics, obs: jax.Array) -> Statistics:
 def normalize(statistics: Statistics, obs: jax.Array, epsilon: Scalar = 1e-8) -> jax.Array:
     """Observations `[..., *obs_shape]` less their mean, in standard deviations; an `AssertionError` for others.
 
-    `epsilon` is added to the variance: what varies less than its root is not made as loud as the rest.
+    `epsilon` is added to the variance: what varies less than its root is not scaled up to the rest.
     """
     chex.assert_shape(obs, (..., *statistics.mean.shape))
     return (obs - statistics.mean) * jax.lax.rsqrt(statistics.variance + epsilon)

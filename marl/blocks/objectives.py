@@ -25,32 +25,56 @@ NO_DRIFT = 1e-4  # what a learned drift has to exceed to count: around a ratio o
 
 
 class Timed(NamedTuple):
-    """An objective that depends on how much of the training is over."""
+    """An objective that depends on how much of the training is over.
 
-    at: Callable[[jax.Array], Objective]  # (share in [0, 1]) -> the objective of then
-    num_updates: int | None = None  # of the whole training, as of `learn`; a learner needs it
+    Attributes:
+      at: `(share in [0, 1]) -> objective` at that share of the training.
+      num_updates: of the whole training, as of `learn`; a learner needs it.
+    """
+
+    at: Callable[[jax.Array], Objective]
+    num_updates: int | None = None
 
 
 class Aligned(NamedTuple):
-    """An objective of advantages to which the co-players' advantages are added, as of `advantage_alignment`."""
+    """An objective of advantages to which the co-players' advantages are added, as of `advantage_alignment`.
 
-    alignment: Scalar  # weight of the co-players' advantages
+    Attributes:
+      alignment: weight of the co-players' advantages.
+      objective: of log ratios and the sums.
+    """
+
+    alignment: Scalar
     objective: Objective
 
 
 class Parametric(NamedTuple):
-    """A function with parameters."""
+    """A function with parameters.
 
-    init: Callable[[jax.Array], Any]  # (key) -> parameters
-    apply: Callable[..., jax.Array]  # (parameters, *arguments) -> [...]
+    Attributes:
+      init: `(key) -> parameters`.
+      apply: `(parameters, *arguments) -> [...]`.
+    """
+
+    init: Callable[[jax.Array], Any]
+    apply: Callable[..., jax.Array]
 
 
 @check_arguments
 def clipped_surrogate(*, clip: Scalar = 0.2) -> Objective:
     """min(rho A, clip(rho, 1 - clip, 1 + clip) A), with rho the ratio of new and old probability.
 
+    Args:
+      clip: distance of rho from 1 beyond which nothing more is gained, above 0.
+
     Raises:
       ValueError: for a `clip` that is not above 0.
+
+    Example:
+      >>> import marl, numpy as np
+      >>> objective = marl.objectives.clipped_surrogate(clip=0.2)
+      >>> round(float(objective(np.log(2.0), np.float32(3.0))), 2)  # a ratio of 2 counts as 1.2
+      3.6
 
     Source: Schulman et al., Proximal Policy Optimization Algorithms (2017), arXiv:1707.06347, equation 7.
     """
@@ -73,6 +97,10 @@ def dpo(*, alpha: Scalar = 2.0, beta: Scalar = 0.6) -> Objective:
 
     This is the formula of an evolved drift.
 
+    Args:
+      alpha: scale of the drift of positive advantages, above 0.
+      beta: scale of the drift of negative advantages, above 0.
+
     Raises:
       ValueError: for an `alpha` or `beta` that is not above 0.
 
@@ -94,6 +122,9 @@ def with_drift(drift: Objective) -> Objective:
 
     A drift that is at least 0, and 0 with a gradient of 0 where rho is 1, keeps the guarantees of a trust region:
     no step lowers the return, and what it leads to is optimal.
+
+    Args:
+      drift: `(log rho, A) -> drift`, elementwise, `[...]`.
 
     Source: Kuba et al., Mirror Learning (2022), arXiv:2201.02373.
     """
@@ -118,11 +149,16 @@ def drift_network(hidden: int = 128, clip: Scalar | None = None, *, timed: bool 
     The last layer begins at 0. The first does not: of a network of zeros the parameters w and -w are the same, and
     antithetic pairs would all tie.
 
+    Args:
+      hidden: tanh units.
+      clip: of the base; None for a base of 0.
+      timed: whether the share of the training that is over is an argument.
+
     Raises:
       ValueError: for a number of hidden units or a `clip` that is none, or too small.
 
     Source: Lu et al., Discovered Policy Optimisation (2022), arXiv:2210.05639, section 5 and appendix (128 units);
-    a learned objective that knows the time: Jackson et al., Discovering Temporally-Aware Reinforcement Learning
+    a learned objective that depends on the time: Jackson et al., Discovering Temporally-Aware Reinforcement Learning
     Algorithms (2024), arXiv:2402.05828.
     """
     checks.size("hidden", hidden, 1)
@@ -146,21 +182,39 @@ def drift_network(hidden: int = 128, clip: Scalar | None = None, *, timed: bool 
 
 
 def learned(network: Parametric, parameters: Any, *, timed: bool = False) -> Objective | Timed:
-    """The objective of a `drift_network` with these parameters."""
+    """The objective of a `drift_network` with these parameters.
+
+    Args:
+      network: as `drift_network` makes it.
+      parameters: of the network.
+      timed: as of the network.
+
+    Returns:
+      An `Objective`, or a `Timed` one.
+    """
     if not timed:
         return with_drift(lambda *x: network.apply(parameters, *x))
     return Timed(lambda share: with_drift(lambda *x: network.apply(parameters, *x, share)))
 
 
 def l2(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
-    """Half the square of what a value lacks."""
+    """Half the square of the difference of a value from its target.
+
+    Args:
+      value: `[...]`.
+      target: `[...]`.
+      before: the value before the update, unused.
+    """
     del before
     return optax.l2_loss(value, target)
 
 
 @check_arguments
 def clipped_l2(*, clip: Scalar = 0.2) -> ValueLoss:
-    """Half the square of what is larger: what the value lacks, or what it would if moved by at most `clip`.
+    """Half the larger square: of the difference from the target, or of that after a move of at most `clip`.
+
+    Args:
+      clip: largest move of the value in an update, above 0.
 
     Raises:
       ValueError: for a `clip` that is not above 0.
@@ -178,10 +232,19 @@ def clipped_l2(*, clip: Scalar = 0.2) -> ValueLoss:
 
 @check_arguments
 def huber(*, delta: Scalar = 1.0) -> ValueLoss:
-    """Half the square of what a value lacks, and beyond `delta` a straight line.
+    """Half the square of the difference from the target, and beyond `delta` a straight line.
+
+    Args:
+      delta: difference at which the line begins, above 0.
 
     Raises:
       ValueError: for a `delta` that is not above 0.
+
+    Example:
+      >>> import marl, jax.numpy as jnp
+      >>> loss = marl.objectives.huber(delta=1.0)
+      >>> loss(jnp.array([0.5, 3.0]), jnp.zeros(2), jnp.zeros(2)).tolist()  # 0.5^2 / 2, and 1 / 2 + 2
+      [0.125, 2.5]
 
     Source: Huber (1964).
     """
@@ -206,6 +269,10 @@ def distance_network(hidden: int = 16, start: Literal["l2", "zero"] = "l2") -> P
     scale: the mean over the batch is multiplied by what makes its gradient at the values as large as that of L2, so
     that no coefficient, clip or step size can hide in it.
 
+    Args:
+      hidden: tanh units.
+      start: l2 or zero, the distance at parameters of 0.
+
     Raises:
       ValueError: for a number of hidden units that is none.
     """
@@ -228,7 +295,13 @@ def distance_network(hidden: int = 16, start: Literal["l2", "zero"] = "l2") -> P
 
 
 def distance_of(parameters: Any, s: jax.Array, start: Literal["l2", "zero"] = "l2") -> jax.Array:
-    """d(s) of a `distance_network`, without its scale."""
+    """d(s) of a `distance_network`, without its scale.
+
+    Args:
+      parameters: of the network.
+      s: differences from the target in units of the batch, `[...]`.
+      start: as of the network.
+    """
 
     def f(s: jax.Array) -> jax.Array:
         return jnp.tanh(s[..., None] * parameters["w1"] + parameters["b1"]) @ parameters["w2"]
@@ -241,7 +314,12 @@ def _rms(x: jax.Array) -> jax.Array:
 
 
 def policy_gradient(log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:
-    """An objective of `ppo` whose gradient at the old policy is the policy gradient."""
+    """An objective of `ppo` whose gradient at the old policy is the policy gradient.
+
+    Args:
+      log_ratio: `[...]`, logarithm of the ratio of new and old probability.
+      advantage: `[...]`.
+    """
     chex.assert_equal_shape([jnp.asarray(x) for x in (log_ratio, advantage)])
     return log_ratio * advantage
 
@@ -301,5 +379,9 @@ def dice_objective(
 
 
 def magic_box(x: jax.Array) -> jax.Array:
-    """1, with the derivatives of exp(x): DiCE's operator on a log probability."""
+    """1, with the derivatives of exp(x): DiCE's operator on a log probability.
+
+    Args:
+      x: `[...]`, log probabilities.
+    """
     return jnp.exp(x - jax.lax.stop_gradient(x))

@@ -269,7 +269,7 @@ def reproduce() -> Command:
     Algorithms (2024), arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al.,
     Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
     TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners.
-    Each experiment tells its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
+    Each experiment prints its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
     stopped run, and repeats nothing.
     """
     from marl.experiments.reproduce.papers import (

@@ -1,1 +1,1 @@
-"""The interface of a learner, and `learn`, the loop in which learners meet."""
+"""The interface of a learner, and `learn`, the loop in which learners learn together."""

@@ -38,6 +38,14 @@ def evaluate(
 
     Raises:
       ValueError: for a game of several players, or if `num_envs` does not divide the number of episodes.
+
+    Example:
+      >>> import games, jax, marl
+      >>> game = games.make("CartPole-v1", max_steps_in_episode=8)  # no pole falls sooner
+      >>> learner = marl.make_learner("random", game)
+      >>> state = learner.init(jax.random.key(0))
+      >>> marl.evaluate(jax.random.key(1), game, learner, state, num_episodes=2, num_steps=8).tolist()
+      [8.0, 8.0]
     """
     check_key(key)
     for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps), ("num_envs", num_envs or 1)):

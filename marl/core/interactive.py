@@ -50,7 +50,7 @@ def make_steps(game: Game, learner: Learner, seat: int = 0) -> Steps:
 
 
 class Play:
-    """A learner in its seat of a game of two: it acts, is told what the other did, and learns from time to time.
+    """A learner in its seat of a game of two: it acts, gets the other's action, and learns from time to time.
 
     Args:
       steps: of `make_steps`.

@@ -30,7 +30,7 @@ class PastState(NamedTuple):
 
     league: League
     policy: Parameters  # which plays until the next update
-    met: jax.Array  # its version where it is of the league, and `LATEST` otherwise
+    played: jax.Array  # its version where it is of the league, and `LATEST` otherwise
     version: jax.Array  # of the latest
     key: jax.Array  # of the draws from the league
 
@@ -39,14 +39,14 @@ class PastPolicy(NamedTuple):
     """The policy that acts, and its version."""
 
     policy: Parameters
-    met: jax.Array
+    played: jax.Array
 
 
 class PastMemory(NamedTuple):
     """The memory of an actor."""
 
     own: Memory  # the learner's
-    met: jax.Array  # [N], the version that acted, because a remote actor has an older policy than the learner
+    played: jax.Array  # [N], the version that acted, because a remote actor has an older policy than the learner
 
 
 @factory
@@ -59,7 +59,7 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
 
     A past self is drawn with a probability in proportion to exp(quality). It begins with the highest quality of all,
     and when it is beaten, which is when the learner got more than it between two updates, its quality falls by
-    RATE / (number of past selves * its probability): a past self that is still hard to beat is met more often. If the
+    RATE / (number of past selves * its probability): a past self that is still hard to beat is drawn more often. If the
     learner normalises observations, a past self has its old weights, and the statistics of its own seat.
 
     Args:
@@ -94,15 +94,15 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
         place = draw_opponent(jax.random.fold_in(state.key, state.version), league, share)
         past = place != LATEST
         policy = jax.tree.map(lambda kept, new: jnp.where(past, kept[place], new), league.policies, latest)
-        return state._replace(league=league, policy=policy, met=jnp.where(past, league.version[place], LATEST))
+        return state._replace(league=league, policy=policy, played=jnp.where(past, league.version[place], LATEST))
 
     def init_memory(parameters: PastPolicy, num_envs: int | None) -> PastMemory:
-        met = jnp.full(() if num_envs is None else num_envs, LATEST)
-        return PastMemory(learner.init_memory(parameters.policy, num_envs), met)
+        played = jnp.full(() if num_envs is None else num_envs, LATEST)
+        return PastMemory(learner.init_memory(parameters.policy, num_envs), played)
 
     def act(key: jax.Array, parameters: PastPolicy, memory: PastMemory, obs: jax.Array) -> tuple[Any, PastMemory, Any]:
         action, own, _ = learner.act(key, parameters.policy, memory.own, obs)
-        return action, PastMemory(own, jnp.full_like(memory.met, parameters.met)), ()
+        return action, PastMemory(own, jnp.full_like(memory.played, parameters.played)), ()
 
     def reset_memory(memory: PastMemory, done: jax.Array) -> PastMemory:
         return memory._replace(own=learner.reset_memory(memory.own, done)) if learner.reset_memory else memory
@@ -114,15 +114,15 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
 
     def update(key: jax.Array, state: PastState, trajectory: Trajectory) -> tuple[PastState, Metrics]:
         del key
-        met = trajectory.last_memory.met.reshape(-1)[0]  # the same in all environments
+        played = trajectory.last_memory.played.reshape(-1)[0]  # the same in all environments
         beaten = trajectory.others_reward[0].mean() > trajectory.reward.mean()
-        league = hear(state.league, met, beaten)
+        league = update_quality(state.league, played, beaten)
         return state._replace(league=league, version=state.version + 1), {
-            "against_past": jnp.where(met != LATEST, 1.0, 0.0)
+            "against_past": jnp.where(played != LATEST, 1.0, 0.0)
         }
 
     def policy(state: PastState) -> PastPolicy:
-        return PastPolicy(state.policy, state.met)
+        return PastPolicy(state.policy, state.played)
 
     best = act_greedy if learner.act_greedy else None
     return Learner(
@@ -147,14 +147,14 @@ def keep(league: League, version: jax.Array, policy: Parameters, every: int) -> 
 
 
 def draw_opponent(key: jax.Array, league: League, share: Scalar) -> jax.Array:
-    """The place of the past self that is met; `LATEST` for none."""
+    """The place of the past self that is drawn; `LATEST` for none."""
     share_key, place_key = jax.random.split(key)
     past = jax.random.uniform(share_key) < share
     return jnp.where(past, jax.random.categorical(place_key, league.quality), LATEST)
 
 
-def hear(league: League, version: jax.Array, beaten: jax.Array) -> League:
-    """The league after one of it was met; that of a version that is not kept any more is as it was."""
+def update_quality(league: League, version: jax.Array, beaten: jax.Array) -> League:
+    """The league after a match with one of it; that of a version that is not kept any more is as it was."""
     probability = jax.nn.softmax(league.quality)
     kept = league.version != LATEST
     fall = RATE / (kept.sum() * probability)

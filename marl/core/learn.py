@@ -97,6 +97,14 @@ def learn(
       ValueError: if there are not as many learners as players, if one was made for another seat, or for a number, a key
         or an action that does not fit.
       TypeError: if a learner returns something else than it should.
+
+    Example:
+      >>> import games, jax, marl
+      >>> game = games.InfinitelyRepeated(games.prisoners_dilemma, discount=0.0)  # played once
+      >>> players = [marl.naive(game, seat, learning_rate=10.0) for seat in (0, 1)]
+      >>> history = marl.learn(jax.random.key(0), game, players, num_updates=200)
+      >>> [round(float(rewards[-1]), 2) for rewards in history.rewards]  # mutual defection
+      [-2.0, -2.0]
     """
     check_key(key)
     check_learners(game, learners)

@@ -118,7 +118,7 @@ class DistributedConfig(configs.CommandConfig):
     @property
     def may_rise(self) -> dict[str, list[str]]:
         """The length of the training, and settings that fall over it."""
-        timed = "anneal" in self.learner or ".safetensors" in self.learner  # an objective may know how much is over
+        timed = "anneal" in self.learner or ".safetensors" in self.learner  # objectives may depend on time
         return {"total_steps": ["learner"] if timed else []}
 
     @property

@@ -155,9 +155,9 @@ class DistributedExperiment(Experiment[Trained, Found]):
     def draw(self, folder: Path, trained: Trained, found: Found) -> list[Path]:
         config, number = self.config, self.num_trained
         over = f"mean of {number} agents; band: one standard deviation between them" if number > 1 else "one training"
-        title = f"{config.environment}, {config.learner_name}, {config.where}\n{over}"
-        returns = np.stack(trained.history.returns[:number], 1)
-        curve = draw_training(folder / "training_return.png", title, returns, self.steps, config.learner_name)
+        title = f"Return of {config.learner_name} in {config.environment} during training"
+        note, returns = f"higher is better; {over}; {config.where}", np.stack(trained.history.returns[:number], 1)
+        curve = draw_training(folder / "training_return.png", title, note, returns, self.steps)
         return [curve, found.film] if found.film else [curve]
 
     def summarize(self, trained: Trained, found: Found) -> dict[str, Any]:

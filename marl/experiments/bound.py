@@ -23,7 +23,7 @@ from marl.trained import folder
 from meta import RunDirectory, scalarize
 from meta.loop import compiler_options
 from meta.runs.array_files import Arrays, load_arrays
-from meta.runs.formatting import many
+from meta.runs.formatting import many, say
 from meta.runs.progress import Progress
 from meta.statistics import standard_error
 
@@ -152,6 +152,7 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
         "naive_payoffs": _naive_payoffs(key, game, opponent, config),
     }
     known = _known(arrays)
+    say(console, conclusion(known, config.opponent))
     table = Table(title="shaper's average payoff per round, over the opponent's learning", title_justify="left")
     for column in ("", "payoff", "better than the other starts"):
         table.add_column(column, justify="left" if not column else "right")
@@ -165,10 +166,20 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
     table.add_row("[bold]bound: the best of each state", f"{known.bound:.3f} ± {known.bound_standard_error:.3f}", "")
     table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
     console.print(table)
-    level = "has levelled off" if known.is_level else "has not levelled off: more starts would lead higher"
-    console.print(f"the second half of the starts added {known.gain:.3f}; the bound {level}", highlight=False)
+    level = "has levelled off" if known.is_level else "has not levelled off"
+    say(console, f"the second half of the starts added {known.gain:.3f}; the bound {level}")
     about = {"jax": jax.__version__, "opponent_files": read_by(config.opponent, game)}
     write(run, console, "bound", config, arrays, about)
+
+
+def conclusion(known: KnownBound, opponent: str) -> str:
+    """The bound and naive play in one sentence."""
+    more = "" if known.is_level else "; more starts would lead higher"
+    return (
+        f"Against {opponent} the best policies found in hindsight get {known.bound:.3f} ± "
+        f"{known.bound_standard_error:.3f} per round, and a naive learner in their place gets {known.naive_return:.3f}"
+        f"{more}."
+    )
 
 
 def _naive_payoffs(key: jax.Array, game: InfinitelyRepeated, opponent: Learner, config: BoundConfig) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import jax
@@ -20,6 +20,7 @@ from marl.experiments.file_command import TrainingConfig, write
 from marl.learners.exact import white_box
 from marl.learners.exact.cola import ACTIVATIONS, cola, consistency_loss, train_cola, updates, white_box_updates
 from meta import RunDirectory
+from meta.runs.formatting import say
 from meta.runs.progress import Progress
 
 RIVALS: dict[str, Callable[..., Learner]] = {"LOLA": white_box.lola, "exact LOLA": partial(white_box.hola, order=1)}
@@ -102,10 +103,20 @@ def make_consistent(config: ConsistencyConfig, run: RunDirectory, console: Conso
     players = [cola(consistent, seat) for seat in range(2)]
     play = jax.jit(jax.vmap(lambda key: learn(key, game, players, num_updates=101).rewards))
     row, column = (float(r[:, 1:].mean()) for r in play(jax.random.split(play_key, config.evaluation_trials)))
+    say(console, conclusion(losses, (row, column)))
     table = Table("update functions", "consistency loss", title=f"{config.game}, on fresh points")
     for name, loss in losses.items():
         table.add_row(name, f"{loss:.4g}")
     console.print(table)
-    console.print(f"two COLA players over 100 learning steps: {row:.3f} / {column:.3f}", highlight=False)
     arrays = {name: np.asarray(x) for name, x in consistent.networks.items()}
     write(run, console, "cola", config, arrays, {"consistency_losses": losses, "payoffs": [row, column]})
+
+
+def conclusion(losses: Mapping[str, float], payoffs: tuple[float, float]) -> str:
+    """The consistency of COLA beside its rivals', and the payoffs of two COLA players, in one sentence."""
+    rivals = " and ".join(f"{losses[name]:.4g} of {name}" for name in RIVALS)
+    row, column = payoffs
+    return (
+        f"COLA's update functions have a consistency loss of {losses['COLA']:.4g}, beside {rivals}. Two COLA players "
+        f"get {row:.3f} and {column:.3f} per round over 100 learning steps."
+    )

@@ -32,7 +32,7 @@ from marl.learners import registry
 from marl.learners.registry import make_learner
 from meta.runs import array_files
 from meta.runs.atomic_files import write_whole
-from meta.runs.formatting import say
+from meta.runs.formatting import many, say
 
 DENSE_FROM = 0.5  # share of weights from which a layer is not compressed
 CHECKED = 512  # observations on which the exported policy has to do what the learner does
@@ -367,19 +367,21 @@ def export(prepared: tuple[ExportConfig, Source], run: None, console: Console) -
     config, source = prepared
     code, layers = to_c(source.policy, source.words), source.policy.layers
     weights, full = sum(layer.num_weights for layer in layers), sum(layer.kernel.size for layer in layers)
-    say(console, f"{source.words}: {weights:,} weights of {full:,} in {len(layers)} layers")
+    size = f"{weights:,} of {many(full, 'weight')} in {many(len(layers), 'layer')}"
+    about = f"{source.words} is a function of C with {size}."
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(code, Path(folder))
         if library:
             off = disagreement(source, caller(source.policy, library))
             if off > TOLERANCE and not (source.policy.best and off < 0.01):  # of equal values either is best
                 raise ValueError(f"directory: got {config.directory!r}, whose actions in C are off by {off:.2g}")
-            kind = "share of other actions" if source.policy.best else "largest difference"
-            say(console, f"as the learner on {CHECKED} random observations: {kind} {off:.1e}")
-            took = seconds_of_a_call(source.policy, library)
-            say(console, f"{1e6 * took:.2f} microseconds for an observation, with the call")
+            kind = f"in {off:.1%} of them" if source.policy.best else f"by {off:.1e} at most"
+            took = f"{1e6 * seconds_of_a_call(source.policy, library):.2f} microseconds"
+            about += f" On {CHECKED} random observations its actions differ from the learner's {kind}, and a call "
+            about += f"takes {took}."
         else:
-            say(console, "there is no C compiler here that works (cc, gcc or CC); it was neither tried nor measured")
+            about += " No C compiler here works (cc, gcc or CC), so that it is neither compared nor timed."
+    say(console, about)
     try:
         write_whole(Path(config.out), code.encode())
     except OSError as error:

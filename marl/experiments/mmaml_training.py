@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from marl.experiments.file_command import TrainingConfig, write
 from marl.learners.exact.mmaml import MetaLearned, begin_from, num_seats, train_mmaml
 from marl.learners.exact.naive import naive
 from meta import RunDirectory
+from meta.runs.formatting import say
 from meta.runs.progress import Progress
 
 SEATS = ("row", "column")
@@ -30,7 +32,7 @@ class MetaLearningConfig(TrainingConfig):
     initialisations: int = 10
     """Beginnings per seat, trained independently in one program."""
     opponents: int = 32
-    """Naive learners that each beginning meets in an iteration."""
+    """Naive learners against each beginning in an iteration."""
     meta_steps: int = 100
     """Learning steps of both players."""
     iterations: int = 1000
@@ -75,6 +77,7 @@ def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) 
     with Progress(console, config.iterations, steps, "meta-steps", describe) as progress:
         learned = train_mmaml(train_key, game, **config.settings(train_mmaml), store=run, report=progress)
     results = _play(play_key, game, learned, config)
+    say(console, conclusion(results))
     table = Table(
         "seat", "step size", "M-MAML", "naive", title=f"{config.game}: payoffs over {config.meta_steps} learning steps"
     )
@@ -111,3 +114,13 @@ def _play(
             step_size = "learned" if rate is None else "1"
             found.append({"seat": SEATS[seat], "step_size": step_size, "payoff": own, "naive_payoff": other})
     return found
+
+
+def conclusion(results: Sequence[dict[str, Any]]) -> str:
+    """The payoffs of M-MAML at its learned step sizes, beside the naive learner's, in one sentence for each seat."""
+    return " ".join(
+        f"As {found['seat']}, M-MAML gets {found['payoff']:.3f} per round at its learned step sizes, and the naive "
+        f"learner against it {found['naive_payoff']:.3f}."
+        for found in results
+        if found["step_size"] == "learned"
+    )

@@ -26,7 +26,7 @@ from marl.experiments.shaping.agents import is_path, load_shaper, make_agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
-from meta.runs.formatting import many
+from meta.runs.formatting import many, say
 from meta.xla.memory import bytes_of, check_bytes
 
 PRESETS = "bound"  # which name a game and nothing else
@@ -209,7 +209,8 @@ def play_match(match: Match, target: None, console: Console) -> None:
     mind, person = begin(jax.random.fold_in(key, 0)), Person(game.num_logits)
     _introduce(console, config, game)
     _show_policy(console, mind, 0)
-    state, totals, played = 0, np.zeros(2), 0  # the state is in the person's view
+    state, played = 0, 0  # the state is in the person's view
+    totals, first_actions = np.zeros(2), np.zeros(2)  # the person's, and the agent's
     try:
         while played < config.rounds:
             prompt, answers = f"round {played + 1} of {config.rounds}: ", {"c": 0, "d": 1}
@@ -220,12 +221,24 @@ def play_match(match: Match, target: None, console: Console) -> None:
             payoffs = [side[2 * action + answer] for side in game.payoffs.seen_by(1)]
             person.saw(state, action)
             totals, played = totals + payoffs, played + 1
+            first_actions += [action == 0, answer == 0]
             state = 1 + 2 * action + answer if game.num_logits > 1 else 0
             mind = step(jax.random.fold_in(key, played), mind, person.estimate)
             play_sampled.say_round(console, "CD"[action], "CD"[answer], payoffs, totals / played)
             _show_policy(console, mind, _other_view(state))
     finally:
-        play_sampled.say_averages(console, totals, played, "round")
+        say(console, f"\n{conclusion(game, played, totals / played, first_actions / played)}" if played else "")
+
+
+def conclusion(game: InfinitelyRepeated, rounds: int, payoffs: np.ndarray, shares: np.ndarray) -> str:
+    """The person's and the agent's average payoffs and shares of C, beside mutual C and mutual D, in one sentence."""
+    (own, other), (own_share, other_share) = payoffs, shares
+    (both_c, *_, both_d) = zip(*game.payoffs.seen_by(1), strict=True)
+    mutual = "; ".join(f"both {name}: {x:g} and {y:g}" for name, (x, y) in {"C": both_c, "D": both_d}.items())
+    return (
+        f"Over {many(rounds, 'round')} you played C in {own_share:.0%} and got {own:.3f} per round; the agent played C "
+        f"in {other_share:.0%} and got {other:.3f} ({mutual})."
+    )
 
 
 def _other_view(state: int) -> int:

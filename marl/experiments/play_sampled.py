@@ -15,6 +15,7 @@ from rich.text import Text
 from games import Discrete, Game, RepeatedGame
 from marl.core.interactive import Play, make_steps
 from marl.core.learner import Learner
+from meta.runs.formatting import many, say
 
 PICTURE = 40  # characters across, at most
 AGENT, PERSON = 0, 1  # their seats
@@ -68,7 +69,9 @@ def play_steps(
             if play.updates > updates:
                 console.print("an episode is over, and a learner has learned from it", soft_wrap=True)
     finally:
-        say_averages(console, totals, played, "step")
+        own, other = totals / max(played, 1)
+        words = f"Over {many(played, 'step')} you got {own:.3f} per step, and the agent {other:.3f}."
+        say(console, f"\n{words}" if played else "")
 
 
 def ask(console: Console, prompt: str, answers: dict[str, int], needed: str) -> int | None:
@@ -91,15 +94,6 @@ def say_round(console: Console, own: Any, other: str, payoffs: Sequence[float], 
         f"on average {averages[0]:.2f} and {averages[1]:.2f}",
         soft_wrap=True,
     )
-
-
-def say_averages(console: Console, totals: np.ndarray, played: int, unit: str) -> None:
-    """Prints the final averages of the person and the agent."""
-    console.print()
-    if played:
-        own, other = totals / played
-        words = f"you {own:.3f}, the agent {other:.3f} per {unit}"
-        console.print(f"after {played} {unit}{'s' * (played > 1)}: {words}", soft_wrap=True)
 
 
 def _introduce(console: Console, game: Game, title: str, episode_length: int, number: int) -> None:

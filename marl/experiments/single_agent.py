@@ -96,7 +96,7 @@ class TrainConfig(configs.CommandConfig):
         """The field of the training's length, and the fields that fall over it."""
         try:
             make_learner(self.learner, make_game(self.environment))
-        except ValueError:  # it has to know how often it will learn
+        except ValueError:  # it needs the number of its updates
             return {"total_steps": ["learner"]}
         return {"total_steps": []}
 
@@ -307,9 +307,9 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
     def draw(self, folder: Path, trained: Trained, found: np.ndarray) -> list[Path]:
         config = self.config
         over = f"mean of {config.seeds} seeds; band: one standard deviation between them"
-        title = f"{config.environment}, {config.learner_name}\n{over if config.seeds > 1 else 'one seed'}"
-        file, name = folder / "training_return.png", config.learner_name
-        return [draw_training(file, title, trained.returns, config.steps_of_an_update, name)]
+        title = f"Return of {config.learner_name} in {config.environment} during training"
+        note = f"higher is better; {over if config.seeds > 1 else 'one seed'}"
+        return [draw_training(folder / "training_return.png", title, note, trained.returns, config.steps_of_an_update)]
 
     def summarize(self, trained: Trained, found: np.ndarray) -> dict[str, Any]:
         config, loop = self.config, trained.loop

@@ -18,7 +18,7 @@ from marl.shapers.registry import make_shaper
 from marl.shapers.trial import play
 from meta import scalarize
 from meta.loop import Report, Store, compiler_options, iterate
-from meta.screening import loud
+from meta.screening import rescaled
 
 # Starts: a policy that is played throughout, as logits, and the standard deviation of what each step adds to it.
 NOISE = 2**32 - 2  # branch of the key of a bound's initial states: what is added to them
@@ -34,7 +34,7 @@ NOISY = {
 }
 HORIZON, SURE = 18, 4.0  # steps that a plan looks ahead, and the logit of a certain action
 SHAPERS, TOGETHER = 8192, 1024  # random ones, of which the best in a state is one start there, and so many at a time
-LOUDEST = 20.0  # factor of their weights
+LARGEST_FACTOR = 20.0  # of their weights
 
 
 class Bound(NamedTuple):
@@ -210,7 +210,7 @@ def _best_of_random_shapers(
     shaper = make_shaper("mfos(hidden_units=16)", game)
 
     def trial(shaper_key: jax.Array, key: jax.Array, **options: Any) -> Any:
-        player = shaper.learner(loud(shaper.init, shaper_key, LOUDEST))
+        player = shaper.learner(rescaled(shaper.init, shaper_key, LARGEST_FACTOR))
         return play(key, game, player, opponent, meta_steps=meta_steps, **options)
 
     def payoff(shaper_key: jax.Array, key: jax.Array) -> jax.Array:

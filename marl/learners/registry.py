@@ -93,6 +93,12 @@ def make_learner(
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed, or a game that
         the learner cannot play.
+
+    Example:
+      >>> import games, jax, marl
+      >>> learner = marl.make_learner("0.9,1,0,1,0", games.InfinitelyRepeated(games.prisoners_dilemma))
+      >>> [round(float(p), 2) for p in jax.nn.sigmoid(learner.init(jax.random.key(0)).logits)]
+      [0.9, 1.0, 0.0, 1.0, 0.0]
     """
     check_seat(field, game, seat)
     if not isinstance(spec, str):
@@ -347,14 +353,7 @@ for _network_factory in (feed_forward, convolutional, recurrent, nature):
     NETWORKS.register(_network_factory.__name__, _network_factory)
 
 _formula: dict[str, Make] = {
-    "naive": factories.naive,
-    "lookahead": factories.lookahead,
-    "lola": factories.lola,
-    "hola": factories.hola,
-    "sos": factories.sos,
-    "cgd": factories.cgd,
-    "sga": factories.sga,
-    "pola": factories.pola,
+    **{name: getattr(factories, name) for name in ("naive", "lookahead", "lola", "hola", "sos", "cgd", "sga", "pola")},
     "cola": cola_opponent,
     "mmaml": mmaml,
     "reinforce": model_free.reinforce,

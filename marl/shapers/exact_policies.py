@@ -41,7 +41,7 @@ class LateState(NamedTuple):
 
     @property
     def late(self) -> bool:
-        """The mark by which `play` knows a shaper, also in states that contain one."""
+        """The mark by which `play` recognises a shaper, also in states that contain one."""
         return True
 
 
@@ -128,8 +128,8 @@ def shaper(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "a
         r, z = sigmoid(W_r [o, h] + b_r), sigmoid(W_z [o, h] + b_z),        n = tanh(W_n [o, r h] + b_n)
         h <- (1 - z) n + z h,        logits = W h + b
 
-    Memory tells an opponent that learns in one way from one that learns in another. In several environments it is
-    the mean over them.
+    Memory distinguishes an opponent that learns in one way from one that learns in another. In several environments it
+    is the mean over them.
 
     Args:
       num_logits: length of a policy, 5 for memory one.

@@ -45,7 +45,7 @@ class PPOState(NamedTuple):
 
 @in_any_mode
 def meta_ppo(
-    meet: Callable[..., tuple[InfinitelyRepeated, Learner]],
+    make_match: Callable[..., tuple[InfinitelyRepeated, Learner]],
     num_logits: int,
     key: jax.Array,
     settings: ExactMetaPPO | None = None,
@@ -78,7 +78,7 @@ def meta_ppo(
     returns at each meta-step compared with one another over the batch, with no critic. That is `advantages="coala"`.
 
     Args:
-      meet: `() -> (game, opponent)`, the shaper in the row seat; with a context, `(context) -> (game, opponent)`.
+      make_match: `() -> (game, opponent)`, the shaper in the row seat; with a context, `(context) -> (game, opponent)`.
       num_logits: length of a policy.
       key: a key, or K of them `[K]` for as many independent runs in one program.
       settings: None for those of the paper.
@@ -104,7 +104,7 @@ def meta_ppo(
 
     def iteration(number: jax.Array, key: jax.Array, state: PPOState, context: tuple) -> Any:
         keys = jax.random.split(jax.random.fold_in(jax.random.split(key)[1], number), settings.batch_size)
-        game, opponent = meet(*context)
+        game, opponent = make_match(*context)
         rollout = _play_batch(keys, game, shaper, opponent, state.parameters, meta_steps)
         return improve(optimizer, settings, state, rollout)
 

@@ -50,7 +50,7 @@ class Policy(NamedTuple):
     def learner(self, parameters: Parameters) -> Learner:
         """The player of `learn` with these parameters, which stay as they are while the others learn.
 
-        How often they have learned is its state, by which it knows when to `turn`.
+        How often they have learned is its state, which says when to `turn`.
         """
 
         def init_memory(turns: jax.Array, num_envs: int | None) -> PlayerMemory:
@@ -150,7 +150,7 @@ def shaper(
 
 @factory
 def good_shepherd(game: Game, seat: int = 0, *, hidden_units: int = 16, channels: int = 0) -> Policy:
-    """`shaper` without context: its memory is of the episode alone, and no environment knows of the others.
+    """`shaper` without context: its memory is of the episode alone, and no environment sees the others.
 
     So all episodes are played in one and the same way, which is best for the whole of the opponent's learning.
 
@@ -184,14 +184,14 @@ def mfos(
     with x_m and x_a from the observation by layers of their own. c is 1 in the first episode, and nearly so at the
     beginning of a search, as the gates of other units are. (By ranks of fitness, two searches with half-closed ones
     stood at mutual defection for 80 and for all 200 generations; of two with open ones one left after 28, one not by
-    70: too few to tell how much it helps.) The meta-memory m reads every step and lives for the whole trial; h lives
+    70: too few to say how much it helps.) The meta-memory m reads every step and is kept for the whole trial; h is kept
     for an episode.
 
     Args:
       game: what is played.
       seat: the player's number among its agents.
       hidden_units: size of m, c and h.
-      memory: trial; or episode, where m is 0 at the beginning of each and c tells of the last episode alone.
+      memory: trial; or episode, where m is 0 at the beginning of each and c depends on the last episode alone.
       averaging: whether m is averaged over the environments, as the memory of `shaper`.
       channels: of the convolutions of 3 x 3 over images; 0 for none. Other observations have none.
 

@@ -17,7 +17,7 @@ from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import naive
 from marl.shapers.exact_policies import Shaper
 
-MEETING = 2**32 - 2  # branch of the key of a pair: whether naive learners are met
+MEETING = 2**32 - 2  # branch of the key of a pair: whether naive learners are played
 ANNEALING = 0.65  # lambda falls from 1 by 0.0015 in each of 1024 iterations in the public code of Lu et al. (2022)
 
 
@@ -63,7 +63,7 @@ def rivals(
     """The `context` of an evolution of pairs: the rival in each generation.
 
     With a probability that falls linearly from 1 to 0 over the first `annealing * num_generations` generations both
-    shapers of a pair meet naive learners, otherwise each meets the other as it is then (the mean of its search
+    shapers of a pair play naive learners, otherwise each plays the other as it is then (the mean of its search
     distribution).
 
     Args:
@@ -101,7 +101,7 @@ def pair_keys(keys: jax.Array) -> jax.Array:
 def by_seat(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The returns of pairs `[..., 2 K]` as those of row (`shaper_return`) and column (`opponent_return`) `[..., K]`.
 
-    Without the last axis where there is one pair. A shaper's return is from what it met: a naive learner, or the other.
+    Without the last axis where there is one pair. A shaper's return is against a naive learner, or against the other.
     """
     found = {}
     for number, name in enumerate(("shaper_return", "opponent_return")):

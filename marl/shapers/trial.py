@@ -98,6 +98,15 @@ def shaping_trial(
     Returns:
       `trial(parameters, key) -> Outcome`, with the metrics `shaper_return` and `opponent_return`: average payoffs per
       round or step, means over the players of a kind.
+
+    Example:
+      >>> import games, jax, jax.numpy as jnp, marl
+      >>> game = games.InfinitelyRepeated(games.prisoners_dilemma, discount=0.0)  # played once
+      >>> opponent = marl.make_learner("all_c", game, seat=1)
+      >>> trial = marl.shaping_trial(game, marl.shapers.good_shepherd(game), opponent, meta_steps=2)
+      >>> outcome = trial(jnp.full(1, -50.0), jax.random.key(0))  # a shaper that always defects
+      >>> round(float(outcome.metrics["opponent_return"]), 2)
+      -3.0
     """
     learners = [opponents] if isinstance(opponents, Learner) else list(opponents)
     _check_players(game, shaper, learners)
@@ -245,6 +254,15 @@ def play_sampled(
       TypeError: for arguments of another type.
       ValueError: for numbers that are none or out of range, parameters that are not the policy's, or opponents that do
         not fill the seats.
+
+    Example:
+      >>> import games, jax, marl
+      >>> game = games.make("ipd")
+      >>> players = [marl.always_cooperate(game, 0), marl.always_defect(game, 1)]  # in every seat: none is a shaper's
+      >>> shaper, lengths = marl.shapers.shaper(game), {"meta_steps": 1, "episode_length": 4, "num_envs": 2}
+      >>> history = marl.play_sampled(jax.random.key(0), game, shaper, None, players, **lengths)
+      >>> [float(rewards[0]) for rewards in history.rewards]
+      [-3.0, 0.0]
 
     Source: Lu et al. (2022), arXiv:2205.01447, section 3; several environments: Khan et al. (2023), arXiv:2312.12568.
     """

@@ -57,7 +57,7 @@ def connect(
       processes: number of processes; detected if None.
       process_id: number of this process, from 0; detected if None.
       timeout: seconds within which all processes have to start.
-      heartbeat: seconds without a sign of life after which JAX ends the job.
+      heartbeat: seconds without a heartbeat after which JAX ends the job.
 
     Raises:
       ValueError: if an argument is missing or does not fit, or if versions differ, in one line.
@@ -117,7 +117,7 @@ class ProcessGroup:
         self._add = jax.jit(lambda x: x.sum(0, dtype=x.dtype), out_shardings=NamedSharding(self._processes, P()))
         with _silent_stdout(for_good=not self.first):
             texts = self._gather(json.dumps([versions(), vector_units()]).encode().ljust(512))
-            with self._losing():  # all devices meet once
+            with self._losing():  # all devices take part once
                 split = NamedSharding(members, P("members"))
                 ones = jax.make_array_from_callback((self.devices,), split, lambda index: np.ones(1, np.int32))
                 jax.block_until_ready(jax.jit(jnp.sum, out_shardings=self._everywhere)(ones))
@@ -157,7 +157,7 @@ class ProcessGroup:
           KeyboardInterrupt: if one of them was stopped.
           Lost: if one of them has failed or is lost.
         """
-        numbers = self._meet(0, number)
+        numbers = self._exchange_status(0, number)
         if process.STOPPED in self._statuses:
             raise KeyboardInterrupt
         if any(self._statuses):
@@ -204,7 +204,7 @@ class ProcessGroup:
             timer.start()
         with contextlib.suppress(Lost):
             if not self._lost and not any(self._statuses):
-                self._meet(status)
+                self._exchange_status(status)
         if status in (1, 2) and not self._statuses[0]:
             print(self._unsaid, end="\n" * bool(self._unsaid), file=sys.stderr)
         if self._folder:
@@ -254,8 +254,8 @@ class ProcessGroup:
 
         return call
 
-    def _meet(self, status: int, number: int = 0) -> list[int]:
-        """Tells all processes the status of this one, which goes on with 0; returns their numbers."""
+    def _exchange_status(self, status: int, number: int = 0) -> list[int]:
+        """Sends all processes the status of this one, which goes on with 0; returns their numbers."""
         found = self._gather(bytes([status]) + number.to_bytes(BYTES))
         self._statuses = [one[0] for one in found]
         return [int.from_bytes(one[1:]) for one in found]
@@ -305,7 +305,7 @@ def _packed(folder: Path) -> bytes:
 
 @contextlib.contextmanager
 def _silent_stdout(for_good: bool) -> Iterator[None]:
-    """Inside, or for good, nothing is printed on standard output: Gloo tells there with how many it is connected."""
+    """Inside, or for good, nothing is printed on standard output: Gloo prints there with how many it is connected."""
     sys.stdout.flush()
     kept = os.dup(1)
     with open(os.devnull, "w") as nowhere:

@@ -1,4 +1,4 @@
-"""Trials on the workers of a Ray cluster: asked and told here, evaluated there."""
+"""Trials on the workers of a Ray cluster: proposed and ranked here, evaluated there."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def main(descriptor: int) -> None:
     pipe = Connection(descriptor)
     plan, lock = pipe.recv(), threading.Lock()
 
-    def tell(*message: Any) -> None:
+    def send(*message: Any) -> None:
         with lock:
             pipe.send(message)
 
@@ -157,18 +157,18 @@ def main(descriptor: int) -> None:
             words = one_line(error)
             if plan.address and "RAY_AUTH_MODE" not in os.environ:
                 words += "; if it asks for a token, RAY_AUTH_MODE=token is needed"
-            tell("refused", words)
+            send("refused", words)
             return
-        scheduler = Scheduler(cluster.find, versions(), lambda words: tell("said", words), wrong, plan.alone)
+        scheduler = Scheduler(cluster.find, versions(), lambda words: send("said", words), wrong, plan.alone)
 
         def idle() -> None:
             leave_if_alone()
             if pipe.poll():  # in the midst of a generation there is one thing to say: that all is over
                 raise EOFError
             assert scheduler
-            tell("there", scheduler.statistics())
+            send("there", scheduler.statistics())
 
-        tell("connected")
+        send("connected")
         shared: dict[str, Any] = {}
         while True:
             if not pipe.poll(1.0):
@@ -182,11 +182,11 @@ def main(descriptor: int) -> None:
                 digest, token, is_state, leaves, chunks = rest
                 generation = digest, shared[digest], token, is_state, [ray.put(leaves)]
                 found = scheduler.evaluate(generation, chunks, idle)
-                tell("found", token, found, scheduler.statistics())
+                send("found", token, found, scheduler.statistics())
             elif name == "leave":
                 break
     except NoWorkers as error:
-        tell("refused", str(error))
+        send("refused", str(error))
     except (EOFError, OSError):  # the process that evolves is gone
         status = 1
     finally:

@@ -62,5 +62,5 @@ def write_whole(path: Path, contents: bytes) -> None:
 
 
 def no_link(path: str, flags: int) -> int:
-    """Opens a file for `open(..., opener=no_link)`, and no symbolic link where the system can tell."""
+    """Opens a file for `open(..., opener=no_link)`, and no symbolic link where the system can refuse one."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

@@ -68,7 +68,7 @@ class ToDirectory(Quiet):
     out: str = ""
     """Directory to write to; a new one under runs/ if empty."""
     resume: str = ""
-    """Directory of a run to go on with, in place of all else; --resume DIR --help tells what may then be changed."""
+    """Directory of a run to go on with, in place of all else; --resume DIR --help shows what may then be changed."""
 
     def open(self, run: NewRun) -> RunDirectory:
         """Opens the directory that is named, or a new one under runs/."""
@@ -117,7 +117,7 @@ class ToFile(ToDirectory):
     out: str = ""
     """File to write; one in the current directory, named after the game, if empty. Its run is kept in FILE.run."""
     resume: str = ""
-    """Directory FILE.run to go on with, in place of all else; --resume FILE.run --help tells what may be changed."""
+    """Directory FILE.run to go on with, in place of all else; --resume FILE.run --help shows what may be changed."""
 
     def open(self, run: NewRun) -> RunDirectory:
         """Opens FILE.run: where it can be written, so can the file beside it."""

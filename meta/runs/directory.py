@@ -52,7 +52,7 @@ class RunDirectory:
 
         Args:
           path: the directory.
-          warn: is told of what is damaged, in one line.
+          warn: gets a line about what is damaged.
           record: what the run is; as the directory says if None.
 
         Raises:
@@ -65,7 +65,7 @@ class RunDirectory:
             if (path / name).exists() and (path / name).is_dir() != (name in FOLDERS):
                 raise ValueError(f"{path / name}: a {'folder' if name in FOLDERS else 'file'} is needed there")
         self.record = record or read_record(path)
-        self._lock = open(path / ".lock", "ab", opener=no_link)  # noqa: SIM115 (for as long as this lives)
+        self._lock = open(path / ".lock", "ab", opener=no_link)  # noqa: SIM115 (for as long as this exists)
         if not lock_descriptor(self._lock.fileno(), blocking=False):
             self._lock.close()
             raise FileExistsError(f"{path}: another run is writing there")
@@ -94,7 +94,7 @@ class RunDirectory:
           path: the directory.
           config: a dataclass, or nested dicts.
           command: by which the run is begun, with its first argument.
-          warn: is told of what is damaged, in one line.
+          warn: gets a line about what is damaged.
           options: the rest of the command line.
 
         Raises:

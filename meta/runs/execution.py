@@ -116,7 +116,7 @@ class _Task(NamedTuple):
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
     """Nothing is written before all of it fits."""
     called = process.called(command.program)
-    description = f"{command.description.strip()}\n\n--version tells the versions."
+    description = f"{command.description.strip()}\n\n--version prints the versions."
     first, rest = "", list(arguments)
     for argument in arguments:
         if "\0" in argument:  # which no file, no process and no YAML can have
@@ -149,7 +149,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         adds = command.output is ToTable and bool(options.out)
         mirror = group.mirrored(Path(options.out or name), content=adds)
         options = options if group.first else dataclasses.replace(options, out=str(mirror))
-    process.delay_signals()  # from now on a stop tells what is kept
+    process.delay_signals()  # from now on a stop says what is kept
 
     def read(path: Path) -> tuple[Any, Any]:
         return read_configs(path, command.program, "", command.first, command.kind)

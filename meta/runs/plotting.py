@@ -1,7 +1,10 @@
-"""Tools of figures: axes, lines with a band, files that appear whole."""
+"""Tools of figures: colours by role, axes, lines with a band, titles and legends that cover nothing, whole files."""
 
 from __future__ import annotations
 
+import itertools
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,42 +12,88 @@ import numpy as np
 
 from meta.runs.atomic_files import save_whole
 
-# Okabe and Ito (2008): told apart by readers with any colour vision.
+# Okabe and Ito (2008): distinguishable with any colour vision.
 ORANGE, BLUE, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"
+AMBER, BLACK = "#E69F00", "#000000"
+
+# A role has one colour in every figure.
+EVOLVED = ORANGE  # a shaper, a message to harm, an objective
+LEARNER = BLUE  # an agent that learns, such as the opponent of a shaper; the tuned rival of an evolved objective
+CONTROL = GREY  # two learners alone, silence, an untuned learner
+RANDOM = SKY  # random messages, random or untrained shapers
+BOUND = BLACK  # a bound, or a reference that nothing should exceed
+ROLES = {
+    "shaper": EVOLVED,
+    "opponent": LEARNER,
+    "learners alone": CONTROL,
+    "learners alone, shaper's seat": CONTROL,
+    "learners alone, opponent's seat": CONTROL,
+    "PPO": CONTROL,
+    "untrained shapers": RANDOM,
+}
 
 POINTS = 200  # of a curve of a training, at most
-BELOW: dict[str, Any] = {  # a legend that stands below the axes
-    "frameon": False,
-    "fontsize": 8,
-    "ncols": 2,
-    "loc": "upper center",
-    "bbox_to_anchor": (0.5, -0.18),
-}
+PANELS = 6  # of a figure, at most
+SMALL = 8  # points: ticks, legends and notes
+WIDEST = 7.5  # inches, so that words are readable where a page shows the figure at half its width
+BARS: dict[str, Any] = {"markersize": 4, "capsize": 5, "elinewidth": 1.2, "linestyle": ""}  # caps exceed the points
+
+
+def colors_of(names: Iterable[str]) -> dict[str, str]:
+    """The colour of each name: its role's, or else the next one that no role among the names has."""
+    names = list(names)
+    taken = {ROLES.get(name) for name in names}
+    free = itertools.cycle(one for one in (BLUE, GREEN, PINK, AMBER, SKY, ORANGE, BLACK, GREY) if one not in taken)
+    return {name: ROLES.get(name) or next(free) for name in names}
 
 
 def new_panels(size: tuple[float, float], rows: int = 1, columns: int = 1, **shared: Any) -> tuple[Any, np.ndarray]:
-    """(figure, axes `[rows, columns]`): panels in the one style of all pictures; the size is in inches.
+    """(figure, axes `[rows, columns]`): panels in the one style of all pictures.
 
-    `shared` is of matplotlib's `Figure.subplots`. Labels are larger than ticks.
+    Args:
+      size: width and height in inches, without the title and the legend, which `save_figure` adds.
+      rows: of panels.
+      columns: of panels.
+      **shared: settings of matplotlib's `Figure.subplots`.
     """
     from matplotlib.figure import Figure  # here, for it costs half a second; and no global state, so no pyplot
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(h_pad=0.06))
     panels = figure.subplots(rows, columns, squeeze=False, **shared)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
-        axes.tick_params(labelsize=8)
+        axes.tick_params(labelsize=SMALL)
         axes.xaxis.label.set_size(9)
         axes.yaxis.label.set_size(9)
     return figure, panels
 
 
-def new_axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.5)) -> tuple[Any, Any]:
+def new_axes(xlabel: str, ylabel: str, size: tuple[float, float] = (5.0, 3.0)) -> tuple[Any, Any]:
     """(figure, axes) of one panel."""
     figure, ((axes,),) = new_panels(size)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     return figure, axes
+
+
+def new_curves(number: int) -> tuple[Any, list[Any]]:
+    """(figure, axes) of so many panels, two in a row."""
+    columns = min(number, 2)
+    rows = -(-number // columns)
+    figure, panels = new_panels((3.3 * columns if number > 1 else 5.0, 2.3 * rows if rows > 1 else 3.0), rows, columns)
+    for axes in panels.flat[number:]:
+        axes.remove()
+    return figure, list(panels.flat[:number])
+
+
+def count_steps(axes: Any, label: str = "environment steps") -> None:
+    """Labels the horizontal axis, with ticks such as 20k and 3M."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.get_major_locator().set_params(nbins=6)
 
 
 def draw_line(
@@ -55,42 +104,103 @@ def draw_line(
     color: str,
     label: str,
     style: str = "-",
-    within: tuple[float, float] = (-np.inf, np.inf),
+    within: tuple[Any, Any] = (-np.inf, np.inf),
 ) -> None:
-    """A line with a band of `spread` on either side, but not beyond what `y` can be; all are `[points]`."""
+    """Draws a line with a band of `spread` on either side, but not beyond what `y` can be; all are `[points]`."""
     axes.plot(x, y, style if len(x) > 1 else "o", color=color, label=label, linewidth=1.6)  # one point is no line
     low, high = np.clip(y - spread, *within), np.clip(y + spread, *within)
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def draw_training(path: Path, title: str, returns: np.ndarray, steps_of_an_update: int, label: str) -> Path:
+def draw_mean(axes: Any, x: np.ndarray, values: np.ndarray, color: str, label: str, style: str = "-") -> None:
+    """Draws the mean of `values [samples, points]` with a band of one standard deviation, within their range."""
+    range_of_all = values.min(0), values.max(0)
+    draw_line(axes, x, values.mean(0), values.std(0), color, label, style, within=range_of_all)
+
+
+def name_rows(axes: Any, names: Sequence[str], width: int = 30) -> None:
+    """Names rows from the top to the bottom, in two lines of `width` letters at most."""
+    axes.set_yticks(range(len(names)), [two_lines(name, width) for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+
+
+def two_lines(name: str, width: int) -> str:
+    """The name in lines of `width` letters, cut where it needs more than two."""
+    return "\n".join(textwrap.wrap(name, width, max_lines=2, placeholder="…"))
+
+
+def name_panel(axes: Any, name: str, more: str = "") -> None:
+    """Writes a name above a panel, in two lines at most, and more below it."""
+    axes.set_title("\n".join(filter(None, (two_lines(name, 30), more))), fontsize=SMALL)
+
+
+def shorten(name: str, most: int) -> str:
+    """The name, cut where it has more letters."""
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def write_cells(axes: Any, image: Any, texts: dict[tuple[int, int], str], width: float, size: int) -> None:
+    """Writes texts into the cells (row, column) of an image that are `width` inches wide, where they have room."""
+    values = image.get_array()
+    for (row, column), text in texts.items():
+        if max(map(len, text.split("\n"))) * 0.55 * size <= 72 * width:
+            color = "white" if image.norm(values[row, column]) < 0.55 else "black"
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
+
+
+def draw_training(path: Path, title: str, note: str, returns: np.ndarray, steps_of_an_update: int) -> Path:
     """The training return over environment steps: mean and standard deviation of several curves.
 
     Args:
       path: of the picture.
       title: above it.
+      note: below the title.
       returns: `[updates, curves]`, NaN where no episode has ended.
       steps_of_an_update: environment steps of each curve.
-      label: of the line.
     """
     parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
     ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
-    figure, axes = new_axes("environment steps", "return of the episodes that ended")
+    figure, axes = new_axes("", "return of an episode")
+    count_steps(axes)
     if ended:
         x = np.array([(part[-1] + 1) * steps_of_an_update for part in ended])
-        y = np.array([np.nanmean(returns[part], 0) for part in ended])
-        draw_line(axes, x, y.mean(1), y.std(1), BLUE, label)
-    axes.set_title(title, fontsize=8, color=GREY)
-    return save_figure(figure, path)
+        draw_mean(axes, x, np.array([np.nanmean(returns[part], 0) for part in ended]).T, LEARNER, "")
+    return save_figure(figure, path, title, note)
 
 
 def draw_scale(figure: Any, image: Any, axes: Any, label: str) -> None:
     """Draws the scale of an image's colours beside its axes."""
     scale = figure.colorbar(image, ax=axes, shrink=0.8)
     scale.set_label(label, fontsize=9)
-    scale.ax.tick_params(labelsize=8)
+    scale.ax.tick_params(labelsize=SMALL)
 
 
-def save_figure(figure: Any, path: Path) -> Path:
-    """Writes a picture whole, in place of an older one."""
+def save_figure(figure: Any, path: Path, title: str, note: str = "") -> Path:
+    """Writes a picture whole, in place of an older one.
+
+    The title, the note and one legend of all panels stand outside of them, and the figure grows by their lines.
+
+    Args:
+      figure: the panels, with a label for each line that the legend names.
+      path: of the picture.
+      title: one sentence that says what is seen.
+      note: direction of the axes, number of samples, and meaning of bands and bars.
+    """
+    width, height = figure.get_size_inches()
+    lines = [line for text in (title, note) for line in textwrap.wrap(text, int(13.5 * width))]
+    figure.suptitle("\n".join(lines), fontsize=9)
+    entries = {
+        textwrap.fill(shorten(label, 120), int(12 * width)): handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    rows = 0
+    if len(entries) > 1:
+        longest = max(len(line) for label in entries for line in label.split("\n"))
+        columns = min(max(int(width / (0.058 * longest + 0.53)), 1), len(entries), 4)
+        rows = -(-len(entries) // columns) * (1 + max(label.count("\n") for label in entries))
+        place = {"loc": "outside lower center", "ncols": columns}
+        figure.legend(entries.values(), entries.keys(), frameon=False, fontsize=SMALL, **place)
+    figure.set_figheight(height + 0.16 * len(lines) + 0.18 * rows)
     return save_whole(path, lambda file: figure.savefig(file, format=path.suffix[1:], dpi=200))

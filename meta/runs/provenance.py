@@ -13,7 +13,7 @@ from typing import Any
 
 import configs
 
-# JAX is imported where it is needed: versions are told without it.
+# JAX is imported where it is needed: versions are printed without it.
 
 FILE = "run.json"
 _MISSING = object()

@@ -31,13 +31,14 @@ class Claim(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a report: text, claims, further tables and pictures, in this order; what is empty is left out."""
+    """A part of a report: answer, text, claims, further tables and pictures, in this order, without empty parts."""
 
     title: str
     text: str = ""
     claims: Sequence[Claim] = ()
     tables: Sequence[str] = ()  # as `table` makes them
     pictures: Sequence[tuple[str, str]] = ()  # (what is seen, path from the report)
+    answer: str = ""  # what came out, in one sentence with the numbers of the section
 
 
 def difference(claim: Claim) -> float | None:
@@ -129,14 +130,14 @@ def write_report(
       fast: whether it was a smoke run, which is said.
 
     Returns:
-      The line that says how many claims pass.
+      The answers of the sections, and the number of claims that pass, a line each.
     """
     claims = [claim for section in sections for claim in section.claims]
     passed, total = summary(claims)
     line = f"{passed} of {total} claims pass"
     parts = [f"# {title}", f"**{line}.**", SMOKE if fast else "", note, _environment()]
     for section in sections:
-        parts += [f"## {section.title}", section.text]
+        parts += [f"## {section.title}", f"**{section.answer}**" if section.answer else "", section.text]
         parts += [claims_table(section.claims)] if section.claims else []
         parts += [*section.tables, *(f"![{seen}]({path})" for seen, path in section.pictures)]
     run.write("report.md", "\n\n".join(part for part in parts if part) + "\n")
@@ -150,7 +151,8 @@ def write_report(
     everything = {"title": title, "passed": passed, "claimed": total, "claims": found, "fast": fast, **data}
     everything |= {"versions": provenance.versions(), "devices": provenance.devices()}
     run.write_summary(finite(everything), "report.json")
-    return f"{line} (a smoke run: no verdict to be trusted)" if fast else line
+    answers = [f"{section.title}: {section.answer}" for section in sections if section.answer]
+    return "\n".join([*answers, f"{line} (a smoke run: no verdict to be trusted)" if fast else line])
 
 
 def _environment() -> str:

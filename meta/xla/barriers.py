@@ -21,7 +21,7 @@ def computed_once(values: Any, always: jax.Array) -> Any:
 
     Args:
       values: a pytree of arrays.
-      always: a condition that is true, which XLA cannot know; not batched, for then a branch is none.
+      always: a condition that is true, which XLA cannot infer; not batched, for then a branch is none.
     """
     if jax.default_backend() != "cpu":
         return jax.lax.optimization_barrier(values)
@@ -40,7 +40,7 @@ def drawn_apart(keys: jax.Array, member: jax.Array) -> jax.Array:
 
     Args:
       keys: `[...]`, shared by the batch.
-      member: `[...]`, finite numbers of each member, which XLA cannot know to be.
+      member: `[...]`, finite numbers of each member, which XLA cannot infer.
     """
     if jax.default_backend() != "cpu":
         return keys

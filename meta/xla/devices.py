@@ -19,7 +19,7 @@ from meta.xla.fixed_order import in_fixed_order
 
 
 def cores() -> list[int]:
-    """Numbers of the cores that this process may use; of all that there are, where the system does not tell."""
+    """Numbers of the cores that this process may use; of all that there are, where the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -47,7 +47,7 @@ def use_all_cores(most: int | None = None) -> None:
         os.environ.setdefault("NPROC", str(number))  # XLA's name for the threads of its pool
         # Devices wait for each other in collectives; XLA aborts after 40 s, so raise that timeout.
         patience = "--xla_cpu_collective_call_terminate_timeout_seconds"
-        if patience not in flags and jax.__version_info__ < (0, 13):  # the versions that are known to know it
+        if patience not in flags and jax.__version_info__ < (0, 13):  # the versions that are known to have it
             os.environ["XLA_FLAGS"] = f"{flags} {patience}=10000000".strip()
 
 
@@ -113,7 +113,7 @@ def in_chunks(function: Callable[..., Any], size: int, width: int) -> Callable[.
 
         shapes = jax.eval_shape(of, 0)
         nothing = jax.tree.map(lambda x: jnp.zeros((each * width, *x.shape[1:]), x.dtype), shapes)
-        # XLA compiles the body of a loop whose length it does not know by itself, without what is around it.
+        # XLA compiles the body of a loop of unknown length by itself, without what is around it.
         return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.int32(each)), one, nothing)
 
     def whole(*arguments: Any) -> Any:

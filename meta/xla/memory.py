@@ -28,7 +28,7 @@ def check_memory(compiled: Any, advice: str = "") -> None:
     analysis = compiled.memory_analysis()
     if analysis is None:
         return
-    # Arguments and results live beside what is temporary; what is donated counts once.
+    # Arguments and results are held beside what is temporary; what is donated counts once.
     needed = (
         analysis.temp_size_in_bytes
         + analysis.argument_size_in_bytes

@@ -5,8 +5,8 @@ and writes single entries of it with a stride, branches in every concatenation, 
 one. Taken apart first, the same batch is five contiguous arrays `[B]`, all arithmetic is elementwise, and stacking
 and indexing cost nothing. The exact repeated games run three to five times as fast (docs/results/speed.md).
 
-It interprets jaxprs, whose primitives and parameters may change with any version of JAX. Where it meets a layout that
-it does not know, it warns and runs the function as it was: the results are the same, and slower. Its tests hold it
+It interprets jaxprs, whose primitives and parameters may change with any version of JAX. Where a layout is unknown,
+it warns and runs the function as it was: the results are the same, and slower. Its tests hold it
 against the installed version of JAX, in CI the pinned one and the newest.
 """
 
@@ -42,7 +42,7 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
     """`function` with every array of 1 to `max_size` entries replaced by scalars inside, carries and branches included.
 
     To be batched with `jax.vmap` afterwards. The results are those of `function`, up to the order of sums.
-    What it does not know how to take apart (random bits, matrix products, larger arrays) runs as it was, and so does
+    What it cannot take apart (random bits, matrix products, larger arrays) runs as it was, and so does
     all of `function` where JAX has changed the layout of a primitive, with a RuntimeWarning.
 
     Args:
@@ -70,7 +70,7 @@ class _Limits(NamedTuple):
 
     here: int
     in_loops: int
-    always: Any = None  # in a loop: a condition that XLA cannot know to be true
+    always: Any = None  # in a loop: a condition that XLA cannot infer to be true
 
 
 def _apart(value: Value, max_size: int) -> Value:

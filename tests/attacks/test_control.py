@@ -204,10 +204,14 @@ def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
 
     # The evolved functions here are the random functions of the second victim.
     random_key = jax.random.split(jax.random.split(KEY, 4)[1], 4)[0]
-    words = first_parameters(SHAPER, CONTROLLER)(random_key)
-    quiet = {"shaper": jax.tree.map(jnp.zeros_like, words["shaper"]), "controller": words["controller"]}
-    drawn = jax.tree.map(lambda x: jnp.stack([x] * 3), words)  # all three that it can draw
-    all_parameters = {"evolved": words, "silent_shaper": jax.tree.map(lambda x: x[None], quiet), "random_shaper": drawn}
+    parameters = first_parameters(SHAPER, CONTROLLER)(random_key)
+    quiet = {"shaper": jax.tree.map(jnp.zeros_like, parameters["shaper"]), "controller": parameters["controller"]}
+    drawn = jax.tree.map(lambda x: jnp.stack([x] * 3), parameters)  # all three that it can draw
+    all_parameters = {
+        "evolved": parameters,
+        "silent_shaper": jax.tree.map(lambda x: x[None], quiet),
+        "random_shaper": drawn,
+    }
     rewards, returns = jax.jit(jax.vmap(run, (0, None)))(jax.random.split(KEY, 4), all_parameters)
     assert (rewards.keys(), returns.keys()) == ({*ROWS}, {*SHAPERS})
     for values in (*rewards.values(), *returns.values()):

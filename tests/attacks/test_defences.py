@@ -39,13 +39,13 @@ def make_victim(game, hidden=(4,), shared=True, learning_rate=0.1):
 
 
 @pytest.fixture(scope="module")
-def words():
+def parameters():
     return MESSAGE.init(jax.random.key(1))
 
 
-def train_one(name, words):
+def train_one(name, parameters):
     """(final return, curve, parameters) of a victim with this defence."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
 
     def training(key):
         found = DEFENCES[name](key, talk, make_victim, SCHEDULE, 2)
@@ -55,21 +55,21 @@ def train_one(name, words):
 
 
 @pytest.fixture(scope="module")
-def undefended(words):
-    return train_one("none", words)
+def undefended(parameters):
+    return train_one("none", parameters)
 
 
 @pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
-def test_every_defence_changes_the_training_run(name, words, undefended):
-    returned, curve, params = train_one(name, words)
+def test_every_defence_changes_the_training_run(name, parameters, undefended):
+    returned, curve, params = train_one(name, parameters)
     assert 8 <= returned <= 20  # no pole falls earlier
     assert not np.allclose(params["Dense_0"]["kernel"], undefended[2]["Dense_0"]["kernel"], atol=1e-6)
     assert curve.shape == (1 if name == "ensemble" else 2,)
     assert np.isfinite(curve).any()
 
 
-def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(words):
-    talk, schedule = CheapTalk(GAME, words, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
+def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(parameters):
+    talk, schedule = CheapTalk(GAME, parameters, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
     for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
         defend = ensemble(5, experience)
         training = jax.eval_shape(
@@ -79,7 +79,7 @@ def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(words):
         assert {x.shape[0] for x in jax.tree.leaves(training.state)} == {5}
 
 
-def test_dropout_removes_messages_only(words):
+def test_dropout_removes_messages_only(parameters):
     schedule = TrainingSchedule(num_updates=1, steps_per_update=64, num_envs=32, num_episodes=32, num_steps=20)
     shape = (schedule.steps_per_update, schedule.num_envs, 6)
 
@@ -92,10 +92,10 @@ def test_dropout_removes_messages_only(words):
             init=lambda key: jnp.zeros(shape), act=act, update=lambda key, state, t: (t.obs, {}), act_greedy=act_greedy
         )
 
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     training = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
     seen = np.asarray(training.state.own)
-    said = jax.vmap(jax.vmap(lambda obs: MESSAGE.speak(words, obs)))(seen[..., :4])
+    said = jax.vmap(jax.vmap(lambda obs: MESSAGE.speak(parameters, obs)))(seen[..., :4])
     heard = (seen[..., 4:] != 0).all(-1)
     assert (seen[..., :4] != 0).all()
     assert (seen[~heard, 4:] == 0).all()
@@ -104,7 +104,7 @@ def test_dropout_removes_messages_only(words):
     assert heard.mean() == pytest.approx(0.75, abs=4 * error)
 
 
-def test_an_ensemble_acts_by_the_majority_of_its_members(words):
+def test_an_ensemble_acts_by_the_majority_of_its_members(parameters):
     """Some members balance a pole for twenty steps, the others push to one side until it falls."""
 
     def born(game):
@@ -117,7 +117,7 @@ def test_an_ensemble_acts_by_the_majority_of_its_members(words):
         init = lambda key: jax.random.bernoulli(key)  # noqa: E731
         return Learner(init=init, act=act, update=lambda key, state, t: (state, {}), act_greedy=act_greedy)
 
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     defend = jax.jit(jax.vmap(lambda key: ensemble()(key, talk, born, SCHEDULE, 2)))
     found = defend(jax.random.split(KEY, 12))
     most = np.asarray(found.state).sum(1) > 2
@@ -125,16 +125,21 @@ def test_an_ensemble_acts_by_the_majority_of_its_members(words):
     np.testing.assert_array_equal(np.asarray(found.final_return) == 20, most)
 
 
-def test_an_observation_is_disturbed_once(words):
+def test_an_observation_is_disturbed_once(parameters):
     """The next observation of a step is the observation of the following step, also across updates."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
 
     def act(key, parameters, memory, obs):
         return jnp.zeros(len(obs), jnp.int32), memory, obs
 
     def update(key, state, trajectory):
-        told = {"seen": trajectory.extras, "obs": trajectory.obs, "next": trajectory.next_obs, "done": trajectory.done}
-        return state, told
+        observed = {
+            "seen": trajectory.extras,
+            "obs": trajectory.obs,
+            "next": trajectory.next_obs,
+            "done": trajectory.done,
+        }
+        return state, observed
 
     plain = Learner(
         init=lambda key: (), act=act, update=update, act_greedy=lambda *arguments: act(None, *arguments)[:2]
@@ -160,9 +165,9 @@ def test_an_observation_is_disturbed_once(words):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_input_decay_shrinks_only_kernels_that_read_the_input(words, shared):
+def test_input_decay_shrinks_only_kernels_that_read_the_input(parameters, shared):
     """Layers have the width of the input, so that shapes do not tell which kernels read it."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     make = partial(make_victim, hidden=(6, 6), shared=shared, learning_rate=0.0)
 
     @jax.jit
@@ -180,7 +185,7 @@ def test_input_decay_shrinks_only_kernels_that_read_the_input(words, shared):
 
 
 def test_input_decay_shrinks_the_input_kernels_of_critics_too():
-    talk = CheapTalk(games.make("pendulum", episode_length=8), jnp.zeros(2), lambda words, obs: words, 2)
+    talk = CheapTalk(games.make("pendulum", episode_length=8), jnp.zeros(2), lambda parameters, obs: parameters, 2)
     spec = "td3(hidden=[4], learning_rate=0.0, buffer_size=64, batch_size=4)"
 
     @jax.jit
@@ -195,9 +200,9 @@ def test_input_decay_shrinks_the_input_kernels_of_critics_too():
     assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # an actor and two critics
 
 
-def test_weights_of_hidden_inputs_are_never_changed(words):
+def test_weights_of_hidden_inputs_are_never_changed(parameters):
     """The transform replaces inputs by zeros, so that their weights have no gradient."""
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     hide = seeing(make_victim(talk), lambda obs: obs.at[:, -2:].set(0.0))
     run = jax.jit(lambda key: learn(key, talk, [hide], num_updates=2, steps_per_update=16, num_envs=2).states[0])
     before, after = hide.init(jax.random.key(0)).params, None

@@ -16,8 +16,8 @@ KEY = jax.random.key(0)
 OBS = np.array([0.3, -1.2, 0.05, 2.0], np.float32)
 
 
-def late(speak, memory, words, obs):
-    return speak(words, obs, memory)
+def late(speak, memory, parameters, obs):
+    return speak(parameters, obs, memory)
 
 
 def spoken(message, parameters, obs=OBS):
@@ -51,8 +51,8 @@ def test_a_linear_message_by_the_definition():
     message = messages.linear((4,), 2, scale=2.0, units=[1, 2, 0.1, 1])
     w, b = np.arange(8).reshape(4, 2) / 10, np.array([0.1, -0.2])
     parameters = {"w": jnp.asarray(w), "b": jnp.asarray(b), "volume": jnp.log(0.5)}
-    word = (OBS / [1, 2, 0.1, 1]) @ w + b
-    np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * word), rtol=1e-5)
+    linear_part = (OBS / [1, 2, 0.1, 1]) @ w + b
+    np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * linear_part), rtol=1e-5)
     assert jax.tree.map(jnp.shape, message.init(KEY)) == jax.tree.map(jnp.shape, parameters)
     assert messages.linear((4,), volume=0.1).init(KEY)["volume"] == pytest.approx(math.log(0.1))
 
@@ -63,9 +63,9 @@ def test_a_quadratic_message_by_the_definition():
     assert parameters["w"].shape == (4 + 10, 2)
     x = OBS / np.array([1, 2, 0.1, 1])
     products = [x[i] * x[j] for i in range(4) for j in range(i, 4)]
-    word = np.array([*x, *products]) @ np.asarray(parameters["w"], float) / 14**0.5 + [0.1, 0.0]
+    linear_part = np.array([*x, *products]) @ np.asarray(parameters["w"], float) / 14**0.5 + [0.1, 0.0]
     parameters |= {"b": jnp.array([0.1, 0.0]), "volume": jnp.log(0.5)}
-    np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * word), rtol=1e-5)
+    np.testing.assert_allclose(spoken(message, parameters), 2 * np.tanh(0.5 * linear_part), rtol=1e-5)
     with pytest.raises(ValueError, match="65 entries; 64 at most"):
         messages.quadratic((65,))
 
@@ -81,15 +81,15 @@ def test_random_messages_have_the_given_amplitude_and_evolved_ones_do_not_change
     observations = jax.random.normal(jax.random.key(7), (64, 4))
     for message in (messages.mlp((4,)), messages.echo((4,), 3), messages.constant((4,))):
         own = message.init(KEY)
-        volume = evaluation.loudness(message, own, observations)
+        volume = evaluation.magnitude(message, own, observations)
         said = np.stack([spoken(message, own, obs) for obs in observations[:3]])
-        louder = evaluation.as_loud(message, observations, 3 * volume)
-        assert float(evaluation.loudness(louder, louder.init(jax.random.key(8)), observations)) == pytest.approx(
+        larger = evaluation.with_magnitude(message, observations, 3 * volume)
+        assert float(evaluation.magnitude(larger, larger.init(jax.random.key(8)), observations)) == pytest.approx(
             3 * float(volume), rel=1e-4
         )
-        again = np.stack([spoken(louder, (own, jnp.ones(())), obs) for obs in observations[:3]])
+        again = np.stack([spoken(larger, (own, jnp.ones(())), obs) for obs in observations[:3]])
         np.testing.assert_array_equal(again, said)
-    nothing = evaluation.as_loud(messages.linear((4,)), observations, jnp.zeros(()))
+    nothing = evaluation.with_magnitude(messages.linear((4,)), observations, jnp.zeros(()))
     assert not spoken(nothing, nothing.init(KEY)).any()
 
 
@@ -103,8 +103,8 @@ def test_an_echo_says_one_number_in_every_entry_and_is_clipped():
 
 def test_a_constant_message_does_not_depend_on_the_observation():
     message = messages.constant((4,), 3)
-    words = message.init(KEY)
-    np.testing.assert_array_equal(spoken(message, words), spoken(message, words, 100 * OBS))
+    parameters = message.init(KEY)
+    np.testing.assert_array_equal(spoken(message, parameters), spoken(message, parameters, 100 * OBS))
     np.testing.assert_allclose(spoken(message, jnp.array([0.0, 1.0, -50.0])), [0, 4.7853, -2 * math.pi], atol=1e-3)
 
 
@@ -141,22 +141,22 @@ def test_a_turning_message_changes_its_parameters_once():
     said = evaluation.hear(message, parameters, message.memory, jnp.tile(OBS, (6, 1)))[1]
     linear = messages.linear((4,), 2, scale=2)
     for i in range(6):
-        words = parameters["first" if i < 3 else "then"]
-        np.testing.assert_allclose(said[i], spoken(linear, words), rtol=1e-5)
+        own = parameters["first" if i < 3 else "then"]
+        np.testing.assert_allclose(said[i], spoken(linear, own), rtol=1e-5)
     assert np.abs(said[2] - said[3]).max() > 0.1
 
 
 def test_a_random_message_with_a_memory_has_the_given_amplitude_too():
     observations = jax.random.normal(jax.random.key(7), (64, 4))
     for message in (messages.lstm((4,), units=4), messages.turn((4,), steps=64)):
-        louder = evaluation.as_loud(message, observations, jnp.float32(0.7))
-        assert float(evaluation.loudness(louder, louder.init(KEY), observations)) == pytest.approx(0.7, rel=1e-4)
-        assert evaluation.loudness(louder, jax.tree.map(jnp.zeros_like, louder.init(KEY)), observations) == 0
+        larger = evaluation.with_magnitude(message, observations, jnp.float32(0.7))
+        assert float(evaluation.magnitude(larger, larger.init(KEY), observations)) == pytest.approx(0.7, rel=1e-4)
+        assert evaluation.magnitude(larger, jax.tree.map(jnp.zeros_like, larger.init(KEY)), observations) == 0
 
 
 def test_a_table_by_hand():
     message = messages.table((2,), 1, low=[0, -1], high=[3, 1], bins=3, scale=1.0)
-    words = jnp.arange(9.0)[:, None] / 10
+    parameters = jnp.arange(9.0)[:, None] / 10
     assert message.init(KEY).shape == (9, 1)
     # The first entry chooses among 0, 1, 2, and the second among 0, 3, 6; values beyond belong to the border.
     for obs, cell in (
@@ -167,7 +167,9 @@ def test_a_table_by_hand():
         ([99, 99], 8),
         ([-9, -9], 0),
     ):
-        np.testing.assert_allclose(spoken(message, words, np.array(obs, np.float32)), np.tanh(cell / 10), rtol=1e-6)
+        np.testing.assert_allclose(
+            spoken(message, parameters, np.array(obs, np.float32)), np.tanh(cell / 10), rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -183,13 +185,13 @@ def test_a_table_by_hand():
     ],
 )
 def test_messages_lie_within_the_scale_and_parameters_of_zeros_give_zeros(message):
-    loud = jax.tree.map(lambda x: 1e3 * x, message.init(KEY))
+    large = jax.tree.map(lambda x: 1e3 * x, message.init(KEY))
     if message.remember:
         memory = jax.tree.map(lambda x: x + 5, message.memory)
         message = message._replace(speak=partial(late, message.speak, memory))
-    assert np.abs(spoken(message, loud)).max() <= 0.5
-    np.testing.assert_array_equal(spoken(message, jax.tree.map(jnp.zeros_like, loud)), [0.0, 0.0])
-    assert spoken(message, loud).shape == (2,)
+    assert np.abs(spoken(message, large)).max() <= 0.5
+    np.testing.assert_array_equal(spoken(message, jax.tree.map(jnp.zeros_like, large)), [0.0, 0.0])
+    assert spoken(message, large).shape == (2,)
 
 
 def test_a_message_by_its_name_and_settings():
@@ -206,7 +208,7 @@ def test_a_message_by_its_name_and_settings():
         ("mpl", r"^message: .*mpl.*mlp"),
         ("mlp(hiden=[3])", r"^message: .*hiden.*hidden"),
         ("mlp(hidden=3)", r"^message: mlp: hidden: got 3; a list of whole numbers"),
-        ("linear(scale='loud')", r"^message: linear: scale: got 'loud'; a number is needed$"),
+        ("linear(scale='large')", r"^message: linear: scale: got 'large'; a number is needed$"),
         ("echo(units=[1, 2])", r"^message: echo: units: got 2; one number, or 4 are needed$"),
         ("echo(units=0)", r"^message: echo: units: got .*; numbers above 0 are needed$"),
         ("echo(units='SI')", r"^message: echo: units: got 'SI'; a number or a list of numbers is needed$"),

@@ -25,7 +25,7 @@ from attacks.experiments.evaluation import (
     VictimTrainings,
     compare,
     controlled,
-    loudness,
+    magnitude,
     make_trainings,
     over_training,
     silence,
@@ -54,7 +54,7 @@ def make_victim(game, hidden=(4,), shared=True, learning_rate=0.1):
 
 
 @pytest.fixture(scope="module")
-def words():
+def parameters():
     return MESSAGE.init(jax.random.key(1))
 
 
@@ -63,22 +63,22 @@ def run():
     return make_trainings(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_trials=3)
 
 
-def test_the_same_victims_train_under_every_message(run, words):
+def test_the_same_victims_train_under_every_message(run, parameters):
     key = jax.random.key(0)
-    quiet, again, spoken = run(key, silence(words)), run(key, silence(words)), run(key, words)
-    np.testing.assert_array_equal(quiet.final_returns, again.final_returns)
-    assert quiet.final_returns.shape == (3,)
-    assert quiet.curves.shape == (3, 2)
-    assert np.abs(quiet.final_returns - spoken.final_returns).max() > 0
+    silent, again, spoken = run(key, silence(parameters)), run(key, silence(parameters)), run(key, parameters)
+    np.testing.assert_array_equal(silent.final_returns, again.final_returns)
+    assert silent.final_returns.shape == (3,)
+    assert silent.curves.shape == (3, 2)
+    assert np.abs(silent.final_returns - spoken.final_returns).max() > 0
 
 
 @pytest.fixture(scope="module")
-def alone(words):
-    return jax.jit(lambda key: train_victim(key, GAME, MESSAGE, words, make_victim, SCHEDULE))
+def alone(parameters):
+    return jax.jit(lambda key: train_victim(key, GAME, MESSAGE, parameters, make_victim, SCHEDULE))
 
 
-def test_a_group_has_the_results_of_single_training_runs(run, words, alone):
-    found = run(jax.random.key(0), words)
+def test_a_group_has_the_results_of_single_training_runs(run, parameters, alone):
+    found = run(jax.random.key(0), parameters)
     keys = jax.random.split(jax.random.key(0), 4 if len(jax.local_devices()) > 1 else 3)
     training = alone(keys[0])
     np.testing.assert_allclose(found.final_returns[0], training.final_return, rtol=1e-5)
@@ -91,50 +91,54 @@ def test_a_group_has_the_results_of_single_training_runs(run, words, alone):
     assert 1 <= round(ended) <= 4  # no pole falls within 8 steps
 
 
-def test_an_evolved_message_is_compared_with_silence_and_random_messages_of_its_amplitude(words):
-    spoken, speakers = controlled(MESSAGE, words, observations_of_play(GAME), 32)
+def test_an_evolved_message_is_compared_with_silence_and_random_messages_of_its_amplitude(parameters):
+    spoken, speakers = controlled(MESSAGE, parameters, observations_of_play(GAME), 32)
     seen = jnp.asarray(observations_of_play(GAME))
-    volume = loudness(MESSAGE, words, seen)
+    volume = magnitude(MESSAGE, parameters, seen)
     assert volume > 0
-    assert loudness(spoken, spoken.init(jax.random.key(9)), seen) == pytest.approx(float(volume), rel=1e-4)
-    assert loudness(spoken, speakers["evolved"], seen) == pytest.approx(float(volume), rel=1e-6)
-    assert loudness(spoken, speakers["silent"], seen) == 0
+    assert magnitude(spoken, spoken.init(jax.random.key(9)), seen) == pytest.approx(float(volume), rel=1e-4)
+    assert magnitude(spoken, speakers["evolved"], seen) == pytest.approx(float(volume), rel=1e-6)
+    assert magnitude(spoken, speakers["silent"], seen) == 0
     assert speakers["random"] is None  # each victim draws its own
 
 
-def test_adversaries_and_allies_have_opposite_fitness(words, alone, monkeypatch):
+def test_adversaries_and_allies_have_opposite_fitness(parameters, alone, monkeypatch):
     key = jax.random.key(3)
     training = alone(key)
 
     def trial(**settings):
         return train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, **settings)
 
-    assert jax.jit(trial())(words, key).fitness == pytest.approx(-float(training.final_return), rel=1e-5)
+    assert jax.jit(trial())(parameters, key).fitness == pytest.approx(-float(training.final_return), rel=1e-5)
     # Fitness of this training run under other settings; the program is compiled once.
     monkeypatch.setattr("attacks.victim_training.train_victim", lambda key, *arguments, **settings: alone(key))
-    assert trial()(words, key).fitness == -trial(help=True)(words, key).fitness != 0
-    np.testing.assert_allclose(trial(fitness="training")(words, key).fitness, -np.nanmean(training.curve), rtol=1e-5)
-    np.testing.assert_allclose(trial(fitness="second_half")(words, key).fitness, -training.curve[1], rtol=1e-5)
-    np.testing.assert_allclose(trial(fitness="last_update")(words, key).fitness, -training.last_update, rtol=1e-5)
+    assert trial()(parameters, key).fitness == -trial(help=True)(parameters, key).fitness != 0
+    np.testing.assert_allclose(
+        trial(fitness="training")(parameters, key).fitness, -np.nanmean(training.curve), rtol=1e-5
+    )
+    np.testing.assert_allclose(trial(fitness="second_half")(parameters, key).fitness, -training.curve[1], rtol=1e-5)
+    np.testing.assert_allclose(trial(fitness="last_update")(parameters, key).fitness, -training.last_update, rtol=1e-5)
 
 
 def test_a_message_with_a_memory_may_turn_after_the_training_run():
     """A message that counts the 32 steps of the training run changes in the evaluation after them."""
     turning, linear = make_message("turn(steps=32)", (4,), 2), make_message("linear", (4,), 2)
-    words = turning.init(jax.random.key(2))
+    parameters = turning.init(jax.random.key(2))
     calm = partial(make_victim, learning_rate=0.01)  # it still depends on the messages
     keys = jax.random.split(KEY, 8)
-    run = jax.jit(jax.vmap(lambda key, words: train_victim(key, GAME, turning, words, calm, SCHEDULE), (0, None)))
+    run = jax.jit(
+        jax.vmap(lambda key, parameters: train_victim(key, GAME, turning, parameters, calm, SCHEDULE), (0, None))
+    )
 
     def train_one(turn, then):
-        return run(keys, {"first": words["first"], "then": words[then], "turn": jnp.float32(turn)})
+        return run(keys, {"first": parameters["first"], "then": parameters[then], "turn": jnp.float32(turn)})
 
     @jax.jit
-    def plain(words):
-        return jax.vmap(lambda key: train_victim(key, GAME, linear, words, calm, SCHEDULE))(keys)
+    def plain(parameters):
+        return jax.vmap(lambda key: train_victim(key, GAME, linear, parameters, calm, SCHEDULE))(keys)
 
     never, always, at_once = train_one(100.0, "first"), train_one(100.0, "then"), train_one(-100.0, "then")
-    first, then = plain(words["first"]), plain(words["then"])
+    first, then = plain(parameters["first"]), plain(parameters["then"])
     for field in ("curve", "final_return", "muted_return", "explored_return", "last_update"):
         np.testing.assert_allclose(getattr(never, field), getattr(first, field), rtol=1e-5)
         np.testing.assert_allclose(getattr(at_once, field), getattr(then, field), rtol=1e-5)
@@ -145,7 +149,7 @@ def test_a_message_with_a_memory_may_turn_after_the_training_run():
 
     # A victim that learned under the first message hears another one in the evaluation.
     def afterwards(key, state):
-        after = CheapTalk(GAME, words["then"], linear.speak, 2)
+        after = CheapTalk(GAME, parameters["then"], linear.speak, 2)
         return final_return(jax.random.split(key)[1], after, calm(after), state, SCHEDULE)
 
     expected = jax.jit(jax.vmap(afterwards))(keys, always.state)
@@ -156,21 +160,21 @@ def test_a_message_with_a_memory_may_turn_after_the_training_run():
 def test_a_random_turning_message_has_the_amplitude_of_a_whole_training_run():
     """The evolved message is silent in the first half of the training run."""
     turning = make_message("turn(steps=128)", (4,), 2)
-    words = turning.init(jax.random.key(2))
-    words = words | {"first": silence(words["first"]), "turn": jnp.zeros(())}
+    parameters = turning.init(jax.random.key(2))
+    parameters = parameters | {"first": silence(parameters["first"]), "turn": jnp.zeros(())}
     play = observations_of_play(GAME)
-    spoken, _ = controlled(turning, words, play, 128)
+    spoken, _ = controlled(turning, parameters, play, 128)
     seen = jnp.asarray(np.resize(play, (128, 4)))
-    volume = float(loudness(turning, words, seen))
+    volume = float(magnitude(turning, parameters, seen))
     assert volume > 0
-    assert float(loudness(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
+    assert float(magnitude(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
 
 
-def test_fitness_may_be_measured_on_victims_with_a_defence(words):
+def test_fitness_may_be_measured_on_victims_with_a_defence(parameters):
     trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, fitness="training", defence=DEFENCES["dropout"])
-    talk = CheapTalk(GAME, words, MESSAGE.speak, 2)
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     defended = jax.jit(lambda: DEFENCES["dropout"](KEY, talk, make_victim, SCHEDULE, 2))()
-    assert jax.jit(trial)(words, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
+    assert jax.jit(trial)(parameters, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
 
 
 def test_weights_include_those_of_critics():
@@ -186,10 +190,10 @@ def test_a_training_run_without_ended_episodes_has_no_mean():
     np.testing.assert_array_equal(found, [np.nan, 2.0])
 
 
-def test_the_muted_return_has_zeros_in_place_of_messages(words, alone):
+def test_the_muted_return_has_zeros_in_place_of_messages(parameters, alone):
     key = jax.random.key(5)
     training = alone(key)
-    silent = CheapTalk(GAME, silence(words), MESSAGE.speak, 2)
+    silent = CheapTalk(GAME, silence(parameters), MESSAGE.speak, 2)
     expected = final_return(jax.random.split(key)[1], silent, make_victim(silent), training.state, SCHEDULE)
     np.testing.assert_allclose(training.muted_return, expected, rtol=1e-5)
 
@@ -281,7 +285,7 @@ def test_inputs_that_a_victim_needs_are_important_and_an_empty_message_is_not():
 
     @jax.jit
     def found(key, sign):
-        talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda words, obs: words, 1)
+        talk = CheapTalk(Echo(sign), jnp.zeros(1), lambda parameters, obs: parameters, 1)
         victim = make_learner(spec, talk, num_updates=40)
         training = train_in(key, talk, victim, schedule)
         return training.final_return, important_inputs(key, talk, victim, training, schedule, 0.05)

@@ -74,9 +74,9 @@ def trained(seed: int, updates: int, at: list[float]) -> list[str]:
     learner = make_learner("impala(anneal=True)", game, num_updates=updates)
     moments, done, killed, steps = sorted(int(share * updates) for share in at), 0, 0, 0
 
-    def look(told: dict[str, np.ndarray]) -> None:
+    def look(received: dict[str, np.ndarray]) -> None:
         nonlocal done, killed, steps
-        done, steps = done + 1, steps + int(told["steps"])
+        done, steps = done + 1, steps + int(received["steps"])
         if killed < len(moments) and done >= moments[killed] and not Watched.last.away:
             os.kill(draw.choice(processes(os.getpid(), "ray::RayGroup")), signal.SIGKILL)
             killed += 1

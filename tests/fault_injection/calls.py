@@ -123,7 +123,7 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "meta.screen": (
         meta.screen,
         {"trial": fine, "init": init, "key": KEY, "candidates": 2, "trials": 1, "finalists": 1, "final_trials": 1,
-         "sigma": 0.0, "loudest": 2.0},
+         "sigma": 0.0, "largest_factor": 2.0},
     ),
     "meta.Evolution": (Evolution, {"strategy": "open_es", "population_size": 4, "sigma": 0.1, "generations": 2}),
     "attacks.make_message": (

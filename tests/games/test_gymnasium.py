@@ -169,10 +169,10 @@ def test_vectors_agree_with_gymnasiums_own():
     np.testing.assert_array_equal(ours.reset(seed=0)[0], theirs.reset(seed=0)[0])
     for time in range(1, 8):
         actions = np.array([0, 1, time % 2, time // 2 % 2])
-        (*told, infos), (*expected, expected_infos) = ours.step(actions), theirs.step(actions)
-        for x, y in zip(told, expected, strict=True):
+        (*received, infos), (*expected, expected_infos) = ours.step(actions), theirs.step(actions)
+        for x, y in zip(received, expected, strict=True):
             np.testing.assert_array_equal(x, y)
-        assert ours.observation_space.contains(told[0])
+        assert ours.observation_space.contains(received[0])
         assert ("final_obs" in infos) == (time % 3 == 0)
         for name in infos.keys() - expected_infos.keys():  # theirs has no infos where all environments are reset
             assert not np.any(infos[name])

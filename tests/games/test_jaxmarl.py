@@ -41,10 +41,10 @@ def test_every_game_is_a_jaxmarl_environment(name):
     # Its own IPPO scripts take their batch of actions apart by a reshape that ends in -1, and so hand over [1] for [].
     longer = jax.eval_shape(env.step, KEY, state, {agent: action.reshape(-1) for agent, action in actions.items()})
     assert jax.tree.map(jnp.shape, longer) == jax.tree.map(jnp.shape, stepped)
-    for told in (observations, stepped[0]):
+    for observed in (observations, stepped[0]):
         for agent in env.agents:
-            assert env.observation_space(agent).contains(told[agent])
-            assert told[agent].shape == env.observation_space(agent).shape
+            assert env.observation_space(agent).contains(observed[agent])
+            assert observed[agent].shape == env.observation_space(agent).shape
     assert set(stepped[3]) == {*env.agents, "__all__"}
     assert all(jnp.ndim(stepped[2][agent]) == 0 for agent in env.agents)
     assert jax.tree.structure(stepped[1]) == jax.tree.structure(state)
@@ -156,8 +156,10 @@ def ippo(env, *, num_envs=32, num_steps=16, num_updates, epochs=4, discount=0.96
             jax.random.split(step_key, num_envs), env_state, unbatchify(action)
         )
         info = jax.tree.map(lambda x: x.reshape(num_actors), info)
-        told = Transition(batchify(done).squeeze(), action, value, batchify(reward).squeeze(), log_prob, obs, info)
-        return (params, env_state, last_obs), told
+        transition = Transition(
+            batchify(done).squeeze(), action, value, batchify(reward).squeeze(), log_prob, obs, info
+        )
+        return (params, env_state, last_obs), transition
 
     def loss(params, batch, advantages, targets):
         logits, value = network.apply(params, batch.obs)
@@ -174,11 +176,11 @@ def ippo(env, *, num_envs=32, num_steps=16, num_updates, epochs=4, discount=0.96
             play, (params, env_state, last_obs), jax.random.split(key, num_steps)
         )
 
-        def advantage(carry, told):
+        def advantage(carry, transition):
             advantage, next_value = carry
-            goes_on = discount * (1 - told.done)
-            advantage = told.reward + goes_on * next_value - told.value + 0.95 * goes_on * advantage
-            return (advantage, told.value), advantage
+            goes_on = discount * (1 - transition.done)
+            advantage = transition.reward + goes_on * next_value - transition.value + 0.95 * goes_on * advantage
+            return (advantage, transition.value), advantage
 
         last_value = network.apply(params, batchify(last_obs))[1]
         _, advantages = jax.lax.scan(advantage, (jnp.zeros(num_actors), last_value), batch, reverse=True)

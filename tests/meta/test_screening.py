@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meta import Evolution, Outcome, RunDirectory, evolve
-from meta.screening import loud, screen
+from meta.screening import rescaled, screen
 
 KEY = jax.random.key(0)
 
@@ -68,9 +68,9 @@ def test_screening_reports_its_progress():
     assert float(said[-1][1]["best"]) == 4.0
 
 
-def test_each_array_is_as_loud_as_a_factor_makes_it():
+def test_each_array_is_multiplied_by_a_factor_of_its_own():
     keys = jax.random.split(KEY, 4096)
-    drawn = jax.vmap(lambda key: loud(init, key, 20.0))(keys)
+    drawn = jax.vmap(lambda key: rescaled(init, key, 20.0))(keys)
     plain = jax.vmap(lambda key: init(jax.random.split(key)[0]))(keys)
     factors = np.asarray(drawn["x"] / plain["x"])
     np.testing.assert_allclose(factors[:, 0], factors[:, 1], rtol=1e-4)

@@ -231,7 +231,7 @@ def _cells(
             over, trainings = _error_over(both, count)
             count = -(-count // trainings) * trainings if over == "trainings" else count  # as many for each
             played = [config.environment, *config.lengths, over]
-            if config.last_meta_steps:  # else the digest is that of tables which knew of no such number
+            if config.last_meta_steps:  # else the digest is that of tables without such a number
                 played.append(f"last {config.last_meta_steps}")
         names = [row.identity, column.identity]
         digest = digest_of([config.game, *settings, config.meta_steps, count, *names, *played])
@@ -249,7 +249,7 @@ def _cost(name: str, dear: Mapping[str, float]) -> float:
 def _error_over(agents: Sequence[Agent], num_trials: int) -> tuple[str, int]:
     """The samples of a pair's standard errors, in words, and the number of its trainings.
 
-    Trainings of a shaper count, because learners that meet the same training share its luck. Without a trained shaper
+    Trainings of a shaper count, because learners against the same training share its luck. Without a trained shaper
     every pair is a training; without a learner none is.
     """
     if number := num_trainings(*agents):

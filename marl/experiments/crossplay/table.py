@@ -16,7 +16,7 @@ from marl.experiments.shaping import figures
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.formatting import say
-from meta.statistics import with_error
+from meta.statistics import rounded, with_error
 
 COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_trials error_over
     num_trainings""".split()  # noqa: SIM905
@@ -90,8 +90,9 @@ def _tables(title: str, labels: Sequence[str], rows: Sequence[Sequence[str]], wi
 
 
 def print_table(console: Console, game: str, names: list[str], cells: list[dict[str, Any]], run: RunDirectory) -> None:
-    """Prints the row's returns, in as many tables as the width of the terminal asks for."""
+    """Prints the conclusion and the row's returns, in as many tables as the width of the terminal asks for."""
     labels = _labels(names)
+    say(console, conclusion(list(labels.values()), cells))
     for name, label in labels.items():
         if name != label:
             say(console, f"{label}: {name}")
@@ -104,6 +105,25 @@ def print_table(console: Console, game: str, names: list[str], cells: list[dict[
     say(console, _about_errors(cells))
     drawn = ", ".join(f"figures/{file}" for _, file, _ in _shown(cells))
     say(console, f"written to {run.path}: crossplay.csv, crossplay.json, config.yaml, {drawn}")
+
+
+def conclusion(names: Sequence[str], cells: Sequence[dict[str, Any]]) -> str:
+    """The agents with the largest and the smallest payoff as row, over all columns, in one sentence."""
+    payoffs = np.array([cell["row_return"] for cell in cells], float).reshape(len(names), -1)  # None is NaN
+    means = payoffs.mean(1)
+    if len(names) == 1:
+        return f"{names[0]} gets {rounded(means[0], 3)} per round as row against itself."
+    if not np.isfinite(means).any():
+        return "No agent has a finite payoff against every column."
+
+    def of(i: int) -> str:
+        return f"{rounded(means[i], 3)} per round ({rounded(payoffs[i, i], 3)} against itself)"
+
+    most, least = int(np.nanargmax(means)), int(np.nanargmin(means))
+    return (
+        f"As row, averaged over the {len(names)} columns, {names[most]} gets most, {of(most)}, and {names[least]} "
+        f"least, {of(least)}."
+    )
 
 
 def _about_errors(cells: Sequence[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Evolution
 
 KINDS: tuple[Kind, ...] = ("drift", "value_loss")
-# Candidates meet trainings of their own, a pair the same: what is found for one seed's luck is of no use to others.
+# Candidates have trainings of their own, a pair the same: what is found for one seed's luck is of no use to others.
 SEARCH: dict[str, Any] = {
     "population_size": 64,
     "chunk_size": 16,
@@ -53,7 +53,7 @@ class DiscoveryConfig(configs.CommandConfig):
     hidden: int = 16
     """tanh units of the objective; 128 in the paper."""
     timed: bool = False
-    """Whether a drift is told how much of the training is over."""
+    """Whether a drift depends on how much of the training is over."""
     trials: int = 1
     """Trainings of each candidate in each generation."""
     searches: int = 1
@@ -134,7 +134,7 @@ class DiscoveryConfig(configs.CommandConfig):
         return self.searches * self.trials * sum(one.generations * one.population_size for one in stages)
 
     @property
-    def lives(self) -> float:
+    def num_trainings(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
         seeds = self.searches * self.evaluation_trials
         arms = 3 + len(known(self.kind, self.learner))

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from marl.experiments.discovery.trial import FreshTrial, Lived
+from marl.experiments.discovery.trial import FreshTrial, TrainingResult
 from meta.batched_trials import compile_trials, run_trials, with_nan
 from meta.statistics import mean_and_error
 
@@ -19,7 +19,7 @@ IN_SUMMARY = {"tuned": "tuned_baseline", "plain": "plain_baseline"}
 
 def fresh_trainings(
     keys: Sequence[jax.Array], trial: FreshTrial, several: Sequence[Any]
-) -> tuple[list[Lived], float, float]:
+) -> tuple[list[TrainingResult], float, float]:
     """Trainings with each of several parameters, and the seconds to compile and to run.
 
     Args:
@@ -36,7 +36,9 @@ def fresh_trainings(
 
 
 def compare(
-    trainings: dict[str, dict[str, list[Lived]]], environments: Sequence[str], units: Sequence[tuple[float, float]]
+    trainings: dict[str, dict[str, list[TrainingResult]]],
+    environments: Sequence[str],
+    units: Sequence[tuple[float, float]],
 ) -> dict[str, Any]:
     """Entries of the summary: fitness and scores under each objective, and the differences from the evolved one.
 
@@ -62,13 +64,13 @@ def compare(
     }
 
 
-def compare_seats(met: Sequence[Lived]) -> dict[str, Any]:
+def compare_seats(trainings: Sequence[TrainingResult]) -> dict[str, Any]:
     """Rewards of an evolved learner and of the tuned one beside it, and the difference."""
-    own, other = ([one.rewards[:, seat] for one in met] for seat in range(2))
+    own, other = ([one.rewards[:, seat] for one in trainings] for seat in range(2))
     return {"evolved": _over(own), "tuned": _over(other), "difference": _difference(own, other)}
 
 
-def _of_place(of_arms: dict[str, list[Lived]]) -> dict[str, Any]:
+def _of_place(of_arms: dict[str, list[TrainingResult]]) -> dict[str, Any]:
     scores = {arm: [one.score for one in each] for arm, each in of_arms.items()}
     late = {arm: _over([one.late for one in each]) for arm, each in of_arms.items()}
     return {arm: _over(values) for arm, values in scores.items()} | _differences(scores) | {"last_quarter": late}

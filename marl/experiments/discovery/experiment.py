@@ -26,7 +26,7 @@ from marl.experiments.discovery.trial import (
     SCALES,
     Arena,
     FreshTrial,
-    Lived,
+    TrainingResult,
     discovery_trial,
     evolved,
     first_scales,
@@ -78,7 +78,7 @@ class Found(NamedTuple):
     """Result of the evaluation."""
 
     summary: dict[str, Any]
-    trainings: dict[str, dict[str, Lived]]  # by place and objective, those of the first search
+    trainings: dict[str, dict[str, TrainingResult]]  # by place and objective, those of the first search
 
 
 class Discovery(Experiment[Trained, Found]):
@@ -151,7 +151,7 @@ class Discovery(Experiment[Trained, Found]):
         config = self.config
         tuning = config.steps_of_a_generation / config.evolution.population_size * config.tuning.population_size
         search = config.evolution.generations * config.steps_of_a_generation
-        fresh = (config.lives - config.searched) * config.total_steps * len(config.environments)
+        fresh = (config.num_trainings - config.searched) * config.total_steps * len(config.environments)
         return {TUNING: config.tuning.generations * tuning, TUNED: search, SEARCH: search, FRESH: fresh}
 
     def train(self, context: Context) -> Trained:
@@ -230,13 +230,15 @@ class Discovery(Experiment[Trained, Found]):
             keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), DiscoveryBranch.UNIT), PLAIN_SEEDS)
             start, found, seconds = first_scales(config.kind), [], 0.0
             for name, trial in self.measured.items():
-                (lived,), compiling, playing = fresh_trainings([keys], trial, [start])
-                zero, unit = float(np.nanmean(lived.score)), float(np.nanstd(lived.score)) or 1.0
+                (result,), compiling, playing = fresh_trainings([keys], trial, [start])
+                zero, unit = float(np.nanmean(result.score)), float(np.nanstd(result.score)) or 1.0
                 if not alone and self.are_several[name]:
                     (still,), _, _ = fresh_trainings([keys], self.places[name]["still"], [self._still(start)])
                     unit = max(unit, abs(zero - float(still.score.mean())))
                 found.append((zero, unit))
-                seconds += config.programs * compiling + config.lives / PLAIN_SEEDS * playing / self.measured_share
+                seconds += (
+                    config.programs * compiling + config.num_trainings / PLAIN_SEEDS * playing / self.measured_share
+                )
             say(console, f"this will take about {duration(seconds)} on this machine")
             values = [(0.0, 1.0)] if alone else found
             context.run.write(UNITS, json.dumps(dict(zip(config.environments, values, strict=True))) + "\n")
@@ -277,9 +279,9 @@ class Discovery(Experiment[Trained, Found]):
             for key in self.keys
         ]
         fresh = many(config.evaluation_trials, "fresh training")
-        trainings: dict[str, dict[str, list[Lived]]] = {}
+        trainings: dict[str, dict[str, list[TrainingResult]]] = {}
         for name, trials in self.places.items():
-            played: dict[str, list[Lived]] = {}
+            played: dict[str, list[TrainingResult]] = {}
             for trial in dict.fromkeys(trials.values()):
                 own = {arm: _each(parameters[arm]) for arm, one in trials.items() if one is trial}
                 say(console, f"{fresh} in {name}: {', '.join(own)}")
@@ -302,7 +304,7 @@ class Discovery(Experiment[Trained, Found]):
         return [
             figures.draw_search(folder, metrics),
             figures.draw_objective(folder, self.form, objectives, trained.numbers[0]),
-            figures.draw_curves(folder, found.trainings, self.config.num_envs * self.config.steps_per_update),
+            *figures.draw_curves(folder, found.trainings, self.config.num_envs * self.config.steps_per_update),
         ]
 
     def summarize(self, trained: Trained, found: Found) -> dict[str, Any]:

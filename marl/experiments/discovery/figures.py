@@ -12,33 +12,41 @@ import jax.numpy as jnp
 import numpy as np
 
 from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
-from marl.experiments.discovery.trial import Lived
+from marl.experiments.discovery.trial import TrainingResult
 from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import (
-    BELOW,
-    BLUE,
+    AMBER,
+    BLACK,
+    CONTROL,
+    EVOLVED,
     GREEN,
     GREY,
-    ORANGE,
+    LEARNER,
+    PANELS,
     PINK,
     SKY,
+    count_steps,
     draw_line,
+    draw_mean,
     draw_scale,
+    name_panel,
+    new_axes,
+    new_curves,
     new_panels,
     save_figure,
 )
 
 COLORS = {
-    "plain": GREY,
-    "begun": "#E69F00",
-    "still": "black",
-    "tuned": BLUE,
+    "plain": CONTROL,
+    "begun": AMBER,
+    "still": BLACK,
+    "tuned": LEARNER,
     "without": SKY,
     "dpo": GREEN,
     "l2": GREEN,
     "clipped_l2": PINK,
+    "evolved": EVOLVED,
 }
-COLORS |= {"evolved": ORANGE}
 NAMES = {
     "plain": "PPO",
     "begun": "PPO, Huber's loss",
@@ -56,44 +64,43 @@ LACK = 3.0  # of a distance, in root mean squares of the batch
 
 def draw_search(folder: Path, stages: dict[str, dict[str, np.ndarray]]) -> Path:
     """The mean fitness of a generation: tuning, and from there with an objective and without one."""
-    figure, ((axes,),) = new_panels((5.0, 3.5))
-    axes.set(xlabel="generation", ylabel="fitness of a generation")
+    figure, axes = new_axes("generation", "fitness, mean of a generation")
     begin = 0
-    for name, label in (("tuning", "tuning"), ("tuned", "as long again"), ("evolved", "with an objective")):
+    for name, label in (("tuning", "tuning PPO"), ("tuned", "tuning PPO as long again"), ("evolved", "the objective")):
         y = np.asarray(stages[name]["fitness"], np.float64).reshape(len(stages[name]["fitness"]), -1)
-        color = {"tuning": GREY, "tuned": BLUE, "evolved": ORANGE}[name]
-        draw_line(axes, begin + 1 + np.arange(len(y)), y.mean(1), y.std(1), color, label)
+        color = {"tuning": CONTROL, "tuned": LEARNER, "evolved": EVOLVED}[name]
+        draw_mean(axes, begin + 1 + np.arange(len(y)), y.T, color, label)
         begin += len(y) if name == "tuning" else 0
-    if y.shape[1] > 1:
-        axes.set_title(f"mean of {y.shape[1]} searches; band: their standard deviation", fontsize=8, color=GREY)
-    axes.legend(**BELOW)
-    return save_figure(figure, folder / "evolution.png")
+    number = y.shape[1]
+    over = f"mean of {number} searches; band: one standard deviation between them" if number > 1 else "one search"
+    title = "Fitness during the evolution of an objective, and of PPO's settings alone"
+    return save_figure(figure, folder / "evolution.png", title, f"higher is better; {over}")
 
 
 def draw_objective(folder: Path, form: Form, each: Sequence[Any], numbers: dict[str, float]) -> Path:
     """The first search's drift over ratio and advantage with its gradient, or all distances with their slopes."""
     if form.kind == "drift":
         return _draw_drift(folder, form, each[0], numbers)
-    figure, panels = new_panels((7.0, 3.2), 1, 2)
+    figure, panels = new_panels((6.6, 2.8), 1, 2)
     s = jnp.linspace(-LACK, LACK, 301)
     start: Any = "l2" if form.start == "l2" else "zero"
     lines: list[tuple[str, str, str, Callable[[jax.Array], jax.Array]]] = [
-        ("L2", GREY, "-", lambda s: 0.5 * s**2),
+        ("L2", CONTROL, "-", lambda s: 0.5 * s**2),
         ("Huber, width 1", GREEN, "-", lambda s: jnp.where(jnp.abs(s) < 1, 0.5 * s**2, jnp.abs(s) - 0.5)),
     ]
     for i, one in enumerate(each):
         words = "evolved" if len(each) == 1 else f"evolved, search {i}"
-        lines.append((words, ORANGE, STYLES[i % len(STYLES)], partial(distance_of, one, start=start)))
+        lines.append((words, EVOLVED, STYLES[i % len(STYLES)], partial(distance_of, one, start=start)))
     for name, color, style, line in lines:
         slope = jax.vmap(jax.grad(lambda s, line=line: line(s[None])[0]))(s)
         # The size of a distance means nothing: the root mean square of all slopes is the same.
         unit = float(jnp.sqrt((slope**2).mean()))
         for axes, values in zip(panels[0], (line(s), slope), strict=True):
             axes.plot(s, values / unit, color=color, label=name, linewidth=1.6, linestyle=style)
-    panels[0, 0].set(xlabel="value less target, in root mean squares", ylabel="distance")
-    panels[0, 1].set(xlabel="value less target, in root mean squares", ylabel="its slope")
-    panels[0, 0].legend(**BELOW)
-    return save_figure(figure, folder / "objective.png")
+    for axes, label in zip(panels[0], ("distance", "slope of the distance"), strict=True):
+        axes.set(xlabel="value less target, in root mean squares", ylabel=label)
+    title = "The evolved distance of values from their targets, and its slope"
+    return save_figure(figure, folder / "objective.png", title, "scaled, so that all slopes have one root mean square")
 
 
 def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, float]) -> Path:
@@ -104,13 +111,14 @@ def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, fl
     of_time = {"evolved": found}
     if form.timed:
         of_time = {"evolved, at first": found.at(0.0), "evolved, at last": found.at(1.0)}
-    shown = {f"PPO, clip {clip:.2g}": clipped_surrogate(clip=clip), "DPO": dpo(), **of_time}
-    figure, panels = new_panels((2.6 * len(shown), 5.2), 2, len(shown), sharex=True, sharey=True)
+    beside = {} if form.timed else {"DPO": dpo()}  # three columns
+    shown = {f"PPO, clip {clip:.2g}": clipped_surrogate(clip=clip), **beside, **of_time}
+    figure, panels = new_panels((2.2 * len(shown), 4.4), 2, len(shown), sharex=True, sharey=True)
     drifts = {name: np.exp(x) * a - one(x, a) for name, one in shown.items()}
     slopes = {name: jax.vmap(jax.vmap(jax.grad(one)))(x, a) / np.exp(x) for name, one in shown.items()}
     most = max(np.abs(one).max() for name, one in drifts.items())
     for row, (values, limits, colors, label) in enumerate(
-        ((drifts, (0, most), "viridis", "drift"), (slopes, (-3, 3), "RdBu_r", "slope of the objective in the ratio"))
+        ((drifts, (0, most), "viridis", "drift"), (slopes, (-3, 3), "RdBu_r", "slope of the objective"))
     ):
         for column, (name, one) in enumerate(values.items()):
             axes = panels[row, column]
@@ -120,39 +128,55 @@ def _draw_drift(folder: Path, form: Form, parameters: Any, numbers: dict[str, fl
             )
             axes.axvline(1.0, color="white" if row == 0 else GREY, linewidth=0.6)
             if row == 0:
-                axes.set_title(name, fontsize=9)
+                name_panel(axes, name)
             else:
-                axes.set_xlabel("ratio")
+                axes.set_xlabel("ratio of probabilities")
         panels[row, 0].set_ylabel("advantage")
         draw_scale(figure, image, panels[row, -1], label)
-    return save_figure(figure, folder / "objective.png")
+    title = "The evolved drift over ratio and advantage, and the slope of its objective in the ratio"
+    return save_figure(figure, folder / "objective.png", title)
 
 
-def draw_curves(folder: Path, lives: dict[str, dict[str, Lived]], steps: int) -> Path:
-    """Learning curves of fresh trainings in every game, with two standard errors; `steps` are those of an update."""
-    columns = min(len(lives), 3)
-    rows = -(-len(lives) // columns)
-    figure, panels = new_panels((3.4 * columns, 2.9 * rows), rows, columns)
-    for axes in panels.flat[len(lives) :]:
-        axes.set_visible(False)
-    for axes, (name, of_arms) in zip(panels.flat, lives.items(), strict=False):
-        axes.set_title(name, fontsize=9)
-        several = of_arms["plain"].rewards.shape[-1] > 1
-        axes.set(xlabel="environment steps", ylabel="reward of all in a step" if several else "return in training")
-        for arm, lived in of_arms.items():
-            known = np.isfinite(lived.curve)
-            number = np.maximum(known.sum(0), 1)
-            y = np.where(known, lived.curve, 0).sum(0) / number
-            variance = (np.where(known, lived.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
-            spread = np.sqrt(variance / number)
-            shown = known.sum(0) > len(known) / 4
-            x = steps * (1 + np.arange(len(y)))
-            draw_line(axes, x[shown], y[shown], 2 * spread[shown], COLORS[arm], NAMES[arm])
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, frameon=False, ncols=4, loc="outside lower center")
-    words = f"{len(known)} fresh trainings each, of the first search; bands: two standard errors between them"
-    figure.suptitle(words, fontsize=8, color=GREY)
-    return save_figure(figure, folder / "learning_curves.png")
+def draw_curves(folder: Path, trainings: dict[str, dict[str, TrainingResult]], steps: int) -> list[Path]:
+    """Draws learning curves of fresh trainings, with two standard errors: six games in a figure.
+
+    Args:
+      folder: where to.
+      trainings: by game and by objective.
+      steps: environment steps of an update.
+
+    Returns:
+      The files.
+    """
+    names, files = list(trainings), []
+    for first in range(0, len(names), PANELS):
+        shown = names[first : first + PANELS]
+        figure, panels = new_curves(len(shown))
+        for axes, name in zip(panels, shown, strict=True):
+            number = _draw_curves(axes, name, trainings[name], steps)
+        title = "Return during training with the evolved objective and with others"
+        note = f"higher is better; {number:,} fresh trainings each, of the first search; band: two standard errors"
+        file = folder / ("learning_curves.png" if first == 0 else f"learning_curves_{first // PANELS + 1}.png")
+        files.append(save_figure(figure, file, title, note))
+    return files
+
+
+def _draw_curves(axes: Any, name: str, of_arms: dict[str, TrainingResult], steps: int) -> int:
+    """Draws the curves of a game; returns the number of trainings of one."""
+    count_steps(axes)
+    several = of_arms["plain"].rewards.shape[-1] > 1
+    name_panel(axes, name)
+    axes.set(ylabel="reward of all per step" if several else "return of an episode")
+    for arm, result in of_arms.items():
+        known = np.isfinite(result.curve)
+        number = np.maximum(known.sum(0), 1)
+        y = np.where(known, result.curve, 0).sum(0) / number
+        variance = (np.where(known, result.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
+        spread = np.sqrt(variance / number)
+        shown = known.sum(0) > len(known) / 4
+        x = steps * (1 + np.arange(len(y)))
+        draw_line(axes, x[shown], y[shown], 2 * spread[shown], COLORS[arm], NAMES[arm])
+    return len(known)
 
 
 def shape_of(form: Form, parameters: Any) -> dict[str, float]:

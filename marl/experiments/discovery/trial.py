@@ -25,13 +25,13 @@ SCALES: dict[Kind, tuple[str, ...]] = {"drift": (*SHARED, "clip"), "value_loss":
 DELTA = 10.0
 # Of what was found: PPO with Huber's loss, without a step size, and with its numbers.
 CONTROLS = ("begun", "still", "without")
-LOUDNESS = 4.0  # a unit of a parameter is so many of the logarithm of what is scaled
+LOG_UNIT = 4.0  # a unit of a parameter is so many of the logarithm of what is scaled
 
 Settings = Callable[[Any], dict[str, Any]]  # parameters -> settings of `ppo`
 
 
 class Arena(NamedTuple):
-    """A game, and a learner's life in it."""
+    """A game, and the length of a training in it."""
 
     name: str
     game: Game
@@ -40,7 +40,7 @@ class Arena(NamedTuple):
     num_envs: int
 
 
-class Lived(NamedTuple):
+class TrainingResult(NamedTuple):
     """Results of a training run."""
 
     score: jax.Array  # `[]`: of one player the mean return of the episodes of its training, of several what they got
@@ -49,7 +49,7 @@ class Lived(NamedTuple):
     rewards: jax.Array  # `[players]`, in a step of the last half
 
 
-FreshTrial = Callable[[jax.Array, Any], Lived]  # (key, parameters) -> a training
+FreshTrial = Callable[[jax.Array, Any], TrainingResult]  # (key, parameters) -> a training
 
 
 def first_scales(kind: Kind) -> dict[str, jax.Array]:
@@ -63,7 +63,7 @@ def scaled(kind: Kind, spec: str, parameters: Any) -> dict[str, Any]:
     found = {}
     for i, name in enumerate(SCALES[kind]):
         first = DELTA if name == "delta" else given.get(name, defaults[name].default)
-        found[name] = first * jnp.exp(LOUDNESS * parameters["scales"][i])
+        found[name] = first * jnp.exp(LOG_UNIT * parameters["scales"][i])
     return found
 
 
@@ -117,7 +117,7 @@ def make_learners(arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -
     return [make(seat, own) for seat, own in enumerate(settings)]
 
 
-def live(key: jax.Array, arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -> Lived:
+def run_training(key: jax.Array, arena: Arena, spec: str, settings: Sequence[dict[str, Any]]) -> TrainingResult:
     """A whole training of learners from a spec, with these settings instead of theirs, each player its own."""
     found = learn(
         key,
@@ -132,7 +132,7 @@ def live(key: jax.Array, arena: Arena, spec: str, settings: Sequence[dict[str, A
     curve = found.returns[0] if alone else sum(found.rewards[1:], found.rewards[0])
     # Several players are judged by the second half, because early rewards say little about the final policies.
     score = jnp.nanmean(curve) if alone else rewards.sum()
-    return Lived(score, jnp.nanmean(curve[-max(len(curve) // 4, 1) :]), curve, rewards)
+    return TrainingResult(score, jnp.nanmean(curve[-max(len(curve) // 4, 1) :]), curve, rewards)
 
 
 def discovery_trial(
@@ -141,7 +141,7 @@ def discovery_trial(
     """A trial for `evolve`: candidates are parameters of settings; all players of a game have the same.
 
     Args:
-      arenas: what is lived, one after the other.
+      arenas: trained in one after the other.
       spec: of the learner.
       settings: parameters -> settings of `ppo`.
       units: for each arena what counts as 0, and as 1 more; the fitness is the mean over the arenas.
@@ -151,22 +151,22 @@ def discovery_trial(
         found, scores = settings(parameters), []
         for i, (arena, (zero, unit)) in enumerate(zip(arenas, units, strict=True)):
             own = key if len(arenas) == 1 else jax.random.fold_in(key, i)
-            scores.append((live(own, arena, spec, [found] * arena.game.num_agents).score - zero) / unit)
+            scores.append((run_training(own, arena, spec, [found] * arena.game.num_agents).score - zero) / unit)
         return Outcome(jnp.stack(scores).mean(), {f"score_{i}": x for i, x in enumerate(scores)})
 
     return trial
 
 
 def fresh_trial(arena: Arena, spec: str, settings: Settings, *others: Settings) -> FreshTrial:
-    """A trial `(key, parameters) -> Lived` of all players of a game, or of the last ones with other settings.
+    """A trial `(key, parameters) -> TrainingResult` of all players of a game, or of the last ones with other settings.
 
     Infinite stands for NaN in it, as of `without_nan`.
     """
 
-    def trial(key: jax.Array, parameters: Any) -> Lived:
+    def trial(key: jax.Array, parameters: Any) -> TrainingResult:
         number = arena.game.num_agents - len(others)
         each = [settings(parameters)] * number + [other(parameters) for other in others]
-        found: Lived = without_nan(live(key, arena, spec, each))
+        found: TrainingResult = without_nan(run_training(key, arena, spec, each))
         return found
 
     return trial

@@ -1,1 +1,1 @@
-"""The experiments of papers, and whether their figures are met."""
+"""The experiments of papers, and whether their figures are reproduced."""

@@ -28,7 +28,7 @@ from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
 from meta.runs.progress import Progress
 from meta.runs.report import Claim, Section, number, table
-from meta.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, rounded, with_error
 from meta.xla.devices import spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -156,7 +156,7 @@ def _share(metrics: dict[str, np.ndarray]) -> np.ndarray:
     return share_of_trials("own_coin", counts)
 
 
-def meet(
+def play_all(
     game: CoinGame, players: tuple[Learner, Learner], states: tuple[Any, Any], key: jax.Array, seeds: int
 ) -> Meetings:
     """Every training of the first against every training of the second, as they are, without learning.
@@ -205,10 +205,10 @@ def head_to_head(jobs: dict[str, Job], console: Console, *, seed: int) -> tuple[
             of = names[row], names[column]
             draw = jax.random.fold_in(jax.random.fold_in(key, row), column)
             both, now = ((who[of[0]][0], who[of[1]][1]) for who in (players, states))
-            met = meet(config.game, both, now, draw, config.seeds)
-            found[of[0]][of[1]] = met
+            meetings = play_all(config.game, both, now, draw, config.seeds)
+            found[of[0]][of[1]] = meetings
             if row != column:  # the game is the same from both seats
-                found[of[1]][of[0]] = Meetings(*(np.swapaxes(x, 0, 1)[..., ::-1] for x in met))
+                found[of[1]][of[0]] = Meetings(*(np.swapaxes(x, 0, 1)[..., ::-1] for x in meetings))
     return found, trained
 
 
@@ -229,7 +229,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
     names, folder = list(found), run.figures
     partners = {name: _of_partners(found[name][name]) for name in trained}
     strangers = {
-        kind: {row: {column: between(getattr(met, kind)[..., 0], same=row == column) for column, met in of.items()}
+        kind: {row: {column: between(getattr(one, kind)[..., 0], same=row == column) for column, one in of.items()}
                for row, of in found.items()}
         for kind in Meetings._fields
     }  # fmt: skip
@@ -255,7 +255,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
         f"trained with another of its kind, {config.seeds} times, in {config.updates:,} updates from {config.num_envs} "
         "environments. Standard errors are between trainings. A player that takes every coin has half of its own; one "
         "that cooperates takes its own alone. POLA's policy is a table that is linear in what it sees, which does not "
-        "tell the way to a coin from every cell."
+        "give the way to a coin from every cell."
     )
     strangers_text = (
         "The players as they were after their training, which do not learn any more: every training of the row against "
@@ -264,6 +264,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
     )
     rows = [[f"**{name}**", *(with_error(strangers["reward"][name][column], 2) for column in names)] for name in names]
     own = [[f"**{name}**", *(with_error(strangers["own"][name][column], 2) for column in names)] for name in names]
+    own_shares = ", ".join(f"{rounded(of['own']['mean'])} for {name}" for name, of in partners.items())
     return [
         Section(
             "With their kind",
@@ -271,6 +272,7 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
             _claims(partners, strangers["reward"]),
             (),
             [("Own coins", f"figures/{curves.name}")],
+            f"The share of own coins among those that a learner takes: {own_shares}; without a preference it is 0.50.",
         ),
         Section(
             "All against all",
@@ -278,13 +280,18 @@ def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterat
             (),
             [table(["reward in a step", *names], rows), table(["own coins", *names], own)],
             pictures,
+            f"Against one that always defects, in a step: {_against_defection(strangers['reward'])}.",
         ),
     ]
 
 
-def _of_partners(met: Meetings) -> dict[str, dict[str, float | None]]:
+def _against_defection(rewards: dict[str, Any]) -> str:
+    return ", ".join(f"{rounded(of['always defects']['mean'], 3)} for {name}" for name, of in rewards.items())
+
+
+def _of_partners(meetings: Meetings) -> dict[str, dict[str, float | None]]:
     """Statistics of pairs that were trained with each other, over the trainings."""
-    return {kind: mean_and_error(np.diagonal(x).mean(0)) for kind, x in met._asdict().items()}
+    return {kind: mean_and_error(np.diagonal(x).mean(0)) for kind, x in meetings._asdict().items()}
 
 
 def _shares_of_training(metrics: dict[str, np.ndarray]) -> np.ndarray:

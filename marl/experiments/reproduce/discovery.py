@@ -15,6 +15,7 @@ from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
 from meta.runs.experiment import run_experiment
 from meta.runs.jobs import Job, open_run
+from meta.runs.plotting import PANELS
 from meta.runs.report import Claim, Section, table
 from meta.statistics import with_error
 
@@ -59,7 +60,7 @@ def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console)
         def run() -> None:
             run_experiment(Discovery(config), open_run(path, config, console), console)
 
-        seconds = config.lives * config.total_steps * len(config.environments) / STEPS_PER_SECOND
+        seconds = config.num_trainings * config.total_steps * len(config.environments) / STEPS_PER_SECOND
         return Job(path, config, seconds, run)
 
     return [job(folder / name, config) for name, config in parts.items()]
@@ -113,7 +114,13 @@ def _section(name: str, config: DiscoveryConfig, found: dict[str, Any]) -> Secti
     pictures = [(words, f"{name}/figures/{file}.png") for words, file in (
         ("the search", "evolution"), ("the evolved objective", "objective"), ("learning curves", "learning_curves")
     )]  # fmt: skip
-    return Section(TITLES[name], text, claims, tables, pictures)
+    if len(found["environments"] | found["transfer"]) > PANELS:
+        pictures.append(("learning curves of further games", f"{name}/figures/learning_curves_2.png"))
+    above = {rival: with_error(found[f"difference_from_{rival}"], 2) for rival in ("plain", "tuned")}
+    answer = (
+        f"In the games of the search the result is {above['plain']} above PPO, and {above['tuned']} above tuned PPO."
+    )
+    return Section(TITLES[name], text, claims, tables, pictures, answer)
 
 
 def _returns(places: dict[str, dict[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Specialists and generalists: shapers of one learner and of many, against learners met in training and others."""
+"""Specialists and generalists: shapers of one learner and of many, against learners seen in training and others."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from meta.process import check_stop
 from meta.run_keys import RunBranch
 from meta.runs.formatting import many, say
 from meta.runs.report import Claim, Section, table
-from meta.statistics import mean_and_error, or_nan, standard_error, with_error
+from meta.statistics import mean_and_error, or_nan, rounded, standard_error, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.
-MET = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")
-POPULATION = " + ".join(("naive(learning_rate=[0.1, 3])", *MET[1:]))
-UNMET = (
+SEEN = ("naive", "lola", "mmaml", "sos", "reinforce(episodes=8, rounds=25)")
+POPULATION = " + ".join(("naive(learning_rate=[0.1, 3])", *SEEN[1:]))
+UNSEEN = (
     "naive(learning_rate=0.03)",
     "naive(learning_rate=10)",
     "lookahead",
@@ -55,7 +55,7 @@ Payoffs = dict[
 
 
 def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ExactShapingConfig]:
-    """The trainings by name: specialists for each learner that is met, and the generalists."""
+    """The trainings by name: specialists for each learner that is seen, and the generalists."""
     preset = configs.load(ExactShapingConfig, "mfos", "ipd")
     evolution = dataclasses.replace(preset.evolution, **SIZE)
     learners = columns(fast)
@@ -66,15 +66,15 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, ExactShaping
         config = dataclasses.replace(config, evolution=evolution, evaluation_trials=TRIALS)
         return config.small() if fast else config
 
-    met, shapers = (MET[:2], SHAPERS[:1]) if fast else (MET, SHAPERS)
-    found = {f"{shaper} of {name.partition('(')[0]}": make(shaper, name) for shaper in shapers for name in met}
-    population = " + ".join(met) if fast else POPULATION
+    seen, shapers = (SEEN[:2], SHAPERS[:1]) if fast else (SEEN, SHAPERS)
+    found = {f"{shaper} of {name.partition('(')[0]}": make(shaper, name) for shaper in shapers for name in seen}
+    population = " + ".join(seen) if fast else POPULATION
     return found | {f"{shaper} of all": make(shaper, population) for shaper in shapers}
 
 
 def columns(fast: bool) -> list[str]:
     """The learners of the evaluation."""
-    return [*MET[:2], UNMET[0]] if fast else [*MET, *UNMET]
+    return [*SEEN[:2], UNSEEN[0]] if fast else [*SEEN, *UNSEEN]
 
 
 def controls(config: ExactShapingConfig, console: Console, *, learners: Sequence[str], seed: int) -> Payoffs:
@@ -108,34 +108,39 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
       fast: whether it is a smoke run.
     """
     learners = columns(fast)
-    met = [name for name in learners if name in MET]
-    unmet = [name for name in learners if name not in MET]
+    seen = [name for name in learners if name in SEEN]
+    unseen = [name for name in learners if name not in SEEN]
 
     def trained(summary: dict[str, Any]) -> dict[str, np.ndarray]:
         each = [one["against"] for one in summary["runs"]]
         return {name: np.array([or_nan(against[name]["shaper"]["mean"]) for against in each]) for name in learners}
 
-    everybody = {name: trained(summary) for name, summary in results.items()} | untrained
+    all_payoffs = {name: trained(summary) for name, summary in results.items()} | untrained
     rows = [
         [
             f"**{name}**",
             *(_cell(payoffs[column]) for column in learners),
-            *(_cell(_over(payoffs, some)) for some in (met, unmet)),
+            *(_cell(_over(payoffs, some)) for some in (seen, unseen)),
         ]
-        for name, payoffs in everybody.items()
+        for name, payoffs in all_payoffs.items()
     ]
-    means = np.array([[payoffs[column].mean() for column in learners] for payoffs in everybody.values()])
+    means = np.array([[payoffs[column].mean() for column in learners] for payoffs in all_payoffs.values()])
     names = [_short(name) for name in learners]
-    picture = figures.draw_generalists(folder, list(everybody), names, means, len(met))
-    claims = []
+    picture = figures.draw_generalists(folder, list(all_payoffs), names, means, len(seen))
+    claims, answers = [], []
     specialists = [name for name in results if not name.endswith("of all")]
-    for kind, some in (("met in training", met), ("not met", unmet)):
-        means_of = {name: float(_over(payoffs, some).mean()) for name, payoffs in everybody.items()}
+    generalists = [name for name in results if name not in specialists]
+    for kind, some in (("seen in training", seen), ("not seen in training", unseen)):
+        means_of = {name: float(_over(payoffs, some).mean()) for name, payoffs in all_payoffs.items()}
         rivals = max(untrained, key=lambda name: means_of[name]), max(specialists, key=lambda name: means_of[name])
-        for name in (name for name in results if name not in specialists):
-            own = _over(everybody[name], some)
+        shown = [f"{name} gets {rounded(means_of[name])}" for name in generalists]
+        for rival, about in zip(rivals, ("the best untrained player", "the best specialist"), strict=True):
+            shown.append(f"{about} ({rival}) gets {rounded(means_of[rival])}")
+        answers.append(f"Over learners {kind}, {', '.join(shown)}.")
+        for name in generalists:
+            own = _over(all_payoffs[name], some)
             for rival, about in zip(rivals, ("the best that is not trained", "the best specialist"), strict=True):
-                value, error = _apart(own, _over(everybody[rival], some))
+                value, error = _apart(own, _over(all_payoffs[rival], some))
                 words = f"{name}, mean over learners {kind}, less {about}"
                 comment = f"{own.mean():.3f}, and {rival} {means_of[rival]:.3f}"
                 claims.append(Claim(words, value, error, least=0.0, comment=comment))
@@ -143,14 +148,14 @@ def sections(folder: Path, results: dict[str, Any], untrained: Payoffs, fast: bo
         "M-FOS and Shaper, trained against one learner or against a population of all, of which each trial draws one "
         "member, a naive learner with a step size from 0.1 to 3. Average payoff per round over the learning of the "
         "learner in the column, in fresh trials; ± is a standard error between trainings, and over trials for "
-        f"untrained players. Met in training were {', '.join(f'`{_short(name)}`' for name in met)}, and no others. "
-        f"`{MET[-1]}` has an eighth of its default's rounds. The searches are of half the population and three fifths "
+        f"untrained players. Seen in training were {', '.join(f'`{_short(name)}`' for name in seen)}, and no others. "
+        f"`{SEEN[-1]}` has an eighth of its default's rounds. The searches are of half the population and three fifths "
         "of the generations of `python -m marl.mfos ipd`. That for `mfos of lola` begins at the best of many random "
         "shapers, as it does there; all others begin at random."
     )
-    header = ["shaper", *names, "met", "not met"]
+    header = ["shaper", *names, "seen", "unseen"]
     pictures = [("payoffs of the row", f"figures/{picture.name}")]
-    return [Section("Specialists and generalists", text, claims, [table(header, rows)], pictures)]
+    return [Section("Specialists and generalists", text, claims, [table(header, rows)], pictures, " ".join(answers))]
 
 
 def _over(payoffs: dict[str, np.ndarray], learners: Sequence[str]) -> np.ndarray:

@@ -21,8 +21,8 @@ from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory
 from meta.runs.atomic_files import write_whole
 from meta.runs.jobs import open_run
-from meta.runs.report import Claim, Section, number, table
-from meta.statistics import or_nan
+from meta.runs.report import STANDARD_ERRORS, Claim, Section, difference, number, summary, table
+from meta.statistics import or_nan, rounded
 
 PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}
 LEARNERS = ("naive", "lola", "mmaml")
@@ -80,12 +80,12 @@ def _config(preset: str, fast: bool, **changes: Any) -> ExactShapingConfig:
 
 def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[dict[str, Any]]:
     """Plays the learners against each other, or finds what they played before: the cells of the table."""
-    path, nobody = folder / "head_to_head" / preset, Console(quiet=True)
+    path, silent = folder / "head_to_head" / preset, Console(quiet=True)
     path.parent.mkdir(exist_ok=True)
     config = configs.load(CrossplayConfig, "crossplay", preset)
     config = dataclasses.replace(config, agents=",".join(LEARNERS[::2] if fast else LEARNERS), seed=seed)
     config = dataclasses.replace(config, evaluation_trials=32, meta_steps=5) if fast else config
-    return play_table(line_up(config), open_run(path, config, nobody), nobody)
+    return play_table(line_up(config), open_run(path, config, silent), silent)
 
 
 def games_head_to_head(fast: bool) -> list[str]:
@@ -191,7 +191,16 @@ def _head_to_head_section(run: RunDirectory, tables: Tables) -> Section:
         f"{PUBLIC_SPREAD:g} as the error of the reference, so they can hardly fail. The last rows claim separately "
         "that ours gain more; they are of one training of ours."
     )
-    return Section("Head to head", text, head_to_head_claims(tables["ipd"]), written, pictures)
+    answer = f"Against their kind, per round of the prisoner's dilemma: {_against_their_kind(tables['ipd'])}."
+    return Section("Head to head", text, head_to_head_claims(tables["ipd"]), written, pictures, answer)
+
+
+def _against_their_kind(cells: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{cell['row']} {rounded(cell['row_return'], 3)} (public code {PUBLIC[cell['row'], cell['row']][0]:.3f})"
+        for cell in cells
+        if cell["row"] == cell["column"]
+    )
 
 
 def _antisymmetry_section(cells: Sequence[dict[str, Any]]) -> Section:
@@ -201,7 +210,14 @@ def _antisymmetry_section(cells: Sequence[dict[str, Any]]) -> Section:
         "trained separately. Between these it gets 0.019 ± 0.020 against itself, 0.028 ± 0.012 as row and "
         "0.010 ± 0.005 as column against naive learners, so its claims can fail for that reason alone."
     )
-    return Section("Matching pennies is antisymmetric", text, antisymmetry_claims(cells))
+    claims = antisymmetry_claims(cells)
+    most = max((abs(apart) for claim in claims if (apart := difference(claim)) is not None), default=math.nan)
+    passed, total = summary(claims)
+    answer = (
+        f"{passed} of {total} pairs are antisymmetric to within {STANDARD_ERRORS:g} standard errors; the largest "
+        f"departure is {rounded(most, 1)}."
+    )
+    return Section("Matching pennies is antisymmetric", text, claims, answer=answer)
 
 
 def _evolved(parts: Parts) -> Parts:
@@ -211,7 +227,7 @@ def _evolved(parts: Parts) -> Parts:
 
 
 def _shapers_section(run: RunDirectory, tables: Tables, parts: Parts, results: dict[str, Any]) -> Section:
-    claims, rows, ways = [], [], []
+    claims, rows, ways, answers = [], [], [], []
     drawn: dict[str, list[dict[str, Any]]] = {}
     for part, config in _evolved(parts).items():
         result = results[part]
@@ -224,6 +240,9 @@ def _shapers_section(run: RunDirectory, tables: Tables, parts: Parts, results: d
             bound.known_bound(config.make_game(), config.opponent, config.meta_steps),
             _naive_return(tables, part, config),
         )
+        if config.game == "prisoners_dilemma":
+            beside = known.naive_return if known else naive
+            answers.append(f"{rounded(ours)} against {config.opponent} (a naive learner {rounded(beside)})")
         each = _returns(result, "shaper")
         rows.append([name, _pair(ours, error), number(result["opponent_return"])])
         rows[-1].append(f"{number(min(each))} to {number(max(each))}")
@@ -262,7 +281,8 @@ def _shapers_section(run: RunDirectory, tables: Tables, parts: Parts, results: d
         "the contribution of the second half of the ascent's starts. Cells are empty without a known bound; the way "
         "is empty if the bound is not level or the shaper exceeds it."
     )
-    return Section("Shapers", text, claims, shown, pictures)
+    answer = f"Shapers of the prisoner's dilemma get {', '.join(answers)} per round."
+    return Section("Shapers", text, claims, shown, pictures, answer)
 
 
 def _pair(value: float | None, error: float | None) -> str:
@@ -281,7 +301,7 @@ def _returns(result: dict[str, Any], side: str) -> list[float]:
 
 
 def _self_play_section(run: RunDirectory, parts: Parts, results: dict[str, Any]) -> Section:
-    claims, pictures = [], []
+    claims, pictures, answers = [], [], []
     for part, config in parts.items():
         if not config.is_self_play:
             continue
@@ -290,21 +310,26 @@ def _self_play_section(run: RunDirectory, parts: Parts, results: dict[str, Any])
             words = f"{'with' if annealed else 'without'} annealing, {name} shaper"
             claim = Claim(words, result[f"{side}_return"], result[f"{side}_standard_error"])
             claims.append(claim._replace(least=SELF_PLAY_TARGET if annealed else None))
+        both = " and ".join(rounded(result[f"{side}_return"]) for side in ("shaper", "opponent"))
+        answers.append(f"{both} {'with' if annealed else 'without'} annealing")
         pictures.append(_picture(run, part, "learning_curve", "payoffs over the generations"))
     text = (
-        "Two shapers trained together in the prisoner's dilemma. With annealing they meet naive learners at first, as "
+        "Two shapers trained together in the prisoner's dilemma. With annealing they play naive learners at first, as "
         "in the paper, and each other more and more. Both rows of a pair describe the same runs."
     )
-    return Section("Meta-self-play", text, claims, (), pictures)
+    answer = f"Two shapers trained together get {', and '.join(answers)} (mutual cooperation -1, mutual defection -2)."
+    return Section("Meta-self-play", text, claims, (), pictures, answer)
 
 
 def _extortion_section(run: RunDirectory, parts: Parts, results: dict[str, Any]) -> Section:
-    rows, pictures = [], []
+    rows, pictures, extorting, kept = [], [], [], []
     for part, config in _evolved(parts).items():
         if config.game != "prisoners_dilemma" or part.endswith("-longer"):
             continue
         for one in results[part]["runs"]:
             zd = one["zd"]
+            extorting.append(zd["trials"]["mean"])
+            kept.append(zd["chance"]["kept"]["mean"])
             shares = zd["trials"], zd["chance"]["kept"], zd["chance"]["redrawn"], zd["meta_steps"]
             cells = [f"{share['mean']:.1%} ± {share['standard_error']:.1%}" for share in shares]
             rows.append([f"against {config.opponent}, seed {one['seed']}", *cells])
@@ -321,11 +346,15 @@ def _extortion_section(run: RunDirectory, parts: Parts, results: dict[str, Any])
         "and the share of all meta-steps that are extortionate. Each row is a training; its errors are over fresh "
         "trials. `python -m marl.reproduce zd` compares with extortioners."
     )
-    return Section("Zero-determinant extortion", text, (), [table(columns, rows)], pictures)
+    answer = (
+        f"{min(extorting):.1%} to {max(extorting):.1%} of a training's trials are extortion, and {min(kept):.1%} to "
+        f"{max(kept):.1%} of those of random policies that are kept."
+    )
+    return Section("Zero-determinant extortion", text, (), [table(columns, rows)], pictures, answer)
 
 
 def _ppo_section(parts: Parts, results: dict[str, Any]) -> Section:
-    claims = []
+    claims, answers = [], []
     for part, config in parts.items():
         if config.meta_learner == "ppo":
             result, twin = results[part], results[part.removesuffix("-ppo")]
@@ -333,11 +362,13 @@ def _ppo_section(parts: Parts, results: dict[str, Any]) -> Section:
             claim = Claim(words, result["shaper_return"], result["shaper_standard_error"], twin["shaper_return"])
             least = TARGETS.get(part.removesuffix("-ppo"))
             claims.append(claim._replace(reference_error=twin["shaper_standard_error"], least=least))
+            own, other = rounded(result["shaper_return"]), rounded(twin["shaper_return"])
+            answers.append(f"{own} against {config.opponent} (our evolution {other})")
     text = (
         "The paper's own meta-learner at its settings, one seed each; the standard error is over fresh trials. It is "
         "held to the targets of the evolution."
     )
-    return Section("Proximal policy optimisation", text, claims)
+    return Section("Proximal policy optimisation", text, claims, answer=f"PPO gets {', '.join(answers)} per round.")
 
 
 def _picture(run: RunDirectory, part: str, figure: str, words: str) -> tuple[str, str]:
@@ -361,4 +392,6 @@ def _settings_section(parts: Parts, results: dict[str, Any]) -> Section:
         rows.append([f"{part}, {config.opponent}", *cells])
     columns = ["part", "candidates x trials", "generations", "seeds", "M meta-steps", "M meta-steps/s", "s to compile"]
     text = "Each part is a run directory of `python -m marl.mfos` under shapers/, with its config, metrics and agent."
-    return Section("Settings", text, (), [table(columns, rows)])
+    steps = sum(result["num_meta_steps"] for result in results.values()) / 1e6
+    answer = f"All parts together took {steps:,.1f} M meta-steps."
+    return Section("Settings", text, (), [table(columns, rows)], answer=answer)

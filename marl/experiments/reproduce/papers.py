@@ -136,7 +136,7 @@ class _SeveralTrainings(configs.CommandConfig):
 
 @dataclasses.dataclass(frozen=True)
 class GeneralistsConfig(_SeveralTrainings):
-    """Shapers of one learner and of many in the prisoner's dilemma, against learners met in training and others."""
+    """Shapers of one learner and of many in the prisoner's dilemma, against learners seen in training and others."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,7 +336,7 @@ def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> N
     found, trained = reproduce_coin_game.head_to_head(jobs, console, seed=config.seed)
     sections = reproduce_coin_game.sections(run, found, trained, next(iter(jobs.values())).config)
     data = {"config": configs.plain(config), "trainings": results}
-    data |= {"reward": {row: {name: met.reward.tolist() for name, met in of.items()} for row, of in found.items()}}
+    data |= {"reward": {row: {name: one.reward.tolist() for name, one in of.items()} for row, of in found.items()}}
     _report(run, "The coin game: cooperation within and between learners", config.fast, sections, data, console)
 
 

@@ -22,9 +22,24 @@ from meta import RunDirectory
 from meta.runs.experiment import run_experiment
 from meta.runs.formatting import say
 from meta.runs.jobs import Job, finished, open_run
-from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, new_axes, new_panels, save_figure
+from meta.runs.plotting import (
+    AMBER,
+    BLUE,
+    BOUND,
+    CONTROL,
+    EVOLVED,
+    GREEN,
+    GREY,
+    PINK,
+    SKY,
+    count_steps,
+    draw_line,
+    name_rows,
+    new_axes,
+    save_figure,
+)
 from meta.runs.report import Claim, Section, number, table
-from meta.statistics import or_nan, standard_error, with_error
+from meta.statistics import or_nan, rounded, standard_error, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
@@ -33,7 +48,7 @@ MEASURED = 3  # updates
 RANDOM = "untrained"
 DENSE, TINY, STATIC, SET, RIGL = "dense", "Tiny", "static", "SET", "RigL"
 STEPS, FORGETS, ALL, RULE = "RigL, three steps", "RigL, buffer of 0.2", "RLx2", "RLx2, buffer of half"
-COLORS = {DENSE: "black", TINY: GREY, STATIC: ORANGE, SET: PINK, RIGL: BLUE, STEPS: SKY, FORGETS: PINK, ALL: GREEN}
+COLORS = {DENSE: BOUND, TINY: CONTROL, STATIC: GREEN, SET: PINK, RIGL: BLUE, STEPS: SKY, FORGETS: AMBER, ALL: EVOLVED}
 COLORS |= {RULE: "#B59B00"}  # ochre, which no other row has
 
 
@@ -228,7 +243,13 @@ def _section(
     pictures = [("returns", f"figures/{name}-returns.png"), ("learning curves", f"figures/{name}-curves.png")]
     _draw_returns(run.figures, name, one.environment, shares)
     _draw_curves(run.figures, name, configs, {row: path for row, path in paths.items() if row != RANDOM})
-    return Section(TASKS[name].words, text, _claims(name, returns, shares), [table(header, rows)], pictures)
+    found = {row: or_nan(one["mean"]) for row, one in returns.items() if row not in (RANDOM, DENSE, TINY)}
+    sparse = max(found, key=lambda row: np.nan_to_num(found[row], nan=-np.inf))
+    answer = (
+        f"With {DENSITY:.0%} of the weights {sparse} gets the largest return, {rounded(returns[sparse]['mean'], 1)}: "
+        f"{100 * shares[sparse][0]:.1f} % of the way from an untrained actor to dense ({rounded(dense, 1)})."
+    )
+    return Section(TASKS[name].words, text, _claims(name, returns, shares), [table(header, rows)], pictures, answer)
 
 
 def _claims(name: str, returns: dict[str, Any], shares: dict[str, tuple[float, float]]) -> list[Claim]:
@@ -260,19 +281,20 @@ def _apart(name: str, one: dict[str, Any], other: dict[str, Any], least: float |
 
 def _draw_returns(folder: Path, name: str, environment: str, shares: dict[str, tuple[float, float]]) -> Path:
     shown = {row: share for row, share in shares.items() if row != RANDOM}
-    figure, ((axes,),) = new_panels((5.5, 0.35 * len(shown) + 1.2))
-    places = np.arange(len(shown))[::-1]
+    figure, axes = new_axes("return in % of dense networks; 0 is an untrained actor", "", (5.5, 0.6 + 0.3 * len(shown)))
     means, errors = (100 * np.array([share[i] for share in shown.values()]) for i in range(2))
-    axes.barh(places, means, xerr=errors, color=[COLORS[row] for row in shown], height=0.6, error_kw={"linewidth": 1})
+    colors = [COLORS[row] for row in shown]
+    axes.barh(range(len(shown)), means, xerr=2 * errors, color=colors, height=0.6, error_kw={"capsize": 3})
     axes.axvline(100, color=GREY, linewidth=0.8, linestyle=":")
-    axes.set_yticks(places, list(shown))
-    axes.set(xlabel="return in % of dense, from an untrained actor on\nbars: standard error between trainings")
-    axes.set_title(environment, fontsize=8, color=GREY)
-    return save_figure(figure, folder / f"{name}-returns.png")
+    name_rows(axes, list(shown))
+    title = f"Return in {environment} with {DENSITY:.0%} of the weights"
+    note = "higher is better; bars: two standard errors between trainings"
+    return save_figure(figure, folder / f"{name}-returns.png", title, note)
 
 
 def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths: dict[str, Path]) -> Path:
-    figure, axes = new_axes("environment steps", "return while learning", (6.0, 4.2))
+    figure, axes = new_axes("", "return of an episode", (5.5, 3.4))
+    count_steps(axes)
     for row, path in paths.items():
         returns = _returns(path)
         parts = np.array_split(np.arange(len(returns)), min(40, len(returns)))
@@ -281,11 +303,10 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
             curve = np.array([np.nanmean(returns[part], 0) for part in parts])
             x = np.array([part[-1] + 1 for part in parts]) * configs[row].total_steps / len(returns)
             error = np.nan_to_num([standard_error(values) for values in curve])  # of one training there is none
-            draw_line(axes, x, curve.mean(1), error, COLORS[row], row)
-    axes.set_title(f"{configs[DENSE].environment}; band: standard error between trainings", fontsize=8, color=GREY)
-    if axes.lines:
-        axes.legend(**BELOW)
-    return save_figure(figure, folder / f"{name}-curves.png")
+            draw_line(axes, x, curve.mean(1), 2 * error, COLORS[row], row)
+    title = f"Return during training in {configs[DENSE].environment}, sparse networks with {DENSITY:.0%} of the weights"
+    note = "higher is better; band: two standard errors between trainings"
+    return save_figure(figure, folder / f"{name}-curves.png", title, note)
 
 
 def _returns(path: Path) -> np.ndarray:

@@ -15,7 +15,7 @@ from marl.experiments.shaping.config import SampledShapingConfig
 from meta import RunDirectory
 from meta.runs.formatting import many
 from meta.runs.report import Claim, Section, number, table
-from meta.statistics import with_error
+from meta.statistics import rounded, with_error
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")
 SHAPERS = ("shaper", "good_shepherd", "mfos")
@@ -53,7 +53,7 @@ def make_configs(
     Args:
       games: presets.
       shapers: specs; if there are none all shapers in all games, ablations in the first, two shapers of three.
-      opponents: specs, each of which every shaper meets in training, and the others afterwards; the preset's if none.
+      opponents: specs, each of which every shaper plays in training, and the others afterwards; the preset's if none.
       seeds: trainings of each.
       seed: the first.
       fast: a smoke run.
@@ -94,7 +94,7 @@ def sections(run: RunDirectory, trained: dict[str, SampledShapingConfig], result
 def _overview(
     run: RunDirectory, game: str, trained: dict[str, SampledShapingConfig], results: dict[str, Any]
 ) -> Section:
-    """All shapers of a game, before all that they met."""
+    """All shapers of a game, against all of their opponents."""
     rows, series = [], dict[str, dict[str, dict[str, float | None]]]()
     for name, config in trained.items():
         found = results[name]
@@ -111,10 +111,29 @@ def _overview(
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
     (seeds,) = {config.seeds for config in trained.values()}
     over = "between trainings" if seeds > 1 else "between fresh trials"
-    picture = figures.draw_payoffs(run.figures / f"{game}.png", opponents, values, over)
+    title = f"Payoffs of shapers and of learners alone in {game}, against each learner"
+    picture = figures.draw_payoffs(run.figures / f"{game}.png", opponents, values, over, title)
     text = f"Rewards in a step over a trial, {many(seeds, 'training')} each; ± {over}."
     text += "" if seeds > 1 else " Two trainings differ by more."
-    return Section(f"{game}: all", text, (), [table(header, rows)], [("rewards", f"figures/{picture.name}")])
+    pictures = [("rewards", f"figures/{picture.name}")]
+    return Section(f"{game}: all", text, (), [table(header, rows)], pictures, _ranking(trained, results))
+
+
+def _ranking(trained: dict[str, SampledShapingConfig], results: dict[str, Any]) -> str:
+    """The largest and the smallest gain of the shapers of a game."""
+    gains = {name: results[name]["gain_over_naive"] for name in trained}
+    finite = [name for name in gains if gains[name]["mean"] is not None]
+    if not finite:
+        return "No shaper has a finite payoff."
+
+    def of(name: str) -> str:
+        config = trained[name]
+        whom = f"{config.num_shapers} shapers" if config.num_shapers > 1 else config.shaper
+        return f"{whom} of {config.opponent} ({with_error(gains[name])})"
+
+    most, least = (end(finite, key=lambda name: gains[name]["mean"]) for end in (max, min))
+    rest = f", and smallest for {of(least)}" if least != most else ""
+    return f"The gain over learners alone in a step is largest for {of(most)}{rest}."
 
 
 def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[str, Any]) -> Section:
@@ -142,7 +161,12 @@ def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[
     files = [folder / name / "figures" / file for file in FIGURES if (folder / name / "figures" / file).is_file()]
     pictures = [(file.stem.replace("_", " "), f"{name}/figures/{file.name}") for file in files]
     text = f"`{config.shaper}` against `{config.opponent}` in `{config.environment}`; {found['num_trials']} trials."
-    return Section(name.replace("-", ": ", 1), text, claims, [others], pictures)
+    shaped, alone = (
+        " and ".join(rounded(of[seat]["mean"], 3) for seat in SEATS)
+        for of in ({seat: found[f"{seat}_return"] for seat in SEATS}, naive)
+    )
+    answer = f"The shaper and its opponent get {shaped} in a step; learners alone get {alone}."
+    return Section(name.replace("-", ": ", 1), text, claims, [others], pictures, answer)
 
 
 def _beside_alone(name: str, ours: dict[str, Any], alone: dict[str, Any], least: float | None) -> list[Claim]:

@@ -1,4 +1,4 @@
-"""Shaping of opponents with few weights: a Shaper for each kind, which meets all kinds."""
+"""Shaping of opponents with few weights: a Shaper for each kind, evaluated against all kinds."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
         alone = [with_error(found["naive"][seat]) for seat in SEATS]
         rows.append([name.replace("-", " "), *(with_error(found[f"{seat}_return"]) for seat in SEATS), *alone])
     titles = ["opponent", "shaper", "opponent's own", "alone: first seat", "alone: opponent"]
-    met = [config.opponent for config in trained.values()]
+    learners = [config.opponent for config in trained.values()]
     crossed = [
-        [name.replace("-", " "), *(with_error(found["against"][learner]["shaper"]) for learner in met)]
+        [name.replace("-", " "), *(with_error(found["against"][learner]["shaper"]) for learner in learners)]
         for name, found in results.items()
     ]
-    columns = ["a Shaper of / meets", *(name.replace("-", " ") for name in trained)]
+    columns = ["a Shaper of / against", *(name.replace("-", " ") for name in trained)]
     text = (
         f"`shaper` in `{next(iter(trained.values())).environment}`, against `{opponent(DENSITIES[0])}`, and against "
         "the same with a part of its weights, always the same ones. Errors are between trainings."
@@ -68,12 +68,17 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
     series = {
         "shaper": [found["shaper_return"] for found in results.values()],
         "opponent": [found["opponent_return"] for found in results.values()],
-        "shaper's seat, no shaper": [found["naive"]["shaper"] for found in results.values()],
-        "opponent's seat, no shaper": [found["naive"]["opponent"] for found in results.values()],
+        "learners alone, shaper's seat": [found["naive"]["shaper"] for found in results.values()],
+        "learners alone, opponent's seat": [found["naive"]["opponent"] for found in results.values()],
     }
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
-    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings")
+    title = "Payoffs of a shaper and of opponents that have a part of their weights"
+    picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings", title)
     tables = [table(titles, rows), table(columns, crossed)]
-    return [
-        Section("Opponents with few weights", text, claims, tables, [("payoffs by density", f"figures/{picture.name}")])
+    gains = [
+        f"{with_error(found['gain_over_naive'], 2)} with {place}"
+        for place, found in zip(places, results.values(), strict=True)
     ]
+    answer = f"A Shaper's gain over learners alone is {', and '.join(gains)} of its opponent."
+    pictures = [("payoffs by density", f"figures/{picture.name}")]
+    return [Section("Opponents with few weights", text, claims, tables, pictures, answer)]

@@ -34,7 +34,7 @@ from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
 from meta.run_keys import RunBranch
 from meta.runs.report import Claim, Section, number, table
-from meta.statistics import mean_and_error, with_error
+from meta.statistics import mean_and_error, rounded, with_error
 
 CHIS = (1.5, 2.0, 3.0, 5.0, 10.0)  # of the extortioners by theory
 TIE = 1e-9  # payoffs that differ by less are the same
@@ -242,15 +242,31 @@ def sections(
         "the player gets more than P and the opponent less, which no extortioner brings about. Standard errors are "
         f"over trials, in the claims over {over}."
     )
+    shaper, players, first, last = found["shaper"], found["players"], found["steps"][0], found["steps"][-1]
+    best = _best_extortioner(players)
+    extortion = (
+        f"{shaper['trials']['mean']:.1%} of the shaper's trials are zero-determinant extortion, and "
+        f"{players[KEPT]['trials']['mean']:.1%} of those of a random policy that is kept."
+    )
+    payoffs = (
+        f"The shaper gets {rounded(shaper['shaper']['mean'])} per round and its opponent "
+        f"{rounded(shaper['opponent']['mean'])}; the best extortioner, {best}, gets "
+        f"{rounded(players[best]['shaper']['mean'])}, and its opponent {rounded(players[best]['opponent']['mean'])}."
+    )
+    over_a_trial = (
+        f"From the first meta-step to the last, the shaper's payoff goes from {first['shaper']:.2f} to "
+        f"{last['shaper']:.2f}, and the opponent's from {first['opponent']:.2f} to {last['opponent']:.2f}."
+    )
     return [
-        Section("Is it zero-determinant extortion?", criterion, _claims(found), (), pictures),
-        Section("Payoffs", intro, (), [_players_table(found["players"])]),
+        Section("Is it zero-determinant extortion?", criterion, _claims(found), (), pictures, extortion),
+        Section("Payoffs", intro, (), [_players_table(found["players"])], answer=payoffs),
         Section(
             "The shaper over a trial",
             "Means over the trials of all seeds; chi is the median of those that are near a zero-determinant strategy.",
             (),
             [_steps_table(found["steps"])],
             [_scatter(found, played, config, folder, seed)],
+            over_a_trial,
         ),
         Section(
             "Extortioners by theory",
@@ -259,13 +275,19 @@ def sections(
             "strategy.",
             exact_claims,
             [_theory_table(found["theory"])],
+            answer=f"Payoffs of {found['num_co_players']:,} random co-players of an extortioner with chi = 3 miss its "
+            f"line by at most {exact['largest_miss']:.1e}.",
         ),
     ]
 
 
+def _best_extortioner(players: dict[str, dict[str, Any]]) -> str:
+    return max((EXTORTIONER.format(chi) for chi in CHIS), key=lambda name: players[name]["shaper"]["mean"])
+
+
 def _claims(found: dict[str, Any]) -> list[Claim]:
     shaper, players = found["shaper"], found["players"]
-    best = max((EXTORTIONER.format(chi) for chi in CHIS), key=lambda name: players[name]["shaper"]["mean"])
+    best = _best_extortioner(players)
 
     def claim(words: str, name: str, **target: Any) -> Claim:
         return Claim(words, shaper[name]["mean"], shaper[name]["standard_error"])._replace(**target)

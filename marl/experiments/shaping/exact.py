@@ -107,11 +107,11 @@ class ExactShaping(Shaping):
                 def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
                     report(generation, metrics | self_play.by_seat(metrics), seconds)
 
-        def meet(*rival: self_play.Rival) -> tuple[InfinitelyRepeated, Learner]:
+        def seated(*rival: self_play.Rival) -> tuple[InfinitelyRepeated, Learner]:
             return (game, opponent) if opponent else self_play.seat_rival(game, shaper, *rival)
 
         def trial(parameters: Any, key: jax.Array, *rival: self_play.Rival) -> Outcome:
-            seen, other = meet(*rival)
+            seen, other = seated(*rival)
             return shaping_trial(seen, shaper, other, meta_steps=config.meta_steps)(parameters, key)
 
         def trial_of_member(parameters: Any, key: jax.Array) -> Outcome:
@@ -122,7 +122,7 @@ class ExactShaping(Shaping):
         options: dict[str, Any] = {"store": store, "report": show, "context": rivals}
         if config.meta_learner == "ppo":
             options |= {"meta_steps": config.meta_steps, "observe": config.observe}
-            trained = meta_ppo(meet, game.num_logits, key, config.meta_ppo, **options)
+            trained = meta_ppo(seated, game.num_logits, key, config.meta_ppo, **options)
         else:
             of_member = num_drawn_from(config) > 1
             start = self.start.make(trial, shaper.init, sigma=config.evolving.sigma, report=screening)

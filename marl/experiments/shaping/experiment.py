@@ -279,10 +279,11 @@ class Shaping(Experiment[Evolved, Results]):
         return mean_payoffs(played)
 
     def draw(self, folder: Path, trained: Evolved, found: Results) -> list[Path]:
-        over = "trainings" if self.config.seeds > 1 else "fresh trials"
+        config, over = self.config, "trainings" if self.config.seeds > 1 else "fresh trials"
+        candidates = config.meta_ppo.batch_size if config.meta_learner == "ppo" else config.evolution.population_size
         return [
-            figures.draw_training(folder, trained.metrics, self.sides),
-            figures.draw_trial(folder, found.groups, self.config.opponent, self.sides),
+            figures.draw_training(folder, trained.metrics, self.sides, candidates),
+            figures.draw_trial(folder, found.groups, config.opponent, self.sides),
             *figures.draw_opponents(folder, found.pooled, over),
         ]
 

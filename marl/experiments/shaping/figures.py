@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -10,42 +9,72 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, EvaluationResult, controls_of
-from meta.runs.plotting import BELOW, BLUE, GREEN, GREY, ORANGE, PINK, SKY, draw_line, draw_scale, new_axes, save_figure
+from meta.runs.plotting import (
+    AMBER,
+    BARS,
+    BLACK,
+    BLUE,
+    CONTROL,
+    EVOLVED,
+    GREEN,
+    GREY,
+    LEARNER,
+    ORANGE,
+    PINK,
+    SKY,
+    WIDEST,
+    draw_line,
+    draw_mean,
+    draw_scale,
+    name_rows,
+    new_axes,
+    save_figure,
+    shorten,
+    write_cells,
+)
 
 PAYOFF = "average payoff per round"
-SHAPER, OPPONENT = ORANGE, BLUE
+SHAPER, OPPONENT = EVOLVED, LEARNER
+DEVIATION = "band: one standard deviation"
 STATES = ("start", "CC", "CD", "DC", "DD")
 LABELS = ((6, -8), (5, -9), (-4, 5), (-19, -3))  # offsets of CC to DD in points, clear of edges, lines and diagonal
-STATE_COLORS = (GREEN, SKY, ORANGE, GREY, PINK, BLUE, "#E69F00", "#000000")
+STATE_COLORS = (GREEN, SKY, ORANGE, GREY, PINK, BLUE, AMBER, BLACK)
 MARKERS = "osD^v<>P*X"  # of other players
 COUNTED = {  # by a game, for each player, and what is written beside it
     "own_coin": "own coins of those taken",
     "cooperation": "cooperation (the first action)",
 }
+COUNTED_TITLES = {
+    "own_coin": "Share of own coins while the opponent learns",
+    "cooperation": "Share of cooperation while the opponent learns",
+}
 STYLES = ((SHAPER, "-"), (OPPONENT, "--"))  # of the shaper and of the opponent
 
 
-def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str, str]) -> Path:
+def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str, str], candidates: int) -> Path:
     """Draws how the training went.
 
     Args:
       folder: where to.
       metrics: of every generation, `[G]` or `[G, K]`.
       sides: what the shaper and its opponent are called.
+      candidates: of a generation.
 
     Returns:
       The file.
     """
     figure, axes = new_axes("generation", PAYOFF)
-    band = "one standard deviation"
+    note = f"mean of {candidates:,} candidates; band: two standard errors"
     for side, name, (color, style) in zip(sides, ("shaper", "opponent"), STYLES, strict=True):
         values, deviation = (np.asarray(metrics[f"{name}_return{end}"], float) for end in ("", "_deviation"))
+        x = np.arange(1, len(values) + 1)
         if values.ndim == 2:
-            values, deviation, band = values.mean(1), values.std(1), "one standard deviation between trainings"
-        draw_line(axes, np.arange(1, len(values) + 1), values, deviation, color, side, style)
-    axes.set_title(f"mean of what was tried; band: {band}", fontsize=8, color=GREY)
-    axes.legend(**BELOW)
-    return save_figure(figure, folder / "learning_curve.png")
+            note = f"{values.shape[1]} trainings, means of {candidates:,} candidates; {DEVIATION} between trainings"
+            draw_mean(axes, x, values.T, color, side, style)
+        else:
+            draw_line(axes, x, values, 2 * deviation / np.sqrt(candidates), color, side, style)
+    title = f"Payoffs of {sides[0]} and {sides[1]} during the training"
+    return save_figure(figure, folder / "learning_curve.png", title, note)
 
 
 def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str, sides: tuple[str, str]) -> Path:
@@ -65,12 +94,11 @@ def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str,
     lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
     if alone := groups.get(OWN_KIND):
         own = f"{OWN_KIND} in the shaper's place"
-        lines += [(alone.shaper, GREY, "-.", own), (alone.opponent, GREY, ":", "its opponent")]
+        lines += [(alone.shaper, CONTROL, "-.", own), (alone.opponent, CONTROL, ":", "its opponent")]
     for values, color, style, label in lines:
-        draw_line(axes, np.arange(1, values.shape[1] + 1), values.mean(0), values.std(0), color, label, style)
-    axes.set_title(f"{len(shaped.shaper):,} fresh trials; band: one standard deviation", fontsize=8, color=GREY)
-    axes.legend(**BELOW)
-    return save_figure(figure, folder / "trial_payoffs.png")
+        draw_mean(axes, np.arange(1, values.shape[1] + 1), values, color, label, style)
+    title = f"Payoffs of {row} and {column} over the opponent's learning"
+    return save_figure(figure, folder / "trial_payoffs.png", title, f"{len(shaped.shaper):,} fresh trials; {DEVIATION}")
 
 
 def draw_cooperation(
@@ -90,22 +118,19 @@ def draw_cooperation(
     """
     figure, axes = new_axes("learning step of the opponent", "share of rounds")
     shares = groups[opponent].more["cooperation"]
-    lines = [(shares[..., i], *STYLES[i], f"{sides[i]} {action}") for i in range(2)]
+    lines = [(shares[..., i], *STYLES[i], sides[i]) for i in range(2)]
     if alone := groups.get(OWN_KIND):
         both = alone.more["cooperation"].mean(-1)
-        lines.append((both, GREY, ":", "each of two learners of the opponent's kind"))
+        lines.append((both, CONTROL, ":", "each of two learners of the opponent's kind"))
     for values, color, style, label in lines:
-        x = np.arange(1, values.shape[1] + 1)
-        draw_line(axes, x, values.mean(0), values.std(0), color, label, style, within=(0, 1))
+        draw_mean(axes, np.arange(1, values.shape[1] + 1), values, color, label, style)
     axes.set_ylim(-0.02, 1.02)
-    title = f"Shares of rounds while the opponent learns\n{len(shares):,} fresh trials; band: one standard deviation"
-    axes.set_title(title, fontsize=8, color=GREY)
-    axes.legend(**BELOW)
-    return save_figure(figure, folder / "cooperation.png")
+    title = f"Share of rounds in which each player {action}"
+    return save_figure(figure, folder / "cooperation.png", title, f"{len(shares):,} fresh trials; {DEVIATION}")
 
 
 def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]:
-    """Draws what the shaper and each opponent get over a whole trial, where several were met.
+    """Draws what the shaper and each opponent get over a whole trial, where there are several.
 
     Args:
       folder: where to.
@@ -119,17 +144,16 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     rows = opponents | {f"{IN_PLACE}: {name}": row for name, row in controls_of(found).items()}
     if len(rows) == 1:
         return []
-    figure, axes = new_axes(f"{PAYOFF}, over a trial", "", (6.5, 1.2 + 0.5 * len(rows)))
-    for side, (color, _) in zip(("shaper", "opponent"), STYLES, strict=True):
-        values = np.array([[row[side][name] for name in ("mean", "standard_error")] for row in rows.values()], float)
-        style = {"fmt": "o", "color": color, "markersize": 5, "capsize": 3, "label": side}
-        axes.errorbar(values[:, 0], range(len(rows)), xerr=2 * values[:, 1], **style)
-    axes.set_yticks(range(len(rows)), [textwrap.fill(name, 36) for name in rows], fontsize=7)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    figure, axes = new_axes(PAYOFF, "", (6.0, 0.6 + 0.4 * len(rows)))
+    for side, (color, _), marker, offset in zip(("shaper", "opponent"), STYLES, "os", (-0.12, 0.12), strict=True):
+        mean, error = (np.array([row[side][key] for row in rows.values()], float) for key in ("mean", "standard_error"))
+        places = np.arange(len(rows)) + offset
+        axes.errorbar(mean, places, xerr=2 * error, marker=marker, color=color, label=side, **BARS)
+    name_rows(axes, list(rows), 36)
     axes.axhline(len(opponents) - 0.5, color=GREY, linewidth=0.8)  # below it are the controls
-    axes.set_title(f"bars: two standard errors over {over}; the first was met in training", fontsize=8, color=GREY)
-    figure.legend(frameon=False, fontsize=8, ncols=2, loc="outside lower center")
-    return [save_figure(figure, folder / "opponents.png")]
+    title = "Payoffs against each opponent, over a whole trial"
+    note = f"the first was seen in training; bars: two standard errors over {over}"
+    return [save_figure(figure, folder / "opponents.png", title, note)]
 
 
 def short_name(opponent: str) -> str:
@@ -148,10 +172,10 @@ def draw_crossplay(
     caption: str = "",
     file: str = "crossplay.png",
 ) -> Path:
-    """Draws the table of all pairs as a heat map as wide as a page, a number in each cell.
+    """Draws the table of all pairs as a heat map as wide as a page, a number in each cell where it has room.
 
     Of eight agents or fewer the standard errors stand below the numbers. Of more than a dozen agents the numbers have
-    one decimal and the columns are numbered as the rows are; of more than two dozen the color alone tells.
+    one decimal and the columns are numbered as the rows are; of more than two dozen only the color remains.
 
     Args:
       folder: where to.
@@ -166,33 +190,30 @@ def draw_crossplay(
     Returns:
       The file.
     """
-    number, side = len(names), min(max(0.55, 2.4 / len(names)) * len(names), 5.2)  # inches of the cells
-    words = 0.065 * min(max(map(len, names)), 30)  # of their names
+    number, words = len(names), 0.07 * min(max(map(len, names)) + 3, 27)  # inches of their names
+    side = min(max(0.55 * number, 2.4), 5.2, WIDEST - 1.2 - words)  # of the cells
     below = 0.7 * words if number <= 12 else 0.0
-    figure, axes = new_axes("column", "row", (side + 1.1 + words, side + 0.8 + below + 0.3 * bool(caption)))
+    figure, axes = new_axes("column", "row", (side + 1.2 + words, side + 0.6 + below))
     axes.grid(visible=False)
     image = axes.imshow(values, cmap="cividis")
-    rows = [textwrap.shorten(name, 30, placeholder="…") for name in names]
+    size, digits = (6, 1) if number > 12 else (7, 2)
+    rows = [shorten(name, 24) for name in names]
     if number > 12:
         rows = [f"{name}  {i}" for i, name in enumerate(rows, 1)]
-        axes.set_xticks(range(number), range(1, number + 1), fontsize=6)
+        axes.set_xticks(range(number), range(1, number + 1), fontsize=size)
     else:
-        axes.set_xticks(range(number), rows, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
-    axes.set_yticks(range(number), rows, fontsize=6 if number > 12 else 8)
-    digits = 1 if number > 12 else 2
-    for (i, j), value in np.ndenumerate(values):
+        axes.set_xticks(range(number), rows, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(number), rows, fontsize=7 if number > 12 else 8)
+    texts = {}
+    for at, value in np.ndenumerate(values):
         if np.isfinite(value) and number <= 24:
-            color = "white" if image.norm(value) < 0.55 else "black"
-            text = f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before a zero
-            if errors is not None and number <= 8 and np.isfinite(errors[i, j]):
-                text += f"\n±{errors[i, j]:.{digits}f}"
-            axes.text(j, i, text, ha="center", va="center", color=color, fontsize=6 if number > 12 else 7)
+            texts[at] = f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before a zero
+            if errors is not None and number <= 8 and np.isfinite(errors[at]):
+                texts[at] += f"\n±{errors[at]:.{digits}f}"
+    write_cells(axes, image, texts, side / number, size)  # type: ignore[arg-type]
     draw_scale(figure, image, axes, label)
-    axes.set_title(game.replace("_", " "), fontsize=9, color=GREY)
-    if caption:
-        width = int(17 * figure.get_figwidth())  # letters
-        figure.supxlabel("\n".join(textwrap.wrap(caption, width)), fontsize=7, color=GREY)
-    return save_figure(figure, folder / file)
+    title = f"All pairs in {game.replace('_', ' ')}: the {label}"
+    return save_figure(figure, folder / file, title, caption)
 
 
 def draw_polygon(
@@ -216,8 +237,7 @@ def draw_polygon(
     Returns:
       The file.
     """
-    size = (4.6, 4.6 + 0.1 * len(beside or {}))
-    figure, axes = new_axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", size)
+    figure, axes = new_axes(f"opponent's {PAYOFF}", f"shaper's {PAYOFF}", (5.0, 4.6))
     corners = np.array([game.payoffs.column_payoffs, game.payoffs.row_payoffs], float).T
     hull = np.array(convex_hull(corners.tolist()))
     (polygon,) = axes.fill(*hull.T, facecolor="#EEEEEE", edgecolor=GREY, linewidth=1, zorder=0)
@@ -227,40 +247,42 @@ def draw_polygon(
         # s_X - P = chi (s_Y - P): from the line of the least chi to the vertical, where chi is infinite.
         wide = np.ptp(corners)
         extorted = corners[3] + wide * np.array([[0.0, 0.0], [1.0, least_chi], [0.0, least_chi]])
-        words = f"what extortioners get: $\\chi$ $\\geq$ {least_chi:.2f}"
+        words = f"what extortioners get: \u03c7 \u2265 {least_chi:.2f}"
         (shade,) = axes.fill(*extorted.T, facecolor=GREEN, alpha=0.25, linewidth=0, label=words, zorder=1)
         shade.set_clip_path(polygon)
-    axes.plot(opponent.mean(1), shaper.mean(1), ".", color=SKY, markersize=2, alpha=0.3, markeredgewidth=0, zorder=2)
-    axes.plot([], [], ".", color=SKY, markersize=8, label="means of single trials")
+    axes.plot(opponent.mean(1), shaper.mean(1), ".", color=SHAPER, markersize=2, alpha=0.2, zorder=2)
+    axes.plot([], [], ".", color=SHAPER, markersize=4, alpha=0.4, label="means of single trials")
     path = np.stack([opponent.mean(0), shaper.mean(0)], 1)
-    axes.plot(
-        *path.T, ".-", color=SHAPER, markersize=4, linewidth=1, zorder=3, label="mean of the trials, by meta-step"
-    )
+    label = "mean of the trials, by meta-step"
+    axes.plot(*path.T, ".-", color=SHAPER, markersize=4, linewidth=1, zorder=3, label=label)
+    numbered = np.empty((0, 2))
     for step in sorted({1, 2, 5, 10, len(path)} & set(range(1, len(path) + 1))):
         where = {"textcoords": "offset points", "xytext": (-4, -8), "ha": "right", "fontsize": 7, "color": SHAPER}
-        axes.annotate(str(step), path[step - 1], **where)
+        if np.all(np.abs(numbered - path[step - 1]).max(1, initial=0) > 0.08 * np.ptp(corners)):  # clear of the others
+            axes.annotate(str(step), path[step - 1], **where)
+            numbered = np.append(numbered, path[step - 1 : step], 0)
     for (name, (own, other)), marker in zip((beside or {}).items(), MARKERS, strict=False):
         axes.plot(other, own, marker, color="black", markersize=4, linestyle="", label=name, zorder=4)
     low, high = corners.min(0), corners.max(0)
     margin = 0.1 * (high - low).max()
     axes.set(xlim=(low[0] - margin, high[0] + margin), ylim=(low[1] - margin, high[1] + margin), aspect="equal")
-    axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
-    return save_figure(figure, folder / "payoff_polygon.png")
+    title = "Payoffs of shaper and opponent within the feasible region"
+    note = "first letter: the shaper's action; up is better for the shaper, right is better for its opponent"
+    return save_figure(figure, folder / "payoff_polygon.png", title, note)
 
 
 def draw_policy(folder: Path, policies: np.ndarray) -> Path:
     """Draws the shaper's policy over the opponent's learning, `[trials, meta_steps, logits]` probabilities."""
-    figure, axes = new_axes("meta-step (learning steps of the opponent)", "probability of the first action")
+    figure, axes = new_axes("meta-step (learning step of the opponent)", "probability of the first action")
     steps = np.arange(1, policies.shape[1] + 1)
-    colors, styles = (GREY, SHAPER, OPPONENT, GREEN, PINK), ("-", "-", "--", "-.", ":")
+    colors, styles = (BLACK, *STATE_COLORS[:4]), ("-", "-", "--", "-.", ":")
     for i in range(policies.shape[-1]):
         name = "at the start" if i == 0 else f"after {STATES[i]}"
-        mean, deviation = policies[..., i].mean(0), policies[..., i].std(0)
-        draw_line(axes, steps, mean, deviation, colors[i], name, styles[i], within=(0, 1))
+        draw_mean(axes, steps, policies[..., i], colors[i], name, styles[i])
     axes.set_ylim(-0.03, 1.03)
-    axes.set_title("the shaper's policy, its own action first; band: one standard deviation", fontsize=8, color=GREY)
-    axes.legend(frameon=False, fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    return save_figure(figure, folder / "policy.png")
+    title = "The shaper's policy over the opponent's learning"
+    note = f"states: the shaper's action first; {len(policies):,} fresh trials; {DEVIATION}"
+    return save_figure(figure, folder / "policy.png", title, note)
 
 
 def convex_hull(points: list[list[float]]) -> list[list[float]]:
@@ -295,33 +317,32 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
     first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
     states = [name for name in shaped.more if set(name) <= {"C", "D"} and len(name) > 1]
     for counted, label in COUNTED.items():
-        if counted not in shaped.more or (states and counted == "cooperation"):  # the states tell more
+        if counted not in shaped.more or (states and counted == "cooperation"):  # the states show more
             continue
         figure, axes = new_axes("episode", label)
-        for played, seats, color, who, style in (
-            (shaped, first, ORANGE, "shaper", "-"),
-            (shaped, others, BLUE, short_name(opponent), "-"),
-            (naive, first, GREY, OWN_KIND, "--"),
+        for played, seats, color, style, who in (
+            (shaped, first, *STYLES[0], "shaper"),
+            (shaped, others, *STYLES[1], f"opponent ({short_name(opponent)})"),
+            (naive, first, CONTROL, ":", OWN_KIND),
         ):
             share = share_of_occasions(counted, {key: x[seats] for key, x in played.more.items()})
             axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=who, linewidth=1.6)
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_ylim(-0.02, 1.02)
-        axes.legend(**BELOW)
         name = {"own_coin": "own_coins.png"}.get(counted, f"{counted}.png")
-        files.append(save_figure(figure, folder / name))
+        note = f"{len(shaped.shaper):,} fresh trials together; dotted: one half"
+        files.append(save_figure(figure, folder / name, COUNTED_TITLES[counted], note))
     if states:
         figure, axes = new_axes("episode", "share of rounds")
         for i, state in enumerate(states):
             style = ("-", "--", ":")[i // len(STATE_COLORS) % 3]
             color = STATE_COLORS[i % len(STATE_COLORS)]
             shares = shaped.more[state][..., :num_shapers].mean(-1)  # [trials, episodes]
-            episodes = np.arange(1, shares.shape[1] + 1)
-            draw_line(axes, episodes, shares.mean(0), shares.std(0), color, state, style, within=(0, 1))
+            draw_mean(axes, np.arange(1, shares.shape[1] + 1), shares, color, state, style)
         axes.set_ylim(-0.02, 1.02)
-        axes.set_title("the shaper's action first; band: one standard deviation", fontsize=8, color=GREY)
-        axes.legend(**BELOW | {"ncols": 4})
-        files.append(save_figure(figure, folder / "states.png"))
+        title = "States of the game while the opponent learns"
+        note = f"the shaper's action first; {len(shaped.shaper):,} fresh trials; {DEVIATION}"
+        files.append(save_figure(figure, folder / "states.png", title, note))
     return files
 
 

@@ -36,7 +36,7 @@ class Start(NamedTuple):
     """Random parameters, or the best of many where there is a screening."""
 
     screening: Screening | None = None
-    loudest: float = 1.0  # as of `screen`
+    largest_factor: float = 1.0  # as of `screen`
 
     def make(self, trial: Callable[..., Any], init: Callable[..., Any], **settings: Any) -> Callable[[Any], Any] | None:
         """The `start` of `evolve` for a trial and an init; settings as of `screen`, None for random parameters."""
@@ -44,14 +44,14 @@ class Start(NamedTuple):
 
         if not (sizes := self.screening):
             return None
-        settings |= {**sizes._asdict(), "loudest": self.loudest}
+        settings |= {**sizes._asdict(), "largest_factor": self.largest_factor}
         return lambda key: screen(trial, init, key, **settings).parameters
 
 
 def auto(opponent: str, game: str, shaper: str, strategy: str) -> str:
     """The meaning of `auto` in an exact game: screened where it was measured that it pays.
 
-    LOLA's mistakes in the prisoner's dilemma are too rare to be met by chance, with its step size of 1.
+    LOLA's mistakes in the prisoner's dilemma are too rare for a random shaper to find, with its step size of 1.
     """
     pays = opponent.strip() == "lola" and game == "prisoners_dilemma"
     return "screened" if pays and shaper.strip().startswith("mfos") and strategy == "open_es" else "random"
@@ -77,7 +77,7 @@ def _starts(usual: Screening) -> Registry[Start]:
         trials: int = usual.trials,
         finalists: int = usual.finalists,
         final_trials: int = usual.final_trials,
-        loudest: float = 20.0,
+        largest_factor: float = 20.0,
     ) -> Start:
         from games.core import checks  # here, because --help needs none of it
         from meta.screening import BATCH
@@ -85,10 +85,10 @@ def _starts(usual: Screening) -> Registry[Start]:
         sizes = Screening(candidates, trials, finalists, final_trials)
         for size, value in sizes._asdict().items():
             checks.size(size, value, 1, *([BATCH] if size == "finalists" else []))
-        checks.number("loudest", loudest, 1, 1e6)
+        checks.number("largest_factor", largest_factor, 1, 1e6)
         if candidates > BATCH and candidates % BATCH:
             raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, is needed")
-        return Start(sizes._replace(finalists=min(finalists, candidates)), loudest)
+        return Start(sizes._replace(finalists=min(finalists, candidates)), largest_factor)
 
     registry: Registry[Start] = Registry("screened")
     registry.register("random", lambda: Start())

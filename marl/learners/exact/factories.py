@@ -25,7 +25,23 @@ _ARGS = """Args:
   seat: the player's number among the game's agents."""
 
 
-def _made_of(form: Callable[..., Learner], payoffs: Callable[[FormulaGame, int], Callable[..., Any]]) -> Any:
+_NAIVE = """Example:
+  >>> import games, jax, marl
+  >>> game = games.InfinitelyRepeated(games.prisoners_dilemma)
+  >>> history = marl.learn(jax.random.key(0), game, [marl.naive(game), marl.naive(game, seat=1)], num_updates=100)
+  >>> round(float(history.rewards[0][-1]), 1)  # mutual defection, per round
+  -2.0"""
+_LOLA = """Example:
+  >>> import games, jax, marl
+  >>> game = games.InfinitelyRepeated(games.matching_pennies, discount=0.0)  # played once
+  >>> history = marl.learn(jax.random.key(0), game, [marl.lola(game), marl.lola(game, seat=1)], num_updates=200)
+  >>> abs(round(float(history.rewards[0][-1]), 2))  # the equilibrium, around which naive learners circle
+  0.0"""
+
+
+def _made_of(
+    form: Callable[..., Learner], payoffs: Callable[[FormulaGame, int], Callable[..., Any]], example: str = ""
+) -> Any:
     """A form of payoffs as a factory of a game and a seat, with the same settings but for the length of the policy."""
 
     def make(game: FormulaGame, seat: int = 0, **settings: Any) -> Learner:
@@ -36,7 +52,7 @@ def _made_of(form: Callable[..., Learner], payoffs: Callable[[FormulaGame, int],
     settings = [x for x in given if x.kind is x.KEYWORD_ONLY and x.name != "num_logits"]
     make.__signature__ = inspect.Signature([*own, *settings], return_annotation=Learner)  # type: ignore[attr-defined]
     make.__name__ = make.__qualname__ = form.__name__
-    make.__doc__ = _doc_of(form)
+    make.__doc__ = f"{_doc_of(form)}\n\n{example}".rstrip()
     return check_arguments(make)
 
 
@@ -58,9 +74,9 @@ def _payoffs(game: FormulaGame, seat: int) -> Callable[..., Any]:
     return partial(game.values, seat)
 
 
-naive = _made_of(of_payoff.naive, lambda game, seat: partial(_own_payoff, game, seat))
+naive = _made_of(of_payoff.naive, lambda game, seat: partial(_own_payoff, game, seat), _NAIVE)
 lookahead = _made_of(white_box.lookahead, _payoffs)
-lola = _made_of(white_box.lola, _payoffs)
+lola = _made_of(white_box.lola, _payoffs, _LOLA)
 hola = _made_of(white_box.hola, _payoffs)
 sos = _made_of(white_box.sos, _payoffs)
 cgd = _made_of(white_box.cgd, _payoffs)

@@ -3,7 +3,7 @@
 All are players of `InfinitelyRepeated`, whose action is a whole memory-one policy. The co-player's last policy serves
 the samplers for drawing its actions in episodes of the repeated game, and for nothing else; its gradient and its
 learning rule stay unknown. In every round of an episode the state is the last joint action in one's own view (start,
-CC, CD, DC, DD), and both actions come from the two halves of one random word, so that a probability is met to within
+CC, CD, DC, DD), and both actions come from the two halves of one random word, so that a probability is exact to within
 2^-17. Several policies of a co-player, one in each environment, are all played against, with the same number of
 episodes each.
 

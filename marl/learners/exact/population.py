@@ -39,7 +39,7 @@ class PopulationState(NamedTuple):
 def population(members: Sequence[Member], *, alone: bool = False) -> Learner:
     """A learner that is one of several, drawn evenly when it is initialised, with settings drawn from their ranges.
 
-    A shaper that is evolved against it meets another opponent in every trial, and can tell which only by how it
+    A shaper that is evolved against it has another opponent in every trial, which shows only by how it
     learns. Every member's arithmetic is done in every trial, so that it costs as much as all of them, unless they
     learn `alone`.
 

@@ -38,7 +38,7 @@ def advantage_alignment(
     its Q depends on what one does later is the policy gradient of its return, with the advantages B_t.
 
     It is `a2c` with these advantages. The co-player's rewards are in the trajectory; a second network of the same kind
-    learns their value from one's own observations, which are taken to tell what there is to know. Of several
+    learns their value from one's own observations, which are taken to show the whole state. Of several
     co-players the rewards are added up, and with them the advantages. With `normalize_advantages`, the default, A and B
     have mean 0 and deviation 1 in a batch before they are multiplied, and A* has so in the loss; otherwise the right
     `alignment` depends on the scale of rewards.

@@ -1,7 +1,7 @@
 """Learners of sampled games that are aware of the co-player's learning: LOLA-DiCE, and POLA-DiCE.
 
-They know the game and model the co-player by what it does. In an update they play the game in their imagination, let
-the co-player learn there, and differentiate through its steps. Returns and tables are as in `dice.py`.
+They have the game as a model and fit a policy to the co-player's actions. An update simulates the game, lets
+the co-player learn there, and differentiates through its steps. Returns and tables are as in `dice.py`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def lola_dice(
 ) -> Learner:
     """Learning with opponent-learning awareness from samples: one's influence on the co-player's next steps counts.
 
-    It knows the game and models the co-player. In an update it plays both policies against each other in its
-    imagination, lets the co-player take its naive steps there, and plays once more against what comes of them:
+    It has the game as a model and fits a policy to the co-player's actions. An update simulates both policies
+    against each other, lets the co-player take its naive steps there, and plays once more against what comes of them:
 
         y_0 = the model,        y_{i+1} = y_i + lookahead_rate d/dy L2(x, y_i),        i < lookaheads,
         x <- x + learning_rate d/dx L1(x, y_lookaheads(x)),
@@ -56,7 +56,7 @@ def lola_dice(
     L1 and L2 being the `dice_objective` of both players' actions with one's own rewards and with the co-player's, each
     of episodes of its own, with the mean of the other episodes as the baseline. The derivative goes through the steps.
 
-    Both policies are tables of logits, linear in the observation of this player: it is taken to tell all that the
+    Both policies are tables of logits, linear in the observation of this player: it is taken to show all that the
     co-player sees, as in games where nothing is hidden. The model is fitted to what the co-player did, after every
     batch by one step of generalised iterative scaling, which climbs the likelihood. Where the observation is one-hot
     the step goes all the way: with n visits of a state, n_a of them answered with a, out of A actions,

@@ -68,7 +68,7 @@ def loqa(
 
     V, V' and Q learn by temporal differences: Huber's loss of V(s_t), and of V'(s_t) and Q(s_t, b_t), against the
     reward plus discount times the value of the next observation, by target networks that move the share `tau` of their
-    way in each update. All of them see one's own observations, which are taken to tell what there is to know. The
+    way in each update. All of them see one's own observations, which are taken to show the whole state. The
     values have to be learned before the policy is: where the actor is faster than they are, A_t is little but the
     reward of the step, and two of them defect.
 

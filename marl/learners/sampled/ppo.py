@@ -133,7 +133,7 @@ def ppo(
       discount: of rewards.
       gae_lambda: 0 trusts the value, 1 the return.
       objective: `clipped_surrogate()` by default; anything of log ratios and advantages, elementwise. One that is
-        `Timed` is told how much of the training is over, and one that is `Aligned` gets advantages of co-players.
+        `Timed` gets how much of the training is over, and one that is `Aligned` gets advantages of co-players.
       value_loss: in place of L_V; anything of values, targets and the values before the update, elementwise.
       value_coefficient: weight of the value's loss.
       entropy_coefficient: weight of the policy's entropy.
@@ -156,6 +156,13 @@ def ppo(
     Raises:
       ValueError: for a timed objective without its number of updates, integers in a `Box` of actions, observations that
         are no array, an aligned objective in a game of one player, or numbers that are none or out of range.
+
+    Example:
+      >>> import games, jax, marl
+      >>> learner = marl.ppo(games.make("CartPole-v1"), network=marl.feed_forward((4,), 2, hidden=[8]))
+      >>> weights = jax.eval_shape(learner.init, jax.random.key(0)).params  # 5 x 8 + 9 x 2, and 5 x 8 + 9 of the value
+      >>> sum(x.size for x in jax.tree.leaves(weights))
+      107
 
     Source: Schulman et al. (2017), arXiv:1707.06347; the advantages: Schulman et al. (2016), arXiv:1506.02438,
     equation 16; the defaults: PureJaxRL (Lu et al., 2022).
@@ -188,7 +195,7 @@ def ppo(
     all_steps = epochs * minibatches
     if isinstance(objective, Timed):
         if objective.num_updates is None:
-            raise ValueError("objective: got one that knows the time; the number of updates, num_updates, is needed")
+            raise ValueError("objective: got one that depends on time; the number of updates, num_updates, is needed")
         checks.size("num_updates", objective.num_updates, 1)
         all_steps *= objective.num_updates
     value_loss = value_loss or (l2 if value_clip is None else clipped_l2(clip=value_clip))
@@ -241,10 +248,8 @@ def ppo(
             now = now.at(steps / all_steps)
         gain = mean(now(log_ratio, advantage), valid)
         chex.assert_equal_shape((value, batch.value, batch.target))
-        error, entropy = (
-            mean(value_loss(value, batch.target, batch.value), valid),
-            mean(actions.entropy(outputs), valid),
-        )
+        error = mean(value_loss(value, batch.target, batch.value), valid)
+        entropy = mean(actions.entropy(outputs), valid)
         metrics = {"value_loss": error, "entropy": entropy, "kl": mean(jnp.expm1(log_ratio) - log_ratio, valid)}
         return value_coefficient * error - entropy_coefficient * entropy - gain, metrics
 
@@ -294,7 +299,6 @@ def ppo(
         if size % minibatches:
             kind = "environments" if has_memory else "steps times environments"
             raise ValueError(f"minibatches: got {minibatches}; a divisor of the {size} {kind} is needed")
-
         rows = jax.tree.map(lambda x: x.reshape(size, -1), batch)
 
         def step(carry: Any, order: jax.Array | None) -> Any:
@@ -366,9 +370,6 @@ def a2c(
     with the advantages A of `ppo` and L_V half the mean square of V - (V_old + A). It is `ppo` with one epoch of the
     full batch, where the ratio of new and old probability is 1 and nothing can be clipped: the gradient of the log
     ratio times A is that of the policy gradient.
-
-    On CartPole-v1, in 8 environments and 5 steps of each in an update, 500,000 steps with the learning rate falling to
-    0 bring 30 of 32 seeds to a return of 475 or more, without exploration.
 
     Args:
       game: what is played.

@@ -68,7 +68,7 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
     judged = {name: one["mean"] for name, one in summary["judged"].items()}
     assert set(judged) == {"expert", "warm_up", "evolution"}
     assert judged[summary["chosen"]] == max(judged.values())
-    assert summary["begin"]["message"]["share_told"] <= 1
+    assert summary["begin"]["message"]["share_explained"] <= 1
     taught = (tmp_path / "run/start.safetensors").stat().st_mtime_ns
     for name in ("evolved", "silent", "random", "expert"):
         assert set(summary[name]) >= {"mean", "standard_error"}
@@ -114,9 +114,9 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
 def test_the_number_of_victims_trained_at_once_does_not_change_their_rewards():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     config = AttackConfig(goal="control", victim="reinforce", evaluation_trials=2, oracle_updates=1, **tiny)
-    words = resolve(config).init(jax.random.key(5))
-    several = jax.tree.map(lambda x: jnp.stack([x, -x]), words)
-    groups = {"evolved": words, "silent_shaper": several, "random_shaper": several}
+    parameters = resolve(config).init(jax.random.key(5))
+    several = jax.tree.map(lambda x: jnp.stack([x, -x]), parameters)
+    groups = {"evolved": parameters, "silent_shaper": several, "random_shaper": several}
     found = []
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
@@ -203,14 +203,16 @@ def test_a_training_run_is_cut_into_the_pieces_that_a_learner_needs():
     ensemble = resolved(config, defence="ensemble")
     assert turning(ensemble) == 6 * 256
     assert turning(with_training(ensemble, num_updates=8)) == 2 * 256
-    assert turning(resolved(config, defence="ensemble_of_lives")) == 8192
+    assert turning(resolved(config, defence="ensemble_of_trainings")) == 8192
 
 
 def test_a_message_for_a_shorter_training_run_turns_earlier():
     """The message itself changes there, a hundred steps before the end of the shorter training run."""
     attack = with_training(resolve(AttackConfig(message="turn(steps=8192)")), num_updates=8)
-    words = attack.message.init(jax.random.key(0)) | {"turn": jnp.float32(np.log(1948 / 100))}
-    said = [np.asarray(attack.message.speak(words, jnp.ones(4), jnp.float32(heard))) for heard in (0, 1947, 1949, 2048)]
+    parameters = attack.message.init(jax.random.key(0)) | {"turn": jnp.float32(np.log(1948 / 100))}
+    said = [
+        np.asarray(attack.message.speak(parameters, jnp.ones(4), jnp.float32(heard))) for heard in (0, 1947, 1949, 2048)
+    ]
     np.testing.assert_array_equal(said[0], said[1])
     np.testing.assert_array_equal(said[2], said[3])
     assert (said[1] != said[2]).all()
@@ -218,24 +220,30 @@ def test_a_message_for_a_shorter_training_run_turns_earlier():
 
 def test_a_search_may_begin_with_the_adversary_of_another_run(tmp_path):
     config = AttackConfig(message="turn(what='linear')", evaluation_trials=2)
-    words, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
-    array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    parameters, run = resolve(config).message.init(jax.random.key(7)), RunDirectory.create(tmp_path / "new", config)
+    array_files.replace_arrays(
+        tmp_path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)}
+    )
     goes_on = dataclasses.replace(config, begin=str(tmp_path), defence="masking", seed=5)
     experiment = prepare(goes_on)
     assert experiment.config == goes_on
     context = Context(run, Stages(QUIET, {}), Programs({}))
-    start, told = search._start(experiment.search, jax.random.key(0), context)
-    jax.tree.map(np.testing.assert_array_equal, start, words)
-    assert told is None
+    start, explained = search._start(experiment.search, jax.random.key(0), context)
+    jax.tree.map(np.testing.assert_array_equal, start, parameters)
+    assert explained is None
     (tmp_path / ADVERSARY_FILE).unlink()  # a resumed run does not need it
     assert prepare(goes_on, begun=True).config == goes_on
     assert describe("attacks.act").prepare_again(goes_on).config == goes_on
-    jax.tree.map(np.testing.assert_array_equal, search._start(experiment.search, jax.random.key(0), context)[0], words)
+    jax.tree.map(
+        np.testing.assert_array_equal, search._start(experiment.search, jax.random.key(0), context)[0], parameters
+    )
     with pytest.raises(ValueError, match=r"begin: got .*; random, zero, expert or the directory of a finished run is"):
         prepare(goes_on)
     with pytest.raises(ValueError, match=r"begin: got .*; with the goal control random or expert is needed"):
         prepare(dataclasses.replace(goes_on, goal="control"))
-    array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    array_files.replace_arrays(
+        tmp_path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)}
+    )
     with pytest.raises(ValueError, match=r"has the message turn.*, of 2 entries; linear of 2 is needed"):
         prepare(dataclasses.replace(goes_on, message="linear"))
     with pytest.raises(ValueError, match=r"begin: .* reads observations \(4,\); \(6,\) are needed"):
@@ -246,17 +254,19 @@ def test_a_search_may_begin_with_a_network_fitted_to_another_message(tmp_path):
     """A network fitted to a linear message sends the same messages, up to the residual of least squares."""
     config = AttackConfig(message="linear", evaluation_trials=2)
     message, run = resolve(config).message, RunDirectory.create(tmp_path / "new", config)
-    words = message.init(jax.random.key(7))
-    array_files.replace_arrays(tmp_path / ADVERSARY_FILE, words, {"method": "attack", "config": configs.plain(config)})
+    parameters = message.init(jax.random.key(7))
+    array_files.replace_arrays(
+        tmp_path / ADVERSARY_FILE, parameters, {"method": "attack", "config": configs.plain(config)}
+    )
     network = dataclasses.replace(config, begin=str(tmp_path), message="mlp(hidden=[16])")
     experiment = prepare(network)
     attack, context = experiment.attack, Context(run, Stages(QUIET, {}), Programs({}))
-    start, told = search._start(experiment.search, jax.random.key(0), context)
+    start, explained = search._start(experiment.search, jax.random.key(0), context)
     seen = jnp.asarray(observations_of_play(attack.game))
     wanted, found = (jax.vmap(one.speak, (None, 0))(own, seen)
-                     for one, own in ((message, words), (attack.message, start)))  # fmt: skip
+                     for one, own in ((message, parameters), (attack.message, start)))  # fmt: skip
     left = 1 - ((wanted - found) ** 2).mean() / ((wanted - wanted.mean(0)) ** 2).mean()
-    assert told["message"]["share_told"] == pytest.approx(float(left), abs=1e-4)
+    assert explained["message"]["share_explained"] == pytest.approx(float(left), abs=1e-4)
     assert left > 0.95
     with pytest.raises(
         ValueError, match=r"the message linear, of 2 entries; mlp.*, or another without memory, of 3 is"
@@ -282,10 +292,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     tiny |= {"environment": "CartPole-v1(max_steps_in_episode=4)", "victim": "reinforce"}
     one = resolved(config, message="mlp(hidden=[12])", **tiny)
-    words, key = one.message.init(jax.random.key(1)), jax.random.key(2)
-    talk = one.message.talk(one.game, words, 2)
+    parameters, key = one.message.init(jax.random.key(1)), jax.random.key(2)
+    talk = one.message.talk(one.game, parameters, 2)
     training = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
-    outcome = jax.jit(one.trial)(words, key)
+    outcome = jax.jit(one.trial)(parameters, key)
     np.testing.assert_allclose(outcome.fitness, -training.last_update, rtol=1e-5)
     assert training.last_update == 4  # every episode of four steps that ended
 
@@ -306,7 +316,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         (["cartpole", "--goal", "control", "--shapers", "100000000"], "shapers: got 100000000"),
         (
             ["cartpole", "--fitness", "training", "--steps-per-update", "24"],
-            "fitness: got 'training', of lives of 192 steps; of at least 201 are needed",
+            "fitness: got 'training', of training runs of 192 steps; at least 201 are needed",
         ),
         (
             ["cartpole", "--victim", "a2c", "--fitness", "last_update"],

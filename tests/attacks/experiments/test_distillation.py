@@ -1,4 +1,4 @@
-"""A search that begins with an expert: the first message tells the expert's action."""
+"""A search that begins with an expert: the first message gives the expert's action."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from attacks import messages
 from attacks.experiments import distillation
 from attacks.experiments.attack import resolve
 from attacks.experiments.config import AttackConfig
-from attacks.experiments.evaluation import loudness
+from attacks.experiments.evaluation import magnitude
 from attacks.random_play import observations_of_play
 from games import Box, Discrete
 
@@ -45,7 +45,7 @@ def test_discrete_actions_are_the_corners_of_a_simplex(n, size):
     np.testing.assert_allclose(between, between[0], rtol=1e-5)
 
 
-def test_torques_are_told_in_units_of_their_size_and_twice_where_a_message_has_room():
+def test_torques_are_distilled_in_units_of_their_size_and_twice_where_a_message_has_room():
     torques = np.array([[3.0], [-3.0], [0.0], [90.0]])
     said = distillation._targets(torques, Box(-1, 1, (1,)), 2)
     unit = np.sqrt((torques**2).mean())
@@ -60,26 +60,28 @@ def test_a_quadratic_message_learns_a_bilinear_target_and_a_linear_one_does_not(
     obs = jax.random.normal(jax.random.key(0), (4096, 4))
     torque = (obs[:, 0] * obs[:, 3] - obs[:, 1] * obs[:, 2]) / 2
     targets = jnp.stack([torque, -torque], 1).clip(-2, 2)
-    told = {}
+    explained = {}
     for make in (messages.quadratic, messages.linear):
         message = make((4,), 2)
-        _, told[make.__name__] = jax.jit(lambda m=message: distillation._fitted(m, jax.random.key(1), obs, targets))()
-    assert told["quadratic"] > 0.95
-    assert abs(told["linear"]) < 0.01
+        _, explained[make.__name__] = jax.jit(
+            lambda m=message: distillation._fitted(m, jax.random.key(1), obs, targets)
+        )()
+    assert explained["quadratic"] > 0.95
+    assert abs(explained["linear"]) < 0.01
 
 
 @pytest.mark.usefixtures("sooner")
-def test_a_message_tells_the_expert_s_action_and_a_harmful_one_the_opposite_at_the_end():
+def test_a_message_gives_the_expert_s_action_and_a_harmful_one_the_opposite_at_the_end():
     key = jax.random.key(0)
-    words, found = distillation.distil(resolve(CONFIG), key)
+    parameters, found = distillation.distil(resolve(CONFIG), key)
     assert found["message"].expert_return > 30  # random play has 22
     assert 0.3 < found["message"].share < 1
     turning = resolve(dataclasses.replace(CONFIG, goal="harm"))
     both, again = distillation.distil(turning, key)
     # The same expert and the same parameters, those of a network.
     assert again["message"].expert_return == found["message"].expert_return
-    jax.tree.map(np.testing.assert_array_equal, both["first"], words)
-    assert words["w0"].shape == (4, 32)
+    jax.tree.map(np.testing.assert_array_equal, both["first"], parameters)
+    assert parameters["w0"].shape == (4, 32)
     message, seen = turning.message, jnp.array([0.01, 0.1, 0.05, 0.3])
     late = turning.config.steps_of_a_training
     early, end = (np.asarray(message.speak(both, seen, jnp.float32(heard))) for heard in (0, late))
@@ -95,8 +97,8 @@ def test_the_first_controller_pushes_a_trained_victim_to_either_goal():
     assert set(found) == set(both) == {"shaper", "controller"}
     seen = jnp.array([[0.0, 0, 0, 0, 2.0], [0.0, 0, 0, 0, -2.0]])
     play = observations_of_play(steered.game)
-    quiet = loudness(steered.message, both["shaper"], play)
+    small = magnitude(steered.message, both["shaper"], play)
     sided = jnp.concatenate([jnp.asarray(play), jnp.full((len(play), 1), 2.0)], 1)
-    assert loudness(steered.controller, both["controller"], sided) > 1.5 * quiet
+    assert magnitude(steered.controller, both["controller"], sided) > 1.5 * small
     right, left = jax.vmap(steered.controller.speak, (None, 0))(both["controller"], seen)
     assert np.sign(right).tolist() == (-np.sign(left)).tolist()

@@ -25,7 +25,7 @@ def counting(parameters, observation, memory):
 
 TALKS = {
     "without a memory": CheapTalk(GAME, jnp.float32(2.0), lambda p, o: p * o[:2]),
-    "with a memory of a life": CheapTalk(
+    "with a memory of a training run": CheapTalk(
         GAME, jnp.float32(2.0), counting, remember=lambda p, m, o: m + 1.0, memory=jnp.float32(0.0)
     ),
 }

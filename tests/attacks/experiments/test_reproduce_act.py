@@ -10,9 +10,11 @@ import pytest
 from rich.console import Console
 
 import configs
+from attacks import control
 from attacks.defences import undefended
 from attacks.experiments import transfer
 from attacks.experiments.attack import ADVERSARY_FILE, resolve
+from attacks.experiments.attack_experiment import TITLES
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.evaluation import VictimTrainings, make_trainings
 from attacks.experiments.reproduction import (
@@ -20,6 +22,7 @@ from attacks.experiments.reproduction import (
     ReproduceConfig,
     _beside,
     _read_trainings,
+    _section,
     between,
     checked,
     make_parts,
@@ -70,8 +73,35 @@ def test_victims_of_one_game_are_shown_beside_each_other(tmp_path):
     (section,) = _beside(tmp_path, attacks, summaries)
     assert "| cartpole | -120.0 ± 20.0 | 1.5 ± 0.5 |" in section.tables[0]
     assert "| cartpole_sparse | -50.0 ± 0.0 | 1.5 ± 0.5 |" in section.tables[0]
+    assert (
+        section.answer == "Evolved messages change the final return by -120.0 for cartpole, -50.0 for cartpole_sparse."
+    )
     assert (tmp_path / "beside-harm-0.png").is_file()
     assert not _beside(tmp_path, {("cartpole", "harm"): parts[:2]}, summaries)  # nothing to compare with
+
+
+def test_a_section_answers_with_the_means_of_its_searches(tmp_path):
+    parts = make_parts(ReproduceConfig(("cartpole",), ("harm", "control"), searches=2), tmp_path)
+
+    def value(mean):
+        return {"mean": mean, "standard_error": 1.0, "difference_from_silent": {"mean": mean, "standard_error": 1.0}}
+
+    def summary(offset):
+        rows = {"evolved": value(40.0 + offset), "silent": value(180.0 + offset), "random": value(160.0)}
+        rewards = dict.fromkeys(control.ROWS, value(1.0)) | {"evolved": value(6.0), "silent": value(3.0 + offset)}
+        more = {"num_trials": 8, "difference_from_silent": value(-140.0), "goal_reward": rewards}
+        return rows | dict.fromkeys(TITLES, rows) | more
+
+    summaries = {part.path.name: summary(10.0 * part.config.seed) for part in parts}
+    harm, steered = (_section(parts[first : first + 2], summaries, {}) for first in (0, 2))
+    assert harm.answer == (
+        "A victim's final return is 185.0 in silence, 45.0 under messages evolved to harm, and 160.0 under random "
+        "messages that are as large."
+    )
+    assert steered.answer == (
+        "A controlled victim gets a goal reward of 6.00 with the evolved shaper and controller, and 8.00 with the best "
+        "baseline (silent)."
+    )
 
 
 def test_an_error_is_between_searches_where_there_are_several():
@@ -157,8 +187,8 @@ def attacked(tmp_path):
     def attack(seed):
         kept = {"method": "attack", "config": configs.plain(config)}
         (tmp_path / "run").mkdir(exist_ok=True)
-        words = resolve(config).message.init(jax.random.key(seed))
-        array_files.replace_arrays(tmp_path / "run" / ADVERSARY_FILE, words, kept)
+        parameters = resolve(config).message.init(jax.random.key(seed))
+        array_files.replace_arrays(tmp_path / "run" / ADVERSARY_FILE, parameters, kept)
         return tmp_path / "run" / FILE
 
     return attack
@@ -194,6 +224,8 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
         in shown
     )
     assert other["defences"]["none"] != first["defences"]["none"]
+    change, random = (other["defences"]["none"][name]["mean"] for name in ("difference", "random_difference"))
+    assert f"Without a defence it changes the return by {change:.1f} (random messages: {random:.1f})." in shown
     mean = other["defences"]["none"]["evolved"]["mean"]
     file.write_text(file.read_text().replace(f'"mean": {mean}', f'"mean": {mean + 1}', 1))
     assert examine()[:2] == (1, other)
@@ -201,6 +233,30 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
     console = Console(record=True, file=io.StringIO())
     assert _read_known(file, lambda *result: "", console)["defences"] == {}
     assert "examination.json: damaged, and computed again" in console.export_text()
+
+
+def test_the_conclusion_of_an_examination_counts_learners_that_are_harmed_beyond_random_messages():
+    def row(difference, random, beyond, error):
+        means = {"difference": difference, "random_difference": random}
+        return {name: {"mean": x} for name, x in means.items()} | {
+            "beyond_random": {"mean": beyond, "standard_error": error}
+        }
+
+    same, a2c = row(-130.0, -8.0, -122.0, 5.0), row(-189.0, -157.0, -32.0, 3.0)
+    transfer_rows = {
+        "as evolved on": same,
+        "A2C": a2c,
+        "DQN": row(-89.0, -82.0, -7.0, 6.0),
+        "ran away": row(*[None] * 4),
+    }
+    defences = {"none": same, "noise": row(-119.0, -13.0, -106.0, 5.0), "dropout": row(4.0, -4.0, 9.0, 3.0)}
+    found = {"goal": "harm", "transfer": transfer_rows, "defences": defences, "host": {"as evolved on": a2c}}
+    assert transfer.conclusion(found) == (
+        "The attack changes the final return of the learner that it was evolved on by -130.0 (random messages: -8.0), "
+        "and harms 1 of 3 other learners by 2 standard errors more than random messages do. Without a defence it "
+        "changes the return by -130.0 (random messages: -8.0), and by 4.0 (random messages: -4.0) with the best of 2 "
+        "defences, dropout. In Gymnasium it changes the final return by -189.0 (random messages: -157.0)."
+    )
 
 
 def test_an_examination_and_a_run_do_not_write_at_once(attacked, within, tmp_path):

@@ -59,11 +59,11 @@ def play(game, parameters, key, speak=None):
 def test_messages_leave_the_game_the_same_bit_for_bit(game, speak, parameters, seed):
     key = jax.random.key(seed)
     first, seen, *bare = play(game, parameters, key)
-    first_heard, heard, *told = play(game, parameters, key, speak=speak)
+    first_heard, heard, *received = play(game, parameters, key, speak=speak)
     assert bare[2]["__all__"].any()  # so beginnings after an end are compared too
     np.testing.assert_array_equal(first_heard[:-2], first)
     np.testing.assert_array_equal(heard[:, :-2], seen)
-    jax.tree.map(np.testing.assert_array_equal, told, bare)
+    jax.tree.map(np.testing.assert_array_equal, received, bare)
 
 
 @jax.jit
@@ -119,9 +119,9 @@ def test_memory_sees_each_observation_once_and_in_order_over_episodes():
         first = game.reset(KEY)
         return first, jax.lax.scan(partial(step, game), first, jax.random.split(KEY, STEPS))[1]
 
-    (first, _), (after, following, state, *told) = run(talk)
+    (first, _), (after, following, state, *received) = run(talk)
     (bare_first, _), (bare_after, bare_following, bare_state, *bare) = run(CARTPOLE)
-    jax.tree.map(np.testing.assert_array_equal, (talk.bare(state), *told), (bare_state, *bare))
+    jax.tree.map(np.testing.assert_array_equal, (talk.bare(state), *received), (bare_state, *bare))
     done = np.asarray(bare[1]["__all__"])
     assert done.any()
     number, total = 8, 0.5 * np.asarray(bare_first["agent_0"], float)
@@ -206,7 +206,7 @@ def test_silence_gives_the_learning_curve_of_zeros_in_its_place():
     @partial(jax.jit, static_argnames="silent")
     def curve(
         key, zeros, silent
-    ):  # the zeros are an argument, lest a compiler knows them in one program and not in both
+    ):  # zeros are an argument, because as constants they would be folded in one program only
         game = CheapTalk(CARTPOLE, zeros, lambda words, obs: words) if silent else Padded(zeros)
         learner = ppo(
             game,

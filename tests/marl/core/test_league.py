@@ -55,16 +55,16 @@ def test_qualities_are_those_of_the_rules_in_float64(played):
         assert set(versions[versions != LATEST].tolist()) == set(quality)
         for version, expected in quality.items():
             assert qualities[versions == version] == pytest.approx([expected], abs=1e-6)
-        met = int(other.met[k])
-        assert met == LATEST or met in quality
-        assert other.policy[k] == (k if met == LATEST else met)
+        played = int(other.played[k])
+        assert played == LATEST or played in quality
+        assert other.policy[k] == (k if played == LATEST else played)
         np.testing.assert_array_equal(trajectories[1].action[k], other.policy[k] % 2)
-        if met != LATEST and k % 2 > met % 2:  # it defected against a self that cooperated
+        if played != LATEST and k % 2 > played % 2:  # it defected against a self that cooperated
             weights = {version: np.exp(x) for version, x in quality.items()}
-            quality[met] -= RATE / (len(quality) * weights[met] / sum(weights.values()))
+            quality[played] -= RATE / (len(quality) * weights[played] / sum(weights.values()))
             beaten += 1
     assert beaten > 5
-    np.testing.assert_array_equal(metrics[1]["against_past"], other.met != LATEST)
+    np.testing.assert_array_equal(metrics[1]["against_past"], other.played != LATEST)
 
 
 def test_past_selves_are_drawn_in_proportion_to_the_exponentials_of_their_qualities():

@@ -56,7 +56,7 @@ def test_large_images_are_convolved_unless_another_network_is_named(spec, fits):
 def test_a_reward_that_is_not_finite_is_refused_in_an_evaluation():
     host, learner = make_env("games(CartPole-v1)", 2)(), make_learner("ppo(hidden=[4])", make_game("CartPole-v1"))
     receive = host.receive
-    host.receive = lambda: (told := receive())._replace(reward={"agent_0": told.reward["agent_0"] + np.nan})
+    host.receive = lambda: (received := receive())._replace(reward={"agent_0": received.reward["agent_0"] + np.nan})
     state = learner.init(jax.random.key(0))
     with pytest.raises(ValueError, match="it gave a reward that is no finite number"):
         evaluation.play_episodes(jax.random.key(1), host, [learner], [state], 2, 0)

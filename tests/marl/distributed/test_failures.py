@@ -50,7 +50,7 @@ def test_a_hanging_actor_does_not_stop_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr("marl.distributed.dispatcher.FIRST_PATIENCE", 20.0)
     hosts, said = [Faulty(str(tmp_path), "hang"), EnvMaker("gymnasium", "CartPole-v1", 2)], []
 
-    def look(told):
+    def look(received):
         if said:
             raise Enough
 
@@ -61,12 +61,12 @@ def test_a_hanging_actor_does_not_stop_the_others(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("where", ["here", "threads"])
 def test_other_actors_go_on_until_a_failed_one_is_back(tmp_path, where, monkeypatch):
-    """With a barrier, the number of steps in an update tells which actors took part."""
+    """With a barrier, the number of steps in an update shows which actors took part."""
     monkeypatch.setattr("marl.distributed.dispatcher.REST", 0.01)
     hosts, steps = [EnvMaker("gymnasium", "CartPole-v1", 2), Faulty(str(tmp_path), "raise", at=1, times=5)], []
 
-    def look(told):
-        steps.append(int(told["steps"]))
+    def look(received):
+        steps.append(int(received["steps"]))
         if steps[-1] == 20:
             raise Enough
 

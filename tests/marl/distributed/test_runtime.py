@@ -159,8 +159,8 @@ def test_actors_with_the_same_request_explore_differently():
     )
     assert np.mean(actions[0] == actions[1]) < 0.75  # about half, because the policy is nearly uniform
     assert not np.isin(firsts[0], firsts[1]).any()
-    lives = [begin(programs, OURS, number, seeds, tried)._seen for number in (0, 1) for tried in (0, 1, 2)]
-    assert len({str(one) for one in lives}) == 6  # no two restarts begin in the same states
+    restarts = [begin(programs, OURS, number, seeds, tried)._seen for number in (0, 1) for tried in (0, 1, 2)]
+    assert len({str(one) for one in restarts}) == 6  # no two restarts begin in the same states
 
 
 def test_trainings_with_neighbouring_seeds_have_different_environments():

@@ -62,19 +62,19 @@ class Faulty(NamedTuple):
         def faulty():
             nonlocal steps
             steps += 1
-            told = receive()
+            received = receive()
             happened = len(list(Path(self.folder).iterdir()))
             if steps == self.at and happened < self.times:
                 (Path(self.folder) / str(happened)).touch()
                 if self.what == "raise":
                     raise RuntimeError("the pole broke")
                 if self.what == "nan":
-                    told.reward["agent_0"][0] = np.nan
+                    received.reward["agent_0"][0] = np.nan
                 if self.what == "hang":
                     time.sleep(3600)
                 if self.what == "die":
                     os.kill(os.getpid(), 9)
-            return told
+            return received
 
         host.receive = faulty
         return host

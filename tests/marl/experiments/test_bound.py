@@ -165,7 +165,11 @@ def test_the_command_reports_the_result_of_each_start(within, tmp_path):
     assert all(f"from {name}" in result.stdout for name in start_names(4))
     assert "any 2 starts" in result.stdout
     assert "second half of the starts added" in result.stdout
-    assert (tmp_path / "bound-prisoners_dilemma-naive.safetensors").is_file()
+    arrays, _ = array_files.load_arrays(tmp_path / "bound-prisoners_dilemma-naive.safetensors")
+    best = arrays["by_start"].max(0)
+    found = f"get {best.mean():.3f} ± {best.std(ddof=1) / 3**0.5:.3f} per round"
+    place = f"a naive learner in their place gets {arrays['naive_payoffs'].mean():.3f}"
+    assert f"Against naive the best policies found in hindsight {found}, and {place}" in result.stdout
 
 
 @pytest.mark.parametrize(

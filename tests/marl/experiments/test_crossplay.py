@@ -130,6 +130,10 @@ def test_a_table_has_every_ordered_pair_and_its_config(finished):
     assert float(both_defect["row_standard_error"]) == pytest.approx(0, abs=1e-6)
     for words in ("-2.000 ± 0.000", "training of mfos:tft, row, against tft", "mfos:tft, column: trained, cached", "±"):
         assert words in shown
+    payoffs = np.array([float(row["row_return"]) for row in table]).reshape(3, 3)
+    (least, *_, most), means = np.argsort(payoffs.mean(1)), payoffs.mean(1)
+    ends = [f"{means[i]:.3f} per round ({payoffs[i, i]:.3f} against itself)" for i in (most, least)]
+    assert f"columns, {names[most]} gets most, {ends[0]}, and {names[least]} least, {ends[1]}." in shown
 
 
 def test_a_larger_table_trains_and_plays_only_new_agents(finished, within, tmp_path):

@@ -10,14 +10,14 @@ from marl import learn, make_learner, objectives
 from marl.experiments.discovery.config import config_of
 from marl.experiments.discovery.trial import (
     DELTA,
-    LOUDNESS,
+    LOG_UNIT,
     Arena,
     discovery_trial,
     evolved,
     first_scales,
     known,
-    live,
     plain,
+    run_training,
     tuned,
 )
 from marl.experiments.discovery.trial import scaled as scaled_settings
@@ -32,9 +32,11 @@ PAIR = Arena("ipd", make_game("ipd(episode_length=4)"), num_updates=4, steps_per
 KEY = jax.random.key(3)
 
 
-def lived(settings, parameters, arena=ARENA):
+def trained(settings, parameters, arena=ARENA):
     players = arena.game.num_agents
-    return jax.jit(lambda key, parameters: live(key, arena, SPEC, [settings(parameters)] * players))(KEY, parameters)
+    return jax.jit(lambda key, parameters: run_training(key, arena, SPEC, [settings(parameters)] * players))(
+        KEY, parameters
+    )
 
 
 def with_huber(parameters):
@@ -44,7 +46,7 @@ def with_huber(parameters):
 
 @pytest.fixture(scope="module")
 def as_it_is():
-    return lived(plain, first_scales("drift"))
+    return trained(plain, first_scales("drift"))
 
 
 def test_a_trial_is_a_training_run_of_the_learner_and_its_score_the_mean_return(as_it_is):
@@ -63,25 +65,25 @@ def test_scales_begin_at_the_learners_own_settings_and_multiply_them(kind):
     assert {name: float(x) for name, x in first.items()} == pytest.approx(own)
     louder = scaled_settings(kind, SPEC, {"scales": jnp.full(len(own), 0.1)})
     for name, x in louder.items():
-        assert float(x) == pytest.approx(own[name] * np.exp(0.1 * LOUDNESS), rel=1e-5)
+        assert float(x) == pytest.approx(own[name] * np.exp(0.1 * LOG_UNIT), rel=1e-5)
 
 
 def test_the_tuned_baseline_and_the_objective_begin_as_ppo(as_it_is):
-    begun, first = lived(with_huber, first_scales("drift")).curve, first_scales("drift")
+    begun, first = trained(with_huber, first_scales("drift")).curve, first_scales("drift")
     assert not np.allclose(begun, as_it_is.curve)  # PPO itself clips its values
-    np.testing.assert_allclose(lived(tuned("drift", SPEC), first).curve, begun, rtol=1e-5)
+    np.testing.assert_allclose(trained(tuned("drift", SPEC), first).curve, begun, rtol=1e-5)
     form = Form("drift", "ppo", hidden=3)
     begin = first | {"objective": form.network().init(KEY)}
     # A tenth of the step size, so that rounding does not change an action.
-    slow = first["scales"].at[0].set(np.log(0.1) / LOUDNESS)
+    slow = first["scales"].at[0].set(np.log(0.1) / LOG_UNIT)
     calm, same = (
-        lived(one, parameters | {"scales": slow}).curve
+        trained(one, parameters | {"scales": slow}).curve
         for one, parameters in ((tuned("drift", SPEC), first), (evolved(form, SPEC), begin))
     )
     np.testing.assert_allclose(same, calm, rtol=1e-5)
     assert not np.allclose(calm, begun)
     other = begin | {"objective": form.network().init(KEY) | {"w2": jnp.full(3, 3.0)}}
-    changed = lived(evolved(form, SPEC), other)
+    changed = trained(evolved(form, SPEC), other)
     assert not np.allclose(changed.curve, begun)
 
 
@@ -96,7 +98,7 @@ def test_the_search_of_a_clip_begins_at_the_clip_of_the_spec():
 
 
 def test_dpo_learns_differently_from_ppo(as_it_is):
-    found = lived(known("drift", SPEC)["dpo"], first_scales("drift"))
+    found = trained(known("drift", SPEC)["dpo"], first_scales("drift"))
     assert not np.array_equal(found.curve, as_it_is.curve)
 
 
@@ -115,7 +117,7 @@ def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
 
 
 def test_the_score_of_several_players_is_the_sum_of_their_rewards_in_the_second_half():
-    found = lived(plain, first_scales("drift"), PAIR)
+    found = trained(plain, first_scales("drift"), PAIR)
     learners = [make_learner(SPEC, PAIR.game, seat) for seat in range(2)]
     settings = {"num_updates": 4, "steps_per_update": 4, "num_envs": 2}
     history = jax.jit(lambda key: learn(key, PAIR.game, learners, **settings))(KEY)
@@ -130,7 +132,7 @@ def test_scores_of_several_games_are_standardised_by_their_units():
     scores = []
     for i, arena in enumerate((ARENA, PAIR)):
         key = jax.random.fold_in(KEY, i)
-        once = jax.jit(lambda key, arena=arena: live(key, arena, SPEC, [{}] * arena.game.num_agents))
+        once = jax.jit(lambda key, arena=arena: run_training(key, arena, SPEC, [{}] * arena.game.num_agents))
         scores.append(float(once(key).score))
     expected = [(scores[0] - 5) / 2, (scores[1] + 4) / 0.5]
     assert [float(found.metrics[f"score_{i}"]) for i in range(2)] == pytest.approx(expected, rel=1e-4)

@@ -95,7 +95,10 @@ BAD = {
     "unknown start": (["ipd", "--start=screend"], "start: got 'screend'; did you mean screened"),
     "no candidates": (["ipd", "--start=screened(candidates=0)"], "start: screened: candidates: got 0; a whole number"),
     "candidates": (["ipd", "--start=screened(candidates=1500)"], "candidates: got 1500; a multiple of 512, or fewer"),
-    "loudest": (["ipd", "--start=screened(loudest=0.5)"], "start: screened: loudest: got 0.5; a number in [1"),
+    "largest_factor": (
+        ["ipd", "--start=screened(largest_factor=0.5)"],
+        "start: screened: largest_factor: got 0.5; a number in [1",
+    ),
     "finalists": (["ipd", "--start=screened(finalists=2000)"], "start: screened: finalists: got 2000; a whole"),
     "no final trials": (["ipd", "--start=screened(final_trials=0)"], "start: screened: final_trials: got 0; a whole"),
     "memory of a start": (["ipd", "--start=screened(trials=100000000)"], "start: got 'screened(trials=100000000)'"),
@@ -108,8 +111,8 @@ SAMPLED = {
     "unknown setting": (["--shaper=mfos(units=3)"], "shaper: mfos has no setting 'units'; it takes hidden_units"),
     "no units": (["--shaper=mfos(hidden_units=0)"], "shaper: mfos: hidden_units: got 0; a whole number of at least 1"),
     "kind of memory": (
-        ["--shaper=shaper(memory='life')"],
-        "shaper: shaper: memory: got 'life'; one of trial, episode is needed",
+        ["--shaper=shaper(memory='run')"],
+        "shaper: shaper: memory: got 'run'; one of trial, episode is needed",
     ),
     "averaging": (["--shaper=shaper(averaging=2)"], "averaging: got 2; True or False is needed"),
     "half a bracket": (["--shaper=shaper(memory"], "shaper: got 'shaper(memory'; a name such as shaper"),

@@ -46,7 +46,8 @@ def test_tit_for_tat_answers_the_last_action(play):
         ("CC", "1.000"),
     ]
     assert "got 'what'; c, d or q is needed" in result.stdout
-    assert "after 5 rounds: you -1.400, the agent -1.400 per round" in result.stdout
+    sentence = "you played C in 60% and got -1.400 per round; the agent played C in 60% and got -1.400"
+    assert f"Over 5 rounds {sentence} (both C: -1 and -1; both D: -2 and -2)." in result.stdout
     assert "(C + 1) / (rounds + 2)" in result.stdout
 
 
@@ -60,7 +61,7 @@ def test_a_trained_shaper_changes_its_policy_after_every_round_until_the_game_en
     policies = [re.findall(r"\w+ ([\d.]+)", line) for line in shown]
     assert all(len(policy) == 5 for policy in policies)
     assert len({tuple(policy) for policy in policies}) == 4
-    assert "after 3 rounds" in result.stdout
+    assert "Over 3 rounds" in result.stdout
 
 
 class Interrupted(io.StringIO):
@@ -75,7 +76,8 @@ class Interrupted(io.StringIO):
 def test_ctrl_c_ends_with_the_result(play):
     result = play("ipd", "all_d", keys=Interrupted("c\n"))
     assert result.returncode == 130
-    assert "after 1 round: you -3.000, the agent 0.000 per round" in result.stdout
+    sentence = "you played C in 100% and got -3.000 per round; the agent played C in 0% and got 0.000"
+    assert f"Over 1 round {sentence} (both C" in result.stdout
     assert result.stderr == "python -m marl.play: stopped; nothing was written\n"
 
 
@@ -133,8 +135,8 @@ def test_a_sampled_game_is_played_step_by_step_and_a_learner_learns_after_its_ep
     assert "CC: -1 / -1   CD: -3 / 0   DC: 0 / -3   DD: -2 / -2" in result.stdout
     assert "got '2'; a number from 0 to 1, or q, is needed" in result.stdout
     assert result.stdout.count("a learner has learned from it") == 1
-    total = np.mean([float(step[2]) for step in steps])
-    assert f"after 5 steps: you {total:.3f}, the agent" in result.stdout
+    own, other = (np.mean([float(step[i]) for step in steps]) for i in (2, 3))
+    assert f"Over 5 steps you got {own:.3f} per step, and the agent {other:.3f}." in result.stdout
 
 
 @pytest.mark.parametrize("environment", ["", "coin_game"])
@@ -147,7 +149,7 @@ def test_a_run_directory_is_a_game_and_an_agent(play, tmp_path, environment):
     assert result.returncode == 0, result.stderr
     assert ("coin_game" if environment else "stag_hunt") in result.stdout
     assert result.stdout.count("a learner has learned from it") == bool(environment)
-    assert "after 4 " in result.stdout
+    assert "Over 4 " in result.stdout
 
 
 @pytest.mark.parametrize(

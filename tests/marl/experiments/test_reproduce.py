@@ -76,6 +76,8 @@ def test_antisymmetry_is_of_a_pair_in_both_seats():
     assert all(map(passes, claims))
     cells[1] = cell("naive", "lola", (0.19, -0.19), errors[1])  # both gain from the seat
     assert [passes(claim) for claim in antisymmetry_claims(cells)] == [False, True, True]
+    answer = "2 of 3 pairs are antisymmetric to within 3 standard errors; the largest departure is 78.0."
+    assert reproduce_mfos._antisymmetry_section(cells).answer == answer  # 0.2 and 0.19 are 0.39 / 0.005 apart
 
 
 def test_lines_that_strategies_enforce_on_random_co_players():
@@ -159,6 +161,18 @@ def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp
     assert f"{found['passed']} of {found['claimed']} claims pass" in resumed.stdout
     assert found["claimed"] == sum(claim["passes"] is not None for claim in found["claims"])
     assert "smoke run" in text
+    naive, *_, mmaml = found["head_to_head"]["ipd"]
+    played = (
+        f"naive {naive['row_return']:.3f} (public code -1.983), mmaml {mmaml['row_return']:.3f} (public code -1.175)"
+    )
+    annealed = found["shapers"]["ipd-self-play"]
+    both = f"{annealed['shaper_return']:.2f} and {annealed['opponent_return']:.2f} with annealing"
+    for answer in (
+        f"Against their kind, per round of the prisoner's dilemma: {played}.",
+        f"together get {both} (mutual",
+    ):
+        assert answer in text
+        assert answer in resumed.stdout
     # Against targets that are known, with numbers that come from the part's own summary.
     claim = claims["prisoners dilemma against naive"]
     assert claim["ours"] == json.loads(first.read_text())["shaper_return"]
@@ -200,6 +214,10 @@ def test_zd_compares_the_shapers_with_extortioners_and_with_chance(reproduce, tm
     for name in ("a random policy in each meta-step", "always defects"):
         assert players[name]["trials"]["mean"] == 0.0
     assert zd["num_co_players"] == 10_000
+    best = max((f"zd(chi={chi:g})" for chi in (1.5, 2, 3, 5, 10)), key=lambda name: players[name]["shaper"]["mean"])
+    answer = f"The shaper gets {np.mean(own):.2f} per round and its opponent"
+    answer += f" {np.mean([one['opponent']['mean'] for one in shapers]):.2f}; the best extortioner, {best}, gets"
+    assert f"Payoffs: {answer} {players[best]['shaper']['mean']:.2f}, and its opponent" in result.stdout
     verdicts = {claim["name"]: claim["passes"] for claim in found["claims"]}
     assert verdicts["chi = 3: slope, less 3"]
     assert verdicts["chi = 3: largest miss of a co-player"]
@@ -210,7 +228,7 @@ def test_zd_compares_the_shapers_with_extortioners_and_with_chance(reproduce, tm
 def test_generalists_meet_every_learner_and_are_compared_with_untrained_shapers(reproduce, tmp_path):
     parts = reproduce_generalists.make_configs(seeds=10, seed=3, fast=False)
     learners = set(reproduce_generalists.columns(False))
-    assert len(parts) == 2 * (len(reproduce_generalists.MET) + 1)
+    assert len(parts) == 2 * (len(reproduce_generalists.SEEN) + 1)
     assert {config.shaper for config in parts.values()} == {"mfos", "shaper"}
     assert [name for name, config in parts.items() if config.screening] == ["mfos of lola"]  # as the report says
     for config in parts.values():
@@ -239,6 +257,11 @@ def test_a_generalist_is_compared_with_the_best_untrained_player_and_the_best_sp
     # The generalist has -0.875 and -1.5; the untrained player -1.9, and the better specialist -1.0.
     assert [claim.ours for claim in section.claims] == pytest.approx([1.025, 0.125, 0.4, -0.5])
     errors = [claim.standard_error for claim in section.claims]
+    assert section.answer == (
+        "Over learners seen in training, mfos of all gets -0.88, the best untrained player (a naive learner) gets "
+        "-1.90, the best specialist (mfos of naive) gets -1.00. Over learners not seen in training, mfos of all gets "
+        "-1.50, the best untrained player (a naive learner) gets -1.90, the best specialist (mfos of naive) gets -1.00."
+    )
     assert errors[1] == pytest.approx(0.125)  # between the trainings' -1 and -0.75; the specialists' are equal
     assert errors[0] == pytest.approx(np.hypot(0.125, 0.1))  # between -2.0 and -1.8
     assert [passes(claim) for claim in section.claims] == [True, True, True, False]
@@ -269,6 +292,9 @@ def test_an_evolved_objective_has_to_beat_ppo_and_tuned_ppo_and_lose_nowhere(rep
     # The worst search has to be better, by errors between trainings; all together no worse, by errors between them.
     assert [claim.ours for claim in section.claims] == pytest.approx([6, 2, -6, -2])
     assert [passes(claim) for claim in section.claims] == [True, False, False, True]
+    assert section.answer == (
+        "In the games of the search the result is 0.60 ± 0.05 above PPO, and 0.20 ± 0.05 above tuned PPO."
+    )
     of_values = dataclasses.replace(config, kind="value_loss")
     beside_l2 = {**found, "difference_from_l2": apart(0.1, 0.1)}
     (section,) = reproduce_discovery.sections({"value-loss": of_values}, {"value-loss": beside_l2})

@@ -9,7 +9,7 @@ import pytest
 from games import CoinGame
 from marl import learn, make_learner
 from marl.experiments.reproduce import coin_game
-from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, meet, train_pair
+from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, play_all, train_pair
 from marl.experiments.reproduce.papers import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.report import passes
@@ -24,7 +24,7 @@ def test_cooperators_take_their_own_coins_only():
     pairs = {}
     for names in (("always_cooperate", "always_cooperate"), ("always_defect", "always_cooperate")):
         players = tuple(make_learner(name, GAME, seat) for seat, name in enumerate(names))
-        pairs[names[0]] = meet(GAME, players, ((), ()), jax.random.key(0), 2)
+        pairs[names[0]] = play_all(GAME, players, ((), ()), jax.random.key(0), 2)
     kind, greedy = pairs.values()
     assert kind.reward.shape == kind.own.shape == (2, 2, 2)
     np.testing.assert_array_equal(kind.own, 1)
@@ -100,12 +100,15 @@ def test_the_command_resumes_and_reports_every_learner(within, tmp_path, monkeyp
         assert f"figures/{picture}.png" in report
     data = json.loads((tmp_path / "run" / "report.json").read_text())
     selfish, other = "PPO", "advantage alignment"
+    shares = {claim["name"].split(":")[0]: claim["ours"] for claim in data["claims"] if "share" in claim["name"]}
+    own = f"{shares[other]:.2f} for {other}, {shares[selfish]:.2f} for {selfish}"
     row, column = (np.array(data["reward"][one][two]) for one, two in ((selfish, other), (other, selfish)))
     assert row.shape == (2, 2, 2)
     (tmp_path / "run" / "report.md").unlink()
     resumed = within("coin_game", "--resume=run", cwd=tmp_path, module="marl.reproduce")
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout.count("done before") == 2
+    assert f"among those that a learner takes: {own}; without a preference it is 0.50." in resumed.stdout
     assert (tmp_path / "run" / "report.md").read_text() == report
     np.testing.assert_array_equal(row[..., 0], column[..., 1].T)
 

@@ -65,6 +65,13 @@ def test_given_shapers_and_opponents_all_meet(tmp_path):
     row = f"| mfos | loqa | -0.500 ± 0.100 | -2.500 ± 0.100 | {others} |"
     assert row in overview.tables[0]
     assert "2 trainings each; ± between trainings." in overview.text
+    assert overview.answer == (
+        "The gain over learners alone in a step is largest for mfos of loqa (1.400 ± 0.200), and smallest for mfos of "
+        "reinforce (0.400 ± 0.200)."
+    )
+    assert each[0].answer == (
+        "The shaper and its opponent get -0.500 and -2.500 in a step; learners alone get -1.900 and -1.800."
+    )
     assert (run.path / overview.pictures[0][1]).is_file()
     (shaper,) = (claim for claim in each[0].claims if claim.name == "shaper")
     assert shaper.least is None  # the game's target is for its own learner
@@ -114,6 +121,10 @@ def test_shapers_against_each_density_meet_all_densities(tmp_path):
     (section,) = reproduce_sparse.sections(tmp_path, parts, results)
     assert [claim.ours for claim in section.claims[::2]] == pytest.approx([9, 2])
     assert [passes(claim) for claim in section.claims[::2]] == [True, False]
+    assert section.answer == (
+        "A Shaper's gain over learners alone is 0.90 ± 0.10 with 100% of the weights, and 0.20 ± 0.10 with 20% of the "
+        "weights of its opponent."
+    )
     assert "| density 0.2 | -1.700 ± 0.100 | -2.000 ± 0.100 |" in section.tables[0]
     assert (tmp_path / "payoffs-by-density.png").is_file()
 

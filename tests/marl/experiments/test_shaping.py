@@ -380,8 +380,8 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
     lines = shown[shown.index("own coins of those taken") :].splitlines()
     groups = found["against"]["reinforce"], found["untrained"], found["naive"]
     assert groups[0] != groups[1]
-    told = [line for line in lines[1:] if "±" in line]
-    for line, group in zip(told, groups, strict=False):
+    shown = [line for line in lines[1:] if "±" in line]
+    for line, group in zip(shown, groups, strict=False):
         values = [float(x) for x in re.findall(r"(-?[\d.]+) ±", line)]
         assert values == [round(x["mean"], 3) for x in group["own_coin_share"]]
 

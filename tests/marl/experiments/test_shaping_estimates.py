@@ -136,9 +136,9 @@ def test_a_long_run_reports_its_duration_beforehand(monkeypatch):
     monkeypatch.setattr(SampledShaping, "speed", lambda shaping: Speed(1e6, 10.0))
     console = Console(file=io.StringIO(), width=200)
     SampledShaping(configs.load(ShapingConfig, "mfos", "ipd_sampled_paper")).print_header(console)
-    *header, measuring, told = console.file.getvalue().splitlines()
+    *header, measuring, shown = console.file.getvalue().splitlines()
     assert "takes about" not in " ".join([*header, measuring])
-    assert told == "1.00 M steps/s: the whole run takes about 12 days on this machine"  # 1,000,111 s
+    assert shown == "1.00 M steps/s: the whole run takes about 12 days on this machine"  # 1,000,111 s
 
 
 @pytest.mark.parametrize(("seeds", "long"), [(1, False), (10, True)])

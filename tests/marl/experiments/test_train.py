@@ -110,8 +110,8 @@ def test_a_stopped_run_ends_with_the_files_of_an_unbroken_run(within, tmp_path, 
         with monkeypatch.context() as patch:
             patch.setattr(single_agent.Progress, "__call__", stop)
             stopped = within(*arguments, cwd=tmp_path, module="marl.train")
-        told = "python -m marl.train: stopped; go on with python -m marl.train --resume run\n"
-        assert (stopped.returncode, stopped.stderr) == (130, told)
+        expected = "python -m marl.train: stopped; go on with python -m marl.train --resume run\n"
+        assert (stopped.returncode, stopped.stderr) == (130, expected)
         assert not (path / "summary.json").exists()
         assert reached(path) > before
         arguments = [GAME, "--resume", "run"]

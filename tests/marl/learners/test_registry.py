@@ -196,7 +196,7 @@ def test_a_taken_name_is_refused_unless_it_is_replaced(a_name):
         register_learner("two words", mine)
 
 
-class Told(Game):
+class Labelled(Game):
     """A game whose observations are dictionaries."""
 
     num_agents = 1
@@ -255,7 +255,7 @@ def test_annealing_needs_the_number_of_updates():
 
 def test_a_game_that_no_network_can_play_is_refused_in_one_line():
     with pytest.raises(ValueError, match=r"learner: ppo: observations: got \{'position': .*; an array is needed"):
-        make_learner("ppo", Told())
+        make_learner("ppo", Labelled())
     with pytest.raises(ValueError, match=r"learner: dqn: action space: got Box.*; Discrete is needed"):
         make_learner("dqn", make("Pendulum-v1"))
 
@@ -287,9 +287,9 @@ def test_a_shaper_by_its_name_and_settings():
         (EXACT, "mfos(hidden_units=0)", "shaper: mfos: hidden_units: got 0; a whole number of at least 1 is needed"),
         (EXACT, "good_shepherd(hidden_units=3)", "shaper: good_shepherd has no setting 'hidden_units'; it takes none"),
         (ROUNDS, "mfos(hidden_units=0)", "shaper: mfos: hidden_units: got 0; a whole number of at least 1 is needed"),
-        (ROUNDS, "shaper(memory='life')", "shaper: shaper: memory: got 'life'; one of trial, episode is needed"),
+        (ROUNDS, "shaper(memory='run')", "shaper: shaper: memory: got 'run'; one of trial, episode is needed"),
         (ROUNDS, "shaper(averaging=1)", "shaper: shaper: averaging: got 1; True or False is needed"),
-        (Told(), "shaper", "shaper: shaper: observations: got {'position': "),
+        (Labelled(), "shaper", "shaper: shaper: observations: got {'position': "),
     ],
 )
 def test_bad_specs_of_shapers_are_refused_in_one_line(game, spec, message):

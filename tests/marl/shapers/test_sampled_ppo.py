@@ -172,10 +172,10 @@ def test_a_step_goes_down_the_loss_of_the_whole_trial(given, kind):
         advantages="coala" if kind == "coala" else "critic",
         entropy_coefficient=ENTROPY,
         value_coefficient=VALUE_COEFFICIENT,
-        # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 it tells the direction.
+        # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 the direction is left.
         max_gradient_norm=1e-8,
     )
-    # The keys of the two trials, by which a trial knows which of them it is.
+    # The keys of the two trials, by which a trial finds which of them it is.
     play_key = jax.random.split(jax.random.fold_in(jax.random.split(jax.random.key(0))[1], 0))[0]
     second = jax.random.key_data(jax.random.split(play_key)[1])
 

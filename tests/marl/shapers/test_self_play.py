@@ -59,11 +59,11 @@ def test_two_fixed_policies_get_the_payoffs_of_the_game_from_both_seats(payoffs)
 
     @jax.jit
     @jax.vmap
-    def meet(policy, rival):
+    def play_match(policy, rival):
         view, opponent = seat_rival(game, shaper, rival)
         return shaping_trial(view, shaper, opponent, meta_steps=3)(policy, jax.random.key(1)).metrics
 
-    found = meet(policies, seats)
+    found = play_match(policies, seats)
     values = 0.04 * np.array(discounted_payoffs(payoffs, *policies, 0.96))
     np.testing.assert_allclose(found["shaper_return"], values, rtol=1e-4)
     np.testing.assert_allclose(found["opponent_return"], values[::-1], rtol=1e-4)

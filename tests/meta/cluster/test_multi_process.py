@@ -33,11 +33,11 @@ def start():
         address = f"127.0.0.1:{free_port()}"
         for i in range(number):
             place = {"coordinator": address, "processes": number, "process_id": i} if where is None else where
-            told = {"where": place, "devices": devices, "heartbeat": heartbeat, "tasks": tasks}
-            told["versions"] = versions and versions[i]
+            settings = {"where": place, "devices": devices, "heartbeat": heartbeat, "tasks": tasks}
+            settings["versions"] = versions and versions[i]
             begun.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "tests.meta.cluster.job", json.dumps(told)],
+                    [sys.executable, "-m", "tests.meta.cluster.job", json.dumps(settings)],
                     stdout=-1,
                     stderr=-1,
                     text=True,

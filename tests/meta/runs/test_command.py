@@ -199,12 +199,12 @@ def test_a_run_of_a_file_overwrites_only_its_own_file(module, refused, tmp_path)
     for folder in ("file.run", "elsewhere"):
         RunDirectory.create(tmp_path / folder, config, f"python -m {module} ipd")
     assert "--resume: got 'elsewhere'; a directory FILE.run" in refused(module, "--resume=elsewhere")
-    told = "out: file already exists, and is not of this run"
+    expected = "out: file already exists, and is not of this run"
     (tmp_path / "file").write_text("mine")
-    assert told in refused(module, "--resume=file.run")
+    assert expected in refused(module, "--resume=file.run")
     (tmp_path / "file").unlink()
     save_arrays(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
-    assert told in refused(module, "--resume=file.run")
+    assert expected in refused(module, "--resume=file.run")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,8 +317,8 @@ def test_a_stop_before_the_run_is_reported_too(toy):
     def prepare(config):
         raise KeyboardInterrupt
 
-    told = "python -m toy: stopped; nothing was written\n"
-    assert toy("ball", about=TOY._replace(prepare=prepare)) == (130, "", told)
+    expected = "python -m toy: stopped; nothing was written\n"
+    assert toy("ball", about=TOY._replace(prepare=prepare)) == (130, "", expected)
 
 
 def test_a_run_of_a_table_may_be_extended(toy, tmp_path):
@@ -346,8 +346,8 @@ def test_a_file_is_named_by_the_command_or_by_out(toy, tmp_path):
     assert toy("ball", about=about)[0] == toy("ball", "--out=mine", about=about)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ball done", "ball done.run", "mine", "mine.run"]
     stop = about._replace(run=run_toy)
-    told = "python -m toy: stopped; go on with python -m toy --resume other.run\n"
-    assert toy("ball", "--words=stop", "--out=other", about=stop) == (130, "", told)
+    expected = "python -m toy: stopped; go on with python -m toy --resume other.run\n"
+    assert toy("ball", "--words=stop", "--out=other", about=stop) == (130, "", expected)
     (tmp_path / "mine").unlink()
     assert toy("--resume", "mine.run", about=about)[0] == 0
     assert (tmp_path / "mine").read_text() == "done"
@@ -355,8 +355,8 @@ def test_a_file_is_named_by_the_command_or_by_out(toy, tmp_path):
 
 def test_a_stopped_command_without_a_directory_names_its_own_line(toy, tmp_path):
     about = TOY._replace(config=ToyConfig, first="", output=command.Quiet, run=run_toy)
-    told = "python -m toy: stopped; go on with python -m toy --words stop --idle=2\n"
-    assert toy("--words", "stop", "--idle=2", about=about) == (130, "", told)
+    expected = "python -m toy: stopped; go on with python -m toy --words stop --idle=2\n"
+    assert toy("--words", "stop", "--idle=2", about=about) == (130, "", expected)
     assert toy("--words", "stop", about=about._replace(output=command.Nothing))[2].endswith(
         "stopped; nothing was written\n"
     )

@@ -41,10 +41,10 @@ def run(console, clock, generations, seconds_each, stages=None, first=0):
 @pytest.mark.parametrize("seconds_each", [0.01, 1.0, 30.0])
 def test_a_long_stage_has_few_lines(console, clock, seconds_each):
     run(console, clock, 1000, seconds_each)
-    told = [line for line in lines(console) if line.startswith("generation")]
-    assert told[0].startswith("generation 1/1000")
-    assert told[-1].endswith("0:00 left")
-    assert len(told) <= max(LINES + 2, 1000 * seconds_each / progress.LONGEST_SILENCE + 2)
+    shown = [line for line in lines(console) if line.startswith("generation")]
+    assert shown[0].startswith("generation 1/1000")
+    assert shown[-1].endswith("0:00 left")
+    assert len(shown) <= max(LINES + 2, 1000 * seconds_each / progress.LONGEST_SILENCE + 2)
 
 
 def test_a_line_is_written_at_least_every_ten_minutes(console, clock):
@@ -72,9 +72,9 @@ def test_the_time_left_is_that_of_all_stages(console, clock):
     stages = Stages(console, {"tuning": 100.0, "search": 300.0, "evaluation": 50.0})
     stages.begin("tuning")
     run(console, clock, 10, 2.0, stages)
-    told = lines(console)
-    assert told[0] == "stage 1 of 3: tuning"
-    left = [re.search(r"(\S+) left", line)[1] for line in told if " left" in line]
+    shown = lines(console)
+    assert shown[0] == "stage 1 of 3: tuning"
+    left = [re.search(r"(\S+) left", line)[1] for line in shown if " left" in line]
     assert left[-1] == "1:18"  # 300 / 5 + 4 and 50 / 5 + 4
     stages.begin("search", "a long search")
     assert lines(console)[-1] == "stage 2 of 3: a long search; about 78 s left in all"

@@ -53,7 +53,7 @@ def test_verdicts(claim, verdict):
 
 
 def test_only_claims_are_counted_and_shown_with_a_verdict():
-    claims = [Claim("met", 1.0, 0.1, least=0.9), Claim("missed", 1.0, 0.1, least=1.1), Claim("told", 1.0, 0.1)]
+    claims = [Claim("reached", 1.0, 0.1, least=0.9), Claim("missed", 1.0, 0.1, least=1.1), Claim("reported", 1.0, 0.1)]
     assert summary(claims) == (1, 2)
     rows = claims_table(claims).splitlines()
     assert [row.split("|")[-2].strip() for row in rows[2:]] == ["pass", "**fail**", ""]

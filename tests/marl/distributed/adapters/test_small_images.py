@@ -60,11 +60,11 @@ def test_four_frames_are_of_one_episode(late, seen):
     assert shades(small.reset(0, KEYS[0])) == [0, 0, 0, 0]
     for t in range(4):
         small.send({"agent_0": np.zeros(2, int)}, KEYS)
-        told = small.receive()
-        assert shades(told.obs) == seen[t]
+        received = small.receive()
+        assert shades(received.obs) == seen[t]
         if t == 2:
-            assert shades(told.last_obs) == [0, 10, 20, 30]
-            assert told.done.all()
+            assert shades(received.last_obs) == [0, 10, 20, 30]
+            assert received.done.all()
     assert small.game.observation_space("agent_0").shape == (84, 84, 4)
 
 

@@ -34,37 +34,37 @@ def play(host, steps, action=0):
 
 
 def test_a_reset_in_the_same_step_reports_the_last_and_the_first_observation():
-    first, *told = play(Late(mode=AutoresetMode.SAME_STEP)(), 10)
+    first, *received = play(Late(mode=AutoresetMode.SAME_STEP)(), 10)
     np.testing.assert_array_equal(first["agent_0"], [[0, 1], [0, 1]])
-    np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in told], [1, 2, 3, 4, 1, 2, 3, 4, 1, 2])
-    np.testing.assert_array_equal([t.obs["agent_0"][0, 0] for t in told], [1, 2, 3, 0, 1, 2, 3, 0, 1, 2])
-    np.testing.assert_array_equal([t.done[0] for t in told], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
-    np.testing.assert_array_equal([t.truncated[0] for t in told], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0])
-    assert all(t.valid is None and t.reward["agent_0"][0] == 3.0 for t in told)  # the actions begin at 3
+    np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in received], [1, 2, 3, 4, 1, 2, 3, 4, 1, 2])
+    np.testing.assert_array_equal([t.obs["agent_0"][0, 0] for t in received], [1, 2, 3, 0, 1, 2, 3, 0, 1, 2])
+    np.testing.assert_array_equal([t.done[0] for t in received], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal([t.truncated[0] for t in received], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0])
+    assert all(t.valid is None and t.reward["agent_0"][0] == 3.0 for t in received)  # the actions begin at 3
 
 
 def test_the_extra_step_of_a_late_reset_is_reported_as_invalid():
-    _, *told = play(Late()(), 10)
-    np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in told], [1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
-    np.testing.assert_array_equal([t.valid[0] for t in told], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
-    np.testing.assert_array_equal([t.done[0] for t in told], [0, 0, 0, 1, 1, 0, 0, 0, 1, 1])
-    np.testing.assert_array_equal([t.truncated[0] for t in told], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0])
-    np.testing.assert_array_equal([t.reward["agent_0"][0] for t in told], [3, 3, 3, 3, 0, 3, 3, 3, 3, 0])
-    np.testing.assert_array_equal([t.valid[1] for t in told], [1, 1, 1, 1, 1, 0, 1, 1, 1, 1])
+    _, *received = play(Late()(), 10)
+    np.testing.assert_array_equal([t.last_obs["agent_0"][0, 0] for t in received], [1, 2, 3, 4, 0, 1, 2, 3, 4, 0])
+    np.testing.assert_array_equal([t.valid[0] for t in received], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
+    np.testing.assert_array_equal([t.done[0] for t in received], [0, 0, 0, 1, 1, 0, 0, 0, 1, 1])
+    np.testing.assert_array_equal([t.truncated[0] for t in received], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0])
+    np.testing.assert_array_equal([t.reward["agent_0"][0] for t in received], [3, 3, 3, 3, 0, 3, 3, 3, 3, 0])
+    np.testing.assert_array_equal([t.valid[1] for t in received], [1, 1, 1, 1, 1, 0, 1, 1, 1, 1])
 
 
 def test_a_game_is_the_same_through_pettingzoo():
     """Rewards and ends of fixed actions, in a game without chance."""
     game = make("ipd", episode_length=3)
     ours, theirs = GameVectorEnv(game, 2), ParallelVectorEnv(lambda: parallel_env(game), 2)
-    first, *told = play(ours, 7, 1)
+    first, *received = play(ours, 7, 1)
     other, *also = play(theirs, 7, 1)
-    for one, two in zip([first, *(t.obs for t in told)], [other, *(t.obs for t in also)], strict=True):
+    for one, two in zip([first, *(t.obs for t in received)], [other, *(t.obs for t in also)], strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, two)
-    for one, two in zip(told, also, strict=True):
+    for one, two in zip(received, also, strict=True):
         for name in ("reward", "done", "truncated", "last_obs"):
             jax.tree.map(np.testing.assert_array_equal, getattr(one, name), getattr(two, name))
-    assert [bool(t.done[0]) for t in told] == [False, False, True, False, False, True, False]
+    assert [bool(t.done[0]) for t in received] == [False, False, True, False, False, True, False]
 
 
 def test_the_library_of_an_environment_is_found_by_its_name():
@@ -141,8 +141,8 @@ def test_ataris_own_preprocessing():
     assert not host.has_empty_steps
     space = host.game.observation_space("agent_0")
     assert (space.shape, space.image, host.game.action_space("agent_0").n) == ((84, 84, 4), True, 6)
-    first, *told = play(host, 3)
-    assert first["agent_0"].dtype == told[-1].obs["agent_0"].dtype == np.uint8
+    first, *received = play(host, 3)
+    assert first["agent_0"].dtype == received[-1].obs["agent_0"].dtype == np.uint8
     assert host.picture().shape == (84, 84, 3)
     host.close()
     for name, meant in {"ALE/Pogn-v5": "ALE/Pong-v5", "ALE/MsPacmann-v5": "ALE/MsPacman-v5"}.items():
@@ -152,17 +152,17 @@ def test_ataris_own_preprocessing():
 
 def test_processes_with_shared_memory_play_what_one_thread_does():
     one = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
-    told = []
+    received = []
     for host in (EnvMaker("gymnasium", "CartPole-v1", 2, processes=True)(), BatchedVectorEnv(one)):
         seen = [host.reset(7, NO_KEYS)["agent_0"]]
         for step in range(60):
             host.send({"agent_0": np.full(2, step % 3 > 0)}, (NO_KEYS, NO_KEYS))
             steps = host.receive()
             seen += [steps.obs["agent_0"], steps.last_obs["agent_0"], steps.done[:, None]]
-        told.append(seen)
+        received.append(seen)
         host.close()
-    jax.tree.map(np.testing.assert_array_equal, *told)
-    assert np.any(told[0][3::3])  # episodes have ended
+    jax.tree.map(np.testing.assert_array_equal, *received)
+    assert np.any(received[0][3::3])  # episodes have ended
 
 
 def test_an_episode_of_the_evaluation_is_cut_by_its_own_length(monkeypatch):

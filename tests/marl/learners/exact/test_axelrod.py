@@ -264,11 +264,11 @@ def test_sampled_policies_have_the_returns_of_the_closed_form():
         jax.random.key(0), game, [play_memory_one(own), play_memory_one(other)],
         num_updates=1, steps_per_update=steps, num_envs=num_envs, keep_trajectories=True,
     )  # fmt: skip
-    told = history.trajectories[0]
+    transition = history.trajectories[0]
     mean = [float(x[0]) for x in history.rewards]
     # The frequency of each state is a mean over 200,000 rounds of about 8,000 games.
     np.testing.assert_allclose(mean, (1 - DISCOUNT) * exact(own, other), rtol=0.02)
-    assert set(np.unique(told.action)) == {0, 1}
+    assert set(np.unique(transition.action)) == {0, 1}
 
 
 def test_certain_policies_never_slip():

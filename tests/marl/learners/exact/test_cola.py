@@ -138,7 +138,11 @@ def written(tmp_path_factory):
 def test_the_command_writes_a_file_that_plays(written):
     path, output = written
     assert "20/20" in output
-    assert all(word in output for word in ("COLA", "LOLA", "consistency loss"))
+    metadata = load_arrays(path)[1]
+    losses, (row, column) = metadata["consistency_losses"], metadata["payoffs"]
+    rivals = f"{losses['LOLA']:.4g} of LOLA and {losses['exact LOLA']:.4g} of exact LOLA"
+    assert f"a consistency loss of {losses['COLA']:.4g}, beside {rivals}. Two COLA players get {row:.3f} and" in output
+    assert f"{column:.3f} per round over 100 learning steps." in output
     game = InfinitelyRepeated(matrix_games["chicken"], 0.0)
     assert load_cola(game, str(path)).networks["kernel_0"].shape == (2, 2, 4)
     players = [cola_opponent(game, player, file=str(path)) for player in range(2)]

@@ -126,6 +126,10 @@ def test_the_command_writes_a_file_that_plays(written):
     assert "20/20" in output
     assert "written to mmaml-chicken.safetensors" in output
     arrays, metadata = load_arrays(path)
+    _, found = metadata["payoffs"]  # at a step size of 1, and at the learned one
+    own, other = f"{found['payoff']:.3f}", f"{found['naive_payoff']:.3f}"
+    expected = f"M-MAML gets {own} per round at its learned step sizes, and the naive learner against it {other}."
+    assert f"As row, {expected}" in output
     assert (arrays["logits"].shape, arrays["learning_rate"].shape) == ((2, 1, 3, 1), (2, 1, 3))
     assert metadata["config"]["iterations"] == 20
     state = mmaml(CHICKEN, 0, file=str(path)).init(jax.random.key(0))

@@ -102,7 +102,7 @@ def test_the_expected_hessian_is_that_of_the_expected_return_with_any_baseline()
     def expected(logits):
         return probabilities(logits) @ rewards @ [1, DISCOUNT]
 
-    baseline = np.stack([np.full(16, 3.0), np.sin(after)], 1)  # the second knows the first round
+    baseline = np.stack([np.full(16, 3.0), np.sin(after)], 1)  # the second has seen the first round
 
     @jax.jit
     def hessians(logits):

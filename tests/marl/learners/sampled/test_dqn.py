@@ -62,7 +62,7 @@ def test_targets_are_those_of_the_papers(update, double):
             moved = q_values(after.params, t.obs[0, 0])[1]
             assert (moved - value) * (y - value) > 0
             np.testing.assert_allclose(after.target, 0.75 * before.target + 0.25 * after.params, rtol=1e-4, atol=1e-6)
-    assert choices == {True, False}  # both rules were told apart
+    assert choices == {True, False}  # both rules were distinguished
 
 
 def test_many_steps_towards_a_fixed_target_converge_to_it():

@@ -46,7 +46,7 @@ def updated(steps):
     learner = loqa(
         IPD, network=linear(), learning_rate=RATE, value_learning_rate=RATE, discount=DISCOUNT, tau=0.25,
         influence_discount=AHEAD, temperature=TEMPERATURE, influence=INFLUENCE, entropy_coefficient=ENTROPY,
-        # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 it tells the direction.
+        # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 the direction is left.
         max_gradient_norm=1e-8,
     )  # fmt: skip
 

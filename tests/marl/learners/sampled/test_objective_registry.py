@@ -79,5 +79,5 @@ def test_a_timed_objective_needs_the_number_of_updates(tmp_path):
     )
     spec = f"ppo(objective={str(tmp_path)!r})"
     make_learner(spec, CART_POLE, num_updates=3)
-    with pytest.raises(ValueError, match="objective: got one that knows the time; the number of updates"):
+    with pytest.raises(ValueError, match="objective: got one that depends on time; the number of updates"):
         make_learner(spec, CART_POLE)

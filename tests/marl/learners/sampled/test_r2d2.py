@@ -106,7 +106,7 @@ def test_a_gradient_step_goes_down_the_square_of_the_errors():
     def losses(learned):
         return 0.5 * (errors(params, target, t, 2, learned) ** 2).mean(0)
 
-    # The loss tells how many of 64 draws are of the first sequence, because all weights are 1 at first.
+    # The loss shows how many of 64 draws are of the first sequence, because all weights are 1 at first.
     first, second = losses(params)
     share = 64 * (float(metrics["value_loss"]) - second) / (first - second)
     assert share == pytest.approx(round(share), abs=0.02)
