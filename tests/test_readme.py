@@ -163,6 +163,7 @@ def test_the_readme_and_the_guides_are_short():
     words = {page.stem: len(page.read_text().split()) for page in GUIDES.glob("*.md")}
     assert len(README.splitlines()) <= 130
     assert len(README.split()) <= 1000
+    assert (ROOT / "docs" / "figures" / "episodes.gif").stat().st_size < 600_000
     assert sum(words.values()) <= 15_000
     assert max(len(page.read_text().splitlines()) for page in GUIDES.glob("*.md")) <= 150
 
