@@ -13,6 +13,7 @@ from marl.core.league import past_selves
 from marl.core.learn import History, learn, learning
 from marl.core.learner import Learner, Trajectory
 from marl.core.policy_lag import stale
+from marl.experiments.saved_run import SavedRun, load_run
 from marl.experiments.shaping.agents import load_agent
 from marl.learners.exact.factories import cgd, hola, lola, lookahead, naive, pola, sga, sos
 from marl.learners.exact.fixed import memory_one

@@ -28,7 +28,7 @@ def blocks(page):
 
 
 LEARNERS = [code for name in ("learners", "train") for code in blocks(GUIDES / f"{name}.md")]
-(SHAPING,), (OWN, NETWORK, SAMPLED), (GAMES,) = map(
+(SHAPING,), (OWN, NETWORK, SAMPLED, RUN), (GAMES,) = map(
     blocks, (ROOT / "README.md", GUIDES / "python.md", GUIDES / "games.md")
 )
 
@@ -69,6 +69,15 @@ def test_the_guides_to_learners(code):
         assert names["after"].states[0].optimizer[1][0].count == 2 * 20 * 16
     else:
         assert names["learner"].init(jax.random.key(0)).logits.shape == (5,)
+
+
+def test_a_run_as_an_object(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = RUN.replace('"--evolution.generations", "20"', '"--evolution.generations", "2", "--evaluation-trials", "8"')
+    assert code.count("evaluation-trials") == 1
+    exec(code, {})
+    assert "<run short: python -m marl.mfos ipd" in capsys.readouterr().out
+    assert (tmp_path / "metrics.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_a_learner_with_a_network():
@@ -154,6 +163,7 @@ def test_the_readme_and_the_guides_are_short():
     words = {page.stem: len(page.read_text().split()) for page in GUIDES.glob("*.md")}
     assert len(README.splitlines()) <= 130
     assert len(README.split()) <= 1000
+    assert (ROOT / "docs" / "figures" / "episodes.gif").stat().st_size < 600_000
     assert sum(words.values()) <= 15_000
     assert max(len(page.read_text().splitlines()) for page in GUIDES.glob("*.md")) <= 150
 

@@ -121,7 +121,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         "Run directories, configs, and learners spread over threads and machines.",
         "runs",
         {
-            "Runs": "meta.RunDirectory marl.load_agent",
+            "Runs": "marl.load_run marl.SavedRun marl.load_agent meta.RunDirectory",
             "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
             "Actors and learners": """
                 marl.distributed marl.distributed.train marl.distributed.System marl.distributed.make_env

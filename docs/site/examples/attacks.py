@@ -79,6 +79,6 @@ print(trial({"shaper": shaper.init(keys[0]), "controller": controller.init(keys[
     "attacks.control.speaker": _PUPPET + _SPOKEN,
     "attacks.control.controller_ppo": f"{_PUPPET}print(control.controller_ppo(puppet).seat)",
     "attacks.control.oracle": _PUPPET
-    + "steers = control.oracle(jax.random.key(1), puppet, num_updates=1)\n"
+    + "steers = control.oracle(jax.random.key(1), puppet, num_updates=1, steps_per_update=16)\n"
     + _REWARD.replace("PLAYER", "*steers"),
 }

@@ -153,6 +153,23 @@ print(trial(parameters, jax.random.key(1)).fitness)  # what `evolve` maximises""
 kept = marl.naive(game)  # its state has `logits`
 learner = marl.one_policy(kept.init, lambda key, state, trajectory: (state, {{}}))
 print(marl.learn(jax.random.key(0), game, [learner, marl.naive(game, seat=1)], num_updates=2).rewards[1])""",
+    "marl.load_run": """
+        import marl
+        from marl.train import main
+
+        main(["CartPole-v1", "--total-steps", "2048", "--evaluation-episodes", "2", "--out", "run"])
+        run = marl.load_run("run")
+        print(run, run.summary["seeds"], sorted(run.metrics))
+    """,
+    "marl.SavedRun": """
+        import marl
+        from marl.train import main
+
+        main(["CartPole-v1", "--total-steps", "2048", "--evaluation-episodes", "2", "--out", "run"])
+        run = marl.load_run("run")
+        run.plot().savefig("metrics.png")
+        print(run.config["learner"], run.figures)
+    """,
     "marl.load_agent": """
         import marl
         from marl.train import main
