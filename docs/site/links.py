@@ -14,6 +14,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CITATION.cff": "cite.md",
     "examples": "examples.md",
+    "examples/notebooks": "notebooks/index.md",
 }
 _CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.S | re.M)
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
