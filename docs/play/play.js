@@ -194,7 +194,7 @@ function lineText() {
   if (!line) return "It holds you on no line.";
   const times = line.slope === 1 ? "as much as" : `${Number(line.slope.toFixed(2))} times what`;
   const [gets, from] = line.point === PUNISHMENT ? ["get", "above mutual defection"] : ["lose", "below mutual cooperation"];
-  return `Green line: whatever you do, it ${gets}s about ${times} you ${gets} ${from}.`;
+  return `Green line: over many rounds, whatever you do, it ${gets}s about ${times} you ${gets} ${from}.`;
 }
 
 function drawPoints(average) {
