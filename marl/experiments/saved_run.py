@@ -23,7 +23,7 @@ METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 
 
 class SavedRun:
-    """What a command left in a run directory; made by `load_run`.
+    """Config, results, metrics and agent of a run directory; made by `load_run`.
 
     Attributes:
       path: the directory.
