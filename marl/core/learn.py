@@ -94,8 +94,8 @@ def learn(
       The `History`.
 
     Raises:
-      ValueError: if there are not as many learners as players, if `make_learner` made one for another seat, or for a number, a key
-        or an action that does not fit.
+      ValueError: if there are not as many learners as players, if `make_learner` made one for another seat, or for a
+        number, a key or an action that does not fit.
       TypeError: if a learner returns something else than it should.
 
     Example:

@@ -23,7 +23,7 @@ METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 
 
 class SavedRun:
-    """The contents of a run directory; made by `load_run`.
+    """Config, results, metrics and agent of a run directory; made by `load_run`.
 
     Attributes:
       path: the directory.
