@@ -74,6 +74,7 @@ def leaning():
     return Learner(init=lambda key: (), act=act, update=keep_state)
 
 
+@pytest.mark.system
 def test_a_step_of_the_puppet_is_the_game_s_step_with_the_victim_s_action(trained):
     puppet, _ = trained
     game = GoalConditioned(GAME)
@@ -165,6 +166,7 @@ class Point(Game):
         return Box(-np.inf, np.inf, (1,))
 
 
+@pytest.mark.system
 def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     goals = Goals(
         lambda game, key: jax.random.uniform(key, (1,), minval=-2, maxval=2), lambda game, state: state[:1], None
@@ -185,6 +187,7 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     assert 0.75 < taught < 0.92
 
 
+@pytest.mark.system
 def test_the_trial_runs_under_evolution():
     schedule = SCHEDULE._replace(num_envs=12, num_episodes=12)  # arrays of up to 10 entries become scalars: slower
     trial = control_trial(GAME, SHAPER, CONTROLLER, make_simple_victim, schedule)
@@ -197,6 +200,7 @@ def test_the_trial_runs_under_evolution():
     assert not found.metrics["non_finite"].any()
 
 
+@pytest.mark.system
 def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
     def run(key, parameters):
         alone = SCHEDULE._replace(num_envs=1)

@@ -59,6 +59,7 @@ def undefended(parameters):
     return train_one("none", parameters)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
 def test_every_defence_changes_the_training_run(name, parameters, undefended):
     returned, curve, params = train_one(name, parameters)
@@ -68,6 +69,7 @@ def test_every_defence_changes_the_training_run(name, parameters, undefended):
     assert np.isfinite(curve).any()
 
 
+@pytest.mark.system
 def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(parameters):
     talk, schedule = CheapTalk(GAME, parameters, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=10)
     for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
@@ -184,6 +186,7 @@ def test_input_decay_shrinks_only_kernels_that_read_the_input(parameters, shared
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), after[name], expected)
 
 
+@pytest.mark.system
 def test_input_decay_shrinks_the_input_kernels_of_critics_too():
     talk = CheapTalk(games.make("pendulum", episode_length=8), jnp.zeros(2), lambda parameters, obs: parameters, 2)
     spec = "td3(hidden=[4], learning_rate=0.0, buffer_size=64, batch_size=4)"

@@ -93,6 +93,7 @@ def train_one(request):
     return config, *jax.tree.map(lambda x: np.asarray(x, np.float64), jax.jit(run)(jax.random.key(5)))
 
 
+@pytest.mark.system
 def test_the_papers_victim_learns_as_numpy_says(train_one):
     """Weights, running statistics, ends at the limit, all steps but the last, both clips, Adam and the norm's clip."""
     config, before, t, after = train_one

@@ -63,6 +63,7 @@ def run():
     return make_trainings(GAME, MESSAGE, make_victim, SCHEDULE, size=2, num_trials=3)
 
 
+@pytest.mark.system
 def test_the_same_victims_train_under_every_message(run, parameters):
     key = jax.random.key(0)
     silent, again, spoken = run(key, silence(parameters)), run(key, silence(parameters)), run(key, parameters)
@@ -77,6 +78,7 @@ def alone(parameters):
     return jax.jit(lambda key: train_victim(key, GAME, MESSAGE, parameters, make_victim, SCHEDULE))
 
 
+@pytest.mark.system
 def test_a_group_has_the_results_of_single_training_runs(run, parameters, alone):
     found = run(jax.random.key(0), parameters)
     keys = jax.random.split(jax.random.key(0), 4 if len(jax.local_devices()) > 1 else 3)
@@ -120,6 +122,7 @@ def test_adversaries_and_allies_have_opposite_fitness(parameters, alone, monkeyp
     np.testing.assert_allclose(trial(fitness="last_update")(parameters, key).fitness, -training.last_update, rtol=1e-5)
 
 
+@pytest.mark.system
 def test_a_message_with_a_memory_may_turn_after_the_training_run():
     """A message that counts the 32 steps of the training run changes in the evaluation after them."""
     turning, linear = make_message("turn(steps=32)", (4,), 2), make_message("linear", (4,), 2)
@@ -170,6 +173,7 @@ def test_a_random_turning_message_has_the_amplitude_of_a_whole_training_run():
     assert float(magnitude(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
 
 
+@pytest.mark.system
 def test_fitness_may_be_measured_on_victims_with_a_defence(parameters):
     trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, fitness="training", defence=DEFENCES["dropout"])
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
@@ -278,6 +282,7 @@ def test_other_victims_of_named_networks_and_without_hidden_layers():
     assert others("minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 4
 
 
+@pytest.mark.system
 def test_inputs_that_a_victim_needs_are_important_and_an_empty_message_is_not():
     """Important inputs are the same for positive and for negative rewards."""
     spec = "ppo(hidden=[8], epochs=8, minibatches=1, shared=True, learning_rate=0.02, entropy_coefficient=0.0)"

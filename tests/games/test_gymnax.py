@@ -23,6 +23,7 @@ KEY = jax.random.key(0)
 TFT = marl.play_memory_one([1, 1, 0, 1, 0])
 
 
+@pytest.mark.system
 def test_every_game_of_ours_is_an_environment():
     """Environments are made by registered names, as gymnax's own; the shapes of a step fit the spaces."""
     assert {*ids()} <= {*gymnax.registered_envs}

@@ -242,6 +242,7 @@ def test_exponential_decay_is_a_factor_in_every_generation():
         Evolution(fall="exponential")
 
 
+@pytest.mark.system
 def test_pairs_have_trials_of_their_own_and_a_generation_many():
     """Every trial pulls in a random direction: a mean that follows one trial a generation wanders with it."""
 

@@ -35,12 +35,14 @@ def found():
     return find(KEY)
 
 
+@pytest.mark.system
 def test_candidates_that_are_best_in_some_trials_are_found(found):
     assert (found.parameters["x"] > 5).all()
     assert float(found.best_third) == 4.0
     assert abs(float(found.mean)) < 2.5  # 0 +- 0.5, the best of sixteen; the others get 1
 
 
+@pytest.mark.system
 def test_several_keys_are_several_searches(found):
     several = find(jnp.stack([KEY, jax.random.key(1)]))
     for own, one in zip(jax.tree.leaves(several), jax.tree.leaves(found), strict=True):
@@ -117,6 +119,7 @@ def test_the_given_start_is_used_once_and_not_by_a_resumed_run(tmp_path):
     np.testing.assert_allclose(again.parameters["x"], [7, 8], atol=1e-4)
 
 
+@pytest.mark.system
 def test_spikes_narrower_than_the_noise_are_not_chosen():
     """A spike of height 3 is narrower than the noise, and a hill of height 2 is wider."""
 

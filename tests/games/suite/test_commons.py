@@ -156,6 +156,7 @@ def test_waste_falls_on_one_clean_cell_of_the_river_at_a_time():
     assert cells(after.waste) == set(range(5))  # there is no clean cell any more
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("game", [Harvest(num_agents=3, zap_steps=4), Cleanup(num_agents=3, zap_steps=4, growth=0.5)])
 def test_invariants_hold_in_random_play(game):
     played = jax.jit(jax.vmap(lambda key: rollout(key, game, 120)))(jax.random.split(jax.random.key(1), 3))

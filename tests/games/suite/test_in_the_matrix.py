@@ -159,6 +159,7 @@ def test_the_view_is_turned_with_its_player():
     np.testing.assert_array_equal(walls, [[1] * 5] * 3 + [[1, 1, 0, 0, 0]] * 2)
 
 
+@pytest.mark.system
 def test_swapping_the_seats_swaps_observations_and_rewards():
     played = jax.jit(jax.vmap(lambda key: rollout(key, GAME, 200)))(jax.random.split(jax.random.key(1), 4))
     flip = {name: (lambda x: x[:, ::-1]) for name in ("positions", "directions", "held", "freeze", "fired")}

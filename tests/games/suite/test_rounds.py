@@ -151,6 +151,7 @@ def test_a_social_dilemma_treats_all_seats_alike(actions, order):
     assert turned == [paid[i] for i in order]
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(
     ("first", "second"),

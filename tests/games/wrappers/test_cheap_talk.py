@@ -202,6 +202,7 @@ class Padded(Game):
         return CARTPOLE.action_space(agent)
 
 
+@pytest.mark.system
 def test_silence_gives_the_learning_curve_of_zeros_in_its_place():
     @partial(jax.jit, static_argnames="silent")
     def curve(

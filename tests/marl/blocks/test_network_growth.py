@@ -59,6 +59,7 @@ def test_new_inputs_change_no_output_and_have_a_gradient():
     assert float(jnp.abs(gradient["Dense_1"]["kernel"][4:]).max()) > 0
 
 
+@pytest.mark.system
 def test_networks_that_cannot_grow_are_refused():
     small, large, deep = (jax.jit(feed_forward((4,), 2, hidden=hidden).init)(SMALL) for hidden in ((8,), (12,), (8, 8)))
     with pytest.raises(ValueError, match="no axis may become smaller"):
@@ -70,6 +71,7 @@ def test_networks_that_cannot_grow_are_refused():
         widen(*images)
 
 
+@pytest.mark.system
 def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
     """PPO on CartPole, with 8 units and then 32; the assertions hold for all of 16 seeds."""
     game = make("CartPole-v1")

@@ -24,6 +24,7 @@ def count(params):
     return [int((kernel != 0).sum()) for kernel in kernels(params)]
 
 
+@pytest.mark.system
 def test_kernels_are_those_of_layers_convolutions_and_memories():
     shapes = [
         (NETWORK, {(6, 20), (20, 20), (20, 3)}),
@@ -77,6 +78,7 @@ def by_hand(params, gradient, masks, density_steps):
     return np.where(new & (mask > 0), weights, 0), new
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("update", ["rigl", "set", "static"])
 def test_steps_and_changes(update):
     follow = sparse(density=0.2, update=update, every=3, until=10)(optax.adam(1e-2))
@@ -125,6 +127,7 @@ def test_steps_and_changes(update):
     assert count(follow.mask(state, other)) == expected
 
 
+@pytest.mark.system
 def test_runs_side_by_side_change_as_one_alone():
     follow = sparse(density=0.3, every=2, until=8)(optax.adam(1e-2))
 
@@ -185,6 +188,7 @@ def test_parameters_without_kernels_are_refused():
         sparse(density=0.1, update="static")(optax.sgd(0.1)).init(jax.random.key(0), {"logits": jnp.zeros((3, 2))})
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "learner",
     [

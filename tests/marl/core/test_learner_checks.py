@@ -188,6 +188,7 @@ def count(traced):
     return counted
 
 
+@pytest.mark.system
 def test_learn_gives_the_same_bits_alone_and_within_a_compiled_program():
     learners = [naive_of(0), naive_of(1)]
 

@@ -138,6 +138,7 @@ def table():
     return seats, jax.jit(jax.vmap(scalarize(by_number), (0, None, None)))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("pair", [(0, 1), (4, 1), (3, 4), (4, 2), (5, 1), (3, 5)])
 def test_an_agent_chosen_by_number_plays_its_own_trial(table, pair):
     seats, by_number = table
@@ -189,6 +190,7 @@ def test_a_directory_with_the_name_of_an_agent_does_not_hide_it(tmp_path, monkey
         make_agent("./zd", GAME, 0)
 
 
+@pytest.mark.system
 def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
     small = "ppo(hidden=[4], epochs=1, minibatches=1)"
     line = ["CartPole-v1(max_steps_in_episode=20)", f"--learner={small}", "--num-envs=2", "--steps-per-update=8"]

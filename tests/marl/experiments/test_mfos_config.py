@@ -221,6 +221,7 @@ def test_a_preset_may_have_settings_of_the_other_meta_learner():
         assert ppo.generations == config.meta_ppo.iterations
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", configs.presets("mfos"))
 def test_every_preset_fits_and_comes_back_from_its_file(name):
     config = configs.load(ShapingConfig, "mfos", name)

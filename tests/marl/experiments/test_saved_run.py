@@ -24,6 +24,7 @@ def path(tmp_path_factory):
     return folder
 
 
+@pytest.mark.system
 def test_a_run_has_the_contents_of_its_files(path):
     run = marl.load_run(path)
     assert run.summary == json.loads((path / "summary.json").read_text())

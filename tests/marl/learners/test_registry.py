@@ -299,6 +299,7 @@ def test_bad_specs_of_shapers_are_refused_in_one_line(game, spec, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["mfos", "shaper"])
 def test_an_untrained_shaper_is_a_learner_with_random_parameters(name):
     """Parameters are drawn for each trial and do not change while the co-player learns."""

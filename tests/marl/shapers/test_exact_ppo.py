@@ -143,6 +143,7 @@ def trained():
     return opponent, meta_ppo(lambda: (GAME, opponent), 5, keys, SMALL, meta_steps=5)
 
 
+@pytest.mark.system
 def test_the_best_reply_to_a_cooperator_is_learned(trained):
     _, found = trained
     assert found.metrics["shaper_return"].shape == (40, 2)
@@ -221,6 +222,7 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     assert "meta_ppo.clip: got 0.0" in bad.stderr
 
 
+@pytest.mark.system
 def test_the_kind_of_evaluation_changes_no_training():
     """Two shapers that learn against each other act by samples, also if their means are evaluated."""
     found = []

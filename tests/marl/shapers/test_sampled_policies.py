@@ -272,6 +272,7 @@ def coins():
     return opponent, history
 
 
+@pytest.mark.system
 def test_an_opponent_with_a_memory_learns_as_the_learner_alone(coins):
     opponent, history = coins
     state = alone(jax.random.key(6), opponent, history.trajectories[1], seat=1, num_players=2)
@@ -306,6 +307,7 @@ def three():
     return run(policy.init(jax.random.key(1)), jax.random.key(2))
 
 
+@pytest.mark.system
 def test_several_shapers_have_the_same_parameters_and_a_memory_each(three):
     _, history = three
     first, second = (x.last_memory.own for x in history.trajectories[:2])

@@ -271,6 +271,7 @@ def trained():
     return policy, sampled_ppo(play, policy, jax.random.key(1), settings)
 
 
+@pytest.mark.system
 def test_each_gradient_step_replays_the_trial(trained):
     _, found = trained
     assert np.abs(found.metrics["kl"]).max() < 1e-6
@@ -315,6 +316,7 @@ def test_unsuitable_settings_are_refused(settings, message):
     assert str(error.value) == message
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("nans")
 def test_diverged_parameters_end_the_training():
     """NaN logits still act, with finite returns."""

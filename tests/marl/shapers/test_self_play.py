@@ -92,6 +92,7 @@ def test_both_shapers_see_the_policies_that_were_played_last(observe):
         np.testing.assert_allclose(seat_of.action[2, 0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.system
 def test_trials_against_naive_learners_are_those_of_one_shaper():
     game, shaper = InfinitelyRepeated(matching_pennies, 0.96), mfos()
     parameters = shaper.init(jax.random.key(0))
@@ -115,6 +116,7 @@ def test_the_returns_of_pairs_are_taken_apart_by_seat():
     assert by_seat({name: x[:, :2] for name, x in metrics.items()})["opponent_return"].tolist() == [1, 5]
 
 
+@pytest.mark.system
 def test_without_naive_learners_two_shapers_defect():
     evolution = Evolution(population_size=64, generations=25, learning_rate=0.1, learning_rate_end=1.0)
     config = ExactShapingConfig(

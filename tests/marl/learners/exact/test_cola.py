@@ -135,6 +135,7 @@ def written(tmp_path_factory):
     return folder / "small.safetensors", output.getvalue()
 
 
+@pytest.mark.system
 def test_the_command_writes_a_file_that_plays(written):
     path, output = written
     assert "20/20" in output

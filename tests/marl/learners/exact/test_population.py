@@ -83,6 +83,7 @@ def test_a_drawn_member_learns_as_it_does_alone():
         assert same == [i == member for i in range(3)]
 
 
+@pytest.mark.system
 def test_only_the_drawn_member_is_computed_where_candidates_share_a_trial():
     shaper = make_shaper("mfos(hidden_units=2)", GAME)
 

@@ -261,6 +261,7 @@ def test_proximal_lola_with_one_step_each_is_exact_lola():
     np.testing.assert_allclose(*[step(learner)(x, y[None]) for learner in learners], rtol=1e-4)
 
 
+@pytest.mark.system
 def test_the_lola_of_the_prisoners_dilemma_shapes_a_naive_learner_as_the_paper_measured():
     learners = [lola(partial(GAME.values, 0)), naive(partial(GAME.value, 1))]
     batch = jax.jit(jax.vmap(lambda key: learn(key, GAME, learners, num_updates=100).rewards))

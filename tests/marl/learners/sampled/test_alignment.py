@@ -114,6 +114,7 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
     np.testing.assert_allclose(change[1][:, :-1], 0, atol=1e-6)  # no gradient in the critic's action outputs
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("make_learner", "plain"), [(advantage_alignment, a2c), (proximal_advantage_alignment, ppo)])
 def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
     settings = {"network": feed_forward((5,), 2, hidden=(4,)), "discount": 0.9, "gae_lambda": 0.7}
@@ -140,6 +141,7 @@ def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5), ours, theirs)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

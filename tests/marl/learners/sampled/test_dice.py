@@ -205,6 +205,7 @@ def table(logits):
     return jnp.float32(np.stack([logits, -logits], -1) / 2)
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("promoted")
 def test_lola_follows_the_gradient_of_exact_lola():
     batches, steps, discount, rate = 24, 24, 0.8, 0.3
@@ -259,6 +260,7 @@ def test_the_model_of_the_co_player_is_a_smoothed_frequency_that_forgets():
     assert float(metrics["model_log_likelihood"]) == pytest.approx(likelihood, rel=1e-5)
 
 
+@pytest.mark.system
 def test_the_model_of_image_observations_maximises_the_likelihood():
     game = make("coin_game")
     rng = np.random.default_rng(5)

@@ -68,6 +68,7 @@ def played():
     return play
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("num_coins", [1, 2])
 def test_cooperators_take_their_own_coins_and_defectors_any(played, num_coins):
     own, other, rewards = played("always_cooperate", "always_cooperate", num_coins)

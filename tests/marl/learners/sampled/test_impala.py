@@ -115,6 +115,7 @@ def test_invalid_steps_have_no_gradient():
         np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.system
 def test_v_trace_corrects_the_targets_of_old_steps():
     """Steps of an old policy: the corrected targets are those of the current policy, so that both runs differ."""
     settings = {"num_updates": 12, "steps_per_update": 8, "num_envs": 4}

@@ -119,6 +119,7 @@ def test_values_follow_the_gradient_of_their_loss(steps, updated):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), new_target, expected)
 
 
+@pytest.mark.system
 def test_loqa_plays_with_a_memory():
     game = make("ipd", episode_length=3)
     players = [make_learner("random", game, 0), make_learner("loqa(network='recurrent', hidden=[], memory=3)", game, 1)]

@@ -12,6 +12,7 @@ from meta.runs import array_files
 from tests.marl.sampled_steps import CART_POLE
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["drift", "value_loss"])
 def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     """The loaded objective differs from PPO's: the same steps give other parameters."""

@@ -90,6 +90,7 @@ def value(params, obs, action):
     return forward(params, np.concatenate([obs, action]))[0]
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(("done", "truncated"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
 def test_td3_agrees_with_the_paper(done, truncated):
@@ -215,6 +216,7 @@ def test_multi_step_rewards_stop_at_every_boundary(updates, same_actor):
     assert len(lengths) == (6 if updates else 2)  # one to three steps, with a value after them and without
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("promoted")
 def test_old_steps_with_actions_far_from_the_actor_s_are_dropped():
     """Distances by hand: just above the threshold a tenth is dropped, but not below the minimum, and not in between;
@@ -270,6 +272,7 @@ def test_first_actions_are_uniform_and_later_ones_explore(name):
             assert ((before - before.mean()) ** 4).mean() / before.var() ** 2 == pytest.approx(3, abs=0.3)
 
 
+@pytest.mark.system
 def test_all_networks_stay_sparse():
     """Actor, critics and all targets are sparse; both critics together have one density."""
     learner = make_learner(
@@ -320,6 +323,7 @@ def test_actions_without_bounds_and_integers_are_refused():
         )
 
 
+@pytest.mark.system
 def test_sac_finds_the_best_response_to_a_player_that_does_not_learn():
     """In Cournot's market with the price 4 less the total, it is (4 - 1) / 2 to a quantity of 1, and 1/2 to 3."""
     game = make("cournot", intercept=4.0, marginal_cost=0.0, capacity=4.0, episode_length=4)

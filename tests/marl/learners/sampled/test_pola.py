@@ -78,6 +78,7 @@ def expected_update(own, model):
     return own
 
 
+@pytest.mark.system
 def test_many_imagined_episodes_give_the_proximal_steps_of_the_expected_returns():
     batches, steps = 16, 2
     rng = np.random.default_rng(1)

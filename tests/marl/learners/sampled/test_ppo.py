@@ -204,6 +204,7 @@ def resting():
     return network, first, history, steps
 
 
+@pytest.mark.system
 def test_statistics_move_with_every_observation_from_the_first_on(resting):
     _, _, history, steps = resting
     statistics, seen = history.states[0].statistics, np.asarray(steps.obs, np.float64)
@@ -265,6 +266,7 @@ def test_the_value_of_a_next_observation_is_that_of_the_next_step(resting):
         assert metrics == pytest.approx(0.5 * (advantage[:4] ** 2).mean(), rel=1e-5)
 
 
+@pytest.mark.system
 def test_an_old_policy_acts_as_it_did(resting):
     """Its old parameters and memory suffice; the current policy acts differently."""
     learner = ppo(SHORT, network=resting[0], learning_rate=0.1, minibatches=1, normalize_observations=True)
@@ -298,6 +300,7 @@ def test_an_old_policy_acts_as_it_did(resting):
                 np.testing.assert_array_equal(actions, steps.action)
 
 
+@pytest.mark.system
 def test_it_learns_from_images_by_a_convolution():
     game = make("Breakout-MinAtar")
     network = convolutional(game.observation_space("agent_0").shape, 3, channels=2, hidden=(4,))
@@ -321,6 +324,7 @@ def test_it_learns_from_images_by_a_convolution():
         convolutional((4,), 2)
 
 
+@pytest.mark.system
 def test_continuous_actions_are_normal_with_a_scale_of_their_own():
     game = make("Pendulum-v1")
     learner = ppo(game, epochs=2, minibatches=1, learning_rate=0.1)

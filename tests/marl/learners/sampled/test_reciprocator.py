@@ -98,6 +98,7 @@ def test_an_update_is_ppo_s_with_rewards_for_reciprocation(steps):
     )
 
 
+@pytest.mark.system
 def test_influence_in_the_prisoners_dilemma_by_hand():
     """Rewards of single steps and a full memory: 2 (1 - p) for cooperating, -2 p for defecting."""
     game = make("ipd", episode_length=50)
