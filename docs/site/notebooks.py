@@ -77,7 +77,7 @@ def _links(name: str) -> str:
 def _output(name: str, i: int, j: int, output: dict[str, Any]) -> str:
     data = output.get("data", {})
     if "image/png" in data:
-        heading = next((line for line in _titles(name, i)), "figure of the cell above")
+        heading = next((line for line in _titles(name, i)), f"Figure of the notebook: {title(name)}")
         return f"![{heading}]({_picture(name, i, j).removeprefix('notebooks/')})"
     text = "".join(output.get("text", data.get("text/plain", ())))
     return f"```text\n{text.rstrip()}\n```" if text.strip() else ""
@@ -86,7 +86,9 @@ def _output(name: str, i: int, j: int, output: dict[str, Any]) -> str:
 def _titles(name: str, i: int) -> list[str]:
     """Titles that the figure of a cell has in its code, as its description."""
     source = read(name)[i]["source"]
-    return [part.split('"')[1] for part in source.split("title=")[1:] + source.split("plt.title(")[1:] if '"' in part]
+    parts = source.split("title=")[1:] + source.split("plt.title(")[1:]
+    titles = [part.split('"')[1] for part in parts if '"' in part]
+    return [title for title in titles if "{" not in title]  # a template is no description
 
 
 def _picture(name: str, i: int, j: int) -> str:

@@ -179,13 +179,15 @@ class Learner(NamedTuple):
       memory: an actor's own, such as the carry of a recurrent network; `()` for a learner that has none.
 
     Attributes:
-      init: draws the first state.
-      act: acts in all environments.
-      update: learns from a `Trajectory`.
-      policy: takes the parameters from the state; all of it by default.
-      init_memory: makes the memory at the beginning of play; none by default.
-      reset_memory: ends the memory of an episode; None if the memory outlives episodes, or there is none.
-      act_greedy: acts without exploration; None for a learner that does not explore.
+      init: `(key) -> state`, draws the first state.
+      act: `(key, parameters, memory, obs) -> (action, memory, extras)`, acts in all environments.
+      update: `(key, state, trajectory) -> (state, metrics)`, learns from a `Trajectory`.
+      policy: `(state) -> parameters`; all of the state by default.
+      init_memory: `(parameters, num_envs) -> memory` at the beginning of play; none by default.
+      reset_memory: `(memory, done) -> memory`, ends the memory of an episode; None if the memory outlives episodes, or
+        there is none.
+      act_greedy: `(parameters, memory, obs) -> (action, memory)`, without exploration; None for a learner that does
+        not explore.
       seat: the number of the player for which the learner was made; None if it fits all.
       gradients: the update in two parts, for a learner whose gradient is taken where it acted; None otherwise.
       sync: copies from the states of others, before the first step and after every update; None for a learner that
