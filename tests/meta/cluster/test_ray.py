@@ -199,7 +199,8 @@ def test_a_killed_run_is_resumed_on_other_workers_bit_for_bit(command, environme
 
 
 def test_without_the_library_one_line_names_the_extra(within, monkeypatch, tmp_path):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find = importlib.util.find_spec  # the packages use it too, at the first use of a public name
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "ray" else find(name, *rest))
     found = within("ipd", "--cluster", "ray", cwd=tmp_path)
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert 'pip install "marl-shaping[ray]" is needed' in found.stderr
