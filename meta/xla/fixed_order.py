@@ -1,12 +1,13 @@
-"""Matrix products whose sums have a fixed order, so that their bits do not depend on the number of threads.
+"""Products and convolutions whose sums have a fixed order, so that their bits do not depend on the number of threads.
 
-XLA leaves larger products on CPUs to Eigen, which divides a long contraction among the threads of the process and into
-blocks whose size depends on their number. Products of at most `BLOCK` terms it computes in one piece. So a longer one
-becomes a loop over such blocks.
+XLA leaves larger products and convolutions on CPUs to Eigen, which divides a long contraction among the threads of the
+process and into blocks whose size depends on their number and on the caches. Sums of at most `BLOCK` terms it computes
+in one piece. So a longer one becomes a loop over such blocks.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,11 +18,12 @@ import jax.numpy as jnp
 from jax.extend import core
 
 BLOCK = 64  # terms of a sum that Eigen takes in one piece, whatever the number of threads
+FEW = 16  # products as which a convolution is computed, at most
 SMALL = 2**18  # multiplications of a product for which Eigen uses one thread
 
 
 def in_fixed_order(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with every large product of matrices taken apart, inside of loops and branches too.
+    """`function` with every large product and convolution taken apart, inside of loops and branches too.
 
     Args:
       function: of pytrees of arrays, traced once; batched and differentiated already, as the result is not meant to be.
@@ -50,7 +52,7 @@ def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[An
 def _apply(equation: Any, values: list[Any]) -> Sequence[Any]:
     name, params = equation.primitive.name, equation.params
     if _is_large(equation):
-        return [_in_blocks(equation, *values)]
+        return [_BLOCKS[name](equation, *values)]
     if any(map(has_large, _inside(equation))):
         if name in _INSIDE:
             return _INSIDE[name](params, values)
@@ -68,19 +70,27 @@ def _inside(equation: Any) -> list[Any]:
 
 
 def has_large(jaxpr: Any) -> bool:
-    """True if a program has a large product, also within its loops and branches."""
+    """True if a program has a large product or convolution, also within its loops and branches."""
     return any(_is_large(equation) or any(map(has_large, _inside(equation))) for equation in jaxpr.eqns)
 
 
 def _is_large(equation: Any) -> bool:
-    if equation.primitive.name != "dot_general":
+    name, params = equation.primitive.name, equation.params
+    if name not in _BLOCKS:
         return False
     left, right = (variable.aval for variable in equation.invars)
-    (contracted, _), (batched, _) = equation.params["dimension_numbers"]
-    terms = math.prod(left.shape[axis] for axis in contracted)
-    copies = math.prod(left.shape[axis] for axis in batched)
-    work = left.size * right.size // max(terms * copies, 1)  # multiplications of one product
-    return jnp.issubdtype(left.dtype, jnp.floating) and terms > BLOCK and work > SMALL
+    if name == "dot_general":
+        (contracted, _), (batched, _) = params["dimension_numbers"]
+        terms = math.prod(left.shape[axis] for axis in contracted)
+        copies = math.prod(left.shape[axis] for axis in batched)
+        work = left.size * right.size // max(terms * copies, 1)  # multiplications of one product
+        return jnp.issubdtype(left.dtype, jnp.floating) and terms > BLOCK and work > SMALL
+    if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
+        return False  # those of batched kernels: XLA's own loops compute them
+    work = equation.outvars[0].aval.size * math.prod(
+        right.shape[axis] for axis in params["dimension_numbers"].rhs_spec[1:]
+    )
+    return jnp.issubdtype(left.dtype, jnp.floating) and work > SMALL
 
 
 def _in_blocks(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
@@ -107,6 +117,41 @@ def _in_blocks(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
 
     start = jnp.zeros((parts[0].shape[1], parts[0].shape[2], parts[1].shape[2]), out.dtype)
     return jax.lax.scan(add, start, parts)[0].reshape(out.shape)
+
+
+def _as_product(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
+    """A convolution as the product of patches `[N, *size, terms]` and kernels `[terms, O]`, in a fixed order."""
+    params, out = equation.params, equation.outvars[0].aval
+    layout, strides, dilation = params["dimension_numbers"], params["window_strides"], params["rhs_dilation"]
+    (batch, channel, *sides), (output, feature, *places) = layout.lhs_spec, layout.rhs_spec
+    images, kernels = jnp.transpose(left, (batch, *sides, channel)), jnp.transpose(right, (*places, feature, output))
+    edges = [(*ends, spread - 1) for ends, spread in zip(params["padding"], params["lhs_dilation"], strict=True)]
+    images = jax.lax.pad(images, jnp.zeros((), images.dtype), [(0, 0, 0), *edges, (0, 0, 0)])
+    size = [out.shape[axis] for axis in layout.out_spec[2:]]
+
+    def shifted(offset: Sequence[int]) -> jax.Array:
+        """The input of every output at one place of the kernel."""
+        first = [step * spread for step, spread in zip(offset, dilation, strict=True)]
+        last = [start + (n - 1) * stride + 1 for start, n, stride in zip(first, size, strides, strict=True)]
+        ends = (images.shape[0], *last, images.shape[-1])
+        return jax.lax.slice(images, (0, *first, 0), ends, (1, *strides, 1))
+
+    # Whole places of the kernel fill a block, if these are few: such patches need not be arranged in blocks again.
+    offsets = list(itertools.product(*map(range, kernels.shape[:-2])))
+    kernels, together = kernels.reshape(len(offsets), *kernels.shape[-2:]), max(1, BLOCK // kernels.shape[-2])
+    if together * FEW < len(offsets) or kernels.shape[1] > BLOCK:
+        together = len(offsets)
+    numbers = ((images.ndim - 1,), (0,)), ((), ())
+    settings = {name: params[name] for name in ("precision", "preferred_element_type")}
+    product = in_fixed_order(lambda x, y: jax.lax.dot_general(x, y, numbers, **settings))
+    found: Any = 0.0
+    for first in range(0, len(offsets), together):
+        patches = jnp.concatenate([shifted(offset) for offset in offsets[first : first + together]], -1)
+        found += product(patches, kernels[first : first + together].reshape(-1, kernels.shape[-1]))
+    return jnp.transpose(jnp.moveaxis(found, -1, 1), sorted(range(found.ndim), key=layout.out_spec.__getitem__))
+
+
+_BLOCKS = {"dot_general": _in_blocks, "conv_general_dilated": _as_product}
 
 
 def _inlined(field: str) -> Callable[[dict[str, Any], list[Any]], Sequence[Any]]:

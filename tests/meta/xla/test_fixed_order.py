@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta.cluster.worker import vector_units
 from meta.xla.fixed_order import has_large, in_fixed_order
 
 pytestmark = pytest.mark.system
@@ -35,6 +34,39 @@ def test_a_product_in_blocks_is_the_product(name):
     found = in_fixed_order(product)(a, b)
     exact = product(np.asarray(a, np.float64), np.asarray(b, np.float64)) if name == "whole blocks" else product(a, b)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
+
+
+CONVOLUTIONS = {
+    "plain": {},
+    "strides": {"window_strides": (2, 3)},
+    "padded": {"padding": [(2, 1), (0, 3)]},
+    "cut": {"padding": [(-1, 0), (1, -2)]},
+    "far apart": {"rhs_dilation": (2, 1), "lhs_dilation": (1, 2)},
+    "channels first": {"dimension_numbers": ("NCHW", "OIHW", "NCHW")},
+    "mixed": {"dimension_numbers": ("HNWC", "WIHO", "CWNH"), "window_strides": (1, 2), "padding": [(1, 1), (0, 2)]},
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_as_a_product_is_the_convolution(name):
+    """With its gradients, for sides of 11 x 12, 6 channels and kernels of 3 x 4."""
+    how = {"window_strides": (1, 1), "padding": [(0, 0), (0, 0)], "dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+    how |= CONVOLUTIONS[name]
+    sizes = {"N": 16, "H": 11, "W": 12, "C": 6}, {"H": 3, "W": 4, "I": 6, "O": 16}
+    x, k = (drawn(*(of[axis] for axis in axes)) for of, axes in zip(sizes, how["dimension_numbers"][:2], strict=True))
+
+    def convolution(x, k):
+        return jax.lax.conv_general_dilated(x, k, **how)
+
+    def gradients(x, k):
+        return jax.grad(lambda x, k: (jnp.tanh(convolution(x, k)) ** 2).sum(), (0, 1))(x, k)
+
+    for function in (convolution, gradients):
+        assert has_large(jax.make_jaxpr(function)(x, k).jaxpr)
+        assert not has_large(jax.make_jaxpr(in_fixed_order(function))(x, k).jaxpr)
+        found, expected = jax.jit(in_fixed_order(function))(x, k), jax.jit(function)(x, k)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
 
 
 def test_products_inside_of_loops_and_branches_are_found():
@@ -84,16 +116,14 @@ def drawn(*shape):
 def conv(x, k):
     return jax.lax.conv_general_dilated(x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
-CONVOLUTIONS = [(jax.grad(lambda k, x: (conv(x, k) ** 2).sum()), (3, 3, 4, 16), (256, 10, 10, 4))]
-if os.environ["NO_CONVOLUTIONS"]:
-    CONVOLUTIONS = []
 found = []
 for function, *shapes in (
     (lambda a: (a.sum(), a.sum(0), a.mean(), a.std(), jnp.tanh(a), jnp.exp(a)), (1003, 517)),
     (lambda a, b: a.T @ b, (100_000, 32), (100_000, 32)),
     (lambda a, b: jnp.einsum("bti,btj->bij", a, b), (16, 4096, 16), (16, 4096, 32)),
     (jax.grad(lambda w, x: (jnp.tanh(jnp.tanh(x @ w) @ w) ** 2).mean()), (64, 64), (8192, 64)),
-    *CONVOLUTIONS,
+    (conv, (256, 10, 10, 4), (3, 3, 4, 16)),
+    (jax.grad(lambda k, x: (conv(x, k) ** 2).sum()), (3, 3, 4, 16), (256, 10, 10, 4)),
     (in_chunks(lambda x: (jnp.exp(x @ x.T).sum(), jnp.tanh(x) @ x.sum(0)), 4, 1), (4, 30, 70)),
     (in_chunks(lambda x: (jnp.exp(x @ x.T).sum(), jnp.tanh(x) @ x.sum(0)), 7, 3), (7, 30, 70)),
 ):
@@ -112,9 +142,7 @@ def of_threads(number, environment, line, cwd):
 
 
 def test_sums_products_convolutions_and_chunks_have_the_same_bits_on_any_number_of_cores(environment, tmp_path):
-    # Without AVX-512, Eigen divides the sum of a convolution's gradient among the threads: docs/guides/clusters.md.
-    settings = environment | {"NO_CONVOLUTIONS": "" if vector_units() == "avx512f" else "1"}
-    both = [of_threads(number, settings, ["-c", BITS], tmp_path) for number in (1, 4)]
+    both = [of_threads(number, environment, ["-c", BITS], tmp_path) for number in (1, 4)]
     printed = [process.communicate(timeout=120) for process in both]
     assert printed[0][0] == printed[1][0] != "", printed
 
