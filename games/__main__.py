@@ -28,6 +28,7 @@ from meta.runs.provenance import version_line
 
 PROGRAM = process.called("python -m games")
 LONGEST_PLAY = 1_000_000  # steps, of which all pictures are kept
+GALLERY_STEPS = 24
 OF_PLAY = ("--gif", "--png", "--steps", "--seed", "--params")
 
 
@@ -176,14 +177,15 @@ def _gallery(folder: Path) -> int:
     lines = ["# The games\n", "Written by `python -m games --gallery docs`: random play, and what each game is.\n"]
     for name in registry.ours():
         game = registry.make(name)
-        played = jax.jit(lambda key, game=game: rollout(key, game, 24))(jax.random.key(0))
+        played = jax.jit(lambda key, game=game: rollout(key, game, GALLERY_STEPS))(jax.random.key(0))
         animate(played, folder / "games" / f"{name}.gif")
         _, agents, observation, actions, description = catalogue.facts(name)
         lines += [
             f"## `{name}`\n",
             f"{description.capitalize()}. {many(int(agents), 'agent')}; observation {observation}; "
             f"{actions} {'action' if actions == '1' else 'actions'}.\n",
-            f"![{name}: random play](games/{name}.gif)\n",
+            f"![{description}: random play](games/{name}.gif)\n",
+            f"*`python -m games {name} --steps {GALLERY_STEPS} --gif {name}.gif`*\n",
         ]
     (folder / "games.md").write_text("\n".join(lines), encoding="utf-8")
     print(f"wrote {folder / 'games.md'}")

@@ -1,7 +1,8 @@
-"""The gallery: every figure and film of the documents, with one sentence and the nearest command."""
+"""The gallery: every figure and film of the documents, with one sentence and its command."""
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from typing import NamedTuple
@@ -24,7 +25,7 @@ class Figure(NamedTuple):
     path: str  # below the site
     alt: str
     sentence: str
-    command: str  # the nearest one above it, or below where there is none; empty if the document has none
+    command: str  # of its caption; or the nearest above it, or below; empty if the document has none
     page: str  # below the site
     title: str  # of the page
     heading: str
@@ -53,13 +54,14 @@ def figures_of(text: str, source: str) -> list[Figure]:
             _plain(line) for line in re.findall(r"^##+ (.*)$", re.sub(r"```.*?```", "", above, flags=re.S), re.M)
         ]
         heading = headings[-1] if headings else title
+        caption = _caption(above, below)
         figure = Figure(
             path=posixpath.normpath(posixpath.join(posixpath.dirname(site_path(source)), picture[2]))
             if source.startswith("docs/")
             else picture[2].removeprefix("docs/"),
             alt=picture[1],
-            sentence=_sentence(picture[1], above, below, heading, title),
-            command=_nearest(commands, picture.start(), picture[1]),
+            sentence=_sentence(picture[1], caption, above, heading, title),
+            command=_named(caption) or _nearest(commands, picture.start(), picture[1]),
             page=site_path(source),
             title=title,
             heading=heading,
@@ -86,16 +88,34 @@ def pages() -> dict[str, str]:
 
 def _card(figure: Figure) -> str:
     picture = f"[![{figure.alt}]({figure.path}){{ loading=lazy }}]({figure.page}#{figure.anchor})"
-    command = f" `{figure.command}`" if figure.command else ""
+    command = f" `{figure.command}`" if figure.command and figure.command not in figure.sentence else ""
     caption = f"<figcaption markdown>\n{figure.sentence}{command}\n</figcaption>"
     return f"<figure markdown>\n\n{picture}\n\n{caption}\n\n</figure>"
 
 
-def _sentence(alt: str, above: str, below: str, heading: str, title: str) -> str:
-    """The caption below a picture, or else its alt text; the text above, if the picture is called as its heading is."""
-    caption = re.match(r"\s*\n\n\*([^*].*?)\*(?:\n\n|\s*$)", below, re.S)
-    if caption:
-        text = caption[1]
+def _caption(above: str, below: str) -> str:
+    """The text in italics below a picture, or the cell below it in a table of pictures; empty without either."""
+    if found := re.match(r"\s*\n\n\*([^*].*?)\*(?:\n\n|\s*$)", below, re.S):
+        return found[1]
+    before, (rest, *rows) = above.rsplit("\n", 1)[-1], below.split("\n")
+    if not before.startswith("|") or "|" not in rest:
+        return ""
+    table = itertools.takewhile(lambda row: row.startswith("|"), rows)
+    captions = [row.split("|") for row in table if not re.fullmatch(r"[|\s:-]+", row) and "![" not in row]
+    return captions[0][before.count("|")].strip() if captions else ""
+
+
+def _named(caption: str) -> str:
+    """The first command that a caption names; empty if it names none."""
+    return next(
+        (command for code in re.findall(r"`([^`]+)`", caption) for command in _commands(code.replace("\n", " "))), ""
+    )
+
+
+def _sentence(alt: str, caption: str, above: str, heading: str, title: str) -> str:
+    """The caption of a picture, or its alt text if that only names a file; the text above, if both say the heading."""
+    if caption and not caption.startswith("`"):
+        text = caption
     elif alt == heading:
         text = above.rstrip().rsplit("\n\n", 1)[-1]
     else:

@@ -80,6 +80,18 @@ def test_the_gallery_takes_captions_and_the_nearest_command():
     assert (chess.sentence, chess.heading) == ("A game of two.", "chess")
 
 
+def test_the_gallery_takes_the_command_that_a_caption_names():
+    text = (
+        "# Results\n\n`python -m marl.bound ipd`\n\n![the bound of two games](figures/a.png)\n\n"
+        "*`a.png` of `python -m marl.reproduce\nmfos`.*\n\n| ![left](b.gif) | ![right](c.gif) |\n|---|---|\n"
+        "| the left one | an arm, `python -m attacks.act reacher` |\n"
+    )
+    bound, left, right = gallery.figures_of(text, "docs/results/exact.md")
+    assert (bound.sentence, bound.command) == ("The bound of two games.", "python -m marl.reproduce mfos")
+    assert (left.sentence, left.command) == ("The left one.", "python -m marl.bound ipd")
+    assert right.command == "python -m attacks.act reacher"
+
+
 def test_the_gallery_has_every_picture_of_the_results():
     (page,) = gallery.pages().values()
     results = [path.read_text() for path in (links.ROOT / "docs" / "results").glob("*.md")]

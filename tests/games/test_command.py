@@ -106,5 +106,5 @@ def test_the_gallery_has_a_picture_of_every_game(tmp_path, monkeypatch):
     assert main(["--gallery", str(tmp_path)]) == 0
     text = (tmp_path / "games.md").read_text()
     for name in ("ipd", "coin_game"):
-        assert f"![{name}: random play](games/{name}.gif)" in text
+        assert f": random play](games/{name}.gif)\n\n*`python -m games {name} --steps 24 --gif" in text
         assert Image.open(tmp_path / "games" / f"{name}.gif").width > 100
