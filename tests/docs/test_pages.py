@@ -88,7 +88,7 @@ def test_the_gallery_takes_the_command_that_a_caption_names():
     )
     bound, left, right = gallery.figures_of(text, "docs/results/exact.md")
     assert (bound.sentence, bound.command) == ("The bound of two games.", "python -m marl.reproduce mfos")
-    assert (left.sentence, left.command) == ("The left one.", "python -m marl.bound ipd")
+    assert (left.sentence, left.command) == ("The left one.", "python -m marl.reproduce mfos")  # the nearest above
     assert right.command == "python -m attacks.act reacher"
 
 
