@@ -31,7 +31,7 @@ class Sections(NamedTuple):
 def pages() -> dict[str, str]:
     """One page for each game of the library."""
     measured = json.loads((ROOT / MEASURED).read_text(encoding="utf-8"))
-    return {f"games/{name}.md": page(name, measured.get(name, {})) for name in registry.ours()}
+    return {f"games/{name}.md": page(name, measured[name]) for name in registry.ours()}
 
 
 def sections(kind: type) -> Sections:
@@ -168,8 +168,6 @@ def _parameters(game: games.Game, meanings: dict[str, str]) -> str:
 
 def _measured(found: dict[str, Any]) -> str:
     """Rewards that learners come to, beside random play, and the speed."""
-    if not found:
-        return ""
     rows = [
         f"| {label} | {one['reward']:.3f}" + (f" ± {one['error']:.3f} |" if one.get("error") is not None else " |")
         for label, one in found["rewards"].items()
