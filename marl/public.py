@@ -13,8 +13,8 @@ from marl.core.league import past_selves
 from marl.core.learn import History, learn, learning
 from marl.core.learner import Learner, Trajectory
 from marl.core.policy_lag import stale
-from marl.experiments.saved_run import SavedRun, load_run
-from marl.experiments.shaping.agents import load_agent
+from marl.experiments.saved.load_agent import Adversary, TrainedAgent, load_agent
+from marl.experiments.saved.saved_run import SavedRun, load_run
 from marl.learners.exact.factories import cgd, hola, lola, lookahead, naive, pola, sga, sos
 from marl.learners.exact.fixed import memory_one
 from marl.learners.exact.model_free import best_response, q_learning
@@ -36,3 +36,4 @@ from marl.learners.sampled.td3 import td3
 from marl.shapers.exact_policies import Shaper
 from marl.shapers.registry import make_shaper, register_shaper
 from marl.shapers.trial import Trials, play_sampled, play_trials, shaping_trial
+from marl.trained.catalogue import Card, list_agents

@@ -24,6 +24,7 @@ from games.registry import make_game
 from games.wrappers.cheap_talk import observation_shape
 from games.wrappers.goals import GoalConditioned
 from marl.learners.registry import make_learner
+from marl.trained.catalogue import located
 from meta import Outcome
 from meta.runs import array_files
 
@@ -115,27 +116,33 @@ def with_training(attack: Attack, *, victim: str = "", num_updates: int = 0) -> 
 
 
 def load_adversary(
-    path: Path, field: str = "directory", needed: str = "that of a finished run of python -m attacks.act"
+    path: Path | str, field: str = "directory", needed: str = "that of a finished run of python -m attacks.act"
 ) -> tuple[Attack, Any]:
     """The attack and the parameters of its message from the directory of a finished run.
 
     Args:
-      path: the directory.
+      path: the directory, its file, or `hub:NAME` of an adversary that comes with the library.
       field: the setting that names it, in errors.
       needed: what else it may be, likewise.
 
     Raises:
       ValueError: if there is none, or if its file is damaged; one line.
     """
-    file = path / ADVERSARY_FILE
+    attack, parameters = load_attack(path, field, needed)
+    if attack.config.goal == "control":
+        raise ValueError(f"{field}: {path} is a run with the goal control; one that harms or helps is needed")
+    return attack, parameters
+
+
+def load_attack(path: Path | str, field: str, needed: str) -> tuple[Attack, Any]:
+    """As `load_adversary`, of an attack with any goal; for control the parameters of shaper and controller."""
+    place = Path(located(path))
+    file = place / ADVERSARY_FILE if place.is_dir() else place
     if not os.path.isfile(file):
         raise ValueError(f"{field}: got {str(path)!r}; {needed} is needed")
     arrays, metadata = array_files.load_arrays(file)
-    config = configs.build(AttackConfig, metadata.get("config"), str(file))
-    if config.goal == "control":
-        raise ValueError(f"{field}: {path} is a run with the goal control; one that harms or helps is needed")
-    attack = resolve(config)
-    return attack, array_files.as_tree(arrays, jax.eval_shape(attack.message.init, jax.random.key(0)), str(file))
+    attack = resolve(configs.build(AttackConfig, metadata.get("config"), str(file)))
+    return attack, array_files.as_tree(arrays, jax.eval_shape(attack.init, jax.random.key(0)), str(file))
 
 
 def metadata_of(attack: Attack) -> dict[str, Any]:

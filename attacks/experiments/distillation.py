@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -64,7 +63,7 @@ def make_start(attack: Attack) -> FindStart:
         }
 
     def from_run(key: jax.Array, stages: Stages) -> tuple[Any, Explained | None]:
-        other, start = load_adversary(Path(attack.config.begin), "begin")
+        other, start = load_adversary(attack.config.begin, "begin")
         if other.kind.spec == attack.kind.spec:
             return start, None
         start, share = refit(key, attack.game, attack.message, other.message, start)

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attacks.experiments.attack import Attack
 from attacks.messages import SPEAKER, Message
+from attacks.random_play import observations_of_play
 from attacks.victim_training import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
 from meta.batched_trials import with_nan, without_nan
@@ -78,6 +80,29 @@ def make_trainings(
         return VictimTrainings(*returns, *with_nan((last, curve)))
 
     return run
+
+
+def fresh_victims(
+    attack: Attack, message: Message, num_trials: int, defence: Defence | None = None
+) -> Callable[[jax.Array, Any], VictimTrainings]:
+    """The program of `make_trainings` for the victims of an attack, under a message of `controlled`."""
+    return make_trainings(
+        attack.game,
+        message,
+        attack.make_victim,
+        attack.schedule,
+        size=attack.config.message_size,
+        num_trials=num_trials,
+        at_once=attack.config.at_once,
+        defence=defence or attack.defence,
+    )
+
+
+def play_adversary(attack: Attack, parameters: Any, num_trials: int, key: jax.Array) -> dict[str, np.ndarray]:
+    """Final returns `[num_trials]` of the same fresh victims under `evolved`, `silent` and `random` messages."""
+    spoken, speakers = controlled(attack.message, parameters, observations_of_play(attack.game), attack.schedule.steps)
+    train = fresh_victims(attack, spoken, num_trials)
+    return {name: train(key, own).final_returns for name, own in speakers.items()}
 
 
 def controlled(

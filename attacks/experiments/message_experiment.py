@@ -12,7 +12,7 @@ import numpy as np
 from attacks.experiments import figures
 from attacks.experiments.attack import Attack
 from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
-from attacks.experiments.evaluation import VictimTrainings, compare, controlled, make_trainings
+from attacks.experiments.evaluation import VictimTrainings, compare, controlled, fresh_victims
 from attacks.experiments.search import SearchResult
 from attacks.random_play import observations_of_play
 from meta.runs.atomic_files import save_whole
@@ -43,16 +43,7 @@ class MessageExperiment(AttackExperiment):
         has_improved = start is not trained.parameters
         if start is not None and has_improved:
             speakers[config.start_name] = start, np.float32(1)
-        run_trainings = make_trainings(
-            attack.game,
-            spoken,
-            attack.make_victim,
-            attack.schedule,
-            size=config.message_size,
-            num_trials=config.evaluation_trials,
-            at_once=config.at_once,
-            defence=attack.defence,
-        )
+        run_trainings = fresh_victims(attack, spoken, config.evaluation_trials)
         groups: dict[str, VictimTrainings] = {}
         for name, own in speakers.items():
             words = f"{many(config.evaluation_trials, 'fresh victim')} under {name} messages"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -86,7 +85,7 @@ def _check_begin(attack: Attack, victim: Learner, begun: bool) -> None:
         if config.goal == "control":
             raise ValueError(f"begin: got {short(config.begin)!r}; with the goal control random or expert is needed")
         needed = "random, zero, expert or the directory of a finished run"
-        other, _ = load_adversary(Path(config.begin), "begin", needed)
+        other, _ = load_adversary(config.begin, "begin", needed)
         remembers = other.message.remember is not None or attack.message.remember is not None
         theirs, ours = observation_shape(other.game), observation_shape(attack.game)
         if theirs != ours:

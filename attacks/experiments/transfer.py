@@ -21,7 +21,7 @@ import configs
 from attacks.defences import DEFENCES
 from attacks.experiments import figures
 from attacks.experiments.attack import Attack, load_adversary, with_training
-from attacks.experiments.evaluation import controlled, make_trainings
+from attacks.experiments.evaluation import controlled, fresh_victims
 from attacks.experiments.gymnasium_victims import host_of, host_returns
 from attacks.experiments.preparation import check_defence
 from attacks.random_play import observations_of_play
@@ -189,16 +189,8 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         victim = victims[name if part == "transfer" else SAME]
         other = with_training(attack, victim=victim)
         spoken, speakers = controlled(other.message, parameters, play, other.schedule.steps)
-        run_trainings = make_trainings(
-            other.game,
-            spoken,
-            other.make_victim,
-            other.schedule,
-            size=config.message_size,
-            num_trials=options.evaluation_trials,
-            at_once=config.at_once,
-            defence=DEFENCES[name] if part == "defences" else attack.defence,
-        )
+        own_defence = DEFENCES[name] if part == "defences" else None
+        run_trainings = fresh_victims(other, spoken, options.evaluation_trials, own_defence)
         returns = {kind: run_trainings(key, parameters).final_returns for kind, parameters in speakers.items()}
         keep(part, name, returns)
     for part in PARTS:

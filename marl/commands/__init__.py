@@ -25,6 +25,7 @@ COMMANDS = {
     "mfos": Entry("marl.mfos", "train a shaper against a learner: marl-shaping mfos ipd"),
     "crossplay": Entry("marl.crossplay", "play every pair of agents in both seats: marl-shaping crossplay ipd"),
     "play": Entry("marl.play", "play against an agent: marl-shaping play ipd tft"),
+    "agents": Entry("marl.agents", "list the trained agents that come with the library"),
     "bound": Entry("marl.bound", "bound what a shaper can get of a learner, by gradient ascent"),
     "train": Entry("marl.train", "train a single learner: marl-shaping train CartPole-v1"),
     "distributed": Entry("marl.distributed", "train learners by actors in Gymnasium, PettingZoo or EnvPool"),

@@ -239,6 +239,23 @@ def mmaml() -> Command:
     )
 
 
+def agents() -> Command:
+    """`python -m marl.agents [NAME]`: list the trained agents that come with the library, or show the card of one.
+
+    `marl.load_agent('NAME')` loads an agent; on command lines it is hub:NAME, as in `python -m marl.play ipd hub:NAME`.
+    --again DIR trains it again by its command.
+    """
+    from marl.experiments.saved.agent_catalogue import AgentsConfig, checked, run
+
+    return Command(
+        config=AgentsConfig,
+        prepare=checked,
+        run=run,
+        output=Nothing,
+        first="",
+    )
+
+
 def export() -> Command:
     """`python -m marl.export DIR [options]`: write a trained policy as a file of C without dependencies.
 

@@ -26,6 +26,7 @@ from marl.experiments.shaping.agents import is_path, load_shaper, make_agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 from marl.learners.sampled.fixed import random
 from marl.shapers.registry import FORMULA as SHAPERS
+from marl.trained.catalogue import PREFIX, list_agents
 from meta.runs.formatting import many, say
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -42,7 +43,8 @@ class PlayConfig(AnyGameConfig):
     """
 
     agent: Annotated[str, Positional("AGENT")] = ""
-    """The file or the run directory of a trained shaper, or any opponent's name, such as "lola(learning_rate=0.5)"."""
+    """The file or the run directory of a trained shaper, hub:NAME, or an opponent such as "lola(learning_rate=1)"; the
+    trained M-FOS that comes with the library if none is named."""
     rounds: int = 100
     """How many rounds, or steps of a sampled game."""
     episode_length: int = 100
@@ -66,7 +68,10 @@ def load_match(first: str) -> PlayConfig:
       ValueError: if it is none of them.
     """
     if first in configs.presets(PRESETS) or not is_path(first) or first.endswith((".yaml", ".yml")):
-        return configs.load(PlayConfig, PRESETS, first)
+        config = configs.load(PlayConfig, PRESETS, first)
+        shipped = f"mfos-{first}-naive"  # the opponent where none is named
+        known = not config.agent and shipped in list_agents()
+        return dataclasses.replace(config, agent=f"{PREFIX}{shipped}") if known else config
     trained = load_shaper(first).config
     if isinstance(trained, SampledShapingConfig):
         return PlayConfig(environment=trained.environment, agent=first, episode_length=trained.episode_length)

@@ -140,8 +140,13 @@ def make_program(config: TrainConfig) -> TrainingProgram:
         jax.eval_shape(update, carry, key)
     except ValueError as error:
         raise ValueError(f"learner: {config.learner}: {first_line(error)}") from None
+    return TrainingProgram(game, learner, begin, update, longest_episode(game), carry)
+
+
+def longest_episode(game: Game) -> int:
+    """Steps after which an episode is over, or counts as over where the game has no time limit."""
     limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
-    return TrainingProgram(game, learner, begin, update, int(LONGEST_EPISODE if limit is None else limit), carry)
+    return int(LONGEST_EPISODE if limit is None else limit)
 
 
 class Trained(NamedTuple):

@@ -15,7 +15,7 @@ from games.core.arguments import check_arguments, check_game
 from games.core.modes import in_any_mode
 from games.exact.matrix import state_visits
 from marl.core.learn import History, learn
-from marl.core.learner import Learner
+from marl.core.learner import Learner, LearnerState, Metrics
 from marl.core.learner_checks import check_key, check_number
 from marl.shapers.exact_policies import Shaper
 from marl.shapers.sampled_policies import Policy
@@ -23,19 +23,26 @@ from meta import Outcome, scalarize
 
 
 class Trials(NamedTuple):
-    """Many trials of one shaper, `[trials, meta_steps]` each, the random first step left out.
+    """Many trials of one shaper, `[trials, meta_steps]` each; in formula games the random first step is left out.
 
     Attributes:
-      shaper_payoffs: average payoff of the shaper per round
+      shaper_payoffs: average payoff of the shaper per round, or per step of a sampled game; a mean over several shapers
       opponent_payoffs: the same of the opponent
-      shaper_policies: `[trials, meta_steps, logits]`, probabilities
-      cooperation: `[trials, meta_steps, 2]`, shares of rounds in which shaper and opponent take their first action
+      shaper_policies: `[trials, meta_steps, logits]`, probabilities of the first action; None in a sampled game
+      opponent_policies: the same of the opponent
+      cooperation: `[trials, meta_steps, num_agents]`, shares of rounds in which each player takes its first action,
+        shapers first; None in a sampled game that does not count them
+      counts: what a sampled game counts, `[trials, meta_steps, num_agents]` each
+      opponents: states of the opponents when they have learned, `[trials, ...]`, one for each
     """
 
     shaper_payoffs: jax.Array
     opponent_payoffs: jax.Array
-    shaper_policies: jax.Array
-    cooperation: jax.Array
+    shaper_policies: Any
+    opponent_policies: Any
+    cooperation: Any
+    counts: Metrics
+    opponents: tuple[LearnerState, ...]
 
 
 def play(
@@ -166,40 +173,73 @@ def _check_parameters(shaper: Shaper | Policy, parameters: Any) -> None:
 @check_arguments
 def play_trials(
     key: jax.Array,
-    game: InfinitelyRepeated,
-    shaper: Shaper,
+    game: Game,
+    shaper: Shaper | Policy,
     parameters: Any,
-    opponent: Learner,
+    opponent: Learner | Sequence[Learner],
     *,
     meta_steps: int,
     num_trials: int,
+    episode_length: int = 100,
+    num_envs: int = 2,
 ) -> Trials:
     """Fresh trials of one shaper, with all that reports and figures need.
 
     Args:
       key: of all trials.
-      game: a game that is a formula.
-      shaper: of the first agent.
+      game: an `InfinitelyRepeated`, or one that is sampled.
+      shaper: of the first agent, or of the first agents of a sampled game.
       parameters: of the shaper.
-      opponent: the learner.
+      opponent: the learner, or in a sampled game one for each seat after those of the shapers.
       meta_steps: learning steps of the opponent in a trial.
       num_trials: how many trials.
+      episode_length: of a sampled game, as of `play_sampled`.
+      num_envs: of a sampled game, as of `play_sampled`.
 
     Returns:
       `Trials`.
 
     Raises:
       TypeError: for arguments of another type.
-      ValueError: for numbers that are none or out of range, or parameters that are not the shaper's.
+      ValueError: for numbers that are none or out of range, parameters that are not the shaper's, or opponents that do
+        not fill the seats.
     """
-    check_key(key)
-    for name, number in (("meta_steps", meta_steps), ("num_trials", num_trials)):
-        check_number(name, number)
+    learners = [opponent] if isinstance(opponent, Learner) else list(opponent)
+    _check_players(game, shaper, learners)
     _check_parameters(shaper, parameters)
+    shapers = [shaper.learner(parameters)] * (game.num_agents - len(learners))
+    lengths = {"meta_steps": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
+    return trials_of(key, game, shapers, learners, num_trials=num_trials, **lengths)
 
-    def one(key: jax.Array) -> Trials:
-        return play_trial(key, game, shaper.learner(parameters), opponent, meta_steps=meta_steps)
 
+def trials_of(
+    key: jax.Array,
+    game: Game,
+    shapers: Sequence[Learner],
+    opponents: Sequence[Learner],
+    *,
+    meta_steps: int,
+    num_trials: int,
+    episode_length: int,
+    num_envs: int,
+) -> Trials:
+    """`play_trials` of players in any game."""
+    check_key(key)
+    lengths = {"meta_steps": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
+    for name, number in (lengths | {"num_trials": num_trials}).items():
+        check_number(name, number)
+
+    def sampled(key: jax.Array) -> Trials:
+        players = [*shapers, *opponents]
+        history = learn(key, game, players, num_updates=meta_steps, steps_per_update=episode_length, num_envs=num_envs)
+        seats, number, counts = jnp.stack(history.rewards), len(shapers), history.infos
+        payoffs, states = (seats[:number].mean(0), seats[number:].mean(0)), history.states[number:]
+        return Trials(*payoffs, None, None, counts.get("cooperation"), counts, states)
+
+    def exact(key: jax.Array) -> Trials:
+        return play_trial(key, game, *shapers, *opponents, meta_steps=meta_steps)  # type: ignore[misc, arg-type]
+
+    one = exact if isinstance(game, InfinitelyRepeated) else sampled
     return jax.vmap(one)(jax.random.split(key, num_trials))
 
 
@@ -212,7 +252,8 @@ def play_trial(
     own, other = (rewards[1:] for rewards in history.rewards)
     first, second = (trajectory.action[1:, 0] for trajectory in history.trajectories)
     cooperation = jax.vmap(lambda *policies: _cooperation(game, *policies))(first, second)
-    return Trials(own, other, jax.nn.sigmoid(first), cooperation)
+    policies = jax.nn.sigmoid(first), jax.nn.sigmoid(second)
+    return Trials(own, other, *policies, cooperation, {}, history.states[1:])
 
 
 def _cooperation(game: InfinitelyRepeated, row: jax.Array, column: jax.Array) -> jax.Array:

@@ -136,6 +136,7 @@ def run_experiment(
         context.programs.close()
     files = experiment.draw(run.figures, trained, found)
     summary = experiment.summarize(trained, found)
+    summary = {"conclusion": experiment.conclusion(summary), **summary}
     summary |= {"wall_seconds": time.perf_counter() - started, "versions": versions(), "devices": devices()}
     run.write_summary(summary)
     experiment.clean_up(run)
@@ -161,7 +162,7 @@ def run_and_print(experiment: Experiment[Any, Any], run: RunDirectory, console: 
     """Runs an experiment as a command does: prints the header before it, and tables and files after it."""
     experiment.print_header(console)
     summary, files = run_experiment(experiment, run, console, started=STARTED)
-    say(console, experiment.conclusion(summary))
+    say(console, summary["conclusion"])
     experiment.print_result(console, summary)
     kept = ", ".join(filter(None, ["summary.json", experiment.agent_file, "metrics.jsonl", "config.yaml"]))
     say(console, f"written to {run.path}: {kept}, checkpoints")

@@ -19,6 +19,7 @@ from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import Shaping
 from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
+from marl.trained.catalogue import located
 from meta import RunDirectory
 from meta.runs.formatting import say
 from meta.runs.jobs import open_run
@@ -89,7 +90,8 @@ def enter(
 
 def _identity(spec: str, seats: Sequence[Agent | Shaping]) -> tuple[str, str]:
     if is_path(spec):
-        path = Path(spec) / AGENT_FILE if Path(spec).is_dir() else Path(spec)
+        place = Path(located(spec))
+        path = place / AGENT_FILE if place.is_dir() else place
         return hashlib.sha256(path.read_bytes()).hexdigest(), ""
     files = "".join(digests(spec))
     names = [digest_of(configs.plain(one.config)) if isinstance(one, Shaping) else spec for one in seats]

@@ -146,7 +146,7 @@ def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
         @jax.jit
         @jax.vmap
         def play(key: jax.Array, parameters: Any) -> Trials:
-            return play_trial(key, game, make(parameters), opponent, meta_steps=length)
+            return play_trial(key, game, make(parameters), opponent, meta_steps=length)._replace(opponents=())
 
         return lambda parameters: jax.tree.map(lambda x: np.asarray(x, np.float64), play(keys, parameters))
 
@@ -180,7 +180,7 @@ def _shapers(config: ExactShapingConfig) -> list[str]:
 
 
 def _together(played: dict[str, Trials], config: ExactShapingConfig) -> Trials:
-    return Trials(*(np.concatenate(x) for x in zip(*(played[name] for name in _shapers(config)), strict=True)))  # type: ignore[arg-type]
+    return jax.tree.map(lambda *x: np.concatenate(x), *(played[name] for name in _shapers(config)))
 
 
 def _steps(game: InfinitelyRepeated, trials: Trials) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import configs
 from configs import shown
 from configs.specs import change
 from games import Game, InfinitelyRepeated, MatrixGame
-from marl.core.learner import Learner, keep_state, whole_state
+from marl.core.learner import Learner
 from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.learners.exact.learner_switch import switch
 from marl.learners.exact.trained import game_metadata
@@ -28,14 +27,13 @@ from marl.shapers.registry import FORMULA as SHAPERS
 from marl.shapers.registry import drawn
 from marl.shapers.self_play import annealing
 from marl.shapers.trial import play
+from marl.trained.catalogue import PREFIX, located
 from meta import scalarize
 from meta.loop import compiler_options
 from meta.runs import array_files
 from meta.runs.formatting import many
 
 AGENT_FILE = "agent.safetensors"  # of a shaper
-LEARNER_FILE = "learner.safetensors"  # of a run of marl.train or marl.distributed
-ADVERSARY_FILE = "adversary.safetensors"  # of a run of attacks.act
 
 
 class Agent(NamedTuple):
@@ -45,33 +43,15 @@ class Agent(NamedTuple):
     learner: Callable[[Any], Learner]  # (parameters) -> learner
     parameters: Any = ()  # of what was trained; nothing for the others
     config: ShapingConfig | None = None  # how a shaper was trained
+    game: Game | None = None  # in which a learner was trained
 
     def __repr__(self) -> str:
         """One line, without the numbers."""
-        return f"Agent({self.name!r}, {_size(self.parameters)})"
+        return f"Agent({self.name!r}, {size_in_words(self.parameters)})"
 
 
-class Adversary(NamedTuple):
-    """The message function that a run of attacks.act has evolved.
-
-    Attributes:
-      name: the directory of the run.
-      message: an `attacks.Message`.
-      parameters: of the message.
-      config: of the attack.
-    """
-
-    name: str
-    message: Any
-    parameters: Any
-    config: Any
-
-    def __repr__(self) -> str:
-        """One line, without the numbers."""
-        return f"Adversary({self.name!r}, {_size(self.parameters)})"
-
-
-def _size(parameters: Any) -> str:
+def size_in_words(parameters: Any) -> str:
+    """The number of parameters, such as `1,234 parameters`."""
     return many(sum(int(np.size(x)) for x in jax.tree.leaves(parameters)), "parameter")
 
 
@@ -138,9 +118,11 @@ def _of_the_other(payoffs: Any) -> np.ndarray:
 
 
 def is_path(spec: str) -> bool:
-    """True if a spec means a file or a directory, and no name; a directory of an agent's name has to be `./name`."""
+    """True if a spec means a file, a directory or `hub:NAME`, and no name; write `./name` for a directory so named."""
     if spec in FORMULA or spec in SAMPLED:
         return False
+    if spec.startswith(PREFIX):
+        return True
     unquoted = re.sub(r"""(['"]).*?\1""", "", spec)  # a setting may be a path
     return os.sep in unquoted or spec.endswith(".safetensors") or os.path.exists(spec)
 
@@ -171,53 +153,6 @@ def save_agent(path: Path, config: ShapingConfig, parameters: Any) -> None:
     array_files.replace_arrays(path, parameters, metadata)
 
 
-def load_agent(path: Path | str, *, number: int = 0) -> Agent | Adversary:
-    """The agent of a finished run, from its directory or from its file.
-
-    Args:
-      path: of a run of marl.mfos (a shaper), marl.train or marl.distributed (a learner) or attacks.act (an adversary).
-      number: of the seed of a run of marl.train, or of the player of one of marl.distributed. Of several seeds of a
-        shaper the agent is one, drawn evenly for each trial.
-
-    Returns:
-      An `Agent`, whose `learner(parameters)` acts and learns no more, or an `Adversary`.
-
-    Raises:
-      ValueError: if the file is missing, damaged or none of these; one line that names it.
-    """
-    if not isinstance(path, str | os.PathLike) or isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        got = f"path: got {shown(path)}" if not isinstance(path, str | os.PathLike) else f"number: got {shown(number)}"
-        raise ValueError(f"{got}; the directory of a run, and a whole number of at least 0, are needed")
-    names = (LEARNER_FILE, ADVERSARY_FILE)
-    files = [Path(path) / name for name in names] if os.path.isdir(path) else [Path(path)]
-    file = next(filter(os.path.isfile, files), None)
-    method = array_files.load_arrays(file)[1].get("method") if file else None
-    if file and method in ("train", "distributed"):
-        return _load_learner(file, str(path), number)
-    if file and method == "attack":
-        # By its name, because marl does not depend on attacks.
-        attack, parameters = importlib.import_module("attacks.experiments.attack").load_adversary(file.parent)
-        return Adversary(str(path), attack.message, parameters, attack.config)
-    if os.path.isdir(path) and not os.path.isfile(Path(path) / AGENT_FILE):
-        runs = "a finished run of marl.mfos, marl.train, marl.distributed or attacks.act"
-        raise ValueError(f"path: got {shown(str(path))}; the directory of {runs} is needed")
-    return load_shaper(path)
-
-
-def _load_learner(file: Path, name: str, number: int) -> Agent:
-    from marl.experiments import export  # here, because it imports what runs on hosts
-
-    found = export.load_arrays(file, number)
-    learner, parameters = export.with_parameters(found.spec, found.game, found.seat, found.arrays)
-
-    def fixed(parameters: Any) -> Learner:
-        return learner._replace(
-            init=lambda key: parameters, policy=whole_state, update=keep_state, gradients=None, sync=None
-        )
-
-    return Agent(f"{name} ({found.spec})", fixed, parameters)
-
-
 def load_shaper(path: Path | str) -> Agent:
     """A trained shaper from its file, or from the directory of the run that trained it.
 
@@ -226,20 +161,21 @@ def load_shaper(path: Path | str) -> Agent:
     Raises:
       ValueError: if the file is missing, damaged or none of an agent; one line that names it.
     """
+    given, path = str(path), located(path)
     file = Path(path) / AGENT_FILE if os.path.isdir(path) else Path(path)
     if not os.path.isfile(file):
-        got = shown(str(path))
+        got = shown(given)
         raise ValueError(f"agent: got {got}; a name, or the file or the run's directory of a trained shaper, is needed")
     arrays, metadata = array_files.load_arrays(file)
     if metadata.get("method") != "agent":
-        raise ValueError(f"agent: got {str(path)!r}; the file of a trained shaper is needed")
+        raise ValueError(f"agent: got {given!r}; the file of a trained shaper is needed")
     config = configs.build(ShapingConfig, metadata.get("config"), str(file))
     shaper = config.make_shaper()
     several = () if config.seeds == 1 else (config.seeds,)
     like = jax.eval_shape(shaper.init, jax.random.key(0))
     parameters = jax.tree.map(jnp.asarray, array_files.as_tree(arrays, like, str(file), several))
     make = partial(_any_seed, shaper.learner, config.seeds) if several else shaper.learner
-    return Agent(str(path), make, parameters, config)
+    return Agent(given, make, parameters, config)
 
 
 def _any_seed(make: Callable[[Any], Learner], seeds: int, parameters: Any) -> Learner:

@@ -15,7 +15,8 @@ from games import InfinitelyRepeated, matrix_games
 from games import make as make_game_with
 from games.registry import make_game
 from marl.core.evaluate import evaluate
-from marl.experiments.shaping.agents import AGENT_FILE, as_row, load_agent, make_agent, save_agent, shaping_config
+from marl.experiments.saved.load_agent import load_agent
+from marl.experiments.shaping.agents import AGENT_FILE, as_row, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.exact.learner_switch import switch
 from marl.shapers.registry import drawn

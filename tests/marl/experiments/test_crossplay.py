@@ -24,7 +24,8 @@ from marl.experiments.crossplay.config import CrossplayConfig
 from marl.experiments.crossplay.experiment import _cells, line_up
 from marl.experiments.crossplay.participants import Participant, split_agents
 from marl.experiments.crossplay.table import COLUMNS
-from marl.experiments.shaping.agents import Agent, load_agent, make_agent, pair_program, save_agent
+from marl.experiments.saved.load_agent import load_agent
+from marl.experiments.shaping.agents import Agent, make_agent, pair_program, save_agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
 from marl.learners.sampled import objective_registry
 from marl.trained import folder

@@ -15,7 +15,8 @@ from marl.experiments.crossplay.config import CrossplayConfig
 from marl.experiments.crossplay.experiment import Cell, _statistics
 from marl.experiments.crossplay.participants import split_agents
 from marl.experiments.crossplay.table import _labels
-from marl.experiments.shaping.agents import load_agent, make_agent, of_training, save_agent
+from marl.experiments.saved.load_agent import load_agent
+from marl.experiments.shaping.agents import make_agent, of_training, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.shaping.sampled_pairs import Lengths, play_pair
 

@@ -101,7 +101,7 @@ def test_a_learner_learns_from_the_estimate():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ipd"], "agent: none given"),
+        (["stag.yaml"], "agent: none given"),
         (["ipd", "nothing"], "got 'nothing'"),
         (
             ["ipd", "mfos"],
@@ -113,7 +113,8 @@ def test_a_learner_learns_from_the_estimate():
         (["ipd", "a/b.safetensors"], "got 'a/b.safetensors'"),
     ],
 )
-def test_agents_that_cannot_play_are_refused_in_one_line(play, arguments, words):
+def test_agents_that_cannot_play_are_refused_in_one_line(play, arguments, words, tmp_path):
+    (tmp_path / "stag.yaml").write_text("game: stag_hunt\n")
     result = play(*arguments, keys="")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert words in result.stderr

@@ -14,8 +14,8 @@ import pytest
 
 import games
 from games import InfinitelyRepeated, discounted_payoffs, prisoners_dilemma, symmetric
-from marl import Learner, learn, make_learner, memory_one, play_memory_one
-from marl.experiments.shaping.agents import load_agent, save_agent
+from marl import Learner, learn, load_agent, make_learner, memory_one, play_memory_one
+from marl.experiments.shaping.agents import save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
 
 pytestmark = pytest.mark.system

@@ -12,7 +12,7 @@ import numpy as np
 
 import configs
 from configs import shown
-from marl.experiments.shaping.agents import Adversary, Agent, load_agent
+from marl.experiments.saved.load_agent import Adversary, Objective, TrainedAgent, load_agent
 from meta.runs.directory import CONFIG, read_record
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class SavedRun:
         files = sorted((self.path / "figures").glob("*.*")) if (self.path / "figures").is_dir() else []
         return {file.stem: file for file in files if file.suffix in (".png", ".gif")}
 
-    def agent(self, number: int = 0) -> Agent | Adversary:
+    def agent(self, number: int | None = None) -> TrainedAgent | Adversary | Objective:
         """The agent that was trained: `load_agent` of this directory.
 
         Raises:

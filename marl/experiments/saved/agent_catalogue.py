@@ -1,0 +1,211 @@
+"""The command of trained agents: lists them, shows a card, trains one again, adds one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from configs import one_of, shown
+from configs.usage import Positional
+from marl.experiments.saved.load_agent import ADVERSARY_FILE, LEARNER_FILE, OBJECTIVE_FILE, load_agent
+from marl.experiments.saved.saved_run import SavedRun, load_run
+from marl.experiments.shaping.agents import AGENT_FILE
+from marl.trained import folder
+from marl.trained.catalogue import CARDS, Card, list_agents
+from meta.runs.atomic_files import write_whole
+from meta.runs.formatting import many, say
+from meta.statistics import rounded
+
+KINDS = {AGENT_FILE: "shaper", LEARNER_FILE: "learner", ADVERSARY_FILE: "adversary", OBJECTIVE_FILE: "objective"}
+OPTIONS = ("--out", "--quiet")  # of a command line, which change nothing of the agent
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentsConfig(configs.CommandConfig):
+    """A trained agent that comes with the library, or all of them."""
+
+    name: Annotated[str, Positional("NAME")] = ""
+    """The agent whose card is shown; all agents are listed if empty."""
+    again: str = ""
+    """A new directory, in which the agent is trained again by its command."""
+    add: str = ""
+    """The directory of a finished run, whose agent is added to the library under NAME, in place of an older one."""
+
+
+def checked(config: AgentsConfig) -> AgentsConfig:
+    """The config, of which name and directories fit.
+
+    Raises:
+      ValueError: if they do not.
+    """
+    if config.add and config.again:
+        raise ValueError(f"add: got {shown(config.add)} beside again; one of the two is needed")
+    if config.add:
+        if not re.fullmatch(r"[a-z0-9]+([-_][a-z0-9]+)*", config.name):
+            raise ValueError(f"name: got {shown(config.name)}; lower-case words with hyphens between them are needed")
+        agent_of(load_run(config.add))
+    elif config.name and config.name not in list_agents():
+        raise ValueError(f"name: got {shown(config.name)}; {one_of(config.name, list(list_agents()))}")
+    elif config.again and not config.name:
+        raise ValueError("name: none given; the name of the agent that is trained again is needed")
+    if config.again and Path(config.again).exists():
+        raise ValueError(f"again: {shown(config.again)} already exists; another name is needed")
+    return config
+
+
+def run(config: AgentsConfig, target: None, console: Console) -> None:
+    """Lists the agents, shows the card of one, trains one again or adds one."""
+    if config.add:
+        card = add(config.name, load_run(config.add))
+        say(console, f"added {card!r}, {card.num_bytes:,} bytes")
+    elif config.name:
+        show(console, list_agents()[config.name])
+        if config.again:
+            train_again(console, list_agents()[config.name], Path(config.again))
+    else:
+        table = Table("name", "kind", "result", box=None)
+        for card in list_agents().values():
+            table.add_row(card.name, card.kind, result_in_words(card))
+        console.print(table)
+        say(console, "marl-shaping agents NAME shows a card; marl.load_agent('NAME') loads the agent")
+
+
+def result_in_words(card: Card) -> str:
+    """The first result of a card with its error, and the last one, its control."""
+    (name, first), *_, (control, last) = card.results.items()
+    error = "" if first["standard_error"] is None else f" ± {rounded(first['standard_error'], 2)}"
+    beside = "" if control == name else f" ({control} {rounded(last['mean'], 2)})"
+    return f"{name} {rounded(first['mean'], 2)}{error}{beside}"
+
+
+def show(console: Console, card: Card) -> None:
+    """Prints the card of an agent."""
+    table = Table(box=None, show_header=False)
+    table.add_row("name", card.name)
+    table.add_row("kind", card.kind)
+    table.add_row("trained by", card.command)
+    table.add_row("result", card.conclusion)
+    for name, found in card.results.items():
+        error = "" if found["standard_error"] is None else f" ± {rounded(found['standard_error'], 3)}"
+        table.add_row("", f"{name}: {rounded(found['mean'], 3)}{error}")
+    table.add_row("errors over", card.over)
+    table.add_row("seeds", ", ".join(map(str, card.seeds)))
+    table.add_row("sha256", card.sha256)
+    table.add_row("versions", ", ".join(f"{name} {version}" for name, version in card.versions.items()))
+    table.add_row("licence", card.licence)
+    table.add_row("file", str(card.file))
+    console.print(table, soft_wrap=True)
+
+
+def train_again(console: Console, card: Card, path: Path) -> None:
+    """Trains an agent again by its command, and prints whether it is the same.
+
+    Raises:
+      ValueError: if the command fails.
+    """
+    words = [*shlex.split(card.command)[1:], "--out", str(path)]
+    if subprocess.run([sys.executable, *words], check=False).returncode:
+        raise ValueError(f"again: {card.command} failed; its message is above")
+    again, _ = agent_of(load_run(path))
+    same = _sha256(again) == card.sha256
+    other = "another file than the one of the library: versions or processors differ"
+    say(console, f"trained again in {path}: {'the same file, to the bit' if same else other}")
+
+
+def agent_of(run: SavedRun) -> tuple[Path, str]:
+    """The file of the agent of a finished run, and its kind.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    found = [(run.path / file, kind) for file, kind in KINDS.items() if (run.path / file).is_file()]
+    if not found or not run.summary:
+        raise ValueError(f"add: got {shown(str(run.path))}; a finished run that has trained an agent is needed")
+    return found[0]
+
+
+def add(name: str, run: SavedRun) -> Card:
+    """Adds the agent of a finished run to the library.
+
+    Args:
+      name: of the agent.
+      run: as of `marl.load_run`.
+
+    Returns:
+      Its card.
+
+    Raises:
+      ValueError: if the run has no agent, or one that cannot be loaded.
+    """
+    file, kind = agent_of(run)
+    load_agent(file)
+    summary, contents = run.summary, file.read_bytes()
+    seeds = list(range(summary["seed"], summary["seed"] + summary.get("seeds", summary.get("searches", 1))))
+    card = Card(
+        name=name,
+        kind=kind,
+        command=_command_of(run.command),
+        conclusion=summary["conclusion"],
+        results=_results(kind, summary),
+        over=_over(kind, run, len(seeds)),
+        seeds=seeds,
+        sha256=hashlib.sha256(contents).hexdigest(),
+        num_bytes=len(contents),
+        versions=summary["versions"],
+    )
+    write_whole(card.file, contents)
+    cards = dict(sorted((list_agents() | {name: card}).items()))
+    kept = {name: {key: x for key, x in one._asdict().items() if key != "name"} for name, one in cards.items()}
+    write_whole(folder() / CARDS, (json.dumps(kept, indent=1) + "\n").encode())
+    return card
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _command_of(line: str) -> str:
+    """A command line without the options that say where to write."""
+    words, kept = shlex.split(line), []
+    while words:
+        word = words.pop(0)
+        if word == "--out":
+            del words[:1]
+        elif word.partition("=")[0] not in OPTIONS:
+            kept.append(word)
+    return shlex.join(kept)
+
+
+def _results(kind: str, summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+    if kind == "shaper":
+        own = summary.get("naive", {}).get("shaper")
+        found = dict(summary["against"][summary["opponent"]])
+        found |= {"the opponent's own kind": own} if own else {}
+    elif kind == "learner":
+        found = {"return": summary["returns"]}
+    elif kind == "objective":
+        first = next(iter(summary["environments"].values()))
+        found = {arm: first[arm] for arm in ("evolved", "tuned", "plain")}
+    else:
+        rewards = summary.get("goal_reward")
+        found = rewards or {name: summary[name] for name in ("evolved", "random", "silent")}
+    return {name: {key: one[key] for key in ("mean", "standard_error")} for name, one in found.items()}
+
+
+def _over(kind: str, run: SavedRun, number: int) -> str:
+    if number > 1:
+        return many(number, "search") if kind == "objective" else many(number, "training")
+    trials = {"shaper": "trial", "learner": "episode"}.get(kind, "victim" if kind == "adversary" else "learner")
+    count = run.config.get("evaluation_episodes" if kind == "learner" else "evaluation_trials", 0)
+    return f"{many(count, trials)} of one {'training' if kind in ('shaper', 'learner') else 'search'}"
