@@ -14,6 +14,7 @@ import numpy as np
 from flax import linen as nn
 
 from configs import shown
+from configs.plugins import load
 from configs.specs import Registry
 from games import Game
 from games.core import checks
@@ -370,7 +371,22 @@ def table(
     return Message(lambda key: jax.random.normal(key, (cells, size)), speak)
 
 
-MESSAGES: Registry[Message] = Registry("mlp")
+def register_message(name: str, factory: Callable[..., Message], *, replace: bool = False) -> None:
+    """Makes a message function of your own known by a name.
+
+    Args:
+      name: letters, digits, hyphens and underscores, a letter first.
+      factory: `(obs_shape, size, **settings) -> Message`. Its keyword-only parameters are the settings of a spec, their
+        type hints and defaults what these may be.
+      replace: whether the name may be taken.
+
+    Raises:
+      ValueError: for a name that no spec can have, or that is taken.
+    """
+    MESSAGES.register(name, factory, replace=replace)
+
+
+MESSAGES: Registry[Message] = Registry("mlp", plugins=lambda: load("messages", register_message))
 for _factory in (mlp, linear, quadratic, echo, constant, table, lstm, turn):
     MESSAGES.register(_factory.__name__, _factory)
 

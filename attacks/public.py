@@ -5,7 +5,7 @@
 
 from attacks import control, defences, messages
 from attacks.control import control_trial
-from attacks.messages import Message, make_message
+from attacks.messages import Message, make_message, register_message
 from attacks.victim_training import (
     Defence,
     TrainingSchedule,

@@ -43,6 +43,7 @@ class Registry(Generic[Made]):
       given: keywords that the caller of `make` gives to the factories that take them, and that are no settings.
       ranges: whether `[lowest, highest]` may stand for a number; the setting is a `Range` then.
       more: a module that registers names here too when it is imported: one that stands on the registry's own.
+      plugins: registers what installed packages offer; called when a name is unknown, and for lists of names.
 
     Example:
       >>> from configs.specs import Registry
@@ -54,8 +55,16 @@ class Registry(Generic[Made]):
       8
     """
 
-    def __init__(self, example: str, *, given: Sequence[str] = (), ranges: bool = False, more: str = "") -> None:
-        self._example, self._given, self._ranges, self._more = example, given, ranges, more
+    def __init__(
+        self,
+        example: str,
+        *,
+        given: Sequence[str] = (),
+        ranges: bool = False,
+        more: str = "",
+        plugins: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._example, self._given, self._ranges, self._more, self._plugins = example, given, ranges, more, plugins
         self._own: dict[str, _Entry] = {}
         self.elsewhere: dict[str, Registry[Made]] = {}  # registries for other kinds of games, by what these are
 
@@ -102,11 +111,15 @@ class Registry(Generic[Made]):
         del self._entries[name]
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries
+        if name not in self._entries:
+            self._plugins()
+        return name in self._own
 
     def names(self) -> list[str]:
         """All names, in the order in which they came."""
-        return list(self._entries)
+        known = self._entries
+        self._plugins()
+        return list(known)
 
     def settings(self, name: str) -> dict[str, Setting]:
         """The settings of a name."""

@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 import yaml
 
-from configs import flags, one_line, shown
+from configs import flags, one_line, plugins, shown
 from configs.usage import Positional, usage
 from games import catalogue
 from meta.runs.formatting import many
@@ -27,6 +27,7 @@ from meta.runs.provenance import version_line
 # What is here alone takes half a second; a game that is played imports JAX.
 
 PROGRAM = process.called("python -m games")
+GENERAL = "--version prints the versions. --import MODULE first imports a module of yours, which may register games."
 LONGEST_PLAY = 1_000_000  # steps, of which all pictures are kept
 GALLERY_STEPS = 24
 OF_PLAY = ("--gif", "--png", "--steps", "--seed", "--params")
@@ -64,12 +65,13 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the command; returns its exit status."""
     process.stop_on_signals()
     if not {"-h", "--help"}.isdisjoint(arguments):
-        print(usage([Options()], PROGRAM, f"{__doc__}\n\n--version prints the versions."))
+        print(usage([Options()], PROGRAM, f"{__doc__}\n\n{GENERAL}"))
         return 0
     if "--version" in arguments:
         print(version_line())
         return 0
     try:
+        arguments = plugins.import_named(arguments)
         options = flags.parse(Options(), arguments)
         played = [flag for flag in OF_PLAY if flag in [word.partition("=")[0] for word in arguments]]
         if options.gallery and (options.game or played):

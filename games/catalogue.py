@@ -12,6 +12,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import NamedTuple
 
+from configs import plugins
+
 FILE = "catalogue.csv"
 
 
@@ -31,7 +33,7 @@ def rows() -> list[Row]:
     if first != _origin():
         return compute()
     found = [Row(*row) for row in csv.reader(lines)]
-    if "games.registry" not in sys.modules:
+    if "games.registry" not in sys.modules and not plugins.offers("games"):
         return found
     from games import registry
 

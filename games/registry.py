@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_type_hints
 import jax
 import numpy as np
 
-from configs import one_of, shown
+from configs import one_of, plugins, shown
 from configs.specs import NAME, first_line, read
 from games.core.game import Game
 from games.core.modes import lenient
@@ -120,6 +120,8 @@ def make(name: str, **params: Any) -> Game:
     """
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
+    if isinstance(name, str) and name not in _ENTRIES:
+        _load_plugins()
     if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
         raise ValueError(f"game: got {shown(name)}; {one_of(str(name), names())}")
     if name not in _ENTRIES:
@@ -180,7 +182,17 @@ def register(
 
 def ours() -> list[str]:
     """The names of our own games, and of those that were registered."""
+    _load_plugins()
     return list(_ENTRIES)
+
+
+def _load_plugins() -> None:
+    """Registers the games of installed packages; the first line of a factory's docstring describes each."""
+
+    def add(name: str, factory: Callable[..., Game]) -> None:
+        register(name, factory, (inspect.getdoc(factory) or name).partition("\n")[0])
+
+    plugins.load("games", add)
 
 
 def foreign() -> list[str]:

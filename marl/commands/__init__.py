@@ -103,7 +103,15 @@ def start(module: str, arguments: Sequence[str], program: str = "") -> NoReturn:
 
 
 def run(module: str, arguments: Sequence[str]) -> int:
-    """Runs the command of a module in this process; returns its exit status."""
+    """Runs the command of a module in this process, after `--import` has been followed; returns its exit status."""
+    from configs import ConfigError, plugins  # here, because the list needs none of it
+    from meta import process
+
+    try:
+        arguments = plugins.import_named(arguments)
+    except ConfigError as error:
+        print(f"{process.called(f'python -m {module}')}: {error}", file=sys.stderr)
+        return 2
     if module == "games":  # a command of its own kind, because it starts without JAX
         return importlib.import_module("games.__main__").main(arguments)
     from meta.runs.execution import execute

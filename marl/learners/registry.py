@@ -7,6 +7,7 @@ it through and by samplers of their own; any other game is played step by step.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 import optax
 
 from configs import shown
+from configs.plugins import load
 from configs.specs import Range, Registry, Setting, change, grouped, naming, settings_of
 from games import Game, InfinitelyRepeated
 from games.core.arguments import check_game
@@ -51,8 +53,15 @@ Make = Callable[..., Learner]  # (game, seat, **settings) -> learner
 
 _GIVEN = ("num_updates",)  # known from `learn`, and no setting
 _SHAPERS = "marl.shapers.registry"  # an untrained shaper is a learner too
-FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True, more=_SHAPERS)
-SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN, more=_SHAPERS)
+
+
+def _plugins() -> None:
+    load("learners", register_learner)
+    importlib.import_module(_SHAPERS).load_plugins()  # an untrained shaper is a learner
+
+
+FORMULA: Registry[Learner] = Registry("naive", given=_GIVEN, ranges=True, more=_SHAPERS, plugins=_plugins)
+SAMPLED: Registry[Learner] = Registry("ppo", given=_GIVEN, more=_SHAPERS, plugins=_plugins)
 FORMULA.elsewhere = {"games that are sampled, such as games.make('ipd'),": SAMPLED}
 SAMPLED.elsewhere = {"games that are formulas, such as InfinitelyRepeated,": FORMULA}
 NETWORKS: Registry[Network] = Registry("feed_forward", given=("num_scales",))  # of `(obs_shape, num_outputs)`

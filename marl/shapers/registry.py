@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import jax
 
+from configs.plugins import load
 from configs.specs import Registry, naming
 from games import Game, InfinitelyRepeated
 from marl.core.learner import Learner, Metrics, Trajectory
@@ -19,8 +20,14 @@ from marl.shapers import exact_policies, sampled_policies
 from marl.shapers.exact_policies import Shaper
 from marl.shapers.sampled_policies import Policy
 
-FORMULA: Registry[Shaper] = Registry("mfos")
-SAMPLED: Registry[Policy] = Registry("shaper")
+
+def load_plugins() -> None:
+    """Registers the shapers of installed packages."""
+    load("shapers", _register_plugin)
+
+
+FORMULA: Registry[Shaper] = Registry("mfos", plugins=load_plugins)
+SAMPLED: Registry[Policy] = Registry("shaper", plugins=load_plugins)
 
 
 def make_shaper(spec: str, game: Game, seat: int = 0, *, field: str = "shaper", **defaults: Any) -> Any:
@@ -80,6 +87,15 @@ def register_shaper(name: str, factory: Callable[..., Any], *, kind: learners.Ki
     of_learners, of_shapers = (learners.FORMULA, FORMULA) if kind == "formula" else (learners.SAMPLED, SAMPLED)
     of_learners.register(name, untrained, replace=replace)
     of_shapers.register(name, factory, replace=replace)
+
+
+def _register_plugin(name: str, factory: Callable[..., Any]) -> None:
+    """Registers the shaper of an installed package, which plays the games that its return type says."""
+    kinds: dict[Any, learners.Kind] = {Shaper: "formula", Policy: "sampled"}
+    returned = get_type_hints(factory).get("return")
+    if returned not in kinds:
+        raise ValueError(f"got a factory that returns {returned}; the return type marl.Shaper or Policy is needed")
+    register_shaper(name, factory, kind=kinds[returned])
 
 
 class Drawn(NamedTuple):

@@ -19,7 +19,7 @@ from jax.errors import JaxRuntimeError
 from rich.console import Console
 
 import configs
-from configs import ConfigError, flags
+from configs import ConfigError, flags, plugins
 from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.cluster.connection import Connection, OnCluster, connect
@@ -37,7 +37,7 @@ from meta.runs.command import (
     file_of,
     resume_options,
 )
-from meta.runs.directory import check_changes, read_configs
+from meta.runs.directory import check_changes, read_configs, read_record
 from meta.runs.provenance import version_line
 from meta.xla.devices import claim_cores
 
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from meta.cluster.multi_process import ProcessGroup
 
 NOTHING = "nothing was written"
+GENERAL = """\
+--version prints the versions.
+--import MODULE first imports a module of yours, which may register games, learners, shapers and messages."""
 
 
 @process.running()
@@ -116,7 +119,7 @@ class _Task(NamedTuple):
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
     """Nothing is written before all of it fits."""
     called = process.called(command.program)
-    description = f"{command.description.strip()}\n\n--version prints the versions."
+    description = f"{command.description.strip()}\n\n{GENERAL}"
     first, rest = "", list(arguments)
     for argument in arguments:
         if "\0" in argument:  # which no file, no process and no YAML can have
@@ -154,11 +157,12 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     def read(path: Path) -> tuple[Any, Any]:
         return read_configs(path, command.program, "", command.first, command.kind)
 
-    run = options.open(NewRun(name, config, " ".join(began.split()), rest, say, read))
+    typed, again = [*rest, *plugins.imported()], shlex.join(plugins.imported())
+    run = options.open(NewRun(name, config, " ".join(began.split()), typed, say, read))
     if run:
-        kept = f"go on with {called} --resume {run.path}"
+        kept = f"go on with {called} --resume {run.path} {again}".rstrip()
     else:
-        kept = f"go on with {called} {shlex.join(arguments)}" if command.output is Quiet else NOTHING
+        kept = f"go on with {called} {shlex.join(arguments)} {again}".rstrip() if command.output is Quiet else NOTHING
     return _Task(prepared, run, getattr(options, "quiet", False), kept)
 
 
@@ -195,6 +199,8 @@ def _resume(
         _parse(command, Nothing(), Resume, arguments, called, about)
         raise ConfigError(f"--resume: got {configs.short(folder)!r}; the directory of a run is needed")
     path = Path(folder)
+    if (record := read_record(path)) and (needed := shlex.join(plugins.missing(record.options))):
+        raise ConfigError(f"--resume: got {configs.short(folder)!r}, which was begun with {needed}; it is needed again")
     was, now = read_configs(path, program, first, command.first, command.kind)
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = flags.parse_known(configs.part(now, dict.fromkeys(command.connects, "")), arguments)
@@ -222,7 +228,8 @@ def _resume(
         raise ConfigError(f"--resume: cannot go on there: {describe_error(error)}") from None
     for one in words if any((path / "checkpoints").glob("*")) else ():
         say(one)
-    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path}")
+    again = shlex.join(plugins.imported())
+    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path} {again}".rstrip())
 
 
 def _check_file(file: Path, config: Any) -> None:

@@ -171,7 +171,7 @@ def factories() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             parameters = [x for x in inspect.signature(function).parameters.values() if x.kind is not x.VAR_KEYWORD]
             needed = [x.name for x in parameters if x.default is x.empty or x.name == "until"]
             arguments = {x.name: given.get(x.name) if x.name in needed else x.default for x in parameters}
-            if set(needed) <= set(given):
+            if arguments and set(needed) <= set(given):
                 found[called] = (function, arguments)
     return found
 

@@ -30,7 +30,15 @@ MISSING = "the directory of a run, or one of marl.list_agents(), is needed"
 
 
 class TrainedAgent(Agent):
-    """An agent that was trained: a shaper, or a learner that learns no more."""
+    """An agent that was trained: a shaper, or a learner that learns no more.
+
+    Attributes:
+      name: the directory of the run, or the name.
+      learner: `(parameters) -> marl.Learner`.
+      parameters: of what was trained, a pytree.
+      config: of the training of a shaper; None for a learner.
+      game: in which a learner was trained; None for a shaper, whose config has it.
+    """
 
     def play(
         self,
@@ -146,7 +154,7 @@ def load_agent(path: Path | str, *, number: int | None = None) -> TrainedAgent |
       >>> agent = marl.load_agent("good_shepherd-ipd-naive")
       >>> trials = agent.play("tft", num_episodes=8)
       >>> round(float(trials.shaper_payoffs.mean()), 2)
-      -1.98
+      -1.87
     """
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"path: got {shown(path)}; the directory of a run, or a name, is needed")

@@ -29,6 +29,7 @@ COMMANDS = {
     "marl.cola": ("ipd", "imp", "--batch=0", "batch: got 0"),
     "marl.mmaml": ("ipd", "imp", "--meta-steps=0", "meta_steps: got 0"),
     "marl.play": ("ipd", "imp", "--rounds=0", "rounds: got 0"),
+    "marl.agents": ("", "", "--again=new", "name: none given"),
     "marl.export": ("", "", "--number=-1", "number: got -1"),
     "marl.discover": ("drift cartpole", "value_loss acrobot", "--evaluation-trials=1", "evaluation_trials: got 1"),
     "attacks.act": ("cartpole", "pendulum", "--evaluation-trials=1", "evaluation_trials: got 1"),
