@@ -178,7 +178,10 @@ def _entry(name: str, others: list[str]) -> str:
 
 def _index() -> str:
     """All names in tables, with the first sentence of each docstring."""
-    parts = ["# API reference", "Every public name, by what it is used for."]
+    about = (
+        "Every public name, by what it is used for; [types](types.md) that signatures name have a page of their own."
+    )
+    parts = ["# API reference", about]
     for page, (sentence, _, sections) in PAGES.items():
         parts += [f"## [{page.capitalize()}]({page}.md)", sentence]
         for title, names in sections.items():

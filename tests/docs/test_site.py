@@ -43,6 +43,16 @@ def test_the_site(subtests):
         fit = text[text.index('id="games.zd.Fit"') :]
         table = re.sub(r"(<[^>]*>|\s)+", " ", fit[: fit.index("Source code")])
         assert "residual ndarray [...] , root mean square over the four states" in table
+    with subtests.test("types of the library that signatures name are links to their entries"):
+        texts = {path.parent.name: path.read_text() for path in (site / "api").rglob("*.html")}
+        assert 'href="../types/#attacks.victim_training.MakeVictim"' in texts["attack"]
+        named = {
+            name
+            for page, text in texts.items()
+            for name in re.findall(r'<span title="((?:games|marl|attacks|meta|configs)\.[\w.]+)">', text)
+            if page != "types" and re.search(r"\.[A-Z]\w*[a-z]\w*$", name)
+        }
+        assert named == set()  # a type without a link is no entry of docs/site/types.py
     with subtests.test("nothing is loaded from another host"):
         loaded = {url for path in site.rglob("*.html") for url in check.loads(check.read(path.read_text()))}
         assert len(loaded) > 100
