@@ -6,7 +6,7 @@ import ast
 import posixpath
 from pathlib import Path
 
-from docs.site.links import PAGES, ROOT, links, rewritten, site_path
+from docs.site.links import PAGES, ROOT, links, repository, rewritten, site_path
 
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "bash", ".toml": "toml"}
 
@@ -24,6 +24,9 @@ def pages() -> dict[str, str]:
     examples = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py"))
     suite = (path.relative_to(ROOT).as_posix() for path in (ROOT / "games" / "suite").glob("[a-z]*.py"))
     code = {*examples, *suite, *(file for source, text in documents.items() for file in _code(source, text))}
+    if repository():
+        heading = "## Install and run\n"
+        found["index.md"] = found["index.md"].replace(heading, f"{heading}\n```\ngit clone {repository()}\n```\n")
     return found | {site_path(file): _shown(file) for file in sorted(code)} | {"examples.md": _examples(examples)}
 
 

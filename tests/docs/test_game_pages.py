@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import games
-from docs.site import game_pages, notebooks
+from docs.site import documents, game_pages, notebooks
 from docs.site.links import ROOT
 from games import registry
 
@@ -71,9 +71,23 @@ def test_formulas_of_notebooks_are_mathml_and_their_pictures_are_files():
     assert all(files[f"notebooks/{name}"][:4] == b"\x89PNG" for name in pictures)
 
 
-def test_the_badge_of_colab_stands_where_the_repository_is_known(monkeypatch):
+def test_a_notebook_is_downloaded_from_the_site_and_run_beside_the_source_code(monkeypatch):
     monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
-    assert "colab" not in notebooks.pages()["notebooks/game.md"]
+    page = notebooks.pages()["notebooks/game.md"]
+    assert "colab" not in page
+    assert '<a href="game.ipynb" download>' in page
+    assert "`jupyter lab game.ipynb`" in page
+    assert notebooks.files()["notebooks/game.ipynb"] == (ROOT / notebooks.FOLDER / "game.ipynb").read_bytes()
+
+
+def test_where_the_repository_is_known_pages_link_to_it_and_notebooks_install_from_it(monkeypatch):
     monkeypatch.setenv("GITHUB_REPOSITORY", "owner/shaping")
-    address = "https://colab.research.google.com/github/owner/shaping/blob/main/examples/notebooks/game.ipynb"
-    assert f"]({address})" in notebooks.pages()["notebooks/game.md"]
+    address = "https://colab.research.google.com/github/owner/shaping/blob/main/examples/notebooks/{}.ipynb"
+    for name, package in (("game", "marl-shaping"), ("cluster", "marl-shaping[ray]")):
+        line = f'%pip install -q "{package} @ git+https://github.com/owner/shaping"'
+        page = notebooks.pages()[f"notebooks/{name}.md"]
+        assert f"]({address.format(name)})" in page
+        assert f"```python\n{line}\n```" in page
+        cells = json.loads(notebooks.files()[f"notebooks/{name}.ipynb"])["cells"]
+        assert cells[1]["source"] == [line]
+    assert "git clone https://github.com/owner/shaping" in documents.pages()["index.md"]

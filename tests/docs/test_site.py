@@ -21,8 +21,9 @@ PAGES = ("", "guides/exact/", "results/attacks/", "api/", "api/learn/", "gallery
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
 
-def test_the_site(subtests):
+def test_the_site(subtests, monkeypatch):
     """One test, because a build takes ten seconds and all of these read the same one."""
+    monkeypatch.setenv("GITHUB_REPOSITORY", "owner/shaping")
     assert main() == 0
     site = BUILD / "site"
     with subtests.test("every public name has one anchor"):
@@ -53,6 +54,9 @@ def test_the_site(subtests):
             if page != "types" and re.search(r"\.[A-Z]\w*[a-z]\w*$", name)
         }
         assert named == set()  # a type without a link is no entry of docs/site/types.py
+    with subtests.test("every page links to the repository if its address is known"):
+        link = '<a href="https://github.com/owner/shaping">repository</a>'
+        assert all(link in (site / page / "index.html").read_text() for page in PAGES)
     with subtests.test("nothing is loaded from another host"):
         loaded = {url for path in site.rglob("*.html") for url in check.loads(check.read(path.read_text()))}
         assert len(loaded) > 100
