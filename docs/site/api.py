@@ -119,7 +119,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
     "run": (
         "Run directories, configs, and learners spread over threads and machines.",
-        "runs",
+        "finished",
         {
             "Runs": "marl.load_run marl.SavedRun marl.load_agent meta.RunDirectory",
             "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
