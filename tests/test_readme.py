@@ -95,11 +95,11 @@ def test_a_finished_run(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "config.yaml").write_text(configs.to_text(config))
     save_agent(folder / "agent.safetensors", config, config.make_shaper().init(jax.random.key(0)))
-    assert FINISHED[1].count("num_trials=256") == 1
+    assert FINISHED[1].count('"num_trials": 256') == 1
     names: dict = {}
     with contextlib.redirect_stdout(io.StringIO()):
         for code in FINISHED:
-            exec(code.replace("num_trials=256", "num_trials=8"), names)
+            exec(code.replace('"num_trials": 256', '"num_trials": 8'), names)
     assert names["trials"].cooperation.shape == (8, 100, 2)
     assert names["shares"].shape == (16, 2, 2)
     assert 0 < float(names["shares"].min()) <= float(names["shares"].max()) < 1

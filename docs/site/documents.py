@@ -8,6 +8,7 @@ from pathlib import Path
 
 from docs.site.links import PAGES, ROOT, links, repository, rewritten, site_path
 
+PLAY = "docs/play/index.html"  # a page of its own, which is no Markdown
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "bash", ".toml": "toml"}
 
 
@@ -27,14 +28,21 @@ def pages() -> dict[str, str]:
     if repository():
         heading = "## Install and run\n"
         found["index.md"] = found["index.md"].replace(heading, f"{heading}\n```\ngit clone {repository()}\n```\n")
+    found["play/index.html"] = _with_way_back((ROOT / PLAY).read_text(encoding="utf-8"))
     return found | {site_path(file): _shown(file) for file in sorted(code)} | {"examples.md": _examples(examples)}
 
 
 def files() -> dict[str, Path]:
     """Pictures, films and whatever else docs has beside Markdown."""
     docs = ROOT / "docs"
-    paths = (path for path in docs.rglob("*") if path.is_file() and path.suffix not in (".md", ".py", ".pyc"))
+    paths = (path for path in docs.rglob("*") if path.is_file() and path.suffix not in (".md", ".py", ".pyc", ".html"))
     return {path.relative_to(docs).as_posix(): path for path in sorted(paths)}
+
+
+def _with_way_back(text: str) -> str:
+    """The page on which one plays, with links to the site."""
+    links = '<a href="../index.html">marl-shaping</a> <a href="../extortioner/index.html">About this page</a>'
+    return text.replace("<header>", f"<header>\n  <nav>{links}</nav>", 1)
 
 
 def _code(source: str, text: str) -> list[str]:

@@ -29,6 +29,13 @@ def test_code_that_a_document_links_to_has_a_page_with_its_text():
     assert pages["examples.md"].count("code/examples/") == len([*(links.ROOT / "examples").glob("*.py")])
 
 
+def test_the_page_on_which_one_plays_leads_back_to_the_site():
+    page = documents.pages()["play/index.html"]
+    assert '<a href="../index.html">' in page
+    assert '<a href="../extortioner/index.html">' in page
+    assert "play/index.html" not in documents.files()
+
+
 def test_no_two_kinds_of_pages_make_the_same_one():
     names = [name for kind in KINDS for name in kind.pages()]
     assert len(names) == len(set(names))

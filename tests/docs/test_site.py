@@ -17,7 +17,7 @@ from docs.site.names import find, public_names
 pytestmark = pytest.mark.system
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-PAGES = ("", "guides/exact/", "results/attacks/", "api/", "api/learn/", "gallery/", "concepts/errors/", "cite/")
+PAGES = ("", "extortioner/", "guides/exact/", "results/attacks/", "api/", "api/learn/", "gallery/", "concepts/errors/")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
 
