@@ -40,7 +40,7 @@ LEARNERS = [code for name in ("learners", "train") for code in blocks(GUIDES / f
 def test_the_same_run_in_python():
     """Forty generations of the 500 are already better than mutual defection."""
     code = SHAPING.replace("generations=500", "generations=40, population_size=128").replace("1024", "256")
-    assert code.count("generations=40") == code.count("num_trials=256") == 1
+    assert code.count("generations=40") == code.count('"num_trials": 256') == 1
     output = io.StringIO()
     names: dict = {}
     with contextlib.redirect_stdout(output):
@@ -201,6 +201,8 @@ def test_the_readme_and_the_guides_are_short():
     words = {page.stem: len(page.read_text().split()) for page in GUIDES.glob("*.md")}
     assert len(README.splitlines()) <= 130
     assert len(README.split()) <= 1000
+    code = "".join(re.findall(r"```.*?```", README, re.S)).splitlines()
+    assert max(map(len, code)) <= 92  # the width of the site on a screen of 1280 pixels
     assert (ROOT / "docs" / "figures" / "episodes.gif").stat().st_size < 600_000
     assert sum(words.values()) <= 15_000
     assert max(len(page.read_text().splitlines()) for page in GUIDES.glob("*.md")) <= 150

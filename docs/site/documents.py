@@ -9,6 +9,7 @@ from pathlib import Path
 from docs.site.links import PAGES, ROOT, links, repository, rewritten, site_path
 
 PLAY = "docs/play/index.html"  # a page of its own, which is no Markdown
+TITLE = "Opponent shaping in JAX"  # of the first page, whose heading is the name of the site
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "bash", ".toml": "toml"}
 
 
@@ -25,6 +26,7 @@ def pages() -> dict[str, str]:
     examples = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py"))
     suite = (path.relative_to(ROOT).as_posix() for path in (ROOT / "games" / "suite").glob("[a-z]*.py"))
     code = {*examples, *suite, *(file for source, text in documents.items() for file in _code(source, text))}
+    found["index.md"] = f"---\ntitle: {TITLE}\n---\n\n{found['index.md']}"
     if repository():
         heading = "## Install and run\n"
         found["index.md"] = found["index.md"].replace(heading, f"{heading}\n```\ngit clone {repository()}\n```\n")
