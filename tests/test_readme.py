@@ -1,6 +1,7 @@
 """The Python of README and guides runs unchanged except for shorter lengths."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import re
@@ -12,9 +13,12 @@ import pytest
 import configs
 from attacks.experiments.attack import resolve
 from attacks.experiments.config import AttackConfig
+from attacks.experiments.transfer import PARTS
 from games import registry
-from marl.experiments.shaping.config import ExactShapingConfig
+from marl.experiments.shaping.agents import save_agent
+from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.learners.registry import FORMULA
+from marl.mfos import main as mfos
 
 pytestmark = pytest.mark.system
 
@@ -28,15 +32,15 @@ def blocks(page):
 
 
 LEARNERS = [code for name in ("learners", "train") for code in blocks(GUIDES / f"{name}.md")]
-(SHAPING,), (OWN, NETWORK, SAMPLED, RUN), (GAMES,) = map(
-    blocks, (ROOT / "README.md", GUIDES / "python.md", GUIDES / "games.md")
+(SHAPING,), (OWN, NETWORK, SAMPLED, RUN), (GAMES,), FINISHED = map(
+    blocks, (ROOT / "README.md", GUIDES / "python.md", GUIDES / "games.md", GUIDES / "finished.md")
 )
 
 
 def test_the_same_run_in_python():
     """Forty generations of the 500 are already better than mutual defection."""
     code = SHAPING.replace("generations=500", "generations=40, population_size=128").replace("1024", "256")
-    assert code.count("generations=40") == code.count("num_trials=256") == 1
+    assert code.count("generations=40") == code.count('"num_trials": 256') == 1
     output = io.StringIO()
     names: dict = {}
     with contextlib.redirect_stdout(output):
@@ -78,6 +82,40 @@ def test_a_run_as_an_object(tmp_path, monkeypatch, capsys):
     exec(code, {})
     assert "<run short: python -m marl.mfos ipd" in capsys.readouterr().out
     assert (tmp_path / "metrics.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.usefixtures("headless")
+def test_a_finished_run(tmp_path, monkeypatch):
+    """The run of an exact game is a short one, and that of a sampled game has an agent without training."""
+    monkeypatch.chdir(tmp_path)
+    short = ["--evolution.generations", "2", "--evolution.population-size", "8", "--evaluation-trials", "8"]
+    mfos(["ipd", "--out", "runs/ipd-naive-0", *short])
+    config = dataclasses.replace(configs.load(ShapingConfig, "mfos", "ipd_sampled"), meta_steps=2, episode_length=4)
+    folder = Path("runs/ipd_sampled-shaper-0")
+    folder.mkdir()
+    (folder / "config.yaml").write_text(configs.to_text(config))
+    save_agent(folder / "agent.safetensors", config, config.make_shaper().init(jax.random.key(0)))
+    assert FINISHED[1].count('"num_trials": 256') == 1
+    names: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for code in FINISHED:
+            exec(code.replace('"num_trials": 256', '"num_trials": 8'), names)
+    assert names["trials"].cooperation.shape == (8, 100, 2)
+    assert names["shares"].shape == (16, 2, 2)
+    assert 0 < float(names["shares"].min()) <= float(names["shares"].max()) < 1
+    files = ("training", "cooperation_lola", "cooperation_ppo")
+    assert all(Path(f"{file}.png").read_bytes()[:4] == b"\x89PNG" for file in files)
+
+
+def test_every_figure_of_a_run_is_explained():
+    """Files that commands write into `figures`, by the names in the code."""
+    table = (GUIDES / "finished.md").read_text().split("## Figures")[1].split("## What can go wrong")[0]
+    code = [*ROOT.glob("marl/experiments/**/*.py"), *ROOT.glob("marl/distributed/*.py"), *ROOT.glob("attacks/**/*.py")]
+    code = [file.read_text() for file in code if "reproduc" not in str(file)]
+    written = {name for text in code for name in re.findall(r'"(\w+\.(?:png|gif))"', text)}
+    written |= {f"{part}.png" for part in PARTS}
+    assert len(written) > 20
+    assert [name for name in sorted(written) if f"`{name}`" not in table] == []
 
 
 def test_a_learner_with_a_network():
@@ -163,6 +201,8 @@ def test_the_readme_and_the_guides_are_short():
     words = {page.stem: len(page.read_text().split()) for page in GUIDES.glob("*.md")}
     assert len(README.splitlines()) <= 130
     assert len(README.split()) <= 1000
+    code = "".join(re.findall(r"```.*?```", README, re.S)).splitlines()
+    assert max(map(len, code)) <= 92  # the width of the site on a screen of 1280 pixels
     assert (ROOT / "docs" / "figures" / "episodes.gif").stat().st_size < 600_000
     assert sum(words.values()) <= 15_000
     assert max(len(page.read_text().splitlines()) for page in GUIDES.glob("*.md")) <= 150
@@ -219,3 +259,7 @@ def test_defaults_in_the_documents_are_those_of_the_code():
     assert "`cartpole` has a message that turns (`turn`)" in attacks
     assert f"{attack.evaluation_trials:,} fresh victims for the result" in attacks
     assert resolve(attack).kind.name == "turn"
+    preset = configs.load(ShapingConfig, "mfos", "coin_game").environment
+    assert (
+        f'`games.make("coin_game", {preset.removeprefix("coin_game(")}`' in (docs / "guides" / "sampled.md").read_text()
+    )

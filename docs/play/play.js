@@ -88,14 +88,15 @@ function cooperation(player) {
 
 function draw() {
   const { opponent, over, rounds } = match;
-  find("slider").hidden = !opponent.members;
+  find("slider").hidden = find("parameters").hidden = !opponent.members;
   find("chi-value").textContent = opponent.members ? number(opponent.chi) : "";
   find("about").textContent = opponent.about;
   find("update").textContent = opponent.update;
   find("command").textContent = `python -m marl.play ${opponent.spec}`;
+  const focused = document.activeElement; // before it is disabled, because a browser may drop it at once
   find("cooperate").disabled = find("defect").disabled = over;
   find("end").disabled = over || !rounds.length;
-  if (document.activeElement?.disabled) find("restart").focus(); // else the keyboard would start from the top again
+  if (focused?.disabled) find("restart").focus(); // else the keyboard would start from the top again
   const path = averages();
   drawScore(path.at(-1));
   drawHistory();
@@ -235,7 +236,31 @@ function verdict([yours, its]) {
       `You cooperated in ${share(cooperation(0))} of the rounds, it in ${share(cooperation(1))}. ` +
         `Mutual cooperation pays ${number(REWARD)} to each, mutual defection ${number(PUNISHMENT)}.`,
     ),
+    element("p", {}, [lesson(), dotText(yours, its)].join(" ").trim()),
   ];
+}
+
+// A sentence on what a match against such an opponent shows.
+function lesson() {
+  const { line, kind } = match.opponent;
+  if (kind === "naive") return "The learner follows its own gain: punish its D and reward some of its C, and you shape what it learns.";
+  if (!line) return "No line holds your average: what you do decides how both payoffs are divided.";
+  if (line.slope === 1) return "It gives back what it gets, so that over many rounds both get the same.";
+  const slope = Number(line.slope.toFixed(2));
+  return line.point === PUNISHMENT
+    ? `An extortioner makes your cooperation pay, but gains ${slope} points for each one that you gain. Mutual defection denies it that, and costs you too.`
+    : `A generous strategy bears ${slope} times your loss: the more both cooperate, the less either loses.`;
+}
+
+// A sentence on where one's average lies beside the opponent's line; empty without a line.
+function dotText(yours, its) {
+  const { line } = match.opponent;
+  if (!line) return "";
+  const above = its - line.point - line.slope * (yours - line.point);
+  const off = Math.abs(above) / Math.hypot(1, line.slope); // the distance in the picture
+  if (off < 0.1) return "Your dot lies on its green line, where its policy holds both averages.";
+  const side = above > 0 ? "above" : "below";
+  return `Your dot lies ${number(off)} ${side} its green line: chance moves it in few rounds, and less in many.`;
 }
 
 function setUp() {

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs.site import api, check, cite, documents, gallery, game_pages, notebooks
-from docs.site.links import ROOT
+from docs.site import api, check, cite, documents, gallery, game_pages, notebooks, types
+from docs.site.links import ROOT, repository
 
-KINDS = (documents, game_pages, notebooks, api, gallery, cite)
+KINDS = (documents, game_pages, notebooks, api, types, gallery, cite)
 BUILD = ROOT / "build"
 
 
@@ -45,7 +45,9 @@ def unlisted(folder: Path) -> list[str]:
 def build(config: Path) -> list[str]:
     """Builds the site of an mkdocs.yml; one line for each fault."""
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"})
+    link = f'Apache-2.0, <a href="{repository()}">repository</a>' if repository() else "Apache-2.0"
+    settings = os.environ | {"NO_COLOR": "1", "SITE_FOOTER": link}
+    done = subprocess.run(command, capture_output=True, text=True, env=settings)
     output = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
     faults = [f"{place}: {fault}" for fault, place in re.findall(r"^Warning: (.*)\n\s*╭─\[ (\S+) \]", output, re.M)]
     faults += re.findall(r"^Warning: (.* in \S+)$", output, re.M)

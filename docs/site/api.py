@@ -81,7 +81,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             "Messages": """
                 attacks.messages attacks.Message attacks.make_message attacks.messages.mlp attacks.messages.linear
                 attacks.messages.quadratic attacks.messages.lstm attacks.messages.table attacks.messages.turn
-                attacks.messages.constant attacks.messages.echo
+                attacks.messages.constant attacks.messages.echo attacks.register_message
             """,
             "Defences": """
                 attacks.defences attacks.Defence attacks.defences.DEFENCES attacks.defences.undefended
@@ -119,9 +119,10 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
     "run": (
         "Run directories, configs, and learners spread over threads and machines.",
-        "runs",
+        "finished",
         {
-            "Runs": "marl.load_run marl.SavedRun marl.load_agent meta.RunDirectory",
+            "Runs": "marl.load_run marl.SavedRun meta.RunDirectory",
+            "Trained agents": "marl.load_agent marl.list_agents marl.Card marl.TrainedAgent marl.Adversary",
             "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
             "Actors and learners": """
                 marl.distributed marl.distributed.train marl.distributed.System marl.distributed.make_env
@@ -178,7 +179,10 @@ def _entry(name: str, others: list[str]) -> str:
 
 def _index() -> str:
     """All names in tables, with the first sentence of each docstring."""
-    parts = ["# API reference", "Every public name, by what it is used for."]
+    about = (
+        "Every public name, by what it is used for; [types](types.md) that signatures name have a page of their own."
+    )
+    parts = ["# API reference", about]
     for page, (sentence, _, sections) in PAGES.items():
         parts += [f"## [{page.capitalize()}]({page}.md)", sentence]
         for title, names in sections.items():

@@ -6,8 +6,10 @@ import ast
 import posixpath
 from pathlib import Path
 
-from docs.site.links import PAGES, ROOT, links, rewritten, site_path
+from docs.site.links import PAGES, ROOT, links, repository, rewritten, site_path
 
+PLAY = "docs/play/index.html"  # a page of its own, which is no Markdown
+TITLE = "Opponent shaping in JAX"  # of the first page, whose heading is the name of the site
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".sh": "bash", ".toml": "toml"}
 
 
@@ -24,14 +26,25 @@ def pages() -> dict[str, str]:
     examples = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.py"))
     suite = (path.relative_to(ROOT).as_posix() for path in (ROOT / "games" / "suite").glob("[a-z]*.py"))
     code = {*examples, *suite, *(file for source, text in documents.items() for file in _code(source, text))}
+    found["index.md"] = f"---\ntitle: {TITLE}\n---\n\n{found['index.md']}"
+    if repository():
+        heading = "## Install and run\n"
+        found["index.md"] = found["index.md"].replace(heading, f"{heading}\n```\ngit clone {repository()}\n```\n")
+    found["play/index.html"] = _with_way_back((ROOT / PLAY).read_text(encoding="utf-8"))
     return found | {site_path(file): _shown(file) for file in sorted(code)} | {"examples.md": _examples(examples)}
 
 
 def files() -> dict[str, Path]:
     """Pictures, films and whatever else docs has beside Markdown."""
     docs = ROOT / "docs"
-    paths = (path for path in docs.rglob("*") if path.is_file() and path.suffix not in (".md", ".py", ".pyc"))
+    paths = (path for path in docs.rglob("*") if path.is_file() and path.suffix not in (".md", ".py", ".pyc", ".html"))
     return {path.relative_to(docs).as_posix(): path for path in sorted(paths)}
+
+
+def _with_way_back(text: str) -> str:
+    """The page on which one plays, with links to the site."""
+    links = '<a href="../index.html">marl-shaping</a> <a href="../extortioner/index.html">About this page</a>'
+    return text.replace("<header>", f"<header>\n  <nav>{links}</nav>", 1)
 
 
 def _code(source: str, text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 from typing import Any, NamedTuple
@@ -15,6 +16,16 @@ from docs.site.links import ROOT, site_path
 from games import catalogue, registry
 
 MEASURED = "docs/games/measured.json"  # python -m benchmarks.learning.games
+# Names of actions of games whose payoffs are in no table of known games.
+_DILEMMA: tuple[str, ...] = ("cooperate", "defect")
+_HANDS = ("rock", "paper", "scissors")
+NAMES = {
+    "three_player_ipd": _DILEMMA,
+    "ipd_in_the_matrix": _DILEMMA,
+    "chicken_in_the_matrix": ("swerve", "straight"),
+    "rock_paper_scissors": _HANDS,
+    "rock_paper_scissors_in_the_matrix": _HANDS,
+}
 
 
 class Sections(NamedTuple):
@@ -58,7 +69,7 @@ def _attributes(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in re.split(r"\n(?=  \w)", block):
         names, _, meaning = entry.strip().partition(":")
-        if not meaning.strip().startswith("as in"):
+        if not meaning.strip().startswith(("as in", "as of")):
             found |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
     return found
 
@@ -75,14 +86,16 @@ def page(name: str, measured: dict[str, Any]) -> str:
                 f"# {name}",
                 f"{description[0].upper()}{description[1:]}. {parts.summary}",
                 f"![{name}: random play]({name}.gif)",
-                f"```python\nimport games\n\ngame = games.make({name!r})\n```",
+                f'```python\nimport games\n\ngame = games.make("{name}")\n```',
                 _spaces(game),
+                _in_other_libraries(name, game),
                 "## Rules" if parts.rules else "",
                 *parts.rules,
-                _payoffs(game),
+                _payoffs(name, game),
                 "## Actions and observations",
-                _named_actions(game),
+                _named_actions(name, game),
                 parts.actions,
+                _entries(game),
                 "## What `infos` counts" if parts.infos else "",
                 parts.infos.removeprefix("Infos: "),
                 _parameters(game, parts.parameters),
@@ -109,7 +122,7 @@ def _spaces(game: games.Game) -> str:
         ("actions", _space(action)),
         ("time limit of an episode", f"{limit} steps" if (limit := _number(game.time_limit)) else "none"),
     ]
-    return "\n".join(["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)])
+    return "\n".join(["| sizes | by default |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows)])
 
 
 def _space(space: Any) -> str:
@@ -129,41 +142,92 @@ def _number(value: Any) -> int | None:
         return None
 
 
-def _named_actions(game: games.Game) -> str:
-    """Names of actions by number, for games whose payoffs name them."""
-    from games.exact.matrix import action_names
+def _in_other_libraries(name: str, game: games.Game) -> str:
+    """The adapters that fit the number of players, and the opponents that may have a name."""
+    link = "[In other libraries](../guides/games.md#in-other-libraries)"
+    if game.num_agents == 1:
+        return f'{link}: `games.gymnasium.env("{name}")`, `games.gymnax.env("{name}")`.'
+    strategies = isinstance(game, games.RepeatedGame) and game.num_actions == (2, 2)
+    opponents, named = (', opponents="tft"', "a fixed strategy") if strategies else ("", "random play")
+    space, kind = game.action_space(game.agents[0]), ""
+    if isinstance(space, games.MultiDiscrete):
+        kind = " Gymnax has no space for several choices at once; use Gymnasium there."
+    return (
+        f'{link}: all players by PettingZoo, `games.pettingzoo.parallel_env("{name}")`, or by JaxMARL, '
+        f'`games.jaxmarl.wrap("{name}")`; one seat against {named} by Gymnasium, '
+        f'`games.gymnasium.env("{name}"{opponents})`.{kind}'
+    )
 
-    payoffs = getattr(game, "payoffs", None)
-    try:
-        names = action_names(payoffs) if payoffs is not None else ()
-    except (TypeError, ValueError):
-        names = ()
-    return ", ".join(f"{i} is {one}" for i, one in enumerate(names)) + "." if names else ""
+
+def _named_actions(name: str, game: games.Game) -> str:
+    """Names of actions, or of the resources that stand for them, by number, for games whose payoffs name them."""
+    names = _action_names(name, game)
+    resources = "Resources: " if not isinstance(game, games.RepeatedGame) else ""
+    return resources + ", ".join(f"{i} is {one}" for i, one in enumerate(names)) + "." if names else ""
 
 
-def _payoffs(game: games.Game) -> str:
-    """The payoff table of two players, row's payoff first."""
+def _action_names(name: str, game: games.Game) -> tuple[str, ...]:
     from games.exact.matrix import action_names
 
     payoffs = np.asarray(getattr(game, "payoffs", ()), float)
-    if payoffs.ndim != 3 or payoffs.shape[-1] != 2:
+    return NAMES.get(name) or (action_names(payoffs) if payoffs.ndim == 3 else ())
+
+
+def _entries(game: games.Game) -> str:
+    """The entries of a one-hot observation by their index."""
+    if isinstance(game, games.RepeatedGame):
+        joints = itertools.product(*map(game.letters, range(game.num_agents)))
+        numbered = ", ".join(f"{i} `{''.join(joint)}`" for i, joint in enumerate(joints, start=1))
+        return f"Entries of the observation: 0 start, {numbered}."
+    if isinstance(game, games.SocialDilemma):
+        size = game.num_agents
+        others = f"with {', '.join(map(str, reversed(range(size))))} others that cooperate"
+        return (
+            f"Entries of the observation: 0 start; 1 to {size} own cooperation {others}; {size + 1} to {2 * size} own "
+            f"defection {others}."
+        )
+    return ""
+
+
+def _payoffs(name: str, game: games.Game) -> str:
+    """The payoff table: of two players, the row's payoff first; of more, the payoff of one."""
+    payoffs = np.asarray(getattr(game, "payoffs", ()), float)
+    if payoffs.ndim == 2:  # `[own action, others that cooperate]`
+        names, columns = _DILEMMA, tuple(map(str, range(payoffs.shape[1])))
+        about, cells = "Payoff of a player by its own action (rows) and the number of others that cooperate.", payoffs
+    elif payoffs.ndim == 3 and payoffs.shape[-1] == 2:
+        names = columns = _action_names(name, game) or tuple(map(str, range(len(payoffs))))
+        about, cells = "Payoffs of `agent_0` (rows) and `agent_1` (columns), in this order.", payoffs
+    elif isinstance(game, games.RepeatedGame):
+        names = tuple(game.letters(0))
+        columns = tuple(map("".join, itertools.product(*map(game.letters, range(1, game.num_agents)))))
+        about = "Payoff of `agent_0` by its own action (rows) and those of the next players (columns)."
+        cells = payoffs[..., 0].reshape(len(names), len(columns))
+    else:
         return ""
-    names = action_names(payoffs) or tuple(map(str, range(len(payoffs))))
     rows = [
-        f"| {name} | " + " | ".join(f"{own:g}, {other:g}" for own, other in row) + " |"
-        for name, row in zip(names, payoffs, strict=True)
+        f"| {own} | " + " | ".join(", ".join(f"{x + 0:g}" for x in np.atleast_1d(cell)) for cell in row) + " |"
+        for own, row in zip(names, cells, strict=True)
     ]
-    head = ["## Payoffs", "", "Of `agent_0` (rows) and `agent_1` (columns), in this order.", ""]
-    return "\n".join([*head, f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|", *rows])
+    table = [f"| own action | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *rows]
+    return "\n".join(["## Payoffs", "", about, "", *table])
 
 
 def _parameters(game: games.Game, meanings: dict[str, str]) -> str:
     rows = []
     for field in dataclasses.fields(game):  # type: ignore[arg-type]
         value = getattr(game, field.name)
-        shown = f"`{value!r}`" if isinstance(value, (int, float, str, bool, tuple)) and len(repr(value)) < 60 else ""
-        rows.append(f"| `{field.name}` | {shown} | {meanings.get(field.name, '')} |")
+        rows.append(f"| `{field.name}` | {_default(field.name, value)} | {meanings.get(field.name, '')} |")
     return "\n".join(["## Parameters", "", "| name | default | meaning |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _default(name: str, value: Any) -> str:
+    """A default in a cell: payoffs by the table above, and a map row by row."""
+    if name == "payoffs":
+        return "[above](#payoffs)"
+    if isinstance(value, tuple) and isinstance(value[0], str):
+        return "<br>".join(f"`{row}`" for row in value)
+    return f"`{value if np.ndim(value) == 0 else [float(f'{x:g}') for x in np.asarray(value)]!r}`"
 
 
 def _measured(found: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -18,6 +19,12 @@ PAGES = {
 }
 _CODE = re.compile(r"(```.*?^ *```|`[^`\n]*`)", re.S | re.M)
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
+
+
+def repository() -> str:
+    """The address of the repository on GitHub by its name OWNER/NAME in `GITHUB_REPOSITORY`; empty without it."""
+    name = os.environ.get("GITHUB_REPOSITORY", "")
+    return f"https://github.com/{name}" if name else ""
 
 
 def site_path(path: str) -> str:

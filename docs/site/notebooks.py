@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from typing import Any
 
 from latex2mathml.converter import convert
 
-from docs.site.links import ROOT, rewritten
+from docs.site.links import ROOT, repository, rewritten
 
 FOLDER = "examples/notebooks"
 ORDER = ("extortion", "learner", "game", "cheap_talk", "coin_game", "objective", "cluster")
@@ -18,8 +17,17 @@ ORDER = ("extortion", "learner", "game", "cheap_talk", "coin_game", "objective",
 
 def read(name: str) -> list[dict[str, Any]]:
     """The cells of a notebook, their sources and outputs as whole texts."""
-    cells: list[dict[str, Any]] = json.loads((ROOT / FOLDER / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells: list[dict[str, Any]] = json.loads(_text_of(name))["cells"]
     return [cell | {"source": "".join(cell["source"])} for cell in cells]
+
+
+def _text_of(name: str) -> str:
+    """A notebook, whose first line installs from the repository if its address is known."""
+    text = (ROOT / FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+    if not repository():
+        return text
+    line = rf'%pip install -q \\"marl-shaping\1 @ git+{repository()}\\""'
+    return re.sub(r'%pip install -q (?:\\")?\.(\[\w+\])?.*"', line, text, count=1)
 
 
 def title(name: str) -> str:
@@ -36,7 +44,7 @@ def pages() -> dict[str, str]:
 
 def files() -> dict[str, bytes]:
     """The notebooks themselves, and the pictures in their outputs."""
-    found = {f"notebooks/{name}.ipynb": (ROOT / FOLDER / f"{name}.ipynb").read_bytes() for name in ORDER}
+    found = {f"notebooks/{name}.ipynb": _text_of(name).encode() for name in ORDER}
     for name in ORDER:
         for i, cell in enumerate(read(name)):
             for j, output in enumerate(cell.get("outputs", ())):
@@ -65,13 +73,20 @@ def _text(name: str, source: str) -> str:
 
 
 def _links(name: str) -> str:
-    """Links to the file, and to Colab if the place of the repository is known."""
-    file = f'<a href="{name}.ipynb" download>Download the notebook</a>'
-    repository = os.environ.get("GITHUB_REPOSITORY", "")
-    if not repository:
-        return file
-    address = f"https://colab.research.google.com/github/{repository}/blob/main/{FOLDER}/{name}.ipynb"
-    return f"{file}, or [run it in Colab]({address})."
+    """Ways to run it: the file with Jupyter, and Colab if the address of the repository is known."""
+    file = f'<a href="{name}.ipynb" download>{name}.ipynb</a>'
+    if not repository():
+        return (
+            f"To run it, download {file} into the folder of the library's source code, beside `pyproject.toml`; then "
+            f"`pip install . jupyterlab` and `jupyter lab {name}.ipynb`."
+        )
+    address = f"{repository()}/blob/main/{FOLDER}/{name}.ipynb".replace(
+        "//github.com", "//colab.research.google.com/github"
+    )
+    return (
+        f"To run it, download {file}; then `pip install jupyterlab` and `jupyter lab {name}.ipynb`. Or "
+        f"[open it in Colab]({address}), with the first line below in place of its own."
+    )
 
 
 def _output(name: str, i: int, j: int, output: dict[str, Any]) -> str:

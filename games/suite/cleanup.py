@@ -69,7 +69,8 @@ class Cleanup(Commons):
       depletion: share of waste from which on nothing grows.
       restoration: share of waste up to which apples grow fastest.
       waste_probability: of one more cell with waste in a step.
-      layout: `H` is river with waste at the reset, `R` is clean river; the rest as in `games.suite.commons.Commons`.
+      layout: one string for each row: `H` is river with waste at the reset, `R` is clean river, `A` where apples grow,
+        `P` where players start and return, `#` a wall.
       num_agents, view_size, beam_length, beam_radius, zap_steps, zap_cost, zap_penalty, episode_length: as there.
 
     Source: Hughes et al., Inequity Aversion Improves Cooperation in Intertemporal Social Dilemmas (2018),

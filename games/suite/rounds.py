@@ -192,6 +192,10 @@ class RepeatedGame(Rounds):
     The states of an agent are the joint actions of a round in the order in which it sees them: its own action first,
     then those of the others around the table; CC, CD, DC, DD for two players with two actions.
 
+    Actions: the number of a row or column of the payoffs. The observation, `[memory (1 + states)]`, is for each of the
+    last `memory` rounds, newest first, the agent's state in one-hot form; its entry 0 stands for the start, when there
+    was no such round yet.
+
     Infos: `cooperation`, and for every state whether the agent was in it, by its name: `CC`, `CD`, ...
 
     Attributes:

@@ -30,6 +30,10 @@ class SocialDilemma(Rounds):
     which it sees a round: its own action first, and the number of the others that cooperate, from all to none:
     `2 num_agents` states, CC, CD, DC, DD for two players.
 
+    Actions: 0 is cooperate, 1 is defect. The observation, `[memory (1 + states)]`, is for each of the last `memory`
+    rounds, newest first, the agent's state in one-hot form; its entry 0 stands for the start, when there was no such
+    round yet.
+
     Infos: `cooperation` of each agent, and `cooperators`, how many there were.
 
     Attributes:

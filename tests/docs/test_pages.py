@@ -29,6 +29,13 @@ def test_code_that_a_document_links_to_has_a_page_with_its_text():
     assert pages["examples.md"].count("code/examples/") == len([*(links.ROOT / "examples").glob("*.py")])
 
 
+def test_the_page_on_which_one_plays_leads_back_to_the_site():
+    page = documents.pages()["play/index.html"]
+    assert '<a href="../index.html">' in page
+    assert '<a href="../extortioner/index.html">' in page
+    assert "play/index.html" not in documents.files()
+
+
 def test_no_two_kinds_of_pages_make_the_same_one():
     names = [name for kind in KINDS for name in kind.pages()]
     assert len(names) == len(set(names))
@@ -55,9 +62,9 @@ def test_every_public_name_is_on_one_page_of_the_api():
 def test_a_name_on_no_page_or_on_two_is_an_error(monkeypatch):
     about, guide, sections = api.PAGES["run"]
     runs = sections["Runs"]
-    for names, times in ((runs.replace(" marl.load_agent", ""), 0), (f"{runs} meta.evolve", 2)):
+    for names, times in ((runs.replace("marl.load_run ", ""), 0), (f"{runs} meta.evolve", 2)):
         monkeypatch.setitem(api.PAGES, "run", (about, guide, sections | {"Runs": names}))
-        name = "marl.load_agent" if times == 0 else "meta.evolve"
+        name = "marl.load_run" if times == 0 else "meta.evolve"
         with pytest.raises(ValueError, match=f"{name} is placed {times} times; once is needed"):
             api.pages()
 

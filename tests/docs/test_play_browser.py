@@ -146,6 +146,8 @@ def test_a_match_ends_with_what_happened(page):
     assert "Of every point above mutual defection it took 0.50." in text
     assert "You cooperated in 80 % of the rounds, it in 80 %." in text
     assert "Mutual cooperation pays -1.00 to each, mutual defection -2.00." in text
+    assert "It gives back what it gets" in text
+    assert "Your dot lies on its green line" in text
     assert page.get_by_role("button", name="Cooperate").is_disabled()
     page.keyboard.press("c")
     assert len(history(page)) == 100
@@ -157,6 +159,19 @@ def test_a_match_ends_with_what_happened(page):
     assert "You got 0.00 per round, tit for tat -3.00. Mutual defection would have paid more to tit for tat." in (
         read(page.locator("#verdict"))
     )
+
+
+def test_the_verdict_says_what_an_extortioner_does_and_how_far_the_dot_is_from_the_line(page):
+    """After C against C: (-1, -1) lies (3 - 1) / sqrt(10) below the line of slope 3 through (-2, -2)."""
+    page.evaluate("match.rounds.push([0, 0]); end()")
+    text = read(page.locator("#verdict"))
+    assert "gains 3 points for each one that you gain" in text
+    assert "Your dot lies 0.63 below its green line" in text
+    assert page.get_by_text("chi, phi and the discount").is_visible()
+    page.get_by_label("Play against").select_option("mfos")
+    page.evaluate("match.rounds.push([0, 0]); end()")
+    assert "No line holds your average" in read(page.locator("#verdict"))
+    assert not page.get_by_text("chi, phi and the discount").is_visible()
 
 
 def test_a_screen_reader_finds_names_the_outcome_and_a_table_for_the_polygon(page):

@@ -17,12 +17,13 @@ from docs.site.names import find, public_names
 pytestmark = pytest.mark.system
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-PAGES = ("", "guides/exact/", "results/attacks/", "api/", "api/learn/", "gallery/", "concepts/errors/", "cite/")
+PAGES = ("", "extortioner/", "guides/exact/", "results/attacks/", "api/", "api/learn/", "gallery/", "concepts/errors/")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 
 
-def test_the_site(subtests):
+def test_the_site(subtests, monkeypatch):
     """One test, because a build takes ten seconds and all of these read the same one."""
+    monkeypatch.setenv("GITHUB_REPOSITORY", "owner/shaping")
     assert main() == 0
     site = BUILD / "site"
     with subtests.test("every public name has one anchor"):
@@ -43,6 +44,19 @@ def test_the_site(subtests):
         fit = text[text.index('id="games.zd.Fit"') :]
         table = re.sub(r"(<[^>]*>|\s)+", " ", fit[: fit.index("Source code")])
         assert "residual ndarray [...] , root mean square over the four states" in table
+    with subtests.test("types of the library that signatures name are links to their entries"):
+        texts = {path.parent.name: path.read_text() for path in (site / "api").rglob("*.html")}
+        assert 'href="../types/#attacks.victim_training.MakeVictim"' in texts["attack"]
+        named = {
+            name
+            for page, text in texts.items()
+            for name in re.findall(r'<span title="((?:games|marl|attacks|meta|configs)\.[\w.]+)">', text)
+            if page != "types" and re.search(r"\.[A-Z]\w*[a-z]\w*$", name)
+        }
+        assert named == set()  # a type without a link is no entry of docs/site/types.py
+    with subtests.test("every page links to the repository if its address is known"):
+        link = '<a href="https://github.com/owner/shaping">repository</a>'
+        assert all(link in (site / page / "index.html").read_text() for page in PAGES)
     with subtests.test("nothing is loaded from another host"):
         loaded = {url for path in site.rglob("*.html") for url in check.loads(check.read(path.read_text()))}
         assert len(loaded) > 100

@@ -60,6 +60,14 @@ trial = attacks.train_time_trial(game, message, make_victim, schedule)
 print(trial(parameters, jax.random.key(1)).fitness)  # what `evolve` maximises""",
     "attacks.Message": f"{_VICTIM}print(message.speak(parameters, jax.numpy.ones(4)))",
     "attacks.make_message": f"{_VICTIM}print(message.speak(parameters, jax.numpy.ones(4)))",
+    "attacks.register_message": f"""{_VICTIM}
+def scaled(obs_shape, size, *, factor: float = 2.0):
+    linear = attacks.make_message("linear", obs_shape, size)
+    return linear._replace(speak=lambda parameters, obs: factor * linear.speak(parameters, obs))
+
+
+attacks.register_message("scaled", scaled, replace=True)
+print(attacks.make_message("scaled(factor=3)", (4,), 2).speak(parameters, jax.numpy.ones(4)))""",
     "attacks.defences.seeing": f"""{_VICTIM}
 blind = attacks.defences.seeing(make_victim(game), lambda obs: obs.at[..., 0].set(0))
 print(attacks.train_in(jax.random.key(1), game, blind, schedule).final_return)""",

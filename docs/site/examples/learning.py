@@ -172,10 +172,37 @@ print(marl.learn(jax.random.key(0), game, [learner, marl.naive(game, seat=1)], n
     """,
     "marl.load_agent": """
         import marl
-        from marl.train import main
 
-        main(["CartPole-v1", "--total-steps", "2048", "--evaluation-episodes", "2", "--out", "run"])
-        agent = marl.load_agent("run")
-        print(agent.learner(agent.parameters).act_greedy is not None)
+        agent = marl.load_agent("mfos-ipd-naive")
+        print(agent, agent.play("tft", num_episodes=4).shaper_payoffs.mean())
+    """,
+    "marl.list_agents": """
+        import marl
+
+        for name, card in marl.list_agents().items():
+            print(name, card.results)
+    """,
+    "marl.Card": """
+        import marl
+
+        card = marl.list_agents()["mfos-ipd-naive"]
+        print(card.conclusion, card.command, card.file, sep="\\n")
+    """,
+    "marl.TrainedAgent": """
+        import marl
+
+        shaper = marl.load_agent("good_shepherd-ipd-naive", number=0)
+        trials = shaper.play("lola", num_episodes=4)
+        print(trials.shaper_payoffs.mean(), trials.opponent_policies.shape)
+    """,
+    "marl.Adversary": """
+        import marl
+        from attacks.act import main
+
+        short = ["--message", "linear", "--num-updates", "2", "--evaluation-trials", "2", "--out", "attack"]
+        search = ["--evolution.generations", "2", "--evolution.population-size", "4", "--evolution.chunk-size", "4"]
+        main(["cartpole", *short, *search])
+        adversary = marl.load_agent("attack")
+        print({name: returns.mean() for name, returns in adversary.play(2).items()})
     """,
 }
