@@ -131,8 +131,8 @@ def test_the_example_of_the_attacks_page_runs():
     page = (Path(__file__).parent.parent / "docs/guides/attacks.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     for long, short in (
-        ("updates=8", "updates=1"),
-        ("=256", "=16"),
+        ('updates": 8', 'updates": 1'),
+        (": 256", ": 16"),
         ("num_episodes=32", "num_episodes=4"),
         ("num_steps=200", "num_steps=8"),
         ("population_size=64", "population_size=2"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+
+SETTINGS = "Settings of learners"
 # Groups of types by their paths, each with a sentence if its docstring says too little. Signatures link to them.
 TYPES: dict[str, dict[str, str]] = {
     "Functions of a learner": {
@@ -28,7 +31,7 @@ TYPES: dict[str, dict[str, str]] = {
         "marl.shapers.sampled_policies.Parameters": "The parameters of a shaper's policy, by their names.",
         "marl.shapers.sampled_policies.Memory": "The memory of a shaper's policy, `[N, ...]` each, by their names.",
     },
-    "Settings of learners": {
+    SETTINGS: {
         "marl.learners.sampled.ppo.OneStepDetails": "",
         "marl.learners.sampled.ppo.Details": "",
         "marl.learners.sampled.impala.Optimizer": "The optimizer of IMPALA and its like, by name.",
@@ -119,8 +122,18 @@ def pages() -> dict[str, str]:
     parts = ["# Types", "Types that signatures name, by their modules. [Public names](index.md) are on other pages."]
     for group, types in TYPES.items():
         parts.append(f"## {group}")
-        parts += [_entry(path, sentence, bare=group in BARE) for path, sentence in types.items()]
+        described = {path: sentence or _keys(path, group) for path, sentence in types.items()}
+        parts += [_entry(path, sentence, bare=group in BARE) for path, sentence in described.items()]
     return {"api/types.md": "\n\n".join(parts) + "\n"}
+
+
+def _keys(path: str, group: str) -> str:
+    """The keys of a dict of settings, which the learner that takes it explains; empty for other groups."""
+    if group != SETTINGS:
+        return ""
+    module, _, name = path.rpartition(".")
+    keys = getattr(importlib.import_module(module), name).__annotations__
+    return f"Keys: {', '.join(f'`{key}`' for key in keys)}. The arguments of the learner explain them."
 
 
 def _entry(path: str, sentence: str, *, bare: bool) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.site import api, check, cite, documents, gallery, links
+from docs.site import api, check, cite, documents, gallery, links, types
 from docs.site.__main__ import KINDS, unlisted
 from docs.site.names import defined_names, find, public_names
 
@@ -57,6 +57,11 @@ def test_every_public_name_is_on_one_page_of_the_api():
         assert {f"{package}.{name}" for name in find(package).__all__} <= paths
     assert {"games.zd.fit", "marl.objectives.dpo", "configs.ConfigError"} <= paths
     assert public["attacks.Message"] == ["attacks.messages.Message"]
+
+
+def test_settings_of_learners_are_listed_by_their_keys():
+    page = types.pages()["api/types.md"]
+    assert "Keys: `buffer_size`, `batch_size`, `learning_starts`, `gradient_steps`." in page  # with those of the base
 
 
 def test_a_name_on_no_page_or_on_two_is_an_error(monkeypatch):
