@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +16,7 @@ from configs import MOST, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
-from meta.strategies import Evolution, make_strategy, promoting
+from meta.strategies import TRACEABLE, Evolution, make_strategy, promoting
 
 
 class Evolved(NamedTuple):
@@ -56,6 +56,7 @@ def evolve(
     start: Callable[[jax.Array], Any] | None = None,
     together: Literal["all", "run", "trial"] = "all",
     evaluator: Evaluator | None = None,
+    numbers: Mapping[str, Any] | None = None,
 ) -> Evolved:
     """Evolves the parameters that do best in a trial, on average over its randomness.
 
@@ -84,6 +85,9 @@ def evolve(
         branch on what it draws one that all of them take, and what is in the others is not computed.
       evaluator: where trials run; None for that of `meta.evaluators.evaluating` around this call, or for all devices of
         this process.
+      numbers: settings of the evolution that differ between K runs, `[K]` each, in place of its own: of sigma,
+        learning_rate, sigma_end and learning_rate_end. Such runs are one program, and each does what it does alone, but
+        for rounding.
 
     Returns:
       `Evolved`: the mean of the search distribution in the end, and the metrics of every generation: over the
@@ -92,7 +96,7 @@ def evolve(
 
     Raises:
       ValueError: if the trial has a metric of a name that is among these, or `generation`; for a number of trials that
-        is no whole number of at least 1.
+        is no whole number of at least 1; for `numbers` of other settings or another length.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
 
     Example:
@@ -112,29 +116,36 @@ def evolve(
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
-    strategy, params = make_strategy(evolution, vector.size)
-    untyped = jax.jit(over_runs(partial(_first_state, strategy, params, init)))(key)
+    own = _numbers_of_runs(numbers or {}, key)
+    made = make_strategy(evolution, vector.size)
+
+    def strategy_of(own: dict[str, jax.Array]) -> tuple[Any, Any]:
+        return make_strategy(evolution, vector.size, **own) if own else made
+
+    untyped = jax.jit(over_runs(lambda own, key: _first_state(*strategy_of(own), init, key)))(own, key)
 
     def begin() -> Any:
-        def first_state(key: jax.Array, parameters: Any) -> Any:
-            return _first_state(strategy, params, lambda init_key: parameters, key)
+        def first_state(own: dict[str, jax.Array], key: jax.Array, parameters: Any) -> Any:
+            return _first_state(*strategy_of(own), lambda init_key: parameters, key)
 
-        return with_types_of_the_next(jax.jit(over_runs(first_state))(key, start(key))) if start else state
+        return with_types_of_the_next(jax.jit(over_runs(first_state))(own, key, start(key))) if start else state
 
     evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
 
     def ask(key: jax.Array, number: jax.Array, state: Any) -> GenerationRequest:
-        vectors, keys, new = over_runs(partial(_ask, strategy, params, num_trials, pairs), in_axes=(0, None, 0))(
-            key, number, state
-        )
+        def one(own: dict[str, jax.Array], key: jax.Array, number: jax.Array, state: Any) -> Any:
+            return _ask(*strategy_of(own), num_trials, pairs, key, number, state)
+
+        vectors, keys, new = over_runs(one, in_axes=(0, 0, None, 0))(own, key, number, state)
         # One tuple of further arguments to `trial`, empty where there is no context.
         return GenerationRequest(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
 
     def tell(key: jax.Array, number: jax.Array, state: Any, vectors: jax.Array, outcomes: Outcome) -> Any:
-        return over_runs(partial(_tell, strategy, params, num_trials), in_axes=(0, None, 0, 0, 0))(
-            key, number, state, vectors, outcomes
-        )
+        def one(own: dict[str, jax.Array], *told: Any) -> tuple[Any, dict[str, jax.Array]]:
+            return _tell(*strategy_of(own), num_trials, *told)
+
+        return over_runs(one, in_axes=(0, 0, None, 0, 0, 0))(own, key, number, state, vectors, outcomes)
 
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
         return checked_outcome(trial(unravel(vector), key, *context))
@@ -178,6 +189,23 @@ def evolve(
         advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
     )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
+
+
+def _numbers_of_runs(numbers: Mapping[str, Any], key: jax.Array) -> dict[str, jax.Array]:
+    """The settings that differ between runs, `[K]` each.
+
+    Raises:
+      ValueError: for another setting, or another shape.
+    """
+    found = {}
+    for name, values in numbers.items():
+        if name not in TRACEABLE:
+            raise ValueError(f"numbers: got {shown(name)}; one of {', '.join(TRACEABLE)} is needed")
+        found[name] = jnp.asarray(values, jnp.float32)
+        if key.ndim != 1 or found[name].shape != key.shape:
+            needed = f"one number for each of {len(key)} keys" if key.ndim else "an array of keys"
+            raise ValueError(f"numbers: got {name} of shape {found[name].shape}; {needed} is needed")
+    return found
 
 
 def check_call(trial: Any, init: Any, key: Any, **counts: Any) -> None:

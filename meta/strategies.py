@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Strategies whose second half of candidates are the mirror images of the first.
 MIRRORED = ("open_es", "pgpe", "ars", "asebo", "guidedes", "noisereusees", "persistentes", "cr_fm_nes")
+# Numbers that may differ between the runs of one program.
+TRACEABLE = ("sigma", "learning_rate", "sigma_end", "learning_rate_end")
 CHUNKS = 16  # of a population on a cluster, where nothing is said of their size
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
@@ -117,7 +119,7 @@ def strategy_names() -> list[str]:
     return sorted(name.lower() for name in distribution_based_algorithms)
 
 
-def _falling(evolution: Evolution, first: float, end: float) -> optax.Schedule:
+def _falling(evolution: Evolution, first: Any, end: Any) -> optax.Schedule:
     """From `first` to the fraction `end` of it over the generations."""
     import optax
 
@@ -139,16 +141,21 @@ def promoting(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls evosax, with ranks and dtypes promoted: strict modes are for the code of the user."""
 
     @functools.wraps(function)
-    def promoted(*args: Any) -> Any:
+    def promoted(*args: Any, **keywords: Any) -> Any:
         with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"), jax.debug_nans(False):
-            return function(*args)
+            return function(*args, **keywords)
 
     return promoted
 
 
 @promoting
-def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
+def make_strategy(evolution: Evolution, num_dims: int, **numbers: jax.Array) -> tuple[Any, Any]:
     """The evosax strategy over vectors `[num_dims]`, and its parameters.
+
+    Args:
+      evolution: the settings.
+      num_dims: length of the vectors.
+      **numbers: settings of `TRACEABLE` in place of those of `evolution`, `[]` each; they may be traced.
 
     Raises:
       ValueError: for an unknown strategy, or a population size that it cannot take.
@@ -160,12 +167,15 @@ def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
     arguments = inspect.signature(cls.__init__).parameters
     options: dict[str, Any] = {}
     population_size = evolution.population_size
+    numbers = {name: getattr(evolution, name) for name in TRACEABLE} | numbers
+    sigma = numbers["sigma"]
     if "optimizer" in arguments:
-        options["optimizer"] = optax.adam(_falling(evolution, evolution.learning_rate, evolution.learning_rate_end))
+        falling = _falling(evolution, numbers["learning_rate"], numbers["learning_rate_end"])
+        options["optimizer"] = optax.adam(falling)
     if "std_schedule" in arguments:
-        options["std_schedule"] = _falling(evolution, evolution.sigma, evolution.sigma_end)
+        options["std_schedule"] = _falling(evolution, sigma, numbers["sigma_end"])
     if "sampling_fn" in arguments:
-        options["sampling_fn"] = lambda key: evolution.sigma * jax.random.normal(key, (num_dims,))
+        options["sampling_fn"] = lambda key: sigma * jax.random.normal(key, (num_dims,))
     if "num_populations" in arguments:
         options["num_populations"] = NUM_STEIN_PARTICLES
         if population_size % (2 * NUM_STEIN_PARTICLES):
@@ -192,7 +202,7 @@ def make_strategy(evolution: Evolution, num_dims: int) -> tuple[Any, Any]:
         ) from None
     params = strategy.default_params
     if hasattr(params, "std_init"):
-        params = params.replace(std_init=evolution.sigma)
+        params = params.replace(std_init=sigma)
     if hasattr(params, "radius_max"):
-        params = params.replace(radius_max=evolution.sigma, radius_min=evolution.sigma / 200)
+        params = params.replace(radius_max=sigma, radius_min=sigma / 200)
     return strategy, params

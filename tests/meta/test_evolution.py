@@ -54,6 +54,32 @@ def test_chunks_change_nothing(plain):
         np.testing.assert_allclose(chunked.parameters["x"], plain.parameters["x"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("strategy", ["open_es", pytest.param("cma_es", marks=pytest.mark.system)])
+def test_runs_of_one_program_may_differ_in_the_numbers_of_their_evolution(strategy):
+    short = {"strategy": strategy, "generations": 20, "population_size": 16}
+    numbers = {"sigma": [0.1, 0.3], "learning_rate": [0.05, 0.2], "sigma_end": [1.0, 0.1]}
+    keys = jnp.stack([jax.random.key(0)] * 2)
+    found = evolve(trial, init, keys, settings(**short), num_trials=2, numbers=numbers)
+    for i in range(2):
+        own = settings(**short, **{name: values[i] for name, values in numbers.items()})
+        alone = evolve(trial, init, jax.random.key(0), own, num_trials=2)
+        np.testing.assert_allclose(found.parameters["x"][i], alone.parameters["x"], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found.metrics["fitness"][:, i], alone.metrics["fitness"], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"generations": [1, 2]}, "numbers: got 'generations'; one of sigma, learning_rate"),
+        ({"sigma": [0.1, 0.2, 0.3]}, r"numbers: got sigma of shape \(3,\); one number for each of 2 keys"),
+        ({"sigma": 0.1}, r"numbers: got sigma of shape \(\); one number for each of 2 keys"),
+    ],
+)
+def test_numbers_that_cannot_differ_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
+        evolve(trial, init, jax.random.split(jax.random.key(0)), settings(), numbers=numbers)
+
+
 def test_several_keys_are_several_runs_in_one_program(plain):
     keys = jax.random.split(jax.random.key(5), 2)
     keys = jnp.stack([jax.random.key(0), keys[1]])
