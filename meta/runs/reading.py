@@ -81,11 +81,12 @@ class RunFiles:
         names = list(dict.fromkeys(name for row in rows for name in row))
         found = {}
         for name in names:
-            values = [row.get(name) for row in rows]
+            values = [value for row in rows if (value := _numbers(row.get(name))) is not None]
+            if len(values) < len(rows):
+                continue
+            shape = next((value.shape for value in values if value.shape), ())
             try:
-                shape = next((np.shape(value) for value in values if value is not None), ())
-                if all(_is_numeric(value) for value in values):
-                    found[name] = np.array([_number(value, shape) for value in values])
+                found[name] = np.array([np.broadcast_to(value, shape) for value in values])
             except ValueError:
                 raise ValueError(f"{self.path / METRICS}: {shown(name)} has several shapes") from None
         return found
@@ -145,9 +146,13 @@ def _read(file: Path) -> bytes:
         raise ValueError(f"{file}: cannot be read ({error.strerror or error})") from None
 
 
-def _is_numeric(value: Any) -> bool:
-    return value is None or np.asarray(value).dtype.kind in "biuf"
-
-
-def _number(value: Any, shape: tuple[int, ...]) -> Any:
-    return np.full(shape, np.nan) if value is None else np.asarray(value, float).reshape(shape)
+def _numbers(value: Any) -> np.ndarray | None:
+    """An array of what a row has, NaN for null; None for what is no number."""
+    try:
+        found = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return None
+    known = [x for x in found.flat if x is not None] if found.dtype.kind == "O" else []
+    if found.dtype.kind not in "biufO" or not all(isinstance(x, int | float) for x in known):
+        return None
+    return found.astype(float)

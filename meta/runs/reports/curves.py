@@ -52,9 +52,10 @@ def of_run(metrics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
         return []
     numbers = {name: x for name, x in metrics.items() if name != label and x.ndim <= 2 and np.isfinite(x).any()}
     together = [name for name in numbers if name.endswith("return")]
-    if "fitness" in numbers and not any(np.array_equal(numbers["fitness"], numbers[x], equal_nan=True) for x in together):
+    fitness = numbers.get("fitness", np.array([]))
+    if fitness.size and not any(np.array_equal(fitness, numbers[name], equal_nan=True) for name in together):
         together.append("fitness")
-    together.sort(key=lambda name: not name.startswith("shaper"))  # the first colour is that of shapers in figures too
+    together.sort(key=lambda name: not name.startswith("shaper"))  # whose colour is the first, as in figures
     groups = [together, *([name] for name in numbers if name not in (*together, "fitness"))]
     seeds = max((x.shape[1] for x in numbers.values() if x.ndim == 2), default=1)
     note = f"Mean of {seeds} seeds; band: one standard deviation between them." if seeds > 1 else "One seed."
@@ -64,7 +65,7 @@ def of_run(metrics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     charts = []
     for group in filter(None, groups):
         lines = [_line(name, numbers[name]) for name in group]
-        charts.append(chart(title if group is together else words(group[0]), words(label), _last(first), lines, note))
+        charts.append(chart(title if group is together else words(group[0]), words(label), last(first), lines, note))
     return charts
 
 
@@ -105,9 +106,14 @@ def _line(name: str, values: np.ndarray) -> Line:
     return Line(words(name), mean, mean - spread, mean + spread) if points.shape[1] > 1 else Line(words(name), mean)
 
 
-def _last(values: np.ndarray) -> np.ndarray:
-    """The last of each part that `thin` makes one point of."""
-    return np.array([part[-1] for part in np.array_split(values, min(POINTS, len(values)))])
+def last(values: np.ndarray, most: int = POINTS) -> np.ndarray:
+    """The last of each part that `thin` makes one point of.
+
+    Args:
+      values: `[rows]`.
+      most: parts, at most.
+    """
+    return np.array([part[-1] for part in np.array_split(values, min(most, len(values)))] if len(values) else [])
 
 
 def _numbers(values: Sequence[float] | np.ndarray) -> list[float | None]:

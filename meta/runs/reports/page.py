@@ -81,7 +81,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = ""
       rows: texts, as many as there are columns.
       title: above it.
     """
-    parts = [element("caption", title)] if title else []
+    parts = []
     if any(columns):
         parts.append(element("thead", element("tr", *(element("th", one, scope="col") for one in columns))))
     body = []
@@ -92,7 +92,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str = ""
             continue
         cells = [element("td", x, **({"class_": "number"} if _NUMBER.fullmatch(x) else {})) for x in others]
         body.append(element("tr", element("th", first, scope="row"), *cells))
-    return element("div", element("table", *parts, element("tbody", *body)), class_="wide")
+    label = {"aria_label": title} if title else {}
+    head = element("p", title, class_="title") if title else None  # a caption would be as narrow as its table
+    return element("div", head, element("table", *parts, element("tbody", *body), **label), class_="wide")
 
 
 def names(pairs: Iterable[tuple[str, Element | str]]) -> Element:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
@@ -15,8 +17,9 @@ from rich.console import Console
 
 import configs
 from configs import files
+from configs.usage import Positional
 from meta.runs.atomic_files import check_folder, write_whole
-from meta.runs.formatting import duration, say
+from meta.runs.formatting import duration, many, say
 from meta.runs.provenance import Record
 from meta.runs.reading import PICTURES, RESULTS, RunFiles
 from meta.runs.reports import curves, page
@@ -27,6 +30,7 @@ FILE = "report.html"
 MARKDOWN = "report.md"  # of `reproduce`
 LARGEST_PICTURE = 2**25  # bytes
 MOST_CHARTS = 60
+MOST_NUMBERS = 1500  # of a table
 _UNUSED = ("--out", "--quiet")  # in a line that repeats a run
 
 
@@ -48,6 +52,37 @@ def write_run_report(path: Path) -> Path:
     page_of_run = page.document(_title(run), *_body(run))
     write_whole(path / FILE, page_of_run.encode())
     return path / FILE
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig(configs.CommandConfig):
+    """The run of a report."""
+
+    directory: Annotated[str, Positional("DIR")] = ""
+    """A run directory, of a run that has finished or not."""
+
+
+def checked(config: ReportConfig) -> ReportConfig:
+    """The config; raises ValueError for what is no directory.
+
+    Args:
+      config: which run.
+    """
+    if not os.path.isdir(config.directory):
+        got = f"got {configs.shown(config.directory)}" if config.directory else "none given"
+        raise ValueError(f"directory: {got}; the directory of a run is needed")
+    return config
+
+
+def report_again(config: ReportConfig, target: None, console: Console) -> None:
+    """Writes the report of a run again from its files.
+
+    Args:
+      config: which run.
+      target: no directory.
+      console: prints where the report is.
+    """
+    print_report(console, Path(config.directory))
 
 
 def print_report(console: Console, path: Path) -> None:
@@ -168,7 +203,7 @@ def _charts(run: RunFiles) -> list[Element]:
         for one in charts
         for line in one["lines"]
     ]
-    more = page.folded(f"{len(others)} other metrics", *others) if others else None
+    more = page.folded(many(len(others), "other metric"), *others) if others else None
     parts = [page.element("p", hint, class_="note"), script, first, more]
     return [*filter(None, parts), page.folded("Ends of all curves as a table", page.table(columns, rows))]
 
@@ -181,9 +216,21 @@ def _limits(values: Sequence[float | None]) -> tuple[float | None, float | None]
 def _numbers(run: RunFiles) -> list[Element]:
     """All numbers of the summary, as its file has them."""
     apart = ("conclusion", "versions", "devices", "changes", "digest", "config_digest", "config")
-    found = configs.full_names({name: x for name, x in run.summary.items() if name not in apart})
-    rows = [[name, _shown(x, 6)] for name, x in found.items() if not isinstance(x, list)]
-    return [page.folded(f"{len(rows):,} entries of the summary", page.table(["entry", "value"], rows))] if rows else []
+    found = _entries({name: x for name, x in run.summary.items() if name not in apart})
+    rows = [[name, _shown(x, 6)] for name, x in found.items()]
+    title = many(len(rows), "number") + (f", the first {MOST_NUMBERS:,}" if len(rows) > MOST_NUMBERS else "")
+    return [page.folded(title, page.table(["entry of the summary", "value"], rows[:MOST_NUMBERS]))] if rows else []
+
+
+def _entries(found: Mapping[str, Any]) -> dict[str, Any]:
+    """All entries of nested objects and lists of objects, by their names in full."""
+    entries = {}
+    for name, value in configs.full_names(found).items():
+        if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+            entries |= _entries({f"{name}.{i}": one for i, one in enumerate(value)})
+        else:
+            entries[name] = value
+    return entries
 
 
 def _settings(run: RunFiles) -> list[Element]:
