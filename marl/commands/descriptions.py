@@ -263,9 +263,9 @@ def report() -> Command:
     DIR is the run directory of any command. Every command writes DIR/report.html at its end: one page for a browser with
     the result, tables, figures, curves, settings and versions. It loads nothing from elsewhere.
     """
-    from meta.runs.reports.run_report import ReportConfig, checked, report_again
+    from meta.runs.reports.run_report import ReportConfig, prepare, report_again
 
-    return Command(config=ReportConfig, prepare=checked, run=report_again, output=Quiet, first="")
+    return Command(config=ReportConfig, prepare=prepare, run=report_again, output=Quiet, first="")
 
 
 def compare() -> Command:

@@ -47,10 +47,22 @@ def write_run_report(path: Path) -> Path:
       ValueError: if it is no run directory, or if its files are damaged; one line that names the file.
       OSError: if the file cannot be written.
     """
-    check_folder(path)
+    return _write(path, page_of_run(path))
+
+
+def page_of_run(path: Path) -> str:
+    """The text of the report of a run; raises ValueError as `write_run_report` does.
+
+    Args:
+      path: the run directory.
+    """
     run = RunFiles(path)
-    page_of_run = page.document(_title(run), *_body(run))
-    write_whole(path / FILE, page_of_run.encode())
+    check_folder(path)
+    return page.document(_title(run), *_body(run))
+
+
+def _write(path: Path, text: str) -> Path:
+    write_whole(path / FILE, text.encode())
     return path / FILE
 
 
@@ -62,27 +74,30 @@ class ReportConfig(configs.CommandConfig):
     """A run directory, of a run that has finished or not."""
 
 
-def checked(config: ReportConfig) -> ReportConfig:
-    """The config; raises ValueError for what is no directory.
+def prepare(config: ReportConfig) -> tuple[Path, str]:
+    """The directory and the text of its report.
 
     Args:
       config: which run.
+
+    Raises:
+      ValueError: if it is no run directory, or if its files are damaged; one line that names the file.
     """
     if not os.path.isdir(config.directory):
         got = f"got {configs.shown(config.directory)}" if config.directory else "none given"
         raise ValueError(f"directory: {got}; the directory of a run is needed")
-    return config
+    return Path(config.directory), page_of_run(Path(config.directory))
 
 
-def report_again(config: ReportConfig, target: None, console: Console) -> None:
-    """Writes the report of a run again from its files.
+def report_again(prepared: tuple[Path, str], target: None, console: Console) -> None:
+    """Writes the report of a run again.
 
     Args:
-      config: which run.
+      prepared: what `prepare` gives.
       target: no directory.
       console: prints where the report is.
     """
-    print_report(console, Path(config.directory))
+    say(console, f"report: {_write(*prepared)}")
 
 
 def print_report(console: Console, path: Path) -> None:
@@ -224,7 +239,7 @@ def _numbers(run: RunFiles) -> list[Element]:
 
 def _entries(found: Mapping[str, Any]) -> dict[str, Any]:
     """All entries of nested objects and lists of objects, by their names in full."""
-    entries = {}
+    entries: dict[str, Any] = {}
     for name, value in configs.full_names(found).items():
         if isinstance(value, list) and any(isinstance(one, dict) for one in value):
             entries |= _entries({f"{name}.{i}": one for i, one in enumerate(value)})
@@ -260,7 +275,9 @@ def _rows(fields: Mapping[str, Any]) -> list[list[str]]:
 
 def _provenance(run: RunFiles) -> list[Element]:
     summary, versions = run.summary, run.summary.get("versions")
-    found = {"place": run.record.place if run.record else "", "devices": _shown(summary.get("devices", ""))}
+    found = {"place": run.record.place if run.record else ""}
+    if devices := summary.get("devices"):
+        found["devices"] = _shown(devices)
     if isinstance(seconds := summary.get("wall_seconds"), int | float):
         found["whole time"] = f"{duration(seconds)} ({seconds:.1f} s)"
     if isinstance(seconds := summary.get("seconds_to_compile"), int | float):
@@ -269,7 +286,7 @@ def _provenance(run: RunFiles) -> list[Element]:
         file = next(run.path / name for name in RESULTS if (run.path / name).exists())
         found["finished"] = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(file.stat().st_mtime))
     found |= {str(name): str(x) for name, x in versions.items()} if isinstance(versions, dict) else {}
-    found["digest of the config"] = _shown(summary.get("config_digest", ""))
+    found["digest of the config"] = str(summary.get("config_digest", ""))
     return [page.names((name, x) for name, x in found.items() if x)]
 
 
@@ -318,5 +335,5 @@ def _shown(value: Any, digits: int = 5) -> str:
     if isinstance(value, float):
         return f"{value:.{digits}g}"
     if isinstance(value, list):
-        return configs.short(", ".join(_shown(x, digits) for x in value))
-    return "none" if value is None else str(value) if isinstance(value, str) else f"{value}"
+        value = configs.short(", ".join(_shown(x, digits) for x in value))
+    return "none" if value is None else "empty" if value == "" else str(value)
