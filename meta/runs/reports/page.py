@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?( ± [\d.e-]+.*)?( to .*)?|not finite|not known|-")
+LONGEST_NUMBER = 24  # characters of a cell that is not broken into lines
 _LOWERED = {"html": False, "xhtmlOut": True}  # HTML in Markdown is shown as text
 
 
@@ -146,7 +147,8 @@ def markdown(text: str) -> Element:
     reader = MarkdownIt("commonmark", _LOWERED).enable("table")
     found = ElementTree.fromstring(f"<div>{reader.render(printable(text))}</div>")
     for one in found.iter():
-        if "right" in one.attrib.pop("style", ""):  # a page allows no style but its own
+        right = "right" in one.attrib.pop("style", "")  # a page allows no style but its own
+        if right and len("".join(one.itertext())) <= LONGEST_NUMBER:
             one.set("class", "number")
     for parent in list(found.iter()):
         for i, child in enumerate(list(parent)):

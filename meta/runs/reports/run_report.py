@@ -168,6 +168,7 @@ def _claims(run: RunFiles) -> list[Element]:
                 shown = _named_picture(run.path, unquote(child.get("src", "")), child.get("alt", ""))
                 shown.tail = child.tail
                 parent[i] = shown
+                parent.tag = "div"  # a paragraph holds no figure
             elif child.tag in ("h1", "h2", "h3"):  # below the title and the section of the page
                 child.tag = "h4" if child.tag == "h3" else "h3"
     return list(found)
