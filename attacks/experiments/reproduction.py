@@ -32,7 +32,7 @@ from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
 from meta.runs.jobs import Job, finished, open_run, run_jobs
 from meta.runs.reports.claims import Claim, Section, table, write_claims
-from meta.runs.reports.run_report import print_report
+from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help

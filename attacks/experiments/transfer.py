@@ -33,7 +33,7 @@ from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.atomic_files import check_folder
 from meta.runs.formatting import duration, many, say
-from meta.runs.reports.run_report import print_report
+from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import OF_EXAMINATION, keep_tables
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
 

@@ -17,7 +17,7 @@ from meta.runs import provenance
 from meta.runs.array_files import Arrays, replace_arrays
 from meta.runs.command import file_of
 from meta.runs.reports.claims import finite
-from meta.runs.reports.run_report import print_report
+from meta.runs.reports.ending import print_report
 from meta.xla.memory import check_bytes
 
 Training = TypeVar("Training", bound="TrainingConfig")

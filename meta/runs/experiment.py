@@ -16,7 +16,7 @@ from meta.runs.command import STARTED
 from meta.runs.formatting import amount, say
 from meta.runs.progress import Stages
 from meta.runs.provenance import devices, versions
-from meta.runs.reports.run_report import print_report
+from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import keep_tables
 
 Trained = TypeVar("Trained")

@@ -16,7 +16,7 @@ from marl.experiments.shaping import figures
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.formatting import say
-from meta.runs.reports.run_report import print_report
+from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import keep_tables
 from meta.statistics import rounded, with_error
 

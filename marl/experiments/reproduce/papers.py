@@ -28,7 +28,7 @@ from meta import RunDirectory
 from meta.runs.formatting import duration, say
 from meta.runs.jobs import Job, compiled_once, finished, run_jobs
 from meta.runs.reports.claims import Section, write_claims
-from meta.runs.reports.run_report import print_report
+from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error
 from meta.xla.devices import claim_cores
 

@@ -100,16 +100,6 @@ def report_again(prepared: tuple[Path, str], target: None, console: Console) -> 
     say(console, f"report: {_write(*prepared)}")
 
 
-def print_report(console: Console, path: Path) -> None:
-    """Writes the report of a run that has ended, and prints where it is.
-
-    Args:
-      console: where to.
-      path: the run directory.
-    """
-    say(console, f"report: {write_run_report(path)}")
-
-
 def _title(run: RunFiles) -> str:
     return _command(run.record)[-1] or run.path.resolve().name
 
