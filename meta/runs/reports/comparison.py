@@ -93,6 +93,9 @@ def prepare(config: CompareConfig) -> Comparison:
     out = config.out.removesuffix(".html")
     if not out or not Path(os.path.abspath(out)).parent.is_dir():
         raise ValueError(f"out: got {configs.shown(config.out)}; a name in a directory that exists is needed")
+    for file, mark in zip(_files(out), (f'content="{page.GENERATOR}"', ",".join(COLUMNS)), strict=True):
+        if file.exists() and not (file.is_file() and mark in file.read_bytes()[:2000].decode("utf-8", "replace")):
+            raise ValueError(f"out: {file} already exists, and is no comparison; another name is needed")
     compared = read_trainings(config.runs, config.tasks)
     return Comparison(dataclasses.replace(config, out=out), compared, choose_score(compared, config.score))
 
@@ -106,8 +109,7 @@ def compare(comparison: Comparison, target: None, console: Console) -> None:
       console: where to print.
     """
     config, found = comparison.config, _Aggregates(comparison)
-    out = Path(config.out)
-    files = [out.with_name(f"{out.name}{ending}") for ending in (".html", ".csv")]
+    files = _files(config.out)
     write_whole(files[0], page.document("comparison of runs", *_body(found)).encode())
     write_whole(files[1], _csv(found).encode())
     say(console, found.conclusion)
@@ -118,6 +120,10 @@ def compare(comparison: Comparison, target: None, console: Console) -> None:
         console.print(table)
     say(console, found.note)
     say(console, f"written to {files[0]} and {files[1]}")
+
+
+def _files(out: str) -> list[Path]:
+    return [Path(f"{out}{ending}") for ending in (".html", ".csv")]
 
 
 class _Aggregates:

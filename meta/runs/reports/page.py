@@ -17,6 +17,7 @@ from xml.etree.ElementTree import Element
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?%)?( ± [\d.e-]+.*)?( to .*)?|not finite|not known|-")
+GENERATOR = "marl-shaping"
 LONGEST_NUMBER = 24  # characters of a cell that is not broken into lines
 _LOWERED = {"html": False, "xhtmlOut": True}  # HTML in Markdown is shown as text
 
@@ -178,6 +179,7 @@ def document(title: str, *body: Element) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         Element("meta", {"http-equiv": "Content-Security-Policy", "content": policy}),
         element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="generator", content=GENERATOR),
         element("title", title),
     )
     for tag, text in (("style", style), ("script", scripts)):

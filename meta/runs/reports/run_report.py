@@ -57,7 +57,6 @@ def page_of_run(path: Path) -> str:
       path: the run directory.
     """
     run = RunFiles(path)
-    check_folder(path)
     return page.document(_title(run), *_body(run))
 
 
@@ -86,7 +85,10 @@ def prepare(config: ReportConfig) -> tuple[Path, str]:
     if not os.path.isdir(config.directory):
         got = f"got {configs.shown(config.directory)}" if config.directory else "none given"
         raise ValueError(f"directory: {got}; the directory of a run is needed")
-    return Path(config.directory), page_of_run(Path(config.directory))
+    path = Path(config.directory)
+    text = page_of_run(path)
+    check_folder(path)
+    return path, text
 
 
 def report_again(prepared: tuple[Path, str], target: None, console: Console) -> None:
@@ -189,7 +191,8 @@ def _picture(file: Path, title: str | None = None) -> Element:
             told = {name: str(text) for name, text in image.info.items() if name in ("Title", "Description")}
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return page.element("p", f"{file.name} cannot be shown.", class_="note")
-    return page.picture(contents, title or told.get("Title") or curves.words(file.stem), told.get("Description", ""))
+    named = f"{curves.words(file.stem)}{' (film)' if file.suffix == '.gif' else ''}"
+    return page.picture(contents, title or told.get("Title") or named, told.get("Description", ""))
 
 
 def _charts(run: RunFiles) -> list[Element]:

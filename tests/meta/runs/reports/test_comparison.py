@@ -90,6 +90,8 @@ def test_the_files_have_the_values_by_hand(runs, tmp_path, capsys):
     error = np.std([1, 2, 3, 6], ddof=1) / 2
     assert (float(mean["low"]), float(mean["high"])) == pytest.approx((3 - error, 3 + error))
     said = capsys.readouterr().out
+    assert not compare(*runs, "--out", tmp_path / "out", "--quiet")  # in place of the one before
+    assert list(csv.DictReader((tmp_path / "out.csv").open())) == rows
     assert said.startswith("ppo has the highest interquartile mean of returns, 2.5 (")
     assert "3 or 4 of each method and game" in said
 
@@ -122,11 +124,13 @@ def test_games_of_other_scales_are_scaled_before_they_are_joined(tmp_path):
         (["a", "other"], "score: none given; runs whose summaries share a number are needed"),
         (["a", "--out", "no/where"], "out: got 'no/where'; a name in a directory that exists is needed"),
         (["a", "--resamples", "0"], "resamples: got 0; a whole number of at least 1 is needed"),
+        (["a", "--out", "mine"], "out: mine.csv already exists, and is no comparison; another name is needed"),
         (["damaged"], "damaged/summary.json: cannot be read (Expecting value: line 1 column 1 (char 0))"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(arguments, line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("a,b\n")
     several(tmp_path / "a", "ppo", 0, [1.0])
     make(tmp_path / "other", {"seed": 0}, {"elsewhere": 1.0})
     make(tmp_path / "open", {"seed": 0}, {})
@@ -136,3 +140,4 @@ def test_what_cannot_be_compared_is_one_line(arguments, line, tmp_path, monkeypa
     assert compare(*arguments) == 2
     assert capsys.readouterr().err == f"python -m marl.compare: {line}\n"
     assert not list(tmp_path.glob("comparison*"))
+    assert (tmp_path / "mine.csv").read_text() == "a,b\n"

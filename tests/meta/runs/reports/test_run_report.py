@@ -110,7 +110,7 @@ def test_figures_have_the_titles_that_are_written_in_them(tmp_path):
     (path / "figures/broken.png").write_bytes(b"\x89PNG")
     found = read(path)
     images = {x["alt"]: x["src"][:22] for tag, x in found.found if tag == "img"}
-    assert images == {"Payoffs <of both>": "data:image/png;base64,", "some episodes": "data:image/gif;base64,"}
+    assert images == {"Payoffs <of both>": "data:image/png;base64,", "some episodes (film)": "data:image/gif;base64,"}
     assert "band: one standard deviation" in found.text
     assert "broken.png cannot be shown." in found.text
 
