@@ -81,7 +81,7 @@ def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:
 def _given(classes: Sequence[type], arguments: Sequence[str]) -> dict[str, Any]:
     """The fields that are given, by name, with values of their types."""
     spellings: dict[str, tuple[str, Any]] = {}
-    positional: list[str] = []
+    positional: list[tuple[str, Any]] = []
     for cls in classes:
         flags, others = _spellings(cls)
         spellings |= flags
@@ -94,7 +94,11 @@ def _given(classes: Sequence[type], arguments: Sequence[str]) -> dict[str, Any]:
         if not _is_flag(word):
             if not positional:
                 raise ConfigError(f"unknown argument {short(word) or repr(word)}; {_near(word, spellings)}")
-            given[positional.pop(0)] = word
+            field, kind = positional[0]
+            if get_origin(kind) is tuple:  # takes all that follow
+                given[field] = (*given.get(field, ()), word)
+            else:
+                given[positional.pop(0)[0]] = word
             continue
         if (flag := name.replace("_", "-")) not in spellings:
             raise ConfigError(f"unknown option {short(word)}; {_near(name, spellings)}")
@@ -159,8 +163,8 @@ def _near(word: str, spellings: Mapping[str, Any]) -> str:
     return one_of(word, list(spellings), HELP)
 
 
-def _spellings(cls: type, prefix: str = "") -> tuple[dict[str, tuple[str, Any]], list[str]]:
-    """The field and the type of every flag that there is, and the fields that have none, in their order."""
+def _spellings(cls: type, prefix: str = "") -> tuple[dict[str, tuple[str, Any]], list[tuple[str, Any]]]:
+    """The field and the type of every flag that there is, and of the fields that have none, in their order."""
     flags: dict[str, tuple[str, Any]] = {}
     positional = []
     hints = get_type_hints(cls, include_extras=True)
@@ -169,7 +173,7 @@ def _spellings(cls: type, prefix: str = "") -> tuple[dict[str, tuple[str, Any]],
         if dataclasses.is_dataclass(kind):
             flags |= _spellings(kind, f"{prefix}{name}.")[0]  # type: ignore[arg-type]
         elif any(isinstance(x, Positional) for x in getattr(hints[name], "__metadata__", ())):
-            positional.append(prefix + name)
+            positional.append((prefix + name, kind))
         else:
             flags[flag] = prefix + name, kind
             if kind is bool:

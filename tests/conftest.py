@@ -108,6 +108,21 @@ def headless():
     pyplot.switch_backend(before)
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium; a test that needs it is skipped where there is none."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed")
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    arguments += ["--disable-component-update", "--disable-sync"]
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield browser
+        browser.close()
+
+
 @pytest.fixture(scope="session")
 def environment(_cached):
     """The environment variables of a process that shares the cache of compiled programs."""

@@ -28,7 +28,7 @@ from attacks.experiments.search import (
     run_search,
 )
 from configs import short
-from meta.runs.experiment import Context, Experiment, print_speed
+from meta.runs.experiment import Context, Experiment
 from meta.runs.formatting import amount, many, say
 from meta.statistics import with_error
 
@@ -170,4 +170,3 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             console.print(table)
             say(console, f"evolved over {rewards['best_baseline']}, the best baseline: {rewards['ratio']:.2f}")
         say(console, f"{many(number, 'fresh victim')} of each kind, the same ones; ± one standard error")
-        print_speed(console, summary, "environment_steps", "environment steps")

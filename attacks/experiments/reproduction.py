@@ -31,7 +31,8 @@ from meta import Evolution, RunDirectory, evolve
 from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
 from meta.runs.jobs import Job, finished, open_run, run_jobs
-from meta.runs.report import Claim, Section, table, write_report
+from meta.runs.reports.claims import Claim, Section, table, write_claims
+from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
@@ -160,7 +161,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         f"searches, of which there are {config.searches}; with one search, between its victims."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
-    say(console, write_report(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))
+    say(console, write_claims(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))
+    print_report(console, run.path)
     say(console, f"written to {run.path}: report.md, report.json, figures")
 
 

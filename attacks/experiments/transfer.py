@@ -33,6 +33,8 @@ from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.atomic_files import check_folder
 from meta.runs.formatting import duration, many, say
+from meta.runs.reports.ending import print_report
+from meta.runs.reports.tables import OF_EXAMINATION, keep_tables
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 FILE = "examination.json"
@@ -239,7 +241,10 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
 
 def examine_and_show(config: ExaminationConfig, target: None, console: Console) -> None:
     """Examines an attack, and shows what came of it."""
-    print_result(console, examine(config, console))
+    found, path = examine(config, console), Path(config.directory)
+    with keep_tables(console, path, OF_EXAMINATION):
+        print_result(console, found)
+    print_report(console, path)
 
 
 def conclusion(found: dict[str, Any]) -> str:

@@ -33,6 +33,8 @@ COMMANDS = {
     "cola": Entry("marl.cola", "train COLA's consistent update functions"),
     "mmaml": Entry("marl.mmaml", "meta-learn the initial parameters of M-MAML"),
     "export": Entry("marl.export", "write a trained policy as a file of C"),
+    "report": Entry("marl.report", "write the page of a run again: marl-shaping report runs/ipd-naive-0"),
+    "compare": Entry("marl.compare", "put runs or seeds side by side, with intervals: marl-shaping compare RUN RUN"),
     "reproduce": Entry("marl.reproduce", "compare with papers on shaping, discovery and sparse training"),
     "act": Entry("attacks.act", "evolve messages that harm, help or control a learner: marl-shaping act cartpole"),
     "examine": Entry("attacks.examine", "test an attack on other learners and against defences"),

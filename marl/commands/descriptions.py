@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meta.runs.command import Command, Nothing, ToFile, ToTable
+from meta.runs.command import Command, Nothing, Quiet, ToFile, ToTable
 
 if TYPE_CHECKING:
     from marl.experiments.shaping.experiment import Shaping
@@ -272,6 +272,30 @@ def export() -> Command:
         output=Nothing,
         first="",
     )
+
+
+def report() -> Command:
+    """`python -m marl.report DIR`: write the report of a run again, from the files of its directory.
+
+    DIR is the run directory of any command. Every command writes DIR/report.html at its end: one page for a browser with
+    the result, tables, figures, curves, settings and versions. It loads nothing from elsewhere.
+    """
+    from meta.runs.reports.run_report import ReportConfig, prepare, report_again
+
+    return Command(config=ReportConfig, prepare=prepare, run=report_again, output=Quiet, first="")
+
+
+def compare() -> Command:
+    """`python -m marl.compare RUN RUN ... [options]`: put runs side by side, in one page and one CSV file.
+
+    RUN is the directory of a finished run. Runs that differ in their seeds alone are trainings of one method; a run of
+    several seeds has several. For each method and game the page has the interquartile mean of a score with a 95 %
+    stratified bootstrap interval over trainings, the probability that a training of one method scores higher than one of
+    another, and curves with bands.
+    """
+    from meta.runs.reports.comparison import CompareConfig, compare, prepare
+
+    return Command(config=CompareConfig, prepare=prepare, run=compare, output=Quiet, first="")
 
 
 def reproduce() -> Command:

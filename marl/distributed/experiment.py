@@ -198,6 +198,9 @@ class DistributedExperiment(Experiment[Trained, Found]):
             between = f" ± {error:.2f} between episodes" if error is not None else ""
             table.add_row(name, f"{found['mean']:.2f}{between}")
         console.print(table)
+
+    def print_speed(self, console: Console, summary: dict[str, Any]) -> None:
+        """Prints the speed of actors and of this process, and the age of policies."""
         if summary["steps_per_second"]:
             say(
                 console,

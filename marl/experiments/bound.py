@@ -25,6 +25,7 @@ from meta.loop import compiler_options
 from meta.runs.array_files import Arrays, load_arrays
 from meta.runs.formatting import many, say
 from meta.runs.progress import Progress
+from meta.runs.reports.tables import keep_tables
 from meta.statistics import standard_error
 
 LEVEL = 0.01  # of the way from naive play: what the second half of the starts may add where a bound has levelled off
@@ -152,24 +153,28 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
         "naive_payoffs": _naive_payoffs(key, game, opponent, config),
     }
     known = _known(arrays)
-    say(console, conclusion(known, config.opponent))
-    table = Table(title="shaper's average payoff per round, over the opponent's learning", title_justify="left")
-    for column in ("", "payoff", "better than the other starts"):
-        table.add_column(column, justify="left" if not column else "right")
-    names = start_names(config.num_starts)
-    best = np.bincount(np.asarray(found.start), minlength=len(names)) / config.num_states
-    for name, payoffs, share in zip(names, arrays["by_start"], best, strict=True):
-        table.add_row(f"from {name}", f"{payoffs.mean():.3f}", f"{share:.0%} of the states")
-    by_number = curve(arrays["by_start"])
-    for number in [2**i for i in range(10) if 2**i < len(names)]:
-        table.add_row(f"any {many(number, 'start')}", f"{by_number[number - 1]:.3f}", "")
-    table.add_row("[bold]bound: the best of each state", f"{known.bound:.3f} ± {known.bound_standard_error:.3f}", "")
-    table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
-    console.print(table)
-    level = "has levelled off" if known.is_level else "has not levelled off"
-    say(console, f"the second half of the starts added {known.gain:.3f}; the bound {level}")
+    summary = {"conclusion": conclusion(known, config.opponent), "opponent": config.opponent, **known._asdict()}
+    say(console, summary["conclusion"])
+    with keep_tables(console, run.path):
+        table = Table(title="shaper's average payoff per round, over the opponent's learning", title_justify="left")
+        for column in ("", "payoff", "better than the other starts"):
+            table.add_column(column, justify="left" if not column else "right")
+        names = start_names(config.num_starts)
+        best = np.bincount(np.asarray(found.start), minlength=len(names)) / config.num_states
+        for name, payoffs, share in zip(names, arrays["by_start"], best, strict=True):
+            table.add_row(f"from {name}", f"{payoffs.mean():.3f}", f"{share:.0%} of the states")
+        by_number = curve(arrays["by_start"])
+        for number in [2**i for i in range(10) if 2**i < len(names)]:
+            table.add_row(f"any {many(number, 'start')}", f"{by_number[number - 1]:.3f}", "")
+        table.add_row(
+            "[bold]bound: the best of each state", f"{known.bound:.3f} ± {known.bound_standard_error:.3f}", ""
+        )
+        table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
+        console.print(table)
+        level = "has levelled off" if known.is_level else "has not levelled off"
+        say(console, f"the second half of the starts added {known.gain:.3f}; the bound {level}")
     about = {"jax": jax.__version__, "opponent_files": read_by(config.opponent, game)}
-    write(run, console, "bound", config, arrays, about)
+    write(run, console, "bound", config, arrays, about, summary)
 
 
 def conclusion(known: KnownBound, opponent: str) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,6 +23,7 @@ from marl.learners.exact.cola import ACTIVATIONS, cola, consistency_loss, train_
 from meta import RunDirectory
 from meta.runs.formatting import say
 from meta.runs.progress import Progress
+from meta.runs.reports.tables import keep_tables
 
 RIVALS: dict[str, Callable[..., Learner]] = {"LOLA": white_box.lola, "exact LOLA": partial(white_box.hola, order=1)}
 
@@ -103,13 +105,16 @@ def make_consistent(config: ConsistencyConfig, run: RunDirectory, console: Conso
     players = [cola(consistent, seat) for seat in range(2)]
     play = jax.jit(jax.vmap(lambda key: learn(key, game, players, num_updates=101).rewards))
     row, column = (float(r[:, 1:].mean()) for r in play(jax.random.split(play_key, config.evaluation_trials)))
-    say(console, conclusion(losses, (row, column)))
+    found = {"consistency_losses": losses, "payoffs": [row, column]}
+    summary: dict[str, Any] = {"conclusion": conclusion(losses, (row, column)), **found}
+    say(console, summary["conclusion"])
     table = Table("update functions", "consistency loss", title=f"{config.game}, on fresh points")
     for name, loss in losses.items():
         table.add_row(name, f"{loss:.4g}")
-    console.print(table)
+    with keep_tables(console, run.path):
+        console.print(table)
     arrays = {name: np.asarray(x) for name, x in consistent.networks.items()}
-    write(run, console, "cola", config, arrays, {"consistency_losses": losses, "payoffs": [row, column]})
+    write(run, console, "cola", config, arrays, found, summary)
 
 
 def conclusion(losses: Mapping[str, float], payoffs: tuple[float, float]) -> str:

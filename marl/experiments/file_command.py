@@ -13,8 +13,11 @@ import configs
 from marl.experiments.game_config import GameConfig
 from marl.learners.exact.trained import game_metadata
 from meta import RunDirectory
+from meta.runs import provenance
 from meta.runs.array_files import Arrays, replace_arrays
 from meta.runs.command import file_of
+from meta.runs.reports.claims import finite
+from meta.runs.reports.ending import print_report
 from meta.xla.memory import check_bytes
 
 Training = TypeVar("Training", bound="TrainingConfig")
@@ -63,10 +66,28 @@ def checked(config: Training) -> Training:
 
 
 def write(
-    run: RunDirectory, console: Console, method: str, config: TrainingConfig, arrays: Arrays, metadata: dict[str, Any]
+    run: RunDirectory,
+    console: Console,
+    method: str,
+    config: TrainingConfig,
+    arrays: Arrays,
+    metadata: dict[str, Any],
+    summary: dict[str, Any],
 ) -> None:
-    """Writes what the command `method` has found, with the game and the config that it belongs to, and says where."""
+    """Writes what a command has found to its file, and the summary and the report into its run directory.
+
+    Args:
+      run: the directory.
+      console: prints where the files are.
+      method: the command's name.
+      config: of the run; the file keeps it, and the game.
+      arrays: the content of the file.
+      metadata: more about it.
+      summary: the conclusion and the numbers of the run.
+    """
     about = {"method": method, "game": game_metadata(config.make_game()), "config": configs.plain(config)}
     path = file_of(run.path)
     replace_arrays(path, arrays, about | metadata)
+    run.write_summary(finite(summary) | {"versions": provenance.versions(), "devices": provenance.devices()})
+    print_report(console, run.path)
     console.print(f"written to {path}", soft_wrap=True)

@@ -21,6 +21,7 @@ from marl.learners.exact.naive import naive
 from meta import RunDirectory
 from meta.runs.formatting import say
 from meta.runs.progress import Progress
+from meta.runs.reports.tables import keep_tables
 
 SEATS = ("row", "column")
 
@@ -77,18 +78,19 @@ def meta_learn(config: MetaLearningConfig, run: RunDirectory, console: Console) 
     with Progress(console, config.iterations, steps, "meta-steps", describe) as progress:
         learned = train_mmaml(train_key, game, **config.settings(train_mmaml), store=run, report=progress)
     results = _play(play_key, game, learned, config)
-    say(console, conclusion(results))
+    summary: dict[str, Any] = {"conclusion": conclusion(results), "payoffs": results}
+    say(console, summary["conclusion"])
     table = Table(
         "seat", "step size", "M-MAML", "naive", title=f"{config.game}: payoffs over {config.meta_steps} learning steps"
     )
     for result in results:
         table.add_row(*(f"{x:.3f}" if isinstance(x, float) else x for x in result.values()))
-    console.print(table)
-    rates = np.asarray(learned.learning_rate[1])
-    for seat, found in zip(SEATS, rates, strict=False):
-        console.print(f"step sizes learned as {seat}: {' '.join(f'{x:.2f}' for x in found)}", highlight=False)
+    with keep_tables(console, run.path):
+        console.print(table)
+        for seat, found in zip(SEATS, np.asarray(learned.learning_rate[1]), strict=False):
+            console.print(f"step sizes learned as {seat}: {' '.join(f'{x:.2f}' for x in found)}", highlight=False)
     arrays = {name: np.asarray(x) for name, x in learned._asdict().items()}
-    write(run, console, "mmaml", config, arrays, {"payoffs": results})
+    write(run, console, "mmaml", config, arrays, {"payoffs": results}, summary)
 
 
 def _play(

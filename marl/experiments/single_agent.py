@@ -26,7 +26,7 @@ from marl.learners.registry import make_learner
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.run_keys import RunBranch, of_seeds
 from meta.runs import array_files
-from meta.runs.experiment import Context, Experiment, print_speed
+from meta.runs.experiment import Context, Experiment
 from meta.runs.formatting import many, say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress
@@ -222,7 +222,7 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
         hold.
     """
 
-    agent_file = LEARNER_FILE
+    agent_file, counted = LEARNER_FILE, "steps"
 
     def __init__(self, config: TrainConfig):
         name, presets = config.environment.partition("(")[0], configs.presets("train")
@@ -349,7 +349,6 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
                 for one in found["seeds"]:
                     table.add_row(f"  seed {one['seed']}", _shown(one["mean"]))
         console.print(table)
-        print_speed(console, summary, "steps", "environment steps")
 
 
 def _policy(states: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from meta.runs.provenance import Record, differences
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
-FILES = (".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json")
+FILES = (".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json", "tables.json", "report.html")
 FOLDERS = ("checkpoints", "figures")
 NOTHING_BEGUN = {
     ".lock",

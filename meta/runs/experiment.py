@@ -16,6 +16,8 @@ from meta.runs.command import STARTED
 from meta.runs.formatting import amount, say
 from meta.runs.progress import Stages
 from meta.runs.provenance import devices, versions
+from meta.runs.reports.ending import print_report
+from meta.runs.reports.tables import keep_tables
 
 Trained = TypeVar("Trained")
 Found = TypeVar("Found")
@@ -65,6 +67,8 @@ class Experiment(abc.ABC, Generic[Trained, Found]):
     """An experiment of a command, resolved from its config; `run_experiment` calls the methods in this order."""
 
     agent_file = ""  # what `train` or `evaluate` keeps beside the summary
+    counted = "environment_steps"  # the summary has `{counted}_per_second`
+    unit = "environment steps"  # the same in words
 
     @abc.abstractmethod
     def print_header(self, console: Console) -> None:
@@ -107,7 +111,14 @@ class Experiment(abc.ABC, Generic[Trained, Found]):
 
     @abc.abstractmethod
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
-        """Prints the tables that end a run."""
+        """Prints the tables that end a run, and lines about them; a report keeps them too."""
+
+    def print_speed(self, console: Console, summary: dict[str, Any]) -> None:
+        """Prints the speed of a run, where it is known, and the time that it took."""
+        speed = summary[f"{self.counted}_per_second"]
+        pace = f"{amount(speed)} {self.unit}/s; " if speed else ""  # None for a run that had nothing left to do
+        pace += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
+        say(console, pace)
 
 
 def run_experiment(
@@ -143,27 +154,15 @@ def run_experiment(
     return summary, files
 
 
-def print_speed(console: Console, summary: dict[str, Any], counted: str, unit: str) -> None:
-    """Prints the speed of a run, where it is known, and the time that it took.
-
-    Args:
-      console: where to.
-      summary: of the run; `{counted}_per_second` is None for a run that had nothing left to do.
-      counted: what the summary counts.
-      unit: the same in words.
-    """
-    speed = summary[f"{counted}_per_second"]
-    pace = f"{amount(speed)} {unit}/s; " if speed else ""
-    pace += f"compiling {summary['seconds_to_compile']:.1f} s, all in all {summary['wall_seconds']:.1f} s"
-    say(console, pace)
-
-
 def run_and_print(experiment: Experiment[Any, Any], run: RunDirectory, console: Console) -> None:
     """Runs an experiment as a command does: prints the header before it, and tables and files after it."""
     experiment.print_header(console)
     summary, files = run_experiment(experiment, run, console, started=STARTED)
     say(console, summary["conclusion"])
-    experiment.print_result(console, summary)
+    with keep_tables(console, run.path):
+        experiment.print_result(console, summary)
+    experiment.print_speed(console, summary)
+    print_report(console, run.path)
     kept = ", ".join(filter(None, ["summary.json", experiment.agent_file, "metrics.jsonl", "config.yaml"]))
     say(console, f"written to {run.path}: {kept}, checkpoints")
     for file in files:

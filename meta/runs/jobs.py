@@ -19,6 +19,7 @@ from meta.runs import provenance
 from meta.runs.directory import read_configs
 from meta.runs.formatting import duration, say
 from meta.runs.provenance import Record, digest_of
+from meta.runs.reports.ending import print_report
 
 
 @contextlib.contextmanager
@@ -102,6 +103,7 @@ def run_jobs(jobs: Sequence[Job], console: Console) -> dict[str, dict[str, Any]]
         job.run()
         found = finished(job.path, job.config)
         assert found, f"{job.path}: a job writes its summary"
+        print_report(Console(quiet=True), job.path)
         summaries[job.path.name] = found
         expected += job.seconds
     return summaries

@@ -203,4 +203,5 @@ def save_figure(figure: Any, path: Path, title: str, note: str = "") -> Path:
         place = {"loc": "outside lower center", "ncols": columns}
         figure.legend(entries.values(), entries.keys(), frameon=False, fontsize=SMALL, **place)
     figure.set_figheight(height + 0.16 * len(lines) + 0.18 * rows)
-    return save_whole(path, lambda file: figure.savefig(file, format=path.suffix[1:], dpi=200))
+    told = {"metadata": {"Title": title, "Description": note}} if path.suffix == ".png" else {}  # a report reads them
+    return save_whole(path, lambda file: figure.savefig(file, format=path.suffix[1:], dpi=200, **told))

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import shutil
 
 import jax
 import numpy as np
@@ -12,21 +11,7 @@ from tests.docs.play_page import OPPONENTS, PAGE, SHOWN, Replay
 
 pytestmark = pytest.mark.system
 
-api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-if CHROMIUM is None:
-    pytest.skip("Chromium is not installed", allow_module_level=True)
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-ARGUMENTS += ["--disable-component-update", "--disable-sync"]
 PAYOFFS = {"CC": (-1, -1), "CD": (-3, 0), "DC": (0, -3), "DD": (-2, -2)}  # yours and the opponent's, your action first
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

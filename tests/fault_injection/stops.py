@@ -198,6 +198,7 @@ def listens(pid: int) -> bool:
 def contents(folder: Path) -> dict[str, Any]:
     """The files of a run without times: results, metrics and parameters."""
     found = {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
+    found = {name: file for name, file in found.items() if file.name != "report.html"}  # which has times
     return {name: _read(file) for name, file in found.items() if not {"checkpoints", "figures"} & {*Path(name).parts}}
 
 

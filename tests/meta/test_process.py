@@ -31,6 +31,8 @@ STOPS = {  # command: (module after whose import it is stopped, signal)
     "marl.reproduce": ("jax._src.config", signal.SIGINT),
     "marl.cola": ("numpy", signal.SIGTERM),
     "marl.mmaml": ("numpy", signal.SIGINT),
+    "marl.report": ("numpy", signal.SIGTERM),
+    "marl.compare": ("yaml", signal.SIGINT),
     "attacks.act": ("jax", signal.SIGINT),
     "attacks.examine": ("jax._src.config", signal.SIGTERM),
     "attacks.reproduce": ("numpy", signal.SIGINT),

@@ -16,6 +16,8 @@ from marl.experiments.shaping import figures
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.formatting import say
+from meta.runs.reports.ending import print_report
+from meta.runs.reports.tables import keep_tables
 from meta.statistics import rounded, with_error
 
 COLUMNS = """row column row_return row_standard_error column_return column_standard_error num_trials error_over
@@ -40,10 +42,15 @@ def write_table(config: Any, game: str, names: list[str], cells: list[dict[str, 
     writer.writeheader()
     writer.writerows(cells)
     run.write("crossplay.csv", text.getvalue())
-    found = {"config": configs.plain(config), "agents": names, "versions": provenance.versions()}
-    found |= {"devices": provenance.devices(), "errors": _about_errors(cells), "pairs": cells}
-    run.write_summary(found, "crossplay.json")
     labels, about = list(_labels(names).values()), _about_errors(cells)
+    found = {
+        "conclusion": conclusion(labels, cells),
+        "config": configs.plain(config),
+        "agents": names,
+        "versions": provenance.versions(),
+    }
+    found |= {"devices": provenance.devices(), "errors": about, "pairs": cells}
+    run.write_summary(found, "crossplay.json")
     for name, file, words in _shown(cells):
         table = np.array([[cell[f"row_{name}"], cell[_error_name(name)]] for cell in cells], float)  # None is NaN
         values, errors = np.moveaxis(table.reshape(len(names), -1, 2), -1, 0)
@@ -93,18 +100,24 @@ def print_table(console: Console, game: str, names: list[str], cells: list[dict[
     """Prints the conclusion and the row's returns, in as many tables as the width of the terminal asks for."""
     labels = _labels(names)
     say(console, conclusion(list(labels.values()), cells))
+    with keep_tables(console, run.path):
+        _print_cells(console, game, labels, cells)
+    print_report(console, run.path)
+    drawn = ", ".join(f"figures/{file}" for _, file, _ in _shown(cells))
+    say(console, f"written to {run.path}: crossplay.csv, crossplay.json, config.yaml, {drawn}")
+
+
+def _print_cells(console: Console, game: str, labels: dict[str, str], cells: list[dict[str, Any]]) -> None:
     for name, label in labels.items():
         if name != label:
             say(console, f"{label}: {name}")
     titles = {"return": f"{game}: the row's average payoff per round against the column"}
     for kind, _, words in _shown(cells):
         found = [with_error({"mean": cell[f"row_{kind}"], "standard_error": cell[_error_name(kind)]}) for cell in cells]
-        rows = [found[i : i + len(names)] for i in range(0, len(found), len(names))]
+        rows = [found[i : i + len(labels)] for i in range(0, len(found), len(labels))]
         for table in _tables(titles.get(kind, words), list(labels.values()), rows, console.width):
             console.print(table)
     say(console, _about_errors(cells))
-    drawn = ", ".join(f"figures/{file}" for _, file, _ in _shown(cells))
-    say(console, f"written to {run.path}: crossplay.csv, crossplay.json, config.yaml, {drawn}")
 
 
 def conclusion(names: Sequence[str], cells: Sequence[dict[str, Any]]) -> str:

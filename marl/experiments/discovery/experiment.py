@@ -41,7 +41,7 @@ from marl.learners.registry import make_learner
 from marl.learners.sampled.objective_registry import FILE, save_objective
 from meta import Evolution, Evolved, Outcome, evolve
 from meta.run_keys import RunBranch, of_seeds
-from meta.runs.experiment import Context, Experiment, print_speed
+from meta.runs.experiment import Context, Experiment
 from meta.runs.formatting import duration, many, say
 from meta.runs.progress import Progress
 from meta.statistics import rounded, with_error
@@ -353,7 +353,6 @@ class Discovery(Experiment[Trained, Found]):
             words = ", ".join(f"{name} {with_error(value)}" for name, value in beside.items())
             console.print(f"{spec}, one beside the other, reward in a step: {words}")
         say(console, f"use it as {summary['learners'][0]}")
-        print_speed(console, summary, "environment_steps", "environment steps")
 
 
 def _check(config: DiscoveryConfig, arenas: dict[str, Arena]) -> None:

@@ -27,7 +27,7 @@ from meta.run_keys import RunBranch, of_seeds
 from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
 from meta.runs.progress import Progress
-from meta.runs.report import Claim, Section, number, table
+from meta.runs.reports.claims import Claim, Section, number, table
 from meta.statistics import mean_and_error, rounded, with_error
 from meta.xla.devices import spread
 from meta.xla.memory import bytes_of, check_bytes

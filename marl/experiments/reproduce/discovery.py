@@ -16,7 +16,7 @@ from meta import Evolution
 from meta.runs.experiment import run_experiment
 from meta.runs.jobs import Job, open_run
 from meta.runs.plotting import PANELS
-from meta.runs.report import Claim, Section, table
+from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import with_error
 
 PARTS = {"drift": "drift classic", "value-loss": "value_loss classic", "drift-for-two": "drift ipd"}

@@ -23,7 +23,7 @@ from meta.loop import compiler_options
 from meta.process import check_stop
 from meta.run_keys import RunBranch
 from meta.runs.formatting import many, say
-from meta.runs.report import Claim, Section, table
+from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import mean_and_error, or_nan, rounded, standard_error, with_error
 
 # REINFORCE with an eighth of its rounds: it takes most of the time all the same.

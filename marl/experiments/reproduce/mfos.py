@@ -21,7 +21,7 @@ from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory
 from meta.runs.atomic_files import write_whole
 from meta.runs.jobs import open_run
-from meta.runs.report import STANDARD_ERRORS, Claim, Section, difference, number, summary, table
+from meta.runs.reports.claims import STANDARD_ERRORS, Claim, Section, difference, number, summary, table
 from meta.statistics import or_nan, rounded
 
 PRESETS = {"ipd": "prisoners_dilemma", "imp": "matching_pennies", "chicken": "chicken"}

@@ -27,7 +27,8 @@ from marl.experiments.shaping.sampled import SampledShaping
 from meta import RunDirectory
 from meta.runs.formatting import duration, say
 from meta.runs.jobs import Job, compiled_once, finished, run_jobs
-from meta.runs.report import Section, write_report
+from meta.runs.reports.claims import Section, write_claims
+from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error
 from meta.xla.devices import claim_cores
 
@@ -390,5 +391,6 @@ def _report(
         "A figure passes if it reaches its target, or, where none is named, if it lies within three combined standard "
         "errors of its reference."
     )
-    say(console, write_report(run, title, note, sections, data, fast=fast))
+    say(console, write_claims(run, title, note, sections, data, fast=fast))
+    print_report(console, run.path)
     say(console, f"written to {run.path}: report.md, report.json, figures ({time.strftime('%H:%M')})")

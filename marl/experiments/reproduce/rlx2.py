@@ -38,7 +38,7 @@ from meta.runs.plotting import (
     new_axes,
     save_figure,
 )
-from meta.runs.report import Claim, Section, number, table
+from meta.runs.reports.claims import Claim, Section, number, table
 from meta.statistics import or_nan, rounded, standard_error, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000

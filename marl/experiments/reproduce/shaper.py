@@ -14,7 +14,7 @@ from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import SampledShapingConfig
 from meta import RunDirectory
 from meta.runs.formatting import many
-from meta.runs.report import Claim, Section, number, table
+from meta.runs.reports.claims import Claim, Section, number, table
 from meta.statistics import rounded, with_error
 
 GAMES = ("ipd_sampled", "imp_sampled", "coin_game", "ipd_in_the_matrix", "three_player_ipd")

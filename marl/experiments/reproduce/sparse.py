@@ -9,7 +9,7 @@ from typing import Any
 import configs
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import SampledShapingConfig
-from meta.runs.report import Claim, Section, table
+from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import with_error
 
 PRESET = "ipd_sampled"

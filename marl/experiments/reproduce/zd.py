@@ -33,7 +33,7 @@ from marl.shapers.exact_policies import after_a_random_step
 from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
 from meta.run_keys import RunBranch
-from meta.runs.report import Claim, Section, number, table
+from meta.runs.reports.claims import Claim, Section, number, table
 from meta.statistics import mean_and_error, rounded, with_error
 
 CHIS = (1.5, 2.0, 3.0, 5.0, 10.0)  # of the extortioners by theory

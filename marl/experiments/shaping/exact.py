@@ -26,7 +26,6 @@ from marl.shapers.exact_ppo import gaussian_mfos, meta_ppo
 from marl.shapers.trial import play_trial, shaping_trial
 from meta import Evolved, Outcome, evolve
 from meta.loop import Report, Store
-from meta.runs.experiment import print_speed
 from meta.runs.formatting import many
 from meta.statistics import mean_and_error, rounded, with_error
 
@@ -221,7 +220,6 @@ class ExactShaping(Shaping):
         else:
             words = ", ".join(f"{moment} {policy[0]:.3f}" for moment, policy in summary["policy"].items())
             console.print(f"the shaper's probability of the first action: {words}", highlight=False)
-        print_speed(console, summary, self.counted, self.unit)
 
 
 def _seat(parameters: Any, seat: int) -> Any:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -63,8 +63,6 @@ class Shaping(Experiment[Evolved, Results]):
     """
 
     agent_file = AGENT_FILE
-    unit: ClassVar[str]  # of steps
-    counted: ClassVar[str]  # the same in a summary
     at_once: int  # fresh trials that are played together on a device, at most
     config: ShapingConfig
     shaper: Any

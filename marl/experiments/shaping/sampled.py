@@ -29,7 +29,6 @@ from meta import Evolved, evolve
 from meta.loop import Report, Store
 from meta.run_keys import RunBranch
 from meta.runs.atomic_files import save_whole
-from meta.runs.experiment import print_speed
 from meta.runs.formatting import amount, duration, many, say
 from meta.statistics import mean_and_error, rounded, with_error
 from meta.xla.memory import bytes_of, check_bytes
@@ -243,7 +242,6 @@ class SampledShaping(Shaping):
                     for name, found in rows.items():
                         table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
                 console.print(table)
-        print_speed(console, summary, self.counted, self.unit)
 
 
 def share_of_trials(counted: str, counts: dict[str, np.ndarray]) -> np.ndarray:

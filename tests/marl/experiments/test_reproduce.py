@@ -21,7 +21,7 @@ from marl.experiments.reproduce.mfos import antisymmetry_claims, fraction, head_
 from marl.experiments.shaping import jobs, runtime_estimate
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ExactShapingConfig
-from meta.runs.report import difference, passes, summary
+from meta.runs.reports.claims import difference, passes, summary
 
 pytestmark = pytest.mark.system
 

@@ -10,7 +10,7 @@ from games.registry import make_game
 from marl.experiments.reproduce import rlx2
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.runs.report import passes
+from meta.runs.reports.claims import passes
 
 pytestmark = pytest.mark.system
 

@@ -17,7 +17,7 @@ from marl.experiments.reproduce import sparse as reproduce_sparse
 from marl.experiments.shaping.config import ShapingConfig
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.runs.report import passes
+from meta.runs.reports.claims import passes
 
 pytestmark = pytest.mark.system
 

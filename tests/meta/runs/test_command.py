@@ -29,6 +29,7 @@ COMMANDS = {
     "marl.cola": ("ipd", "imp", "--batch=0", "batch: got 0"),
     "marl.mmaml": ("ipd", "imp", "--meta-steps=0", "meta_steps: got 0"),
     "marl.play": ("ipd", "imp", "--rounds=0", "rounds: got 0"),
+    "marl.compare": ("", "", "--resamples=0", "resamples: got 0"),
     "marl.export": ("", "", "--number=-1", "number: got -1"),
     "marl.discover": ("drift cartpole", "value_loss acrobot", "--evaluation-trials=1", "evaluation_trials: got 1"),
     "attacks.act": ("cartpole", "pendulum", "--evaluation-trials=1", "evaluation_trials: got 1"),
@@ -52,7 +53,7 @@ every_file = pytest.mark.parametrize("module", FILES)
 
 def test_the_table_here_has_all_commands():
     modules = {entry.module for entry in commands.COMMANDS.values()}
-    assert modules == {*COMMANDS, "marl.distributed", "marl.agents", "games"}
+    assert modules == {*COMMANDS, "marl.distributed", "marl.agents", "marl.report", "games"}
 
 
 def test_no_public_name_is_spelled_like_a_command():
@@ -90,7 +91,7 @@ def test_help_explains_every_field(module, within, tmp_path):
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", special.stdout).split())
     kinds = [about.kind(first), about.output]
     for field in [field for kind in kinds for field in dataclasses.fields(kind)]:
-        if not dataclasses.is_dataclass(field.type) and field.name not in ("agent", "directory"):
+        if not dataclasses.is_dataclass(field.type) and field.name not in ("agent", "directory", "runs"):
             assert f"--{field.name.replace('_', '-')}" in words
     assert "Directory to write to" in words or module not in RUNS
     assert "File to write" in words or module not in FILES
@@ -110,7 +111,7 @@ def test_a_directory_of_runs_that_cannot_be_written_is_refused(refused, tmp_path
 
 @every
 def test_without_arguments_the_needed_ones_are_named(module, refused):
-    first = commands.describe(module).first or "directory"
+    first = commands.describe(module).first or ("runs" if module == "marl.compare" else "directory")
     message = refused(module)
     assert f"{first}: none given; " in message
     assert set(COMMANDS[module][0].split()) <= set(re.findall(r"\w+", message))

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from meta.runs.report import Claim, claims_table, difference, finite, number, passes, summary
+from meta.runs.reports.claims import Claim, claims_table, difference, finite, number, passes, summary
 
 
 def test_numbers_of_any_type_that_are_not_finite_become_none():

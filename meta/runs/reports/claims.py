@@ -116,7 +116,7 @@ def _target(claim: Claim) -> str:
     return ", ".join(bounds) or ("" if claim.reference is None else f"within {STANDARD_ERRORS:.0f} s.e.")
 
 
-def write_report(
+def write_claims(
     run: RunDirectory, title: str, note: str, sections: Sequence[Section], data: dict[str, Any], *, fast: bool
 ) -> str:
     """Writes report.md and report.json, each whole or not at all.
@@ -148,11 +148,20 @@ def write_report(
         for section in sections
         for claim in section.claims
     ]
-    everything = {"title": title, "passed": passed, "claimed": total, "claims": found, "fast": fast, **data}
+    answers = [f"{section.title}: {section.answer}" for section in sections if section.answer]
+    said = "\n".join([*answers, f"{line} (a smoke run: no verdict to be trusted)" if fast else line])
+    everything = {
+        "conclusion": said,
+        "title": title,
+        "passed": passed,
+        "claimed": total,
+        "claims": found,
+        "fast": fast,
+        **data,
+    }
     everything |= {"versions": provenance.versions(), "devices": provenance.devices()}
     run.write_summary(finite(everything), "report.json")
-    answers = [f"{section.title}: {section.answer}" for section in sections if section.answer]
-    return "\n".join([*answers, f"{line} (a smoke run: no verdict to be trusted)" if fast else line])
+    return said
 
 
 def _environment() -> str:

@@ -1,0 +1,59 @@
+"""Aggregates over trainings, beside values by hand and those of rliable."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from meta.runs.reports.aggregates import interquartile_mean, probability_of_improvement, trimmed_mean
+
+# Scores for rliable 1.2.0, with 50,000 and 20,000 draws. It cannot be imported beside pandas 3, so no test does it.
+ONE = [[2.041, 0.418, -0.453, -2.02, -0.865, 0.226], [-2.556, -0.568, -0.216, -0.232, 3.323, -0.353]]
+OTHER = [[0.219, -0.555, 0.982, 1.458, 0.524, 1.045], [-0.168, 0.109, 0.261, 0.3, 2.046, -0.005]]
+
+
+def arrays(scores):
+    return [np.array(task) for task in scores]
+
+
+def test_the_middle_half_is_averaged():
+    scores = np.array([100.0, 1.0, 2.0, 3.0, 4.0, -100.0, 5.0, 6.0])  # without -100, 1 and 6, 100
+    assert interquartile_mean([scores], resamples=10).value == pytest.approx((2 + 3 + 4 + 5) / 4)
+    assert trimmed_mean(np.array([1.0, 2.0, 6.0])) == pytest.approx(3)  # no quarter of three
+    assert interquartile_mean([scores[:4], scores[4:]], resamples=10).value == pytest.approx(3.5)
+
+
+def test_estimates_are_those_of_rliable():
+    for scores, (value, low, high) in ((ONE, (-0.266, -0.9393, 0.5855)), (OTHER, (0.39917, 0.0750, 0.8998))):
+        found = interquartile_mean(arrays(scores), resamples=20_000)
+        assert found.value == pytest.approx(value, abs=1e-5)
+        assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+    found = probability_of_improvement(arrays(ONE), arrays(OTHER), resamples=20_000)
+    assert found == pytest.approx((0.2361111, 0.0277778, 0.4722222), abs=1e-6)
+
+
+def test_trainings_are_drawn_again_within_their_game():
+    """Two games of constant scores leave nothing to draw, however far they lie apart."""
+    found = interquartile_mean([np.full(4, 1.0), np.full(4, 9.0)], resamples=100)
+    assert found == (5.0, 5.0, 5.0)
+
+
+def test_the_interval_is_that_of_all_draws():
+    """Two trainings have four draws, of which a quarter is twice the one and a quarter twice the other."""
+    draws = [np.mean(draw) for draw in itertools.product([0.0, 1.0], repeat=2)]
+    found = interquartile_mean([np.array([0.0, 1.0])], resamples=20_000)
+    assert (found.low, found.high) == tuple(np.quantile(draws * 1000, [0.025, 0.975]))
+
+
+def test_one_training_has_no_interval():
+    found = interquartile_mean([np.array([3.0])], resamples=10)
+    assert found.value == 3
+    assert np.isnan([found.low, found.high]).all()
+
+
+def test_pairs_that_tie_count_half():
+    scores, others = np.array([1.0, 2.0]), np.array([1.0, 0.0, 3.0])  # of six pairs 1 > 0, 2 > 1, 2 > 0, and 1 = 1
+    assert probability_of_improvement([scores], [others], resamples=10).value == pytest.approx(3.5 / 6)
+    both = probability_of_improvement([scores, scores], [others, scores + 5], resamples=10)
+    assert both.value == pytest.approx(3.5 / 12)  # mean over games
+    assert probability_of_improvement([others], [scores], resamples=10).value == pytest.approx(2.5 / 6)

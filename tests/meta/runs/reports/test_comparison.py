@@ -1,0 +1,143 @@
+"""Runs side by side: which trainings are of one method, what is compared, and files that cannot be."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from marl.commands import describe
+from meta import RunDirectory
+from meta.runs.execution import execute
+from meta.runs.reports.trainings import choose_score, read_trainings
+
+ROWS = 6
+
+
+def make(path, config, summary, metrics=None):
+    """A run directory as a command leaves it."""
+    with RunDirectory.create(path, config, "python -m marl.train CartPole-v1") as run:
+        run.append({"update": i + 1, "training_return": x} for i, x in enumerate(metrics or []))
+        run.write_summary(summary)
+    return str(path)
+
+
+def several(path, learner, first, scores, environment="CartPole-v1"):
+    """A run of several seeds, whose returns are `scores`."""
+    seeds = [{"seed": first + i, "mean": x} for i, x in enumerate(scores)]
+    rows = [[i * x if i else None for x in scores] for i in range(ROWS)]
+    config = {"environment": environment, "learner": learner, "seed": first, "seeds": len(scores)}
+    return make(path, config, {"returns": {"mean": 0.0, "standard_error": 0.0, "seeds": seeds}}, rows)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [
+        several(tmp_path / "a", "ppo", 0, [1.0, 2.0]),
+        several(tmp_path / "b", "ppo", 2, [3.0, 6.0]),
+        several(tmp_path / "c", "a2c", 0, [0.0, 1.0, 2.0]),
+    ]
+
+
+def compare(*arguments):
+    return execute(describe("marl.compare"), list(map(str, arguments)))
+
+
+def test_runs_that_differ_in_seeds_are_one_method(runs):
+    found = read_trainings(runs, ("environment",))
+    assert (found.tasks, found.methods) == (["CartPole-v1"], ["ppo", "a2c"])
+    scores = {method: [one.scores["returns"] for one in group] for (_, method), group in found.groups.items()}
+    assert scores == {"ppo": [1, 2, 3, 6], "a2c": [0, 1, 2]}
+    assert [one.seed for one in found.groups["CartPole-v1", "ppo"]] == [0, 1, 2, 3]
+    assert found.settings == {"ppo": {"learner": "ppo"}, "a2c": {"learner": "a2c"}}
+    metrics = found.groups["CartPole-v1", "ppo"][3].metrics
+    np.testing.assert_array_equal(metrics["training_return"], [np.nan, 6, 12, 18, 24, 30])
+    assert choose_score(found) == "returns"
+
+
+def test_scores_of_a_run_of_one_training_are_those_of_its_summary(tmp_path):
+    summary = {"seed": 4, "shaper_return": {"mean": 0.5, "standard_error": 0.1}, "num_trials": 3, "wall_seconds": 2.0}
+    path = make(tmp_path / "run", {"seed": 4, "shaper": "mfos"}, summary | {"zd": {"trials": {"mean": 0.25}}})
+    (group,) = read_trainings([path], ()).groups.values()
+    assert [(one.seed, one.scores) for one in group] == [(4, {"shaper_return": 0.5, "zd.trials": 0.25})]
+    each = [{"seed": 7 + i, "shaper_return": float(i), "against": {"naive": {"shaper": {"mean": i}}}} for i in range(2)]
+    path = make(tmp_path / "two", {"seed": 7, "shaper": "mfos"}, {"shaper_return": 9.0, "runs": each})
+    (group,) = read_trainings([path], ()).groups.values()
+    assert [one.scores["against.naive.shaper"] for one in group] == [0, 1]
+
+
+def test_a_label_has_the_fields_that_tell_methods_apart_and_no_others(tmp_path):
+    configs = [
+        {"learner": "ppo", "rate": 1, "follows": "x", "seed": 0},
+        {"learner": "a2c", "rate": 1, "follows": "y", "seed": 0},
+        {"learner": "ppo", "rate": 2, "follows": "x", "seed": 0},
+    ]
+    paths = [make(tmp_path / str(i), config, {"seed": 0, "returns": 1.0}) for i, config in enumerate(configs)]
+    methods = read_trainings(paths, ()).methods
+    assert methods == ["learner=ppo, rate=1", "learner=a2c, rate=1", "learner=ppo, rate=2"]
+
+
+def test_the_files_have_the_values_by_hand(runs, tmp_path, capsys):
+    assert not compare(*runs, "--out", tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    value = {(row["quantity"], row["method"], row["against"], row["seed"]): float(row["value"]) for row in rows}
+    assert value["interquartile_mean", "ppo", "", ""] == 2.5  # of 2 and 3
+    assert value["mean", "ppo", "", ""] == 3
+    assert value["interquartile_mean", "a2c", "", ""] == 1
+    assert value["score", "ppo", "", "3"] == 6
+    # Of twelve pairs nine are higher (1: 1, 2: 2, 3: 3, 6: 3), and two tie.
+    assert value["probability_of_improvement", "ppo", "a2c", ""] == pytest.approx(10 / 12)
+    (mean,) = [row for row in rows if row["quantity"] == "mean" and row["method"] == "ppo"]
+    error = np.std([1, 2, 3, 6], ddof=1) / 2
+    assert (float(mean["low"]), float(mean["high"])) == pytest.approx((3 - error, 3 + error))
+    said = capsys.readouterr().out
+    assert not compare(*runs, "--out", tmp_path / "out", "--quiet")  # in place of the one before
+    assert list(csv.DictReader((tmp_path / "out.csv").open())) == rows
+    assert said.startswith("ppo has the highest interquartile mean of returns, 2.5 (")
+    assert "3 or 4 of each method and game" in said
+
+
+def test_games_of_other_scales_are_scaled_before_they_are_joined(tmp_path):
+    paths = [
+        several(tmp_path / "a", "ppo", 0, [0.0, 10.0], "one"),
+        several(tmp_path / "b", "a2c", 0, [10.0, 10.0], "one"),
+        several(tmp_path / "c", "ppo", 0, [-3.0, -3.0], "two"),
+        several(tmp_path / "d", "a2c", 0, [-3.0, -1.0], "two"),
+    ]
+    assert not compare(*paths, "--out", tmp_path / "out", "--quiet")
+    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    found = {(row["game"], row["method"]): row for row in rows if row["quantity"] == "interquartile_mean"}
+    assert float(found["all games, scaled", "ppo"]["value"]) == 0.0  # of 0, 1, 0, 0 the middle half
+    assert float(found["all games, scaled", "a2c"]["value"]) == 1.0  # of 1, 1, 0, 1
+    assert float(found["two", "a2c"]["value"]) == -2
+    (better,) = [row for row in rows if row["quantity"].startswith("prob") and row["method"] == "a2c"]
+    assert float(better["value"]) == pytest.approx(0.75)  # 0.75 and 0.75: the pairs of 10 and 10 tie
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "runs: none given; the directories of finished runs are needed"),
+        (["nowhere"], "path: got 'nowhere'; the directory of a run (with config.yaml) is needed"),
+        (["a", "a"], "runs: got 'a'; seed 0 of this config is in a too, and each training is needed once"),
+        (["a", "--score", "return"], "score: got 'return'; did you mean returns?"),
+        (["a", "open"], "runs: got 'open', which has not finished; a finished run is needed"),
+        (["a", "other"], "score: none given; runs whose summaries share a number are needed"),
+        (["a", "--out", "no/where"], "out: got 'no/where'; a name in a directory that exists is needed"),
+        (["a", "--resamples", "0"], "resamples: got 0; a whole number of at least 1 is needed"),
+        (["a", "--out", "mine"], "out: mine.csv already exists, and is no comparison; another name is needed"),
+        (["damaged"], "damaged/summary.json: cannot be read (Expecting value: line 1 column 1 (char 0))"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(arguments, line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("a,b\n")
+    several(tmp_path / "a", "ppo", 0, [1.0])
+    make(tmp_path / "other", {"seed": 0}, {"elsewhere": 1.0})
+    make(tmp_path / "open", {"seed": 0}, {})
+    (tmp_path / "open/summary.json").unlink()
+    make(tmp_path / "damaged", {"seed": 0}, {})
+    (tmp_path / "damaged/summary.json").write_text("nothing")
+    assert compare(*arguments) == 2
+    assert capsys.readouterr().err == f"python -m marl.compare: {line}\n"
+    assert not list(tmp_path.glob("comparison*"))
+    assert (tmp_path / "mine.csv").read_text() == "a,b\n"
