@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.cluster.connection import Connection, OnCluster, connect
 from meta.loop import Lost
+from meta.runs import formatting
 from meta.runs.array_files import load_arrays
 from meta.runs.command import (
     Command,
@@ -125,7 +127,8 @@ class _Task(NamedTuple):
         from meta.trackers.tracker_process import TrackerProcess  # here, because few runs have one
 
         record, path = self.target.record, self.target.path
-        return TrackerProcess(self.tracker, path, record.line, record.config, say, self.console.print)
+        tell = partial(formatting.say, self.console)
+        return TrackerProcess(self.tracker, path, record.line, record.config, say, tell)
 
 
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
@@ -175,7 +178,8 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         kept = f"go on with {called} --resume {run.path}"
     else:
         kept = f"go on with {called} {shlex.join(arguments)}" if command.output is Quiet else NOTHING
-    return _Task(prepared, run, getattr(options, "quiet", False), kept, "" if group and not group.first else tracker)
+    tracker = "" if group and not group.first else tracker
+    return _Task(prepared, run, getattr(options, "quiet", False), kept, tracker)
 
 
 def _tracker(options: Any, folder: Path | None, say: Callable[[str], int]) -> str:
@@ -248,13 +252,8 @@ def _resume(
         raise ConfigError(f"--resume: cannot go on there: {describe_error(error)}") from None
     for one in words if any((path / "checkpoints").glob("*")) else ():
         say(one)
-    return _Task(
-        prepared,
-        run,
-        options.quiet,
-        f"go on with {called} --resume {path}",
-        "" if group and not group.first else tracker,
-    )
+    tracker = "" if group and not group.first else tracker
+    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path}", tracker)
 
 
 def _check_file(file: Path, config: Any) -> None:

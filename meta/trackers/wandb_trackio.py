@@ -28,7 +28,7 @@ class WandbLike:
 
     def begin(self, run: TrackedRun) -> None:
         """Begins the run in its project, or goes on with it."""
-        self._total, self._path = sum(run.rows.values()), run.path
+        self._total = sum(run.rows.values())
         self._run = self._library.init(name=run.name, config=run.config, resume="allow", **self._settings(run))
 
     def log(self, row: MetricsRow) -> None:
@@ -85,7 +85,8 @@ class Wandb(WandbLike):
     def _attach(self, summary: Mapping[str, Any] | None, media: dict[str, Any], files: Sequence[Path]) -> None:
         self._run.summary.update({**(summary or {}), **media})  # not as a row: the next one has the next step
         for file in files:
-            self._run.save(str(file), base_path=str(self._path), policy="now")
+            # In a folder of the run's name, because W&B has a config.yaml of its own.
+            self._run.save(str(file.resolve()), base_path=str(file.resolve().parents[1]), policy="now")
 
     def _end(self, *, stopped: bool) -> None:
         offline = self._run.settings.mode == "offline"
