@@ -107,13 +107,18 @@ def make_row(step: int, entries: Mapping[str, Any], part: str = "") -> MetricsRo
     """The row of a line of `metrics.jsonl`."""
     found = dict[str, float]()
     for name, value in configs.full_names(dict(entries)).items():
-        _add(found, re.sub(r"[^\w./ -]", "_", name), value)
+        _add(found, _cleaned(name), value)
     return MetricsRow(step, found, part)
 
 
 def named(part: str, name: str) -> str:
     """A metric's name with the part before it."""
-    return f"{re.sub(r'[^a-zA-Z0-9_./ -]', '_', part)}/{name}" if part else name
+    return f"{_cleaned(part)}/{name}" if part else name
+
+
+def _cleaned(name: str) -> str:
+    """A name in characters that every tracker takes."""
+    return re.sub(r"[^\w./ -]", "_", name, flags=re.ASCII)
 
 
 def _add(found: dict[str, float], name: str, value: Any) -> None:

@@ -169,7 +169,10 @@ def test_a_resumed_run_may_have_another_tracker_or_none(walk):
 
 
 FAKES = {
-    "hangs": ("import time\ndef init(**_): time.sleep(1000)\ndef Settings(**_): pass", "was still busy 2 s after the end"),
+    "hangs": (
+        "import time\ndef init(**_): time.sleep(1000)\ndef Settings(**_): pass",
+        "was still busy 2 s after the end",
+    ),
     "raises": ("def init(**_): raise RuntimeError('no\\nserver')\ndef Settings(**_): pass", "RuntimeError: no server"),
     "exits": ("import sys\nsys.exit(3)", "SystemExit: 3"),
     "dies": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "its process was killed"),
