@@ -122,6 +122,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         "runs",
         {
             "Runs": "marl.load_run marl.SavedRun marl.load_agent meta.RunDirectory",
+            "Trackers": "meta.Tracker meta.TrackedRun meta.MetricsRow meta.make_tracker",
             "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
             "Actors and learners": """
                 marl.distributed marl.distributed.train marl.distributed.System marl.distributed.make_env

@@ -114,7 +114,7 @@ def follow(folder: Path, name: str, run: TrackedRun, ending: Ending, begun: int)
       run: the run, without its id and its rows.
       ending: the end of the run.
       begun: the time in nanoseconds at which the run began; older files are read in the end, because a run that goes on
-        writes its metrics anew.
+        replaces its metrics.
 
     Returns:
       (the number of rows that the tracker has in all, where it has them).

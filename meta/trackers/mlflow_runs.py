@@ -23,7 +23,7 @@ MOST_METRICS, MOST_PARAMETERS, LONGEST = 1000, 100, 500  # of a request; charact
 class MlflowRuns:
     """Tracks in MLflow, in the experiment of `MLFLOW_EXPERIMENT_NAME` or `marl-shaping`.
 
-    Every request with rows carries their number, so that a resumed run knows what the server has.
+    Every request with rows carries their number, and a resumed run reads from the server what it has.
     """
 
     name, place = "mlflow", ""

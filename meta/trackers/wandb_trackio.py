@@ -97,7 +97,7 @@ class Wandb(WandbLike):
 class Trackio(WandbLike):
     """Tracks in Trackio, as its environment variables say, in a database of this machine by default.
 
-    Trackio writes rows after half a second. It knows a run by its name, which therefore ends in digits of its id.
+    Trackio writes rows after half a second. A name identifies a run there, and therefore ends in digits of the id.
     """
 
     def __init__(self) -> None:
