@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,4 +76,9 @@ def results_in(folder: Path) -> list[Path]:
 
 def words_of(error: BaseException) -> str:
     """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return without_passwords(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+
+
+def without_passwords(text: str) -> str:
+    """A text without the user and the password of addresses in it."""
+    return re.sub(r"//[^/@\s]*@", "//", text)

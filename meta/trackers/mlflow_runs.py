@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 import configs
+from meta.trackers.export import without_passwords
 from meta.trackers.tracker import MetricsRow, TrackedRun, make_row
 
 EXPERIMENT = "marl-shaping"
@@ -35,7 +36,7 @@ class MlflowRuns:
         experiment = client.get_experiment_by_name(name)
         number = experiment.experiment_id if experiment else client.create_experiment(name)
         found = client.search_runs([number], f"tags.`{ID}` = '{run.id}'", max_results=1)
-        self.place = f"MLflow, {client.tracking_uri}, experiment {name}"
+        self.place = f"MLflow, {without_passwords(client.tracking_uri)}, experiment {name}"
         self._metrics = list[Metric]()
         if found:
             self._id = found[0].info.run_id

@@ -12,7 +12,7 @@ import configs
 
 
 class TrackedRun(NamedTuple):
-    """A run, as a tracker is told of it.
+    """A run, described for a tracker.
 
     Attributes:
       id: hexadecimal digits, the same when the run is resumed.

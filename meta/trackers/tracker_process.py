@@ -85,7 +85,7 @@ class TrackerProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     env={**os.environ, "PYTHONPATH": paths},
-                    start_new_session=True,  # Ctrl-C is for the run
+                    process_group=0,  # Ctrl-C is for the run; in its session, because nice() counts inside of one
                 )
             self._write(json.dumps(self._run).encode() + b"\n")
         except OSError as error:

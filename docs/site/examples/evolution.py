@@ -112,6 +112,7 @@ except meta.NonFiniteFitness as error:
 
         try:
             tracker = meta.make_tracker("tensorboard")  # for tracker= of meta.evolve or marl.distributed.train
+            print(type(tracker).__name__)
         except ValueError as error:
             print(error)  # it is not installed
     """,

@@ -257,6 +257,11 @@ def test_unknown_trackers_are_refused(tmp_path, capsys):
     assert "tracker: got 'wandbb'" in capsys.readouterr().err
 
 
+def test_messages_have_no_passwords():
+    error = ConnectionError("no answer of https://me:secret@host:5000/api,\nnor of a@b")
+    assert export.words_of(error) == "ConnectionError: no answer of https://host:5000/api, nor of a@b"
+
+
 def test_a_folder_that_wandb_writes_to_is_not_its_package(tmp_path, monkeypatch):
     (tmp_path / "no_such_package").mkdir()
     monkeypatch.syspath_prepend(tmp_path)

@@ -8,8 +8,11 @@ import sys
 import time
 import urllib.request
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from meta import Evolution, Outcome, evolve, make_tracker
 from tests.meta.trackers import readers
 from tests.sockets import free_port
 
@@ -206,3 +209,17 @@ def test_a_stop_ends_the_tracker_which_goes_on_later(walk):
     assert it.read()[0]["mean"][-1][0] == 5
     assert it.whole("--resume", str(it.run))[0] == 0
     assert [step for step, _ in it.read()[0]["mean"]] == list(range(1, GENERATIONS + 1))
+
+
+def test_a_named_tracker_is_one_of_evolve(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def trial(parameters, key):
+        return Outcome(-jnp.sum(parameters**2), {})
+
+    settings = Evolution(population_size=4, generations=3)
+    tracker = make_tracker("tensorboard")
+    found = evolve(trial, lambda key: jnp.ones(2), jax.random.key(0), settings, num_trials=1, tracker=tracker)
+    series, _ = readers.event_files(next(tmp_path.glob("runs/evolve-*")))
+    wanted = [(i + 1, pytest.approx(x, rel=1e-6)) for i, x in enumerate(found.metrics["fitness"].tolist())]
+    assert series["fitness"] == wanted
