@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Mapping, Sequence
@@ -66,6 +67,13 @@ class Wandb(WandbLike):
 
     def __init__(self) -> None:
         super().__init__("wandb")
+
+    def begin(self, run: TrackedRun) -> None:
+        """Begins the run in its project, or goes on with it."""
+        super().begin(run)
+        for name in ("PIL.Image", "pandas"):  # which W&B imports for the first picture: now, and not after the run
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
     def log(self, row: MetricsRow) -> None:
         """Logs the metrics, with the step of the part as their axis."""
