@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from configs import MOST, shown
+from configs import MOST, plain, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
 from meta.strategies import TRACEABLE, Evolution, make_strategy, promoting
+from meta.trackers.tracked_store import tracked
+from meta.trackers.tracker import Tracker
 
 
 class Evolved(NamedTuple):
@@ -57,6 +59,7 @@ def evolve(
     together: Literal["all", "run", "trial"] = "all",
     evaluator: Evaluator | None = None,
     numbers: Mapping[str, Any] | None = None,
+    tracker: Tracker | None = None,
 ) -> Evolved:
     """Evolves the parameters that do best in a trial, on average over its randomness.
 
@@ -88,6 +91,7 @@ def evolve(
       numbers: settings of the evolution that differ between K runs, `[K]` each, in place of its own: of sigma,
         learning_rate, sigma_end and learning_rate_end. Such runs are one program, and each does what it does alone, but
         for rounding.
+      tracker: a `Tracker` gets the metrics of every generation, in a thread beside the evolution.
 
     Returns:
       `Evolved`: the mean of the search distribution in the end, and the metrics of every generation: over the
@@ -175,19 +179,21 @@ def evolve(
 
     state = with_types_of_the_next(untyped)
     seconds = time.perf_counter() - started
-    found = iterate(
-        step,
-        state,
-        key,
-        evolution.generations,
-        begin=begin if start else None,
-        store=store,
-        report=report,
-        checkpoint_seconds=evolution.checkpoint_seconds,
-        process_metrics=partial(_check_finite, evolution),
-        run=evaluator.run,
-        advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
-    )
+    described = plain(evolution) | {"num_trials": num_trials}
+    with tracked(store, tracker, "evolve", described) as store:
+        found = iterate(
+            step,
+            state,
+            key,
+            evolution.generations,
+            begin=begin if start else None,
+            store=store,
+            report=report,
+            checkpoint_seconds=evolution.checkpoint_seconds,
+            process_metrics=partial(_check_finite, evolution),
+            run=evaluator.run,
+            advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
+        )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
 
 

@@ -7,4 +7,6 @@ from meta.evolution import Evolved, NonFiniteFitness, Outcome, evolve
 from meta.runs.directory import RunDirectory
 from meta.screening import Screened, screen
 from meta.strategies import Evolution, strategy_names
+from meta.trackers.names import make_tracker
+from meta.trackers.tracker import MetricsRow, TrackedRun, Tracker
 from meta.xla.scalar_replacement import scalarize

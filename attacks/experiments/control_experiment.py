@@ -20,8 +20,8 @@ from attacks.experiments.search import ControllerStage, SearchResult, SearchStag
 from attacks.messages import SPEAKER
 from games import animate
 from meta import Outcome
+from meta.atomic_files import save_whole
 from meta.batched_trials import compile_trials, run_trials
-from meta.runs.atomic_files import save_whole
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
 from meta.runs.progress import Line

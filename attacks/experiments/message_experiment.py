@@ -15,7 +15,7 @@ from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
 from attacks.experiments.evaluation import VictimTrainings, compare, controlled, fresh_victims
 from attacks.experiments.search import SearchResult
 from attacks.random_play import observations_of_play
-from meta.runs.atomic_files import save_whole
+from meta.atomic_files import save_whole
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
 from meta.statistics import rounded

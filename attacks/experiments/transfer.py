@@ -30,8 +30,8 @@ from configs.usage import Positional
 from games import Discrete
 from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
+from meta.atomic_files import check_folder
 from meta.runs import array_files
-from meta.runs.atomic_files import check_folder
 from meta.runs.formatting import duration, many, say
 from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import OF_EXAMINATION, keep_tables

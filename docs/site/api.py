@@ -123,6 +123,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         {
             "Runs": "marl.load_run marl.SavedRun meta.RunDirectory",
             "Trained agents": "marl.load_agent marl.list_agents marl.Card marl.TrainedAgent marl.Adversary",
+            "Trackers": "meta.Tracker meta.TrackedRun meta.MetricsRow meta.make_tracker",
             "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
             "Actors and learners": """
                 marl.distributed marl.distributed.train marl.distributed.System marl.distributed.make_env

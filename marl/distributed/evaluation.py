@@ -17,8 +17,8 @@ from marl.core.learner import Learner, LearnerState
 from marl.distributed.actors.actor import check_finite
 from marl.distributed.actors.actor_programs import alike
 from marl.distributed.vector_env import EnvStep, VectorEnv, seed_of
+from meta.atomic_files import save_whole
 from meta.run_keys import RunBranch
-from meta.runs.atomic_files import save_whole
 
 LONGEST = 27_000  # steps of an episode, as half an hour of a game of Atari has
 FILMED = 500  # steps at most

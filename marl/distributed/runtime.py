@@ -25,6 +25,8 @@ from marl.distributed.system import Setup, System
 from marl.distributed.vector_env import MakeVectorEnv
 from meta.loop import Report, Store
 from meta.process import check_stop, uninterrupted
+from meta.trackers.tracked_store import tracked
+from meta.trackers.tracker import Tracker
 
 REPORT_SECONDS = 0.5
 SAVING = 10  # times as long as a checkpoint took, none is written: a buffer of images takes seconds
@@ -52,6 +54,7 @@ def train(
     report: Report | None = None,
     look: Callable[[dict[str, np.ndarray]], Any] = lambda metrics: None,
     say: Callable[[str], Any] = lambda line: None,
+    tracker: Tracker | None = None,
 ) -> Trained:
     """Trains learners in vector environments: actors play rollouts with policies, and learners learn from them.
 
@@ -80,6 +83,7 @@ def train(
       report: called as `report(updates so far, their last metrics, seconds of running)`, some times a second.
       look: called with the metrics of every update.
       say: called with a line for the user, such as the failure of an actor.
+      tracker: a `meta.Tracker` gets the metrics of every update, in a thread beside the training.
 
     Returns:
       `Trained`: the `History` of `learn`, without trajectories, and statistics of the actors.
@@ -100,17 +104,19 @@ def train(
         setup = fit(learners, make_envs, env, steps_per_update, system or System())
     finally:
         env.close()
-    return run(
-        setup,
-        key=key,
-        num_updates=num_updates,
-        seed=seed,
-        store=store,
-        checkpoint_seconds=checkpoint_seconds,
-        report=report,
-        look=look,
-        say=say,
-    )
+    described = {"num_updates": num_updates, "steps_per_update": steps_per_update, "seed": seed}
+    with tracked(store, tracker, "train", described) as store:
+        return run(
+            setup,
+            key=key,
+            num_updates=num_updates,
+            seed=seed,
+            store=store,
+            checkpoint_seconds=checkpoint_seconds,
+            report=report,
+            look=look,
+            say=say,
+        )
 
 
 def run(

@@ -30,8 +30,8 @@ from marl.distributed.adapters.maker import make_env
 from marl.experiments.single_agent import LEARNER_FILE
 from marl.learners import registry
 from marl.learners.registry import make_learner
+from meta.atomic_files import write_whole
 from meta.runs import array_files
-from meta.runs.atomic_files import write_whole
 from meta.runs.formatting import many, say
 
 DENSE_FROM = 0.5  # share of weights from which a layer is not compressed

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from meta.runs.atomic_files import write_whole
+from meta.atomic_files import write_whole
 
 Arrays = dict[str, np.ndarray]
 DIGEST = "digest"  # in a file's metadata

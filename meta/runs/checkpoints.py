@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 from configs import files
+from meta.atomic_files import write_whole
 from meta.prng_data import data_of, kind_of, typed
-from meta.runs.atomic_files import write_whole
 from meta.runs.provenance import Record
 
 MAX_RECORD = 2**18  # bytes

@@ -19,6 +19,7 @@ from configs import ConfigError
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.directory import CONFIG, check_changes
+from meta.trackers.names import TrackerName
 
 RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
 STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
@@ -69,6 +70,8 @@ class ToDirectory(Quiet):
     """Directory to write to; a new one under runs/ if empty."""
     resume: str = ""
     """Directory of a run to go on with, in place of all else; --resume DIR --help shows what may then be changed."""
+    tracker: TrackerName | None = None
+    """Where metrics, results and figures go too; its package has to be installed."""
 
     def open(self, run: NewRun) -> RunDirectory:
         """Opens the directory that is named, or a new one under runs/."""
@@ -147,6 +150,8 @@ class Resume(Quiet):
 
     resume: str = ""
     """Directory of the run."""
+    tracker: TrackerName | None = None
+    """Where metrics, results and figures go too; that of the run if None."""
 
 
 def resume_options(config: Any) -> Any:

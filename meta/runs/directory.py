@@ -15,14 +15,17 @@ from filelock import lock_descriptor
 
 import configs
 from configs import ConfigError, files
+from meta.atomic_files import check_folder, no_link, write_whole
 from meta.evaluators import current
 from meta.runs import checkpoints, provenance
-from meta.runs.atomic_files import check_folder, no_link, write_whole
 from meta.runs.provenance import Record, differences
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
-FILES = (".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json", "tables.json", "report.html")
+FILES = (
+    *(".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json", "tables.json", "report.html"),
+    *("tracker.json", "tracker.log"),
+)
 FOLDERS = ("checkpoints", "figures")
 NOTHING_BEGUN = {
     ".lock",

@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.cluster.connection import Connection, OnCluster, connect
 from meta.loop import Lost
+from meta.runs import formatting
 from meta.runs.array_files import load_arrays
 from meta.runs.command import (
     Command,
@@ -89,10 +91,10 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
         kept = task.kept if not group or group.first else "process 0 keeps the run"
         process.stop_on_signals()
         # Closed at once: an exception that a library keeps would otherwise hold this frame, and so the lock.
-        with process.recognised(), task.target or contextlib.nullcontext():
+        with process.recognised(), task.target or contextlib.nullcontext(), task.tracking(say):
             if group:
                 group.agree()  # all of them have begun
-            command.run(task.prepared, task.target, Console(quiet=task.quiet, highlight=False))
+            command.run(task.prepared, task.target, task.console)
     except KeyboardInterrupt:
         process.ignore_signals()  # further Ctrl-C shows no traceback
         return say(f"stopped; {kept}", process.STOPPED)
@@ -114,6 +116,22 @@ class _Task(NamedTuple):
     target: RunDirectory | None
     quiet: bool
     kept: str  # what stays of it if it is stopped
+    tracker: str = ""  # its name, if there is one
+
+    @property
+    def console(self) -> Console:
+        """The console that shows progress and results."""
+        return Console(quiet=self.quiet, highlight=False)
+
+    def tracking(self, say: Callable[[str], Any]) -> contextlib.AbstractContextManager[Any]:
+        """A context inside of which the metrics of the run go to its tracker."""
+        if not self.tracker or not self.target or not self.target.record:
+            return contextlib.nullcontext()
+        from meta.trackers.tracker_process import TrackerProcess  # here, because few runs have one
+
+        record, path = self.target.record, self.target.path
+        tell = partial(formatting.say, self.console)
+        return TrackerProcess(self.tracker, path, record.line, record.config, say, tell)
 
 
 def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]) -> _Task:
@@ -142,6 +160,8 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     began, default = f"{command.program} {first}".strip(), command.default(first)
     config, options, place = _parse(command, default, command.output, rest, f"{called} {first}".strip(), description)
     flags.check_effect(config, rest)
+    adds = command.output is ToTable and bool(options.out)
+    tracker = _tracker(options, Path(options.out) if adds else None, say)
     command.choose_devices(config)
     if place.cluster:
         connected.append(connect(place, say))
@@ -149,7 +169,6 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     if group := _group(connected):
         _check_same(group, began, config)
-        adds = command.output is ToTable and bool(options.out)
         mirror = group.mirrored(Path(options.out or name), content=adds)
         options = options if group.first else dataclasses.replace(options, out=str(mirror))
     process.delay_signals()  # from now on a stop says what is kept
@@ -163,7 +182,17 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         kept = f"go on with {called} --resume {run.path} {again}".rstrip()
     else:
         kept = f"go on with {called} {shlex.join(arguments)} {again}".rstrip() if command.output is Quiet else NOTHING
-    return _Task(prepared, run, getattr(options, "quiet", False), kept)
+    tracker = "" if group and not group.first else tracker
+    return _Task(prepared, run, getattr(options, "quiet", False), kept, tracker)
+
+
+def _tracker(options: Any, folder: Path | None, say: Callable[[str], int]) -> str:
+    """The name of the tracker of a run that begins, or goes on in a folder; empty if it has none."""
+    if not hasattr(options, "tracker") or options.tracker is folder is None:
+        return ""
+    from meta.trackers.tracker_process import chosen  # here, because few runs have one
+
+    return chosen(options.tracker, folder, say)
 
 
 def _group(connected: list[Connection]) -> ProcessGroup | None:
@@ -208,6 +237,7 @@ def _resume(
     changed, options, place = _parse(command, resume_options(now), Resume, arguments, called, about)
     now = configs.replaced(now, changed)
     flags.check_effect(now, arguments)
+    tracker = _tracker(options, path, say)
     words = check_changes(was, now)
     if place.cluster and not connected:
         connected.append(connect(place, say))
@@ -228,8 +258,8 @@ def _resume(
         raise ConfigError(f"--resume: cannot go on there: {describe_error(error)}") from None
     for one in words if any((path / "checkpoints").glob("*")) else ():
         say(one)
-    again = shlex.join(plugins.imported())
-    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path} {again}".rstrip())
+    again, tracker = shlex.join(plugins.imported()), "" if group and not group.first else tracker
+    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path} {again}".rstrip(), tracker)
 
 
 def _check_file(file: Path, config: Any) -> None:

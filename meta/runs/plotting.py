@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meta.runs.atomic_files import save_whole
+from meta.atomic_files import save_whole
 
 # Okabe and Ito (2008): distinguishable with any colour vision.
 ORANGE, BLUE, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"

@@ -68,6 +68,23 @@ from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 print(configs.presets("mfos"))
 """
 
+_TRACKER = f"""{_EVOLVE}
+
+
+class Printer:
+    def begin(self, run):
+        print(run.name, run.config["generations"])
+
+    def log(self, row):
+        print(row.step, row.metrics["fitness"])
+
+    def finish(self, summary, files):
+        print("stopped" if summary is None else "finished")
+
+
+settings = meta.Evolution(population_size=4, generations=3)
+meta.evolve(trial, lambda key: jnp.zeros(3), jax.random.key(0), settings, tracker=Printer())"""
+
 EXAMPLES: dict[str, str] = {
     "meta.evolve": _SEARCH,
     "meta.Evolution": _SEARCH,
@@ -87,6 +104,18 @@ try:
     meta.evolve(broken, lambda key: jnp.zeros(3), jax.random.key(0), meta.Evolution(population_size=4, generations=2))
 except meta.NonFiniteFitness as error:
     print(error)""",
+    "meta.Tracker": _TRACKER,
+    "meta.TrackedRun": _TRACKER,
+    "meta.MetricsRow": _TRACKER,
+    "meta.make_tracker": """
+        import meta
+
+        try:
+            tracker = meta.make_tracker("tensorboard")  # for tracker= of meta.evolve or marl.distributed.train
+            print(type(tracker).__name__)
+        except ValueError as error:
+            print(error)  # it is not installed
+    """,
     "meta.RunDirectory": """
         from pathlib import Path
         import meta

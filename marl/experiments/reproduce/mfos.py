@@ -19,7 +19,7 @@ from marl.experiments.crossplay.experiment import line_up, play_table
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import ExactShapingConfig
 from meta import RunDirectory
-from meta.runs.atomic_files import write_whole
+from meta.atomic_files import write_whole
 from meta.runs.jobs import open_run
 from meta.runs.reports.claims import STANDARD_ERRORS, Claim, Section, difference, number, summary, table
 from meta.statistics import or_nan, rounded

@@ -23,12 +23,12 @@ from marl.experiments.saved.saved_run import SavedRun, load_run
 from marl.experiments.shaping.agents import AGENT_FILE
 from marl.trained import folder
 from marl.trained.catalogue import CARDS, Card, list_agents
-from meta.runs.atomic_files import write_whole
+from meta.atomic_files import write_whole
 from meta.runs.formatting import many, say
 from meta.statistics import rounded
 
 KINDS = {AGENT_FILE: "shaper", LEARNER_FILE: "learner", ADVERSARY_FILE: "adversary", OBJECTIVE_FILE: "objective"}
-OPTIONS = ("--out", "--quiet")  # of a command line, which change nothing of the agent
+OPTIONS = ("--out", "--quiet", "--tracker")  # of a command line, which change nothing of the agent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _command_of(line: str) -> str:
     words, kept = shlex.split(line), []
     while words:
         word = words.pop(0)
-        if word == "--out":
+        if word in ("--out", "--tracker"):
             del words[:1]
         elif word.partition("=")[0] not in OPTIONS:
             kept.append(word)

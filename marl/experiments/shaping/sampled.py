@@ -26,9 +26,9 @@ from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
 from meta import Evolved, evolve
+from meta.atomic_files import save_whole
 from meta.loop import Report, Store
 from meta.run_keys import RunBranch
-from meta.runs.atomic_files import save_whole
 from meta.runs.formatting import amount, duration, many, say
 from meta.statistics import mean_and_error, rounded, with_error
 from meta.xla.memory import bytes_of, check_bytes

@@ -20,7 +20,7 @@ from rich.table import Table
 
 import configs
 from configs.usage import Positional
-from meta.runs.atomic_files import write_whole
+from meta.atomic_files import write_whole
 from meta.runs.formatting import many, say
 from meta.runs.reports import curves, page
 from meta.runs.reports.aggregates import (

@@ -18,7 +18,7 @@ from rich.console import Console
 import configs
 from configs import files
 from configs.usage import Positional
-from meta.runs.atomic_files import check_folder, write_whole
+from meta.atomic_files import check_folder, write_whole
 from meta.runs.formatting import duration, many, say
 from meta.runs.provenance import Record
 from meta.runs.reading import PICTURES, RESULTS, RunFiles

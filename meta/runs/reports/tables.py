@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleRenderable, RenderHook
 from rich.table import Table
 from rich.text import Text
 
-from meta.runs.atomic_files import write_whole
+from meta.atomic_files import write_whole
 from meta.runs.reading import read_list
 
 FILE = "tables.json"

@@ -11,7 +11,7 @@ import numpy as np
 
 import configs
 from configs import shown
-from meta.runs.atomic_files import check_folder
+from meta.atomic_files import check_folder
 from meta.runs.reading import RunFiles
 
 SCORES = ("shaper_return", "returns", "evaluation_return", "evolved")  # in a summary: the first that all have

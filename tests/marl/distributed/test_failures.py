@@ -114,18 +114,37 @@ def test_a_training_without_a_first_rollout_ends(tmp_path, monkeypatch):
     assert all(len(list(folder.iterdir())) >= 3 for folder in folders)
 
 
+class Steps:
+    """A tracker that keeps the numbers of the updates."""
+
+    def __init__(self):
+        self.steps = []
+
+    def begin(self, run):
+        assert run.name == "run"
+
+    def log(self, row):
+        assert row.metrics["update"] == row.step
+        self.steps.append(row.step)
+
+    def finish(self, summary, files):
+        self.steps.append(summary["update"])
+
+
 def test_a_stored_training_is_resumed(tmp_path):
+    before, after = Steps(), Steps()
     learner = make_learner("impala(hidden=[8])", GAME)
     with RunDirectory.create(tmp_path / "run", {}) as run:
-        first = train([learner], [OURS], **settings(num_updates=4), store=run)
+        first = train([learner], [OURS], **settings(num_updates=4), store=run, tracker=before)
     said = []
     with RunDirectory(tmp_path / "run", said.append) as run:
-        second = train([learner], [OURS], **settings(num_updates=7), store=run)
+        second = train([learner], [OURS], **settings(num_updates=7), store=run, tracker=after)
     assert said == []  # the metrics agree with the checkpoint
     assert second.history.rewards[0].shape == (7,)
     np.testing.assert_array_equal(second.history.rewards[0][:4], first.history.rewards[0])
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert len(rows) == 7
+    assert (before.steps, after.steps) == ([1, 2, 3, 4, 4], [5, 6, 7, 7])
 
 
 @pytest.mark.parametrize("deleted", [False, True])

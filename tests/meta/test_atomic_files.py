@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from configs import files
-from meta.runs.atomic_files import write_whole
+from meta.atomic_files import write_whole
 
 
 def test_the_limit_of_a_file_may_exceed_the_memory(tmp_path):
