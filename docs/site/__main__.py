@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs.site import api, check, cite, documents, gallery, game_pages, notebooks, types
+from docs.site import api, check, cite, documents, gallery, game_pages, notebooks, trained, types
 from docs.site.links import ROOT, repository
 
-KINDS = (documents, game_pages, notebooks, api, types, gallery, cite)
+KINDS = (documents, game_pages, notebooks, api, types, gallery, trained, cite)
 BUILD = ROOT / "build"
 
 
