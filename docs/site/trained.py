@@ -28,8 +28,7 @@ On command lines an agent is `hub:NAME`: `python -m marl.play ipd hub:good_sheph
 shows a card with the command, the versions and the hash, and with `--again DIR` trains the agent again. A file with
 several seeds is one agent, drawn evenly for each trial; `marl.load_agent(name, number=0)` is that of one seed.
 
-The licence of all parameters is that of the library, Apache-2.0. Standard errors are between trainings, or over what the
-last column says."""
+The licence of all parameters is that of the library, Apache-2.0. Standard errors are over what the last column says."""
 
 
 def pages() -> dict[str, str]:
