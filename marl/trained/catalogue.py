@@ -37,7 +37,7 @@ class Card(NamedTuple):
     kind: str
     command: str
     conclusion: str
-    results: dict[str, dict[str, float]]
+    results: dict[str, dict[str, float | None]]
     over: str
     seeds: list[int]
     sha256: str

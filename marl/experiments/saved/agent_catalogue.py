@@ -25,7 +25,7 @@ from marl.trained import folder
 from marl.trained.catalogue import CARDS, Card, list_agents
 from meta.atomic_files import write_whole
 from meta.runs.formatting import many, say
-from meta.statistics import rounded
+from meta.statistics import rounded, with_error
 
 KINDS = {AGENT_FILE: "shaper", LEARNER_FILE: "learner", ADVERSARY_FILE: "adversary", OBJECTIVE_FILE: "objective"}
 OPTIONS = ("--out", "--quiet", "--tracker")  # of a command line, which change nothing of the agent
@@ -84,9 +84,12 @@ def run(config: AgentsConfig, target: None, console: Console) -> None:
 def result_in_words(card: Card) -> str:
     """The first result of a card with its error, and the last one, its control."""
     (name, first), *_, (control, last) = card.results.items()
-    error = "" if first["standard_error"] is None else f" ± {rounded(first['standard_error'], 2)}"
-    beside = "" if control == name else f" ({control} {rounded(last['mean'], 2)})"
-    return f"{name} {rounded(first['mean'], 2)}{error}{beside}"
+    beside = "" if control == name else f" ({control}: {rounded(last['mean'], 3)})"
+    return f"{name} {_with_error(first)}{beside}"
+
+
+def _with_error(found: dict[str, float | None]) -> str:
+    return rounded(found["mean"], 3) if found["standard_error"] is None else with_error(found)
 
 
 def show(console: Console, card: Card) -> None:
@@ -97,12 +100,12 @@ def show(console: Console, card: Card) -> None:
     table.add_row("trained by", card.command)
     table.add_row("result", card.conclusion)
     for name, found in card.results.items():
-        error = "" if found["standard_error"] is None else f" ± {rounded(found['standard_error'], 3)}"
-        table.add_row("", f"{name}: {rounded(found['mean'], 3)}{error}")
+        table.add_row("", f"{name}: {_with_error(found)}")
     table.add_row("errors over", card.over)
     table.add_row("seeds", ", ".join(map(str, card.seeds)))
     table.add_row("sha256", card.sha256)
-    table.add_row("versions", ", ".join(f"{name} {version}" for name, version in card.versions.items()))
+    versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
+    table.add_row("versions", versions or "not kept")
     table.add_row("licence", card.licence)
     table.add_row("file", str(card.file))
     console.print(table, soft_wrap=True)
@@ -187,11 +190,11 @@ def _command_of(line: str) -> str:
     return shlex.join(kept)
 
 
-def _results(kind: str, summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+def _results(kind: str, summary: dict[str, Any]) -> dict[str, dict[str, float | None]]:
     if kind == "shaper":
         own = summary.get("naive", {}).get("shaper")
         found = dict(summary["against"][summary["opponent"]])
-        found |= {"the opponent's own kind": own} if own else {}
+        found |= {"own kind": own} if own else {}
     elif kind == "learner":
         found = {"return": summary["returns"]}
     elif kind == "objective":

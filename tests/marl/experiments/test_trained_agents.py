@@ -37,7 +37,8 @@ def test_a_card_is_of_its_file(name):
     card = CARDS[name]
     contents = card.file.read_bytes()
     assert (card.num_bytes, card.sha256) == (len(contents), hashlib.sha256(contents).hexdigest())
-    assert array_files.load_arrays(card.file)[1]["config"]["seed"] == card.seeds[0]
+    if card.kind != "objective":
+        assert array_files.load_arrays(card.file)[1]["config"]["seed"] == card.seeds[0]
     assert shlex.split(card.command)[:2] == ["python", "-m"]
     assert all(np.isfinite(found["mean"]) for found in card.results.values())
 
