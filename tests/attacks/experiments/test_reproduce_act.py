@@ -12,7 +12,7 @@ from rich.console import Console
 import configs
 from attacks import control
 from attacks.defences import undefended
-from attacks.experiments import transfer
+from attacks.experiments import evaluation, transfer
 from attacks.experiments.attack import ADVERSARY_FILE, resolve
 from attacks.experiments.attack_experiment import TITLES
 from attacks.experiments.config import AttackConfig
@@ -202,7 +202,7 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
         examined.append(settings["defence"])
         return make_trainings(*arguments, **settings)
 
-    monkeypatch.setattr(transfer, "make_trainings", make)
+    monkeypatch.setattr(evaluation, "make_trainings", make)
 
     def examine(*arguments):
         examined.clear()
