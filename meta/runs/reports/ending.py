@@ -10,7 +10,7 @@ from meta.runs.formatting import say
 
 
 def print_report(console: Console, path: Path) -> None:
-    """Writes the report of a run that has ended, and prints where it is.
+    """Writes the report of a run that has ended, and prints where it is, or why there is none.
 
     Args:
       console: where to.
@@ -21,4 +21,7 @@ def print_report(console: Console, path: Path) -> None:
     """
     from meta.runs.reports.run_report import write_run_report
 
-    say(console, f"report: {write_run_report(path)}")
+    try:
+        say(console, f"report: {write_run_report(path)}")
+    except ValueError as error:  # of a file that is damaged or missing; the results of the run are there
+        say(console, f"report: none is written ({error})")
