@@ -32,7 +32,6 @@ from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
 from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.atomic_files import check_folder
-from meta.runs.directory import CONFIG
 from meta.runs.formatting import duration, many, say
 from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import OF_EXAMINATION, keep_tables
@@ -253,8 +252,7 @@ def examine_and_show(config: ExaminationConfig, target: None, console: Console) 
     found, path = examine(config, console), Path(config.directory)
     with keep_tables(console, path, OF_EXAMINATION):
         print_result(console, found)
-    if (path / CONFIG).is_file():  # and not an adversary's file alone
-        print_report(console, path)
+    print_report(console, path)
 
 
 def conclusion(found: dict[str, Any]) -> str:
