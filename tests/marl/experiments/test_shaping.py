@@ -137,6 +137,7 @@ def test_a_run_writes_its_files(kind, finished):
     path, _ = finished[kind]
     found = json.loads((path / "summary.json").read_text())
     expected = [
+        "conclusion",
         "opponent",
         "shaper",
         "meta_learner",
