@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -16,6 +15,12 @@ from typing import NamedTuple
 
 TOGETHER = ""  # stands for the common training, where the name of a point stands else
 TRAINER = "marl.commands.sweep_trainer"
+# `python -m MODULE`; Linux stops the process when its parent has died, also by a signal that cannot be handled.
+_MODULE = ["-m"]
+if sys.platform == "linux":
+    _PR_SET_PDEATHSIG, _CALL = 1, "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    _PARENT = f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)})"
+    _MODULE = ["-c", f"import ctypes, runpy, sys; {_PARENT}; {_CALL}"]
 _SECONDS_TO_STOP = 60.0  # of a process that was asked to, in which it saves a checkpoint
 
 
@@ -88,7 +93,7 @@ def run_task(
 
 def _together(task: Task) -> list[str]:
     names = [name for name, _ in task.points]
-    return ["-m", TRAINER, task.out, *([] if task.show else ["--quiet"]), *task.imports, *names]
+    return [*_MODULE, TRAINER, task.out, *([] if task.show else ["--quiet"]), *task.imports, *names]
 
 
 def _alone(task: Task, name: str) -> list[str]:
@@ -96,7 +101,7 @@ def _alone(task: Task, name: str) -> list[str]:
     path, words = os.path.join(task.out, name), next(words for one, words in task.points if one == name)
     begun = os.path.exists(os.path.join(path, "config.yaml")) or os.path.exists(os.path.join(path, "run.json"))
     line = ["--resume", path] if begun else [*task.first, *words, "--out", path]
-    return ["-m", task.module, *line, "--quiet", *task.imports]
+    return [*_MODULE, task.module, *line, "--quiet", *task.imports]
 
 
 def _run(words: Sequence[str], task: Task, *, show: bool) -> str:
@@ -110,7 +115,6 @@ def _run(words: Sequence[str], task: Task, *, show: bool) -> str:
         [sys.executable, *words],
         cwd=task.folder,
         env=cache | os.environ,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.PIPE,
@@ -130,11 +134,6 @@ def _run(words: Sequence[str], task: Task, *, show: bool) -> str:
         return ""
     last = (said.strip().splitlines() or [""])[-1]
     return last.partition(": ")[2] or last or f"its process ended with status {process.returncode}"
-
-
-def _end_with_parent() -> None:
-    """Asks the system to stop this process when its parent has died, also by a signal that cannot be handled."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def here(tasks: Iterable[Task], begin: Callable[[str], object], end: Callable[[Ended], object]) -> None:

@@ -18,7 +18,8 @@ MFOS = (
 )
 SAMPLED = (
     "mfos ipd_sampled --evolution.generations 2 --evolution.population_size 4 --meta_steps 3 --trials 1 --num_envs 2"
-    " --episode_length 4 --evaluation_trials 2 --environment ipd(episode_length=4) --shaper shaper(hidden_units=3)"
+    " --episode_length 4 --evaluation_trials 2 --start random --environment ipd(episode_length=4)"
+    " --shaper shaper(hidden_units=3)"
 )
 TRAIN = (
     "train CartPole-v1 --num_envs 2 --steps_per_update 8 --total_steps 64 --evaluation_episodes 2"
