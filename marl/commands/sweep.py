@@ -1,4 +1,4 @@
-"""The command of sweeps: `python -m marl.sweep COMMAND FIRST --option VALUE,VALUE ...`.
+"""`python -m marl.sweep COMMAND FIRST --option VALUE,VALUE ...`: run a command with many values of its options.
 
 COMMAND is mfos, train, distributed, discover or act, and FIRST its first argument. An option of it that has several
 values, with commas between them, makes a point of the sweep for each; several such options make all combinations. With
@@ -115,6 +115,10 @@ def _plan(arguments: Sequence[str]) -> Planned:
         sweep = sweep._replace(samples=options.samples, sample_seed=options.sample_seed)
     sweep = sweep._replace(separately=sweep.separately or options.separately)
     command = describe(COMMANDS[sweep.command].module)
+    if process.is_own():
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")  # a GPU is for the processes of the sweep
     points = plan.points_of(sweep, command)
     clusters.check(options)
     for point in points if not options.resume else []:
@@ -214,7 +218,7 @@ class _Parts:
             clusters.on_ray(self._tasks, self._end)
         else:
             say(self._console, f"an array of {many(len(self._tasks), 'job')}; {out} has to be a folder of all machines")
-            clusters.on_slurm(self._tasks, self._end, out / "slurm", self._planned.options.slurm)
+            clusters.on_slurm(self._tasks, self._end, out / ".slurm", self._planned.options.slurm)
         return self._problems
 
     def _begin(self, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from marl.experiments.sweep import plan
 from marl.experiments.sweep.common_program import train_together
 from meta import NonFiniteFitness, RunDirectory
 from meta.runs.directory import CONFIG
+
+PATIENCE = 60  # seconds in which a process of a sweep that was killed may still save its checkpoint
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,7 +55,13 @@ def _opened(path: Path, point: plan.Point, began: str, imports: Sequence[str]) -
     """The run directory of a point: a new one, or the one in which it was begun."""
     if not (path / CONFIG).exists():
         return RunDirectory.create(path, point.config, began, options=[*point.words, *imports])
-    run = RunDirectory(path)
+    for _ in range(PATIENCE):
+        with contextlib.suppress(FileExistsError):
+            run = RunDirectory(path)
+            break
+        time.sleep(1)
+    else:
+        run = RunDirectory(path)
     run.go_on(point.config)
     return run
 

@@ -45,7 +45,10 @@ def on_ray(tasks: Sequence[Task], end: Report) -> None:
 
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": True, "logging_level": "CRITICAL"}
     if address := os.environ.get("RAY_ADDRESS", ""):
-        ray.init(address=address, **quiet)
+        try:
+            ray.init(address=address, **quiet)
+        except Exception as error:  # of several kinds
+            raise ConnectionError(f"on: got ray, and no cluster answers at {address} ({_first_line(error)})") from None
     else:  # not reachable from outside this machine
         local: dict[str, Any] = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         ray.init(address="local", num_cpus=len(cores()), object_store_memory=2**28, **local, **quiet)
@@ -103,5 +106,8 @@ def on_slurm(tasks: Sequence[Task], end: Report, folder: Path, settings: Sequenc
 
 
 def _failed(task: Task, error: Exception) -> list[Ended]:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
-    return [Ended(name, reason, 0.0) for name, _ in task.points]
+    return [Ended(name, _first_line(error), 0.0) for name, _ in task.points]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200] or type(error).__name__

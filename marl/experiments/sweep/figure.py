@@ -30,7 +30,7 @@ def draw(out: Path, rows: Sequence[Row], command: str) -> Path:
     """Draws the result of each point.
 
     Over one number that was swept it is a curve, with a colour for each combination of the other values; over two
-    numbers a map; and otherwise a row for each point.
+    numbers a map, or coloured points where they are no grid; and otherwise a row for each point.
 
     Args:
       out: directory of the sweep.
@@ -40,8 +40,8 @@ def draw(out: Path, rows: Sequence[Row], command: str) -> Path:
     values = rows[0].point.values
     numbers = [name for name in values if all(_number(row.point.values[name]) is not None for row in rows)]
     others = {tuple(_without(row, numbers[:1])) for row in rows} if numbers else set[tuple[str, ...]]()
-    if len(numbers) == 2 == len(values) and _is_grid(rows, numbers):
-        return _map(out, rows, command, numbers)
+    if len(numbers) == 2 == len(values):
+        return (_map if _is_grid(rows, numbers) else _scatter)(out, rows, command, numbers)
     if len(numbers) == 1 and len(others) <= MOST_LINES:
         return _curves(out, rows, command, numbers[0])
     return _rows(out, rows, command)
@@ -88,6 +88,16 @@ def _map(out: Path, rows: Sequence[Row], command: str, names: Sequence[str]) -> 
     return _save(figure, out, rows, command)
 
 
+def _scatter(out: Path, rows: Sequence[Row], command: str, names: Sequence[str]) -> Path:
+    x, y = ([_at(row, name) for row in rows] for name in names)
+    figure, axes = new_axes(names[0], names[1])
+    image = axes.scatter(x, y, c=[row.mean for row in rows], cmap="viridis", s=40)
+    axes.set_xscale("log" if _is_spread(x) else "linear")
+    axes.set_yscale("log" if _is_spread(y) else "linear")
+    draw_scale(figure, image, axes, rows[0].name)
+    return _save(figure, out, rows, command)
+
+
 def _rows(out: Path, rows: Sequence[Row], command: str) -> Path:
     figure, axes = new_axes(rows[0].name, "", (5.0, 1.0 + 0.3 * len(rows)))
     at = range(len(rows))
@@ -102,7 +112,7 @@ def _rows(out: Path, rows: Sequence[Row], command: str) -> Path:
 
 def _save(figure: object, out: Path, rows: Sequence[Row], command: str) -> Path:
     title = f"Results of {command} over {' and '.join(rows[0].point.values) or 'one point'}"
-    note = f"higher is better for what is trained; bars: one standard error over {rows[0].over}"
+    note = f"bars: one standard error over {rows[0].over}"
     return save_figure(figure, out / FIGURE, title, note)
 
 

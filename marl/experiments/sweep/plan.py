@@ -154,6 +154,9 @@ def from_file(path: Path) -> Sweep:
     for name, kind in (("command", str), ("first", str), ("options", dict), ("samples", int), ("sample_seed", int)):
         if name in found and (not isinstance(found[name], kind) or isinstance(found[name], bool)):
             raise ConfigError(f"{path}: {name}: got {shown(found[name])}; a {kind.__name__} is needed")
+    SweepOptions(
+        samples=found.get("samples", 0), sample_seed=found.get("sample_seed", 0) if found.get("samples") else 0
+    )
     words = found.get("imports", [])
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"{path}: imports: got {shown(words)}; a list of text is needed")
@@ -207,11 +210,11 @@ def points_of(sweep: Sweep, command: Command) -> list[Point]:
 
 def _point(command: Command, default: Any, sweep: Sweep, chosen: Mapping[str, list[str]]) -> Point:
     words = _command_line(default, chosen)
-    (config,) = flags.parse_all([default], words)
+    _, config = flags.parse_all([command.output(), default], words)
     flags.check_effect(config, words)
     values = {name: " ".join(chosen[name]) for name in sweep.axes}
-    name = directory_name(" ".join(f"{name}={value}" for name, value in values.items()))[:LONGEST_NAME]
-    return Point(name.rstrip("."), values, words, config)
+    name = directory_name(" ".join(f"{name}={value}" for name, value in values.items()) or "run")
+    return Point(name[:LONGEST_NAME].rstrip("."), values, words, config)
 
 
 def _command_line(default: Any, chosen: Mapping[str, list[str]]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,7 +96,7 @@ def write_csv(out: Path, rows: Sequence[Row]) -> Path:
 
 
 def print_table(console: Console, rows: Sequence[Row]) -> None:
-    """Prints the table, and the best point in a sentence.
+    """Prints the table.
 
     Args:
       console: where to.
@@ -112,14 +113,21 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
 
 
 def conclusion(rows: Sequence[Row]) -> str:
-    """The best point in a sentence.
+    """The points with the highest and the lowest result, in a sentence.
 
     Args:
       rows: at least one.
     """
-    best = max(rows, key=lambda row: -float("inf") if row.mean != row.mean else row.mean)
-    where = ", ".join(f"{name} {value}" for name, value in best.point.values.items()) or "the only point"
-    return f"The highest {best.name} is {_with_error(best.mean, best.error)}, with {where}."
+    known = sorted((row for row in rows if math.isfinite(row.mean)), key=lambda row: row.mean)
+    if not known:
+        return f"The {rows[0].name} is finite nowhere."
+    low, high = (f"{_with_error(row.mean, row.error)}{_where(row)}" for row in (known[0], known[-1]))
+    return f"The {rows[0].name} is {high}." if len(known) == 1 else f"The {rows[0].name} is between {low}, and {high}."
+
+
+def _where(row: Row) -> str:
+    values = ", ".join(f"{name} {value}" for name, value in row.point.values.items())
+    return f" with {values}" if values else ""
 
 
 def _with_error(mean: float, error: float) -> str:
