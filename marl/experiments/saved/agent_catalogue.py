@@ -82,7 +82,8 @@ def run(config: AgentsConfig, target: None, console: Console) -> None:
 
 def result_in_words(card: Card) -> str:
     """The first result of a card with its error, and the last one, its control."""
-    (name, first), *_, (control, last) = card.results.items()
+    found = list(card.results.items())
+    (name, first), (control, last) = found[0], found[-1]
     error = "" if first["standard_error"] is None else f" ± {rounded(first['standard_error'], 2)}"
     beside = "" if control == name else f" ({control} {rounded(last['mean'], 2)})"
     return f"{name} {rounded(first['mean'], 2)}{error}{beside}"

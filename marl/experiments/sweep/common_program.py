@@ -122,8 +122,13 @@ def train_together(points: Sequence[Point], runs: Sequence[RunDirectory], consol
     config = dataclasses.replace(first, seeds=len(keys))
     steps, unit = len(keys) * config.steps_of_an_update, "environment steps"
     store = SplitStore(runs, each, squeeze=False)
-    with Progress(console, config.num_updates, steps, unit, lambda metrics: "", name="update") as progress:
+    with Progress(console, config.num_updates, steps, unit, _mean_return, name="update") as progress:
         single_agent.train(config, store=store, report=progress, keys=keys, settings=settings)
+
+
+def _mean_return(metrics: Mapping[str, np.ndarray]) -> str:
+    known = metrics["training_return"][np.isfinite(metrics["training_return"])]
+    return f"return {known.mean():.1f}" if known.size else "no episode has ended"
 
 
 def _train_shapers(

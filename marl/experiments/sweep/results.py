@@ -62,15 +62,15 @@ def rows_of(out: Path, points: Sequence[Point]) -> list[Row]:
 
 
 def _row(point: Point, summary: Mapping[str, Any], kind: str) -> Row:
-    results = results_of(kind, summary)
-    (name, first), *_, (last, control) = results.items()
+    found = list(results_of(kind, summary).items())
+    (name, first), (last, control) = found[0], found[-1]
     number = getattr(point.config, "seeds", getattr(point.config, "searches", 1))
     return Row(
         point,
         or_nan(first["mean"]),
         or_nan(first["standard_error"]),
         NAMES.get(name, name),
-        None if last == name else (last, or_nan(control["mean"]), or_nan(control["standard_error"])),
+        None if len(found) == 1 else (last, or_nan(control["mean"]), or_nan(control["standard_error"])),
         errors_over(kind, configs.plain(point.config), number),
         float(summary.get("wall_seconds", 0.0)),
     )

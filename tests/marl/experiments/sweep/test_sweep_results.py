@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from marl.commands import COMMANDS, describe
 from marl.experiments.sweep import figure, results
 from marl.experiments.sweep.plan import Point
 from marl.experiments.sweep.results import Row
@@ -76,6 +77,35 @@ def test_draws_of_two_numbers_are_coloured_points(drawn):
     assert points.get_offsets().tolist() == [[i / 7, 0.5**i] for i in range(6)]
     assert points.get_array().tolist() == [0, 1, 2, 3, 4, 5]
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "log")
+
+
+NUMBERS = {"mean": 2.0, "standard_error": None}
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "summary", "expected"),
+    [
+        (["train"], "learner", {"returns": NUMBERS}, ("return", None)),
+        (
+            ["mfos"],
+            "shaper",
+            {
+                "opponent": "tft",
+                "against": {"tft": {"shaper": NUMBERS, "opponent": NUMBERS}},
+                "naive": {"shaper": NUMBERS},
+            },
+            ("shaper's payoff", "the opponent's own kind"),
+        ),
+        (["act"], "adversary", {"evolved": NUMBERS, "random": NUMBERS, "silent": NUMBERS}, ("evolved", "silent")),
+    ],
+)
+def test_the_main_result_and_its_control_are_those_of_the_kind_of_run(line, kind, summary, expected):
+    command = describe(COMMANDS[line[0]].module)
+    point = Point("a", {}, [], command.default({"train": "CartPole-v1", "mfos": "ipd", "act": "cartpole"}[line[0]]))
+    found = results._row(point, summary, kind)
+    assert (found.name, found.control and found.control[0]) == expected
+    assert found.mean == 2.0
+    assert math.isnan(found.error)
 
 
 def test_the_table_as_csv_has_all_digits(tmp_path):
