@@ -77,7 +77,7 @@ def _map(out: Path, rows: Sequence[Row], command: str, names: Sequence[str]) -> 
     for row in rows:
         at = y.index(_at(row, names[1])), x.index(_at(row, names[0]))
         means[at] = row.mean
-        texts[at] = f"{row.mean:.3g}" + (f"\n± {row.error:.2g}" if np.isfinite(row.error) else "")
+        texts[at] = f"{row.mean:.3g}" + (f"\n± {row.error:.3g}" if np.isfinite(row.error) else "")
     figure, axes = new_axes(names[0], names[1])
     image = axes.imshow(means, aspect="auto", origin="lower", cmap="viridis")
     axes.grid(visible=False)
@@ -112,7 +112,7 @@ def _rows(out: Path, rows: Sequence[Row], command: str) -> Path:
 
 def _save(figure: object, out: Path, rows: Sequence[Row], command: str) -> Path:
     title = f"Results of {command} over {' and '.join(rows[0].point.values) or 'one point'}"
-    note = f"bars: one standard error over {rows[0].over}"
+    note = f"errors: one standard error over {rows[0].over}"
     return save_figure(figure, out / FIGURE, title, note)
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from marl.commands.sweep import main
+from marl.commands.sweep import PROGRAM, main
 from marl.experiments.sweep import clusters, plan
-from marl.experiments.sweep.tasks import Ended, Task
+from marl.experiments.sweep.tasks import TOGETHER, Ended, Task, run_task
+from meta import RunDirectory
 
 TINY = (
     "--evolution.population_size 8 --meta_steps 4 --trials 2 --hidden_units 4 --evaluation_trials 4 --start random"
@@ -91,6 +92,34 @@ def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
 def task(out, *points):
     """A task whose points are calls of a command that ends at once."""
     return Task(str(out), "marl.agents", (), tuple((name, words) for name, words in points), False, (), str(out))
+
+
+@pytest.mark.system
+def test_points_are_trained_alone_where_one_program_fails(tmp_path):
+    begun, ended = [], []
+    both = task(tmp_path, ("good", ("--help",)), ("bad", ("--nonsense",)))
+    run_task(both._replace(together=True), begun.append, ended.append)  # no sweep is in that directory
+    assert begun == [TOGETHER, "good", "bad"]
+    assert [bool(one.problem) for one in ended] == [True, False, True]
+    assert "sweep.yaml" in ended[0].problem
+
+
+@pytest.mark.system
+def test_a_stop_ends_the_running_process_and_says_how_to_go_on(tmp_path):
+    out = tmp_path / "sweep"
+    run = out / "seed=0"
+    line = ["mfos", "ipd", *TINY.split(), *SLOW.split(), "--seed", "0,1", "--quiet", "--out", str(out)]
+    sweep = start(*line)
+    while not ((run / "metrics.jsonl").exists() and rows_in(run)):
+        assert sweep.poll() is None, sweep.communicate()
+        time.sleep(0.05)
+    sweep.send_signal(signal.SIGINT)
+    said = sweep.communicate()
+    assert (sweep.returncode, *said) == (130, "", f"{PROGRAM}: stopped; go on with {PROGRAM} --resume {out}\n")
+    newest = max(int(file.name) for file in (run / "checkpoints").iterdir())
+    assert newest == len(rows_in(run))  # what was trained is saved, and no process trains any more
+    with RunDirectory(run):
+        pass  # which would raise FileExistsError if another process had it
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_values_that_are_spread_by_more_than_20_have_a_logarithmic_axis(drawn, l
 
 
 def test_a_number_and_names_are_a_curve_for_each_name(drawn):
-    rows = [row(x, who=who, rate=rate) for x, (who, rate) in enumerate([("a", 1), ("a", 2), ("b", 1), ("b", 2)])]
+    rows = [row(x, kind=kind, rate=rate) for x, (kind, rate) in enumerate([("a", 1), ("a", 2), ("b", 1), ("b", 2)])]
     assert points_in(drawn(*rows)) == [[[1, 0], [2, 1]], [[1, 2], [2, 3]]]
 
 
@@ -66,9 +66,9 @@ def test_two_numbers_are_a_map(drawn):
 
 
 def test_names_are_rows(drawn):
-    axes = drawn(row(1.0, who="a"), row(2.0, who="b", control=("plain", 0.5, 0.1)))
+    axes = drawn(row(1.0, kind="a"), row(2.0, kind="b", control=("plain", 0.5, 0.1)))
     assert points_in(axes) == [[[1.0, 0.0], [2.0, 1.0]]]
-    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["who a", "who b"]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["kind a", "kind b"]
 
 
 def test_draws_of_two_numbers_are_coloured_points(drawn):
@@ -109,9 +109,9 @@ def test_the_main_result_and_its_control_are_those_of_the_kind_of_run(line, kind
 
 
 def test_the_table_as_csv_has_all_digits(tmp_path):
-    rows = [row(1 / 3, 0.1, ("plain", 0.25, math.nan), who="zd(chi=2, phi=0.1)"), row(math.nan, math.nan, who="b")]
+    rows = [row(1 / 3, 0.1, ("plain", 0.25, math.nan), kind="zd(chi=2, phi=0.1)"), row(math.nan, math.nan, kind="b")]
     found = list(csv.DictReader(io.StringIO(results.write_csv(tmp_path, rows).read_text())))
-    assert found[0]["who"] == "zd(chi=2, phi=0.1)"
+    assert found[0]["kind"] == "zd(chi=2, phi=0.1)"
     assert float(found[0]["mean"]) == 1 / 3
     assert (found[0]["control"], float(found[0]["control_mean"])) == ("plain", 0.25)
     assert (found[1]["mean"], found[1]["control_mean"]) == ("nan", "")
