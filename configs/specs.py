@@ -253,6 +253,23 @@ def write(name: str, settings: dict[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in settings.items())})"
 
 
+def terms(spec: str, separator: str = "+") -> list[str]:
+    """The members of a population, or of another list; a separator inside brackets or quotes is none of ours."""
+    depth, quote, terms = 0, "", [""]
+    for letter in spec:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "([") - (letter in ")]")
+        if letter == separator and not depth and not quote:
+            terms.append("")
+        else:
+            terms[-1] += letter
+    return terms
+
+
 def read(field: str, spec: str, example: str) -> tuple[str, dict[str, Any]]:
     """The name, which may have hyphens, and the settings in brackets; nothing of them is known yet."""
     if not isinstance(spec, str):

@@ -13,6 +13,7 @@ SHORT = {
     "attack_your_learner": {"generations": 6, "population_size": 8, "num_victims": 16},
     "game_of_your_own": {"num_updates": 150, "seeds": 8},
     "learner_of_your_own": {"num_updates": 60, "seeds": 8},
+    "optuna_search": {"rounds": 2, "at_once": 4, "generations": 8, "population_size": 16, "num_trials": 2},
     "shape_your_learner": {"generations": 40, "population_size": 64, "num_trials": 64},
 }
 
@@ -23,6 +24,8 @@ def test_every_example_is_tested():
 
 @pytest.fixture(scope="module", params=SHORT)
 def found(request):
+    if request.param.startswith("optuna"):
+        pytest.importorskip("optuna")
     main = runpy.run_path(str(EXAMPLES / f"{request.param}.py"))["main"]
     return request.param, main(**SHORT[request.param])
 
@@ -37,6 +40,10 @@ def test_an_example_has_its_promised_results(found):
         assert np.asarray(result).mean() < 1.6
     elif name == "learner_of_your_own":  # both learn to defect
         np.testing.assert_allclose(np.asarray(result).mean(0), -2, atol=0.3)
+    elif name == "optuna_search":  # all draws are different, and the best payoff is one that the game has
+        assert len({tuple(one.params.values()) for one in result.trials}) == 8
+        assert result.best_value == max(one.value for one in result.trials)
+        assert -3 <= result.best_value <= 0
     else:  # payoffs a round; mutual defection has -2
         shaper, learner = result["evolved"]
         assert shaper > result["untrained"][0] + 0.2

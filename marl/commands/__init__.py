@@ -19,6 +19,7 @@ class Entry(NamedTuple):
 
     module: str
     purpose: str
+    main: str = ""  # module with the main function of a command of its own kind, which no `Command` describes
 
 
 COMMANDS = {
@@ -34,12 +35,15 @@ COMMANDS = {
     "mmaml": Entry("marl.mmaml", "meta-learn the initial parameters of M-MAML"),
     "export": Entry("marl.export", "write a trained policy as a file of C"),
     "report": Entry("marl.report", "write the page of a run again: marl-shaping report runs/ipd-naive-0"),
+    "sweep": Entry(
+        "marl.sweep", "run a command over values: marl-shaping sweep mfos ipd --seed 0,1", "marl.commands.sweep"
+    ),
     "compare": Entry("marl.compare", "put runs or seeds side by side, with intervals: marl-shaping compare RUN RUN"),
     "reproduce": Entry("marl.reproduce", "compare with papers on shaping, discovery and sparse training"),
     "act": Entry("attacks.act", "evolve messages that harm, help or control a learner: marl-shaping act cartpole"),
     "examine": Entry("attacks.examine", "test an attack on other learners and against defences"),
     "reproduce-act": Entry("attacks.reproduce", "compare with Adversarial Cheap Talk"),
-    "games": Entry("games", "list the games, or play one with random agents"),
+    "games": Entry("games", "list the games, or play one with random agents", "games.__main__"),  # without JAX
 }
 
 # Where commands are described, by their package. Strings: the list needs none of it, and attacks stand on marl.
@@ -114,8 +118,8 @@ def run(module: str, arguments: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"{process.called(f'python -m {module}')}: {error}", file=sys.stderr)
         return 2
-    if module == "games":  # a command of its own kind, because it starts without JAX
-        return importlib.import_module("games.__main__").main(arguments)
+    if own := next((entry.main for entry in COMMANDS.values() if entry.module == module and entry.main), ""):
+        return importlib.import_module(own).main(arguments)
     from meta.runs.execution import execute
 
     return execute(describe(module), arguments)

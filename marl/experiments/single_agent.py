@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from games.wrappers.cheap_talk import observation_shape
 from marl.core.evaluate import evaluate
 from marl.core.learn import learning
 from marl.core.learner import Learner
+from marl.experiments.returns import shown, statistics, with_error
 from marl.learners.registry import make_learner
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
 from meta.run_keys import RunBranch, of_seeds
@@ -30,7 +31,6 @@ from meta.runs.experiment import Context, Experiment
 from meta.runs.formatting import many, say
 from meta.runs.plotting import draw_training
 from meta.runs.progress import Progress
-from meta.statistics import standard_error
 from meta.xla.devices import claim_cores, spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -143,6 +143,16 @@ def make_program(config: TrainConfig) -> TrainingProgram:
     return TrainingProgram(game, learner, begin, update, longest_episode(game), carry)
 
 
+def program_with(config: TrainConfig, program: TrainingProgram, settings: Mapping[str, Any]) -> TrainingProgram:
+    """The program of a learner with other settings, which may be traced numbers."""
+    if not settings:
+        return program
+    learner = make_learner(config.learner, program.game, num_updates=config.num_updates, traced=settings)
+    sizes = (config.steps_per_update, config.num_envs)
+    begin, update = learning(program.game, [learner], steps_per_update=sizes[0], num_envs=sizes[1])
+    return program._replace(learner=learner, begin=begin, update=update)
+
+
 def longest_episode(game: Game) -> int:
     """Steps after which an episode is over, or counts as over where the game has no time limit."""
     limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
@@ -163,6 +173,8 @@ def train(
     *,
     store: Store | None = None,
     report: Report | None = None,
+    keys: jax.Array | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Trained:
     """Trains a learner, every seed in one program, spread over the local devices.
 
@@ -173,22 +185,30 @@ def train(
       program: `make_program(config)`, if it is there already.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
       report: called as `report(updates so far, their last metrics, seconds of running)` by the host.
+      keys: `[seeds]`, in place of those of the seeds of the config.
+      settings: settings of the learner that differ between the seeds, `[seeds]` each.
     """
-    program, seeds = program or make_program(config), config.seeds
+    program, seeds, own = program or make_program(config), config.seeds, dict(settings or {})
+    keys = of_seeds(config.seed, seeds) if keys is None else keys
 
-    def update(key: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
+    def begin(key: jax.Array, own: dict[str, jax.Array]) -> Any:
+        return program_with(config, program, own).begin(key)
+
+    def update(
+        key: jax.Array, number: jax.Array, carry: Any, own: dict[str, jax.Array]
+    ) -> tuple[Any, dict[str, jax.Array]]:
         # `fold_in` makes the key with that number of `jax.random.split`.
-        carry, found = program.update(carry, jax.random.fold_in(key, number))
+        carry, found = program_with(config, program, own).update(carry, jax.random.fold_in(key, number))
         returns = {"training_return": found.mean_returns[0], ENDED: found.ended[0]}
         return carry, {**returns, "reward": found.rewards[0], **found.metrics[0]}
 
     update_all = spread(update, seeds, at_once=SEEDS_IN_CACHE)
 
     def step(keys: jax.Array, number: jax.Array, carry: Any) -> tuple[Any, dict[str, jax.Array]]:
-        carry, metrics = update_all(keys, jnp.broadcast_to(number, (seeds,)), carry)
+        carry, metrics = update_all(keys, jnp.broadcast_to(number, (seeds,)), carry, own)
         return carry, metrics if seeds > 1 else jax.tree.map(lambda x: x[0], metrics)
 
-    carry, keys = jax.jit(spread(program.begin, seeds))(of_seeds(config.seed, seeds))
+    carry, keys = jax.jit(spread(begin, seeds))(keys, own)
     found = iterate(
         step,
         carry,
@@ -325,8 +345,8 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
             "seed": config.seed,
             "seeds": config.seeds,
             "total_steps": config.num_updates * config.steps_of_an_update,
-            "returns": _statistics(config, found),
-            "training_return": _statistics(config, trained.returns[config.num_updates * 9 // 10 :].T),
+            "returns": statistics(config.seed, found),
+            "training_return": statistics(config.seed, trained.returns[config.num_updates * 9 // 10 :].T),
             "evaluation_episodes": config.evaluation_episodes,
             "seconds_to_compile": loop.seconds_to_compile,
             "steps_per_second": self._steps * done / loop.seconds_to_run if done else None,
@@ -336,18 +356,18 @@ class SingleAgent(Experiment[Trained, np.ndarray]):
         found, training = summary["returns"], summary["training_return"]
         over = f"{many(self.config.seeds, 'seed')}, {many(self.config.evaluation_episodes, 'fresh episode')} each"
         return (
-            f"{self.config.learner_name} gets a return of {_with_error(found)} in {self.config.environment} ({over}; "
-            f"{_shown(training['mean'])} in the last tenth of the training, with exploration)."
+            f"{self.config.learner_name} gets a return of {with_error(found)} in {self.config.environment} ({over}; "
+            f"{shown(training['mean'])} in the last tenth of the training, with exploration)."
         )
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         table = Table("", "return")
         fresh, last = many(self.config.evaluation_episodes, "fresh episode"), "last tenth of the training"
         for title, found in ((fresh, summary["returns"]), (last, summary["training_return"])):
-            table.add_row(f"[bold]{title}", _with_error(found))
+            table.add_row(f"[bold]{title}", with_error(found))
             if self.config.seeds > 1:
                 for one in found["seeds"]:
-                    table.add_row(f"  seed {one['seed']}", _shown(one["mean"]))
+                    table.add_row(f"  seed {one['seed']}", shown(one["mean"]))
         console.print(table)
 
 
@@ -356,32 +376,9 @@ def _policy(states: Any) -> dict[str, Any]:
     return {name: getattr(states, name) for name in ("params", "statistics") if hasattr(states, name)}
 
 
-def _statistics(config: TrainConfig, values: np.ndarray) -> dict[str, Any]:
-    """Means of what is finite in `[S, ...]`: of each seed, over the seeds, and the standard error between seeds.
-
-    None where there is no number, such as the standard error of one seed.
-    """
-    means = np.array([np.mean(x[np.isfinite(x)]) if np.isfinite(x).any() else np.nan for x in values])
-    each = [{"seed": config.seed + i, "mean": _number(mean)} for i, mean in enumerate(means)]
-    return {"mean": _number(means.mean()), "standard_error": _number(standard_error(means)), "seeds": each}
-
-
-def _number(x: float) -> float | None:
-    return float(x) if np.isfinite(x) else None
-
-
 def choose_devices(config: TrainConfig) -> None:
     """One core for one seed; has to come before whatever makes JAX begin, as the names of games do."""
     claim_cores(config.seeds)
-
-
-def _with_error(found: dict[str, float | None]) -> str:
-    error = found["standard_error"]
-    return _shown(found["mean"]) + (f" ± {error:.2f}" if error is not None else "")
-
-
-def _shown(x: float | None) -> str:
-    return "not known" if x is None else f"{x:.2f}"
 
 
 def config_of(first: str) -> TrainConfig:

@@ -10,7 +10,7 @@ import functools
 import importlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -20,6 +20,7 @@ import optax
 from configs import shown
 from configs.plugins import load
 from configs.specs import Range, Registry, Setting, change, grouped, naming, settings_of
+from configs.specs import terms as terms
 from games import Game, InfinitelyRepeated
 from games.core.arguments import check_game
 from games.core.game import Scalar
@@ -75,6 +76,7 @@ def make_learner(
     num_updates: int | None = None,
     alone: bool = False,
     field: str = "learner",
+    traced: Mapping[str, Any] | None = None,
 ) -> Learner:
     """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
 
@@ -98,6 +100,7 @@ def make_learner(
       num_updates: as of `learn`; `anneal` needs it.
       alone: of a population, as of `population`.
       field: what the spec is of, for messages.
+      traced: settings in place of the spec's, for one learner alone; numbers among them may be traced.
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed, or a game that
@@ -112,6 +115,8 @@ def make_learner(
     check_seat(field, game, seat)
     if not isinstance(spec, str):
         raise ValueError(f"{field}: got {shown(spec)}; a name such as naive or ppo(hidden=[32]) is needed")
+    if traced:
+        return _with_traced(field, spec, game, seat, num_updates, traced)._replace(seat=seat)
     return _make(field, spec, game, seat, num_updates, alone)._replace(seat=seat)
 
 
@@ -126,6 +131,17 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None,
         if not hasattr(jax.eval_shape(member.make(drawn).init, jax.random.key(0)), "logits"):
             raise ValueError(f"{field}: {one.strip()}: one policy, as members of a population have, is needed")
     return population(members, alone=alone)
+
+
+def _with_traced(
+    field: str, spec: str, game: Game, seat: int, num_updates: int | None, traced: Mapping[str, Any]
+) -> Learner:
+    registry = _registry(game)
+    name, given = registry.read(field, _named(spec))
+    if unknown := next((setting for setting in traced if setting not in registry.settings(name)), None):
+        raise ValueError(f"{field}: {name} has no setting {shown(unknown)}")
+    with naming(field, name):
+        return registry.build(name, given | dict(traced), game, seat, num_updates=num_updates)
 
 
 def register_learner(name: str, factory: Make, *, kind: Kind | None = None, replace: bool = False) -> None:
@@ -182,23 +198,6 @@ def check_seat(field: str, game: Game, seat: int) -> None:
 
 def _registry(game: Game) -> Registry[Learner]:
     return FORMULA if isinstance(game, InfinitelyRepeated) else SAMPLED
-
-
-def terms(spec: str, separator: str = "+") -> list[str]:
-    """The members of a population, or of another list; a separator inside brackets or quotes is none of ours."""
-    depth, quote, terms = 0, "", [""]
-    for letter in spec:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        else:
-            depth += (letter in "([") - (letter in ")]")
-        if letter == separator and not depth and not quote:
-            terms.append("")
-        else:
-            terms[-1] += letter
-    return terms
 
 
 def _named(spec: str) -> str:

@@ -228,6 +228,12 @@ class RunDirectory:
             self.write(provenance.FILE, self.record.to_json() + "\n")
         return (generation, state, metrics) if generation else None
 
+    def drop_after(self, generation: int) -> None:
+        """Removes the checkpoints of later generations."""
+        for path in _checkpoints(self.path):
+            if int(path.name) > generation:
+                path.unlink()
+
     def _check_origin(self, path: Path, record: Record) -> None:
         assert self.record is not None
         if not self.record.came_from(record):

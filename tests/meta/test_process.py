@@ -33,6 +33,7 @@ STOPS = {  # command: (module after whose import it is stopped, signal)
     "marl.mmaml": ("numpy", signal.SIGINT),
     "marl.report": ("numpy", signal.SIGTERM),
     "marl.compare": ("yaml", signal.SIGINT),
+    "marl.sweep": ("numpy", signal.SIGTERM),
     "attacks.act": ("jax", signal.SIGINT),
     "attacks.examine": ("jax._src.config", signal.SIGTERM),
     "attacks.reproduce": ("numpy", signal.SIGINT),

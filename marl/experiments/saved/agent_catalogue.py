@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
@@ -18,16 +18,15 @@ from rich.table import Table
 import configs
 from configs import one_of, shown
 from configs.usage import Positional
-from marl.experiments.saved.load_agent import ADVERSARY_FILE, LEARNER_FILE, OBJECTIVE_FILE, load_agent
+from marl.experiments.saved.load_agent import load_agent
+from marl.experiments.saved.main_results import agent_in, errors_over, results_of
 from marl.experiments.saved.saved_run import SavedRun, load_run
-from marl.experiments.shaping.agents import AGENT_FILE
 from marl.trained import folder
 from marl.trained.catalogue import CARDS, Card, list_agents
 from meta.atomic_files import write_whole
-from meta.runs.formatting import many, say
+from meta.runs.formatting import say
 from meta.statistics import rounded, with_error
 
-KINDS = {AGENT_FILE: "shaper", LEARNER_FILE: "learner", ADVERSARY_FILE: "adversary", OBJECTIVE_FILE: "objective"}
 OPTIONS = ("--out", "--quiet", "--tracker")  # of a command line, which change nothing of the agent
 
 
@@ -83,7 +82,8 @@ def run(config: AgentsConfig, target: None, console: Console) -> None:
 
 def result_in_words(card: Card) -> str:
     """The first result of a card with its error, and the last one, its control."""
-    (name, first), *_, (control, last) = card.results.items()
+    found = list(card.results.items())
+    (name, first), (control, last) = found[0], found[-1]
     beside = "" if control == name else f" ({control}: {rounded(last['mean'], 3)})"
     return f"{name} {_with_error(first)}{beside}"
 
@@ -132,10 +132,10 @@ def agent_of(run: SavedRun) -> tuple[Path, str]:
     Raises:
       ValueError: if there is none.
     """
-    found = [(run.path / file, kind) for file, kind in KINDS.items() if (run.path / file).is_file()]
+    found = agent_in(run.path)
     if not found or not run.summary:
         raise ValueError(f"add: got {shown(str(run.path))}; a finished run that has trained an agent is needed")
-    return found[0]
+    return found
 
 
 def add(name: str, run: SavedRun) -> Card:
@@ -160,8 +160,8 @@ def add(name: str, run: SavedRun) -> Card:
         kind=kind,
         command=_command_of(run.command),
         conclusion=summary["conclusion"],
-        results=_results(kind, summary),
-        over=_over(kind, run, len(seeds)),
+        results=results_of(kind, summary),
+        over=errors_over(kind, run.config, len(seeds)),
         seeds=seeds,
         sha256=hashlib.sha256(contents).hexdigest(),
         num_bytes=len(contents),
@@ -188,27 +188,3 @@ def _command_of(line: str) -> str:
         elif word.partition("=")[0] not in OPTIONS:
             kept.append(word)
     return shlex.join(kept)
-
-
-def _results(kind: str, summary: dict[str, Any]) -> dict[str, dict[str, float | None]]:
-    if kind == "shaper":
-        own = summary.get("naive", {}).get("shaper")
-        found = dict(summary["against"][summary["opponent"]])
-        found |= {"own kind": own} if own else {}
-    elif kind == "learner":
-        found = {"return": summary["returns"]}
-    elif kind == "objective":
-        first = next(iter(summary["environments"].values()))
-        found = {arm: first[arm] for arm in ("evolved", "tuned", "plain")}
-    else:
-        rewards = summary.get("goal_reward")
-        found = rewards or {name: summary[name] for name in ("evolved", "random", "silent")}
-    return {name: {key: one[key] for key in ("mean", "standard_error")} for name, one in found.items()}
-
-
-def _over(kind: str, run: SavedRun, number: int) -> str:
-    if number > 1:
-        return many(number, "search") if kind == "objective" else many(number, "training")
-    trials = {"shaper": "trial", "learner": "episode"}.get(kind, "victim" if kind == "adversary" else "learner")
-    count = run.config.get("evaluation_episodes" if kind == "learner" else "evaluation_trials", 0)
-    return f"{many(count, trials)} of one {'training' if kind in ('shaper', 'learner') else 'search'}"

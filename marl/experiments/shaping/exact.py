@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,14 @@ class ExactShaping(Shaping):
         store: Store | None = None,
         report: Report | None = None,
         screening: Report | None = None,
+        numbers: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Evolved:
         config, game, shaper, opponent, num_runs = self.config, self.game, self.shaper, self.opponent, len(keys)
         if config.meta_learner == "ppo":  # it learns from samples, whichever policy plays in the evaluation
             shaper = gaussian_mfos(game.num_logits, hidden_units=config.meta_ppo.hidden_units, observe=config.observe)
-        rivals, show = None, report
+        rivals: Callable[..., Any] | None = (lambda *_: settings) if settings else None
+        show = report
         if config.annealing is not None:
             rivals = self_play.rivals(game, config.annealing, config.generations)
             keys = self_play.pair_keys(keys)
@@ -109,7 +113,9 @@ class ExactShaping(Shaping):
         def seated(*rival: self_play.Rival) -> tuple[InfinitelyRepeated, Learner]:
             return (game, opponent) if opponent else self_play.seat_rival(game, shaper, *rival)
 
-        def trial(parameters: Any, key: jax.Array, *rival: self_play.Rival) -> Outcome:
+        def trial(parameters: Any, key: jax.Array, *rival: Any) -> Outcome:
+            if settings:  # those of this training
+                return self.trial_with(*rival)(parameters, key)
             seen, other = seated(*rival)
             return shaping_trial(seen, shaper, other, meta_steps=config.meta_steps)(parameters, key)
 
@@ -126,13 +132,17 @@ class ExactShaping(Shaping):
             of_member = num_drawn_from(config) > 1
             start = self.start.make(trial, shaper.init, sigma=config.evolving.sigma, report=screening)
             options |= {"start": start, "num_trials": config.trials}
-            options |= {"together": "trial" if of_member else "all"}
+            options |= {"together": "trial" if of_member else "all", "numbers": numbers}
             trained = evolve(trial_of_member if of_member else trial, shaper.init, key, config.evolving, **options)  # type: ignore[arg-type]
         seats = (num_runs,) if opponent else (num_runs, 2)
         parameters = jax.tree.map(lambda x: x.reshape(*seats, *x.shape[key.ndim :]), trained.parameters)
         # Of pairs the returns by seat; each was trained as the row player of the game as it looks from its seat.
         metrics = trained.metrics if opponent else self_play.by_seat(trained.metrics)
         return trained._replace(parameters=parameters, metrics=metrics)
+
+    def trial_with(self, settings: Mapping[str, Any]) -> Callable[[Any, jax.Array], Outcome]:
+        opponent = self.config.make_opponent(traced=settings)
+        return shaping_trial(self.game, self.shaper, opponent, meta_steps=self.config.meta_steps)
 
     def init(self, key: jax.Array) -> Any:
         return jax.vmap(self.shaper.init)(jax.random.split(key)) if self.pairs else self.shaper.init(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from marl.experiments.shaping.evaluation import (
     pool_seeds,
 )
 from marl.experiments.shaping.runtime_estimate import Speed, cost_of
-from meta import Evolved, RunDirectory
+from meta import Evolved, Outcome, RunDirectory
 from meta.batched_trials import compile_trials, run_trials
 from meta.loop import Report, Store
 from meta.process import check_stop
@@ -77,6 +77,8 @@ class Shaping(Experiment[Evolved, Results]):
         store: Store | None = None,
         report: Report | None = None,
         screening: Report | None = None,
+        numbers: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Evolved:
         """Trains a shaper for each key `[K]`, all in one program.
 
@@ -85,6 +87,8 @@ class Shaping(Experiment[Evolved, Results]):
           store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
           report: called as `report(generations so far, their last metrics, seconds of running)` by the host.
           screening: the same of the random parameters before the first generation, where `start` asks for them.
+          numbers: settings of an evolution that differ between the trainings, as of `evolve`.
+          settings: settings of the opponent that differ between the trainings of an evolution, `[K]` each.
 
         Returns:
           `Evolved`, with parameters `[K, ...]`, of pairs `[K, 2, ...]`, row seat first; with metrics
@@ -93,6 +97,10 @@ class Shaping(Experiment[Evolved, Results]):
         Raises:
           NonFiniteFitness: if nothing that was tried in a generation had a finite return.
         """
+
+    @abc.abstractmethod
+    def trial_with(self, settings: Mapping[str, Any]) -> Callable[[Any, jax.Array], Outcome]:
+        """The trial of the training against one opponent with other settings, which may be traced numbers."""
 
     @abc.abstractmethod
     def describe_game(self) -> dict[str, str]:
@@ -212,7 +220,7 @@ class Shaping(Experiment[Evolved, Results]):
         return Speed(steps * cost.step / trained.seconds_to_run, trained.seconds_to_compile / cost.compiling)
 
     def train(self, context: Context) -> Evolved:
-        _check_files(self.config, context.run)
+        check_files(self.config, context.run)
         progress = self.progress(context.stages)
 
         def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
@@ -333,7 +341,7 @@ class Shaping(Experiment[Evolved, Results]):
         say(console, f"{seeds}{config.evaluation_trials:,} fresh trials each; ± one standard error over {over}")
 
 
-def _check_files(config: ShapingConfig, run: RunDirectory) -> None:
+def check_files(config: ShapingConfig, run: RunDirectory) -> None:
     """Raises ValueError if the files that the opponents read are not those with which the run was begun."""
     path, reads = run.path / "reads.txt", config.reads
     if path.exists() and path.read_text(encoding="utf-8") != reads:

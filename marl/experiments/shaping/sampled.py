@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from marl.experiments.shaping.experiment import Results, Shaping
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
-from meta import Evolved, evolve
+from meta import Evolved, Outcome, evolve
 from meta.atomic_files import save_whole
 from meta.loop import Report, Store
 from meta.run_keys import RunBranch
@@ -125,6 +126,8 @@ class SampledShaping(Shaping):
         store: Store | None = None,
         report: Report | None = None,
         screening: Report | None = None,
+        numbers: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Evolved:
         config, policy, opponents = self.config, self.shaper, self.opponents
         key = keys if len(keys) > 1 else keys[0]
@@ -136,8 +139,10 @@ class SampledShaping(Shaping):
             number, ppo = config.num_shapers, config.meta_ppo
             trained = sampled_ppo(play, policy, key, ppo, num_shapers=number, store=store, report=report)
         else:
-            lengths = {"episode_length": config.episode_length, "num_envs": config.num_envs}
-            trial = shaping_trial(self.game, policy, opponents, meta_steps=config.meta_steps, **lengths)
+
+            def trial(parameters: Any, key: jax.Array, *own: Mapping[str, Any]) -> Outcome:
+                return self.trial_with(*own)(parameters, key)
+
             # Several trainings one after the other: a generation of one is wide enough, and fills the memory.
             trained = evolve(
                 trial,
@@ -149,10 +154,18 @@ class SampledShaping(Shaping):
                 report=report,
                 start=self.start.make(trial, policy.init, sigma=config.evolving.sigma, report=screening),
                 together="run",
+                context=(lambda *_: settings) if settings else None,
+                numbers=numbers,
             )
         if key.ndim:
             return trained
         return trained._replace(parameters=jax.tree.map(lambda x: x[None], trained.parameters))
+
+    def trial_with(self, settings: Mapping[str, Any] | None = None) -> Callable[[Any, jax.Array], Outcome]:
+        seats, opponents = range(self.num_shapers, self.game.num_agents), self.opponents
+        if settings:
+            opponents = [self.config.make_opponent(seat=seat, traced=settings) for seat in seats]
+        return shaping_trial(self.game, self.shaper, opponents, **self.lengths)
 
     def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         # Trial k of all groups has one key, from which much of the same is drawn: the samples are paired.

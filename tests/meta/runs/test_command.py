@@ -53,7 +53,7 @@ every_file = pytest.mark.parametrize("module", FILES)
 
 def test_the_table_here_has_all_commands():
     modules = {entry.module for entry in commands.COMMANDS.values()}
-    assert modules == {*COMMANDS, "marl.distributed", "marl.agents", "marl.report", "games"}
+    assert modules == {*COMMANDS, "marl.distributed", "marl.agents", "marl.report", "marl.sweep", "games"}
 
 
 def test_no_public_name_is_spelled_like_a_command():

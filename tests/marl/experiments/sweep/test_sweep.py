@@ -1,0 +1,209 @@
+"""The command of sweeps: through real processes, killed and resumed, and where it refuses."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from marl.commands.sweep import PROGRAM, main
+from marl.experiments.sweep import clusters, plan
+from marl.experiments.sweep.tasks import TOGETHER, Ended, Task, run_task
+from meta import RunDirectory
+
+TINY = (
+    "--evolution.population_size 8 --meta_steps 4 --trials 2 --hidden_units 4 --evaluation_trials 4 --start random"
+    " --evolution.checkpoint_seconds 0"
+)
+SLOW = "--evolution.generations 3000"
+
+
+def start(*arguments):
+    line = [sys.executable, "-m", "marl.sweep", *arguments]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def descendants(number):
+    """The numbers of the processes that a process has begun."""
+    found = []
+    for task in Path(f"/proc/{number}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def rows_in(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
+    out = tmp_path / "sweep"
+    points = [out / f"evolution.sigma={sigma}" for sigma in ("0.1", "0.3")]
+    first = start("mfos", "ipd", *TINY.split(), *SLOW.split(), "--evolution.sigma", "0.1,0.3", "--out", str(out))
+    while not all((one / "checkpoints").is_dir() and any((one / "checkpoints").iterdir()) for one in points):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    for number in (*descendants(first.pid), first.pid):
+        os.kill(number, signal.SIGKILL)
+    first.communicate()
+    done = len(rows_in(points[0]))
+    assert 0 < done < 3000
+
+    second = start("--resume", str(out))
+    said, wrong = second.communicate()
+    assert (second.returncode, wrong) == (0, "")
+    assert said.startswith("mfos ipd: 2 points\npart 1 of 3: training of several points in one program\n")
+    for one in points:
+        assert [row["generation"] for row in rows_in(one)] == list(range(1, 3001))
+    with open(out / "sweep.csv") as file:
+        table = list(csv.DictReader(file))
+    assert [row["evolution.sigma"] for row in table] == ["0.1", "0.3"]
+    for row, one in zip(table, points, strict=True):
+        summary = json.loads((one / "summary.json").read_text())
+        assert float(row["mean"]) == summary["shaper_return"]
+        assert float(row["standard_error"]) == summary["shaper_standard_error"]
+        assert float(row["control_mean"]) == summary["naive"]["shaper"]["mean"]
+        assert f"{summary['shaper_return']:.3f} ± {summary['shaper_standard_error']:.3f}" in said
+    assert (out / "sweep.png").stat().st_size > 10_000
+
+    before = {file: file.read_bytes() for one in points for file in one.rglob("*") if file.is_file()}
+    third = start("--resume", str(out), "--quiet")
+    assert third.communicate() == ("", "")
+    assert third.returncode == 0
+    assert {file: file.read_bytes() for one in points for file in one.rglob("*") if file.is_file()} == before
+
+    # The first point as its own run begins again, and fails because another has its directory.
+    (points[0] / "summary.json").unlink()
+    (points[0] / "config.yaml").write_text("# python -m marl.train\n")
+    fourth = start("--resume", str(out), "--quiet")
+    _, wrong = fourth.communicate()
+    assert fourth.returncode == 1
+    assert wrong.startswith("python -m marl.sweep: evolution.sigma=0.1: failed; ")
+    assert wrong.count("\n") == 1
+
+
+def task(out, *points):
+    """A task whose points are calls of a command that ends at once."""
+    return Task(str(out), "marl.agents", (), tuple((name, words) for name, words in points), False, (), str(out))
+
+
+@pytest.mark.system
+def test_points_are_trained_alone_where_one_program_fails(tmp_path):
+    begun, ended = [], []
+    both = task(tmp_path, ("good", ("--help",)), ("bad", ("--nonsense",)))
+    run_task(both._replace(together=True), begun.append, ended.append)  # no sweep is in that directory
+    assert begun == [TOGETHER, "good", "bad"]
+    assert [bool(one.problem) for one in ended] == [True, False, True]
+    assert "sweep.yaml" in ended[0].problem
+
+
+@pytest.mark.system
+def test_a_stop_ends_the_running_process_and_says_how_to_go_on(tmp_path):
+    out = tmp_path / "sweep"
+    run = out / "seed=0"
+    line = ["mfos", "ipd", *TINY.split(), *SLOW.split(), "--seed", "0,1", "--quiet", "--out", str(out)]
+    sweep = start(*line)
+    while not ((run / "metrics.jsonl").exists() and rows_in(run)):
+        assert sweep.poll() is None, sweep.communicate()
+        time.sleep(0.05)
+    sweep.send_signal(signal.SIGINT)
+    said = sweep.communicate()
+    assert (sweep.returncode, *said) == (130, "", f"{PROGRAM}: stopped; go on with {PROGRAM} --resume {out}\n")
+    newest = max(int(file.name) for file in (run / "checkpoints").iterdir())
+    assert newest == len(rows_in(run))  # what was trained is saved, and no process trains any more
+    with RunDirectory(run):
+        pass  # which would raise FileExistsError if another process had it
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    """Two tasks, of which each has a point that fails; the others print their help instead of a training."""
+    return [
+        task(tmp_path, ("good", ("--help",)), ("bad", ("--nonsense",))),
+        task(tmp_path, ("worse", ("--again",)), ("fine", ("--help",))),
+    ]
+
+
+def check(found):
+    assert {one.name: one.problem.partition(";")[0] for one in found} == {
+        "good": "",
+        "bad": "unknown option --nonsense",
+        "worse": "--again: no value is given",
+        "fine": "",
+    }
+    assert all(isinstance(one, Ended) and one.seconds > 0 for one in found)
+
+
+@pytest.mark.system
+def test_tasks_run_as_jobs_of_submitit(tasks, tmp_path):
+    pytest.importorskip("submitit")
+    found = []
+    clusters.on_slurm(tasks, found.append, tmp_path / "slurm", ["timeout_min=5"], cluster="local")
+    check(found)
+
+
+@pytest.mark.system
+def test_tasks_run_on_ray(tasks, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    found = []
+    clusters.on_ray(tasks, found.append)
+    check(found)
+
+
+def test_unknown_settings_of_slurm_are_refused(tmp_path):
+    pytest.importorskip("submitit")
+    with pytest.raises(ValueError, match="slurm: got nonsense=1"):
+        clusters.on_slurm([], print, tmp_path, ["nonsense=1"], cluster="local")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "command: none given; one of mfos, train, distributed, discover, act is needed"),
+        ("reproduce zd", "command: got 'reproduce'"),
+        ("mfos", "preset"),
+        ("mfos ipd --trials 0,1", "trials: got 0"),
+        ("mfos ipd --samples x", "--samples: got 'x'"),
+        ("mfos ipd --on moon", "--on: got 'moon'"),
+        ("mfos ipd --on slurm --trials 1,2", "on: got slurm"),
+        ("mfos ipd --opponent naive,nonsense", "opponent: got 'nonsense'"),
+        ("mfos ipd --opponent naive,tft --opponent.learning_rate 0.1,1", "opponent: tft has no setting"),
+        ("mfos ipd --opponent.learning_rate 0.1,-1", "learning_rate: got -1"),
+        ("train CartPole-v1 --learner ppo,nonsense", "learner: got 'nonsense'"),
+        ("--resume nowhere", "--resume: got 'nowhere'; the directory of a sweep is needed"),
+        ("--resume nowhere --samples 3", "--resume: got --samples beside it"),
+        ("--file nowhere.yaml", "nowhere.yaml: cannot be read"),
+        ("--file a.yaml mfos", "unknown argument mfos"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(line, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(line.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.startswith("python -m marl.sweep: ")
+    assert message in said.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path, capsys):
+    (tmp_path / "mine").write_text("text")
+    assert main(["mfos", "ipd", "--seed", "0,1", "--out", str(tmp_path)]) == 2
+    assert "already holds something" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_sweep_of_a_stranger_names_no_other_command(tmp_path, capsys):
+    (tmp_path / plan.FILE).write_text("command: os\nfirst: ''\noptions: {}\n")
+    assert main(["--resume", str(tmp_path)]) == 2
+    assert "command: got 'os'" in capsys.readouterr().err
