@@ -88,6 +88,9 @@ TYPES: dict[str, dict[str, str]] = {
         "attacks.defences.Transform": "A change of observations: `(key, observations [N, entries]) -> observations`.",
     },
     "Agents of runs": {
+        "marl.experiments.shaping.agents.Agent": "",
+        "marl.experiments.shaping.config.ShapingConfig": "The config of `marl.mfos`, whose fields are its options.",
+        "meta.runs.reading.RunFiles": "",
         "marl.experiments.saved.load_agent.Objective": "",
     },
     "Evolution and runs": {

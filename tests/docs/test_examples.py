@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from attacks.messages import MESSAGES
 from docs.site import api
 from docs.site.examples import EXAMPLES
 from docs.site.links import ROOT
@@ -26,8 +27,8 @@ ONCE = {code: name for name, code in reversed(EXAMPLES.items())}  # names with t
 
 @pytest.fixture(autouse=True)
 def _forget():
-    """Drops the learners that an example registered, because other tests use all names."""
-    known = [(registry, set(registry.names())) for registry in (learners.FORMULA, shapers.FORMULA)]
+    """Drops what an example registered, because other tests use all names."""
+    known = [(registry, set(registry.names())) for registry in (learners.FORMULA, shapers.FORMULA, MESSAGES)]
     yield
     for registry, names in known:
         for name in set(registry.names()) - names:

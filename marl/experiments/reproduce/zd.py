@@ -119,7 +119,7 @@ def analyse(agent: Agent, *, seed: int, num_trials: int) -> tuple[dict[str, Any]
 
 def judge(game: MatrixGame, trials: Trials, *, discount: float) -> dict[str, Any]:
     """Payoffs of a player in the shaper's place, and shares of zero-determinant extortion; errors over trials."""
-    own, other, policies, _ = map(np.asarray, trials)
+    own, other, policies = map(np.asarray, trials[:3])
     fits = fit(game, policies, discount=discount)
     (_, _, _, own_floor), (_, _, _, other_floor) = game.seen_by(0)
     return {
@@ -185,7 +185,7 @@ def _together(played: dict[str, Trials], config: ExactShapingConfig) -> Trials:
 
 def _steps(game: InfinitelyRepeated, trials: Trials) -> list[dict[str, Any]]:
     """Means over all trials of each meta-step, and medians of chi and residual."""
-    own, other, policies, _ = map(np.asarray, trials)
+    own, other, policies = map(np.asarray, trials[:3])
     fits = fit(game.payoffs, policies, discount=game.discount)
     return [
         {"meta_step": i + 1, "policy": policies[:, i].mean(0).tolist()}
