@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ def on_ray(tasks: Sequence[Task], end: Report) -> None:
     """
     import ray
 
+    # Ray forks, and this process has threads of JAX, which compute nothing now.
+    warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": True, "logging_level": "CRITICAL"}
     if address := os.environ.get("RAY_ADDRESS", ""):
         try:
