@@ -3,7 +3,7 @@
 import pytest
 
 from marl.experiments.shaping.config import ExactShapingConfig
-from marl.experiments.shaping.experiment import _check_files
+from marl.experiments.shaping.experiment import check_files
 from marl.experiments.spec_dependencies import digests
 from meta import RunDirectory
 
@@ -27,8 +27,8 @@ def test_a_run_whose_files_changed_is_refused(tmp_path):
     file.write_text("one")
     config = ExactShapingConfig(opponent=f"mmaml(file='{file}')", unseen=("naive",))
     run = RunDirectory.create(tmp_path / "run", config)
-    _check_files(config, run)
-    _check_files(config, run)
+    check_files(config, run)
+    check_files(config, run)
     file.write_text("two")
     with pytest.raises(ValueError, match=r"run: files that the opponents read have changed since; a new run"):
-        _check_files(config, run)
+        check_files(config, run)
