@@ -196,13 +196,10 @@ print(marl.learn(jax.random.key(0), game, [learner, marl.naive(game, seat=1)], n
         print(trials.shaper_payoffs.mean(), trials.opponent_policies.shape)
     """,
     "marl.Adversary": """
-        import marl
-        from attacks.act import main
+        import attacks, jax, marl
 
-        short = ["--message", "linear", "--num-updates", "2", "--evaluation-trials", "2", "--out", "attack"]
-        search = ["--evolution.generations", "2", "--evolution.population-size", "4", "--evolution.chunk-size", "4"]
-        main(["cartpole", *short, *search])
-        adversary = marl.load_agent("attack")
-        print({name: returns.mean() for name, returns in adversary.play(2).items()})
+        message = attacks.make_message("linear", (4,), 2)
+        adversary = marl.Adversary("mine", message, message.init(jax.random.key(0)), config=None)
+        print(adversary, adversary.message.speak(adversary.parameters, jax.numpy.ones(4)))
     """,
 }
