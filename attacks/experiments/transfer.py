@@ -28,7 +28,8 @@ from attacks.random_play import observations_of_play
 from configs.specs import write
 from configs.usage import Positional
 from games import Discrete
-from marl.learners.registry import SAMPLED, hidden_layers, settings, with_hidden
+from marl.learners.layer_specs import hidden_layers, with_hidden
+from marl.learners.registry import SAMPLED, settings
 from meta import RunDirectory
 from meta.atomic_files import check_folder
 from meta.runs import array_files
@@ -120,9 +121,11 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     """
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
-    if os.path.isdir(config.directory):
-        check_folder(Path(config.directory))
-    attack, _ = load_adversary(Path(config.directory))
+    if not os.path.isdir(config.directory):  # results are written there
+        needed = "the directory of a finished run of python -m attacks.act is needed"
+        raise ValueError(f"directory: got {config.directory!r}; {needed}")
+    check_folder(Path(config.directory))
+    attack, _ = load_adversary(config.directory)
     if config.host:
         host_of(attack)
     return config

@@ -157,8 +157,8 @@ def _run(planned: Planned) -> int:
     sweep, options, points, out = planned.sweep, planned.options, planned.points, planned.out
     console = Console(quiet=options.quiet, highlight=False)
     left = [point for point in points if not finished(out / point.name, point.config)]
-    done = f", {many(len(points) - len(left), 'of them')} done before" if len(left) < len(points) else ""
-    say(console, f"{sweep.command} {sweep.first}: {many(len(points), 'point')}{done.replace('of thems', 'of them')}")
+    done = f", {len(points) - len(left):,} of them done before" if len(left) < len(points) else ""
+    say(console, f"{sweep.command} {sweep.first}: {many(len(points), 'point')}{done}")
     groups = [[point] for point in left] if sweep.separately else groups_of(left)
     tasks = [_task(planned, group) for group in groups]
     problems = _Parts(console, planned, tasks).run()

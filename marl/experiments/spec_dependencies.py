@@ -11,6 +11,7 @@ from typing import get_args
 from marl.learners.sampled.objective_registry import FILE as OBJECTIVE_FILE
 from marl.learners.sampled.objective_registry import Kind
 from marl.trained import folder
+from marl.trained.catalogue import PREFIX, located
 
 LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; objectives have names of their own
 
@@ -19,6 +20,7 @@ def digests(spec: str) -> list[str]:
     """Twelve digits of each file that a spec's agent reads: files and runs that it names, and those of the library."""
     quoted = [Path(text) for text in re.findall(r"""['"](.+?)['"]""", spec)]  # files, or runs of `marl.discover`
     named = [path / OBJECTIVE_FILE if os.path.isdir(path) else path for path in quoted]
+    named += [Path(located(spec))] if spec.startswith(PREFIX) else []
     words = set(re.findall(r"\w+", spec))
     learned = [file for name in LEARNERS if name in words for file in sorted(folder().glob(f"{name}-*.safetensors"))]
     objectives = [folder() / f"{kind}-{word}.safetensors" for kind in get_args(Kind) for word in sorted(words)]

@@ -19,7 +19,7 @@ import optax
 
 from configs import shown
 from configs.plugins import load
-from configs.specs import Range, Registry, Setting, change, grouped, naming, settings_of
+from configs.specs import Range, Registry, Setting, grouped, naming, settings_of
 from configs.specs import terms as terms
 from games import Game, InfinitelyRepeated
 from games.core.arguments import check_game
@@ -48,12 +48,14 @@ from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
 from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
+from marl.trained.catalogue import PREFIX
 
 Kind = Literal["formula", "sampled"]
 Make = Callable[..., Learner]  # (game, seat, **settings) -> learner
 
 _GIVEN = ("num_updates",)  # known from `learn`, and no setting
 _SHAPERS = "marl.shapers.registry"  # an untrained shaper is a learner too
+_AGENTS = "marl.experiments.shaping.agents"  # and so is a trained one, `hub:NAME`
 
 
 def _plugins() -> None:
@@ -121,6 +123,12 @@ def make_learner(
 
 
 def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None, alone: bool) -> Learner:
+    if spec.startswith(PREFIX):
+        try:
+            trained = importlib.import_module(_AGENTS).make_agent(spec, game, seat)
+        except ValueError as error:
+            raise ValueError(f"{field}: {str(error).removeprefix('agent: ')}") from None
+        return trained.learner(trained.parameters)
     if not isinstance(game, InfinitelyRepeated):
         return SAMPLED.make(field, _named(spec), game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in terms(spec)]
@@ -171,22 +179,6 @@ def learner_names(game: Game) -> list[str]:
 def settings(name: str, game: Game) -> dict[str, Any]:
     """The settings of a learner of a game, with their defaults."""
     return {setting: default for setting, (_, default) in _registry(game).settings(name).items()}
-
-
-def hidden_layers(spec: str) -> list[int]:
-    """The units of each layer of a sampled learner with a network, which may say them itself."""
-    given = SAMPLED.read("learner", spec)[1]
-    network, inside = NETWORKS.read("learner: network", str(given.get("network", "feed_forward")))
-    return list(given.get("hidden", inside.get("hidden", NETWORKS.settings(network)["hidden"].default)))
-
-
-def with_hidden(spec: str, units: Sequence[int]) -> str:
-    """Such a learner with other layers, and the rest as it was."""
-    given, changes = SAMPLED.read("learner", spec)[1], dict[str, Any](hidden=list(units))
-    if "network" in given:
-        network, inside = NETWORKS.read("learner: network", str(given["network"]))
-        changes["network"] = change(network, **{name: x for name, x in inside.items() if name != "hidden"})
-    return change(spec, **changes)
 
 
 def check_seat(field: str, game: Game, seat: int) -> None:

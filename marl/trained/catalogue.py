@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from configs import one_of, short
 from marl.trained import folder
+from meta.atomic_files import write_whole
 
 CARDS = "agents.json"
 PREFIX = "hub:"  # of a name where a spec may be something else as well
@@ -73,6 +74,19 @@ def list_agents() -> dict[str, Card]:
       <shaper mfos-ipd-naive: python -m marl.mfos ipd --shaper mfos --opponent naive --seeds 3>
     """
     return dict(_cards())
+
+
+def write_cards(cards: Mapping[str, Card]) -> None:
+    """Replaces the cards of the library.
+
+    Args:
+      cards: all of them, by their names.
+    """
+    kept = {
+        name: {key: x for key, x in card._asdict().items() if key != "name"} for name, card in sorted(cards.items())
+    }
+    write_whole(folder() / CARDS, (json.dumps(kept, indent=1) + "\n").encode())
+    _cards.cache_clear()
 
 
 def located(path: Path | str) -> Path | str:

@@ -49,6 +49,21 @@ class Record:
         return f"{self.command} {self.options}".strip()
 
     @property
+    def repeated(self) -> list[str]:
+        """The options of the command line, without those that say where results go; none of a damaged line."""
+        try:
+            left, found = shlex.split(self.options), list[str]()
+        except ValueError:  # an open quote
+            return []
+        while left:
+            word = left.pop(0)
+            if word in ("--out", "--tracker"):
+                del left[:1]
+            elif word.partition("=")[0] not in ("--out", "--tracker", "--quiet"):
+                found.append(word)
+        return found
+
+    @property
     def digest(self) -> str:
         """The digest of the command and the config."""
         return digest_of([self.command, self.config])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import importlib
 import os
@@ -14,7 +15,7 @@ from meta.trackers.tracker import MetricsRow, TrackedRun, named
 PROJECT = "marl-shaping"
 
 
-class WandbLike:
+class WandbLike(abc.ABC):
     """Tracks by `init`, `log` and `finish` of a module; metrics have the part of the run before their names.
 
     Args:
@@ -29,13 +30,11 @@ class WandbLike:
 
     def begin(self, run: TrackedRun) -> None:
         """Begins the run in its project, or goes on with it."""
-        self._total = sum(run.rows.values())
         self._run = self._library.init(name=run.name, config=run.config, resume="allow", **self._settings(run))
 
+    @abc.abstractmethod
     def log(self, row: MetricsRow) -> None:
         """Logs the metrics."""
-        self._total += 1
-        self._run.log(row.named, step=self._total)
 
     def finish(self, summary: Mapping[str, Any] | None, files: Sequence[Path]) -> None:
         """Attaches summary, figures, films and files, and ends the run."""
@@ -43,20 +42,22 @@ class WandbLike:
         self._attach(summary, media, [file for file in files if file.suffix not in (".png", ".gif")])
         self._end(stopped=summary is None)
 
+    @abc.abstractmethod
     def _settings(self, run: TrackedRun) -> dict[str, Any]:
         """Arguments of `init` for a run."""
-        raise NotImplementedError
 
     def _media(self, file: Path) -> Any:
         if file.suffix == ".gif":
             return self._library.Video(str(file), format="gif")
         return self._library.Image(str(file))
 
+    @abc.abstractmethod
     def _attach(self, summary: Mapping[str, Any] | None, media: dict[str, Any], files: Sequence[Path]) -> None:
-        raise NotImplementedError
+        """Attaches the summary, pictures by their names, and other files."""
 
+    @abc.abstractmethod
     def _end(self, *, stopped: bool) -> None:
-        raise NotImplementedError
+        """Ends the run."""
 
 
 class Wandb(WandbLike):
@@ -70,6 +71,7 @@ class Wandb(WandbLike):
 
     def begin(self, run: TrackedRun) -> None:
         """Begins the run in its project, or goes on with it."""
+        self._total = sum(run.rows.values())
         super().begin(run)
         for name in ("PIL.Image", "pandas"):  # which W&B imports for the first picture: now, and not after the run
             with contextlib.suppress(ImportError):

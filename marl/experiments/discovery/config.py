@@ -10,7 +10,8 @@ from typing import Any, Literal
 import configs
 from games.registry import make_game, names
 from marl.experiments.discovery.trial import CONTROLS, Arena, known
-from marl.learners.registry import SAMPLED, hidden_layers, with_hidden
+from marl.learners.layer_specs import hidden_layers, with_hidden
+from marl.learners.registry import SAMPLED
 from marl.learners.sampled.objective_registry import Form, Kind
 from meta import Evolution
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 import shlex
 import subprocess
@@ -21,13 +20,10 @@ from configs.usage import Positional
 from marl.experiments.saved.load_agent import load_agent
 from marl.experiments.saved.main_results import agent_in, errors_over, results_of
 from marl.experiments.saved.saved_run import SavedRun, load_run
-from marl.trained import folder
-from marl.trained.catalogue import CARDS, Card, list_agents
+from marl.trained.catalogue import Card, list_agents, write_cards
 from meta.atomic_files import write_whole
 from meta.runs.formatting import say
 from meta.statistics import rounded, with_error
-
-OPTIONS = ("--out", "--quiet", "--tracker")  # of a command line, which change nothing of the agent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +154,7 @@ def add(name: str, run: SavedRun) -> Card:
     card = Card(
         name=name,
         kind=kind,
-        command=_command_of(run.command),
+        command=shlex.join([*run.record.command.split(), *run.record.repeated]) if run.record else run.command,
         conclusion=summary["conclusion"],
         results=results_of(kind, summary),
         over=errors_over(kind, run.config, len(seeds)),
@@ -168,23 +164,9 @@ def add(name: str, run: SavedRun) -> Card:
         versions=summary["versions"],
     )
     write_whole(card.file, contents)
-    cards = dict(sorted((list_agents() | {name: card}).items()))
-    kept = {name: {key: x for key, x in one._asdict().items() if key != "name"} for name, one in cards.items()}
-    write_whole(folder() / CARDS, (json.dumps(kept, indent=1) + "\n").encode())
+    write_cards(list_agents() | {name: card})
     return card
 
 
 def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _command_of(line: str) -> str:
-    """A command line without the options that say where to write."""
-    words, kept = shlex.split(line), []
-    while words:
-        word = words.pop(0)
-        if word in ("--out", "--tracker"):
-            del words[:1]
-        elif word.partition("=")[0] not in OPTIONS:
-            kept.append(word)
-    return shlex.join(kept)

@@ -23,7 +23,7 @@ AnyConfig = ExactShapingConfig | SampledShapingConfig
 
 
 def play_agent(agent: Agent, opponent: Any, num_episodes: int, game: Any, key: jax.Array | None) -> Any:
-    """Fresh trials or episodes of an agent; as `Agent.play`."""
+    """Fresh trials or episodes of an agent; as `TrainedAgent.play`."""
     check_number("num_episodes", num_episodes)
     key = jax.random.key(0) if key is None else key
     check_key(key)
@@ -51,9 +51,7 @@ def play_agent(agent: Agent, opponent: Any, num_episodes: int, game: Any, key: j
     return jax.jit(play)(agent.parameters, key)
 
 
-def _opponents(
-    opponent: Any, game: Any, first: int, config: ExactShapingConfig | SampledShapingConfig
-) -> list[Learner]:
+def _opponents(opponent: Any, game: Any, first: int, config: AnyConfig) -> list[Learner]:
     """A learner for each seat from the first on."""
     seats = range(first, game.num_agents)
     if not isinstance(opponent, str):

@@ -31,7 +31,6 @@ MARKDOWN = "report.md"  # of `reproduce`
 LARGEST_PICTURE = 2**25  # bytes
 MOST_CHARTS = 60
 MOST_NUMBERS = 1500  # of a table
-_UNUSED = ("--out", "--quiet")  # in a line that repeats a run
 
 
 def write_run_report(path: Path) -> Path:
@@ -244,7 +243,11 @@ def _entries(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _settings(run: RunFiles) -> list[Element]:
     fields = configs.full_names(run.config)
-    given = {word[2:].partition("=")[0].replace("-", "_") for word in _words(run.record) if word.startswith("--")}
+    given = {
+        word[2:].partition("=")[0].replace("-", "_")
+        for word in (run.record.repeated if run.record else [])
+        if word.startswith("--")
+    }
     # --no-field is that of a field, and so is --part.no-field.
     given |= {re.sub(r"(^|\.)no_", r"\1", name) for name in given}
     chosen = {name: x for name, x in fields.items() if name in given}
@@ -299,29 +302,14 @@ def _repeat(run: RunFiles) -> list[Element]:
     ]
 
 
-def _words(record: Record | None) -> list[str]:
-    """The options of the command line, without what says where it writes."""
-    try:
-        left, found = shlex.split(str(record.options)) if record else [], list[str]()
-    except ValueError:  # an open quote
-        return []
-    while left:
-        word = left.pop(0)
-        if word.partition("=")[0] in _UNUSED:
-            if word == "--out":
-                del left[:1]
-            continue
-        found.append(word)
-    return found
-
-
 def _command(record: Record | None) -> tuple[str, str]:
     """The program of a run and its line, with quotes where a shell needs them; empty if it is none of ours."""
     found = re.fullmatch(r"(python -m (?:marl|attacks)\.\w+)(?: (.*))?", str(record.command)) if record else None
     if not found:
         return "", ""
+    assert record
     words = [found[2]] if found[2] and "discover" not in found[1] else (found[2] or "").split()
-    return found[1], " ".join([found[1], shlex.join([*words, *_words(record)])]).strip()
+    return found[1], " ".join([found[1], shlex.join([*words, *record.repeated])]).strip()
 
 
 def _shown(value: Any, digits: int = 5) -> str:

@@ -18,6 +18,7 @@ from games import InfinitelyRepeated, make, matrix_games
 from marl.experiments.saved import agent_catalogue
 from marl.experiments.shaping.agents import AGENT_FILE, is_path, make_agent, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
+from marl.experiments.spec_dependencies import digests
 from marl.trained import catalogue, folder
 from meta.runs import array_files
 
@@ -76,6 +77,31 @@ def test_a_name_stands_for_an_agent_wherever_a_path_may(tmp_path, monkeypatch):
         marl.load_agent("mfos-ipd-nave")
     shutil.copy(CARDS["good_shepherd-ipd-naive"].file, tmp_path / "mfos-ipd-naive")  # a file of that name comes first
     assert marl.load_agent("mfos-ipd-naive").config.shaper == "good_shepherd"
+
+
+def test_a_trained_agent_is_an_opponent(tmp_path):
+    learner = marl.make_learner("hub:good_shepherd-ipd-naive", GAME, 1)
+    trained = make_agent("hub:good_shepherd-ipd-naive", GAME, 1)
+    key, other = jax.random.key(3), marl.make_learner("tft", GAME, 0)
+    rewards = [
+        marl.learn(key, GAME, [other, one], num_updates=4).rewards
+        for one in (learner, trained.learner(trained.parameters))
+    ]
+    np.testing.assert_array_equal(*rewards)
+    assert digests("hub:good_shepherd-ipd-naive") == [CARDS["good_shepherd-ipd-naive"].sha256[:12]]
+    with pytest.raises(ValueError, match="opponent: got 'hub:none'; hub:NAME, "):
+        marl.make_learner("hub:none", GAME, 1, field="opponent")
+    with pytest.raises(ValueError, match="opponent: got 'hub:mfos-imp-naive', trained in another game"):
+        marl.make_learner("hub:mfos-imp-naive", GAME, 1, field="opponent")
+
+
+@pytest.mark.system
+def test_a_shaper_is_evolved_against_a_trained_one(within, tmp_path):
+    tiny = ["ipd", "--opponent=hub:good_shepherd-ipd-naive", "--meta-steps=3", "--trials=1", "--evaluation-trials=4"]
+    tiny += ["--unseen", "tft", "--evolution.generations=2", "--evolution.population-size=4", "--quiet", "--out=run"]
+    found = within(*tiny, cwd=tmp_path, module="marl.mfos")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert np.isfinite(marl.load_run(tmp_path / "run").summary["opponent_return"])
 
 
 def test_a_number_chooses_one_of_several_trainings():
@@ -156,9 +182,14 @@ def test_an_adversary_plays_against_fresh_victims_beside_its_controls(tmp_path):
     parameters = attack.message.init(jax.random.key(0))
     metadata = {"method": "attack", "config": configs.plain(config)}
     array_files.replace_arrays(tmp_path / "adversary.safetensors", parameters, metadata)
-    returns = marl.load_agent(tmp_path).play(3)
-    assert set(returns) == {"evolved", "silent", "random"}
+    adversary = marl.load_agent(tmp_path)
+    returns = adversary.play(3)
+    assert list(returns) == ["evolved", "silent", "random"]
     assert all(x.shape == (3,) and (x >= 1).all() for x in returns.values())
+    # Parameters of 0 say nothing, and random messages are then as small: all victims learn in silence.
+    mute = adversary._replace(parameters=jax.tree.map(np.zeros_like, parameters)).play(3)
+    for name in returns:
+        np.testing.assert_array_equal(mute[name], returns["silent"])
 
 
 @pytest.fixture
@@ -167,8 +198,7 @@ def shelf(tmp_path, monkeypatch):
     place = tmp_path / "trained"
     place.mkdir()
     (place / catalogue.CARDS).write_text("{}")
-    for module in (catalogue, agent_catalogue):
-        monkeypatch.setattr(module, "folder", lambda: place)
+    monkeypatch.setattr(catalogue, "folder", lambda: place)
     catalogue._cards.cache_clear()
     yield place
     catalogue._cards.cache_clear()
@@ -181,8 +211,9 @@ def test_a_finished_run_is_added_and_trained_again_to_the_bit(within, tmp_path, 
     assert within(*tiny, "--out=run", cwd=tmp_path, module="marl.mfos").returncode == 0
     add = within("tiny-one", "--add=run", cwd=tmp_path, module="marl.agents")
     assert (add.returncode, add.stderr) == (0, "")
-    catalogue._cards.cache_clear()
     (card,) = marl.list_agents().values()
+    agent_catalogue.add("another", marl.load_run(tmp_path / "run"))
+    assert list(marl.list_agents()) == ["another", "tiny-one"]
     assert card.command == shlex.join(["python", "-m", "marl.mfos", *tiny[:-1]])
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert card.results["shaper"] == summary["against"]["naive"]["shaper"]
