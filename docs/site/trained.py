@@ -26,8 +26,8 @@ print(trials.shaper_payoffs.mean(), trials.cooperation.mean((0, 1)))
 On command lines an agent is `hub:NAME`: `python -m marl.play ipd hub:good_shepherd-ipd-naive` plays against you, and
 `python -m marl.crossplay ipd --agents naive,lola,hub:mfos-ipd-naive` lets it meet learners. As an opponent,
 `python -m marl.mfos ipd --opponent hub:mfos-ipd-naive` evolves a shaper against it. `marl-shaping agents NAME` shows a
-card with the command, the versions and the hash, and with `--again DIR` trains the agent again. A file with several seeds
-is one agent, drawn evenly for each trial; `marl.load_agent(name, number=0)` is that of one seed.
+card with the command, the versions and the hash, and with `--again DIR` trains the agent again. A file with several
+seeds is one agent, drawn evenly for each trial; `marl.load_agent(name, number=0)` is that of one seed.
 
 The licence of all parameters is that of the library, Apache-2.0. Standard errors are over what the last column says."""
 
