@@ -125,8 +125,10 @@ def _labels(fields: Sequence[dict[str, Any]], names: Sequence[str], alone: str) 
             chosen.append(name)
         if len({_key(one, chosen) for one in fields}) == len(set(kinds)):
             break
-    if len(chosen) < 2:
-        return [configs.short(str(one.get(chosen[0]))) if chosen else alone for one in fields]
+    if not chosen:
+        return [alone] * len(fields)
+    if len(chosen) == 1 and all(isinstance(one.get(chosen[0]), str) for one in fields):
+        return [configs.short(one[chosen[0]]) for one in fields]  # a name says by itself what it is; a number does not
     return [configs.short(", ".join(f"{name}={one.get(name)}" for name in chosen)) for one in fields]
 
 

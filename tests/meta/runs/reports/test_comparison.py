@@ -8,6 +8,7 @@ import pytest
 from marl.commands import describe
 from meta import RunDirectory
 from meta.runs.execution import execute
+from meta.runs.reports import trainings
 from meta.runs.reports.trainings import choose_score, read_trainings
 
 ROWS = 6
@@ -141,3 +142,15 @@ def test_what_cannot_be_compared_is_one_line(arguments, line, tmp_path, monkeypa
     assert capsys.readouterr().err == f"python -m marl.compare: {line}\n"
     assert not list(tmp_path.glob("comparison*"))
     assert (tmp_path / "mine.csv").read_text() == "a,b\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        (["lola", "naive"], ["lola", "naive"]),
+        ([0.1, 0.2], ["sigma=0.1", "sigma=0.2"]),  # a number does not say what it is
+        ([None, "zero"], ["sigma=None", "sigma=zero"]),
+    ],
+)
+def test_a_method_is_named_by_the_field_that_tells_it_apart(values, labels):
+    assert trainings._labels([{"sigma": value, "same": 1} for value in values], ["same", "sigma"], "alone") == labels
