@@ -111,7 +111,7 @@ def test_a_finished_run(tmp_path, monkeypatch):
 
 def test_every_figure_of_a_run_is_explained():
     """Files that commands write into `figures`, by the names in the code."""
-    table = (GUIDES / "finished.md").read_text().split("## Figures")[1].split("## What can go wrong")[0]
+    table = (ROOT / "docs" / "run_figures.md").read_text()
     code = [*ROOT.glob("marl/experiments/**/*.py"), *ROOT.glob("marl/distributed/*.py"), *ROOT.glob("attacks/**/*.py")]
     code = [file.read_text() for file in code if "reproduc" not in str(file)]
     written = {name for text in code for name in re.findall(r'"(\w+\.(?:png|gif))"', text)}
