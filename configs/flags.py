@@ -44,7 +44,7 @@ def parse_known(default: Config, arguments: Sequence[str]) -> Config:
     while words:
         name, equals, _ = (word := words.pop(0)).partition("=")
         if name.startswith("--") and name[2:].replace("-", "_") in names:
-            known += [word] if equals else [word, *words[:1]]
+            known += [word] if equals else [word, *(value for value in words[:1] if not _is_flag(value))]
     return parse(default, known)
 
 

@@ -88,6 +88,6 @@ def write(
     about = {"method": method, "game": game_metadata(config.make_game()), "config": configs.plain(config)}
     path = file_of(run.path)
     replace_arrays(path, arrays, about | metadata)
-    run.write_summary(finite(summary) | {"versions": provenance.versions(), "devices": provenance.devices()})
+    run.write_summary(finite(summary) | provenance.environment())
     print_report(console, run.path)
     console.print(f"written to {path}", soft_wrap=True)

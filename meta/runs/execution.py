@@ -42,6 +42,7 @@ from meta.runs.command import (
 from meta.runs.directory import check_changes, read_configs, read_record
 from meta.runs.provenance import version_line
 from meta.xla.devices import claim_cores
+from meta.xla.numerics import Numerics
 
 if TYPE_CHECKING:
     from meta.cluster.multi_process import ProcessGroup
@@ -158,8 +159,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         got = f"got {rest[0]!r} first" if rest else "none given"
         raise ConfigError(f"{command.first}: {got}; {command.needed}")
     began, default = f"{command.program} {first}".strip(), command.default(first)
-    config, options, place = _parse(command, default, command.output, rest, f"{called} {first}".strip(), description)
+    config, options, numerics, place = _parse(
+        command, default, command.output, rest, f"{called} {first}".strip(), description
+    )
     flags.check_effect(config, rest)
+    numerics.set_flags()
     adds = command.output is ToTable and bool(options.out)
     tracker = _tracker(options, Path(options.out) if adds else None, say)
     command.choose_devices(config)
@@ -172,6 +176,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         mirror = group.mirrored(Path(options.out or name), content=adds)
         options = options if group.first else dataclasses.replace(options, out=str(mirror))
     process.delay_signals()  # from now on a stop says what is kept
+    numerics.set_precision()
 
     def read(path: Path) -> tuple[Any, Any]:
         return read_configs(path, command.program, "", command.first, command.kind)
@@ -234,7 +239,9 @@ def _resume(
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = flags.parse_known(configs.part(now, dict.fromkeys(command.connects, "")), arguments)
     command.choose_devices(configs.replaced(now, elsewhere))
-    changed, options, place = _parse(command, resume_options(now), Resume, arguments, called, about)
+    begun = flags.parse_known(Numerics(), record.repeated if record else [])
+    changed, options, numerics, place = _parse(command, resume_options(now), Resume, arguments, called, about, begun)
+    numerics.set_flags()
     now = configs.replaced(now, changed)
     flags.check_effect(now, arguments)
     tracker = _tracker(options, path, say)
@@ -249,6 +256,7 @@ def _resume(
     if group := _group(connected):
         _check_same(group, f"{program} {first}".strip(), now)
     process.delay_signals()
+    numerics.set_precision()
     try:
         run = RunDirectory(path, say)
         run.go_on(now)
@@ -275,15 +283,28 @@ def _check_file(file: Path, config: Any) -> None:
 
 
 def _parse(
-    command: Command, config: Any, output: type, arguments: Sequence[str], named: str, description: str
-) -> tuple[Any, Any, OnCluster]:
-    """(config, options of the output, options of where trials run) of a command line, over their defaults.
+    command: Command,
+    config: Any,
+    output: type,
+    arguments: Sequence[str],
+    named: str,
+    description: str,
+    begun: Numerics | None = None,
+) -> tuple[Any, Any, Numerics, OnCluster]:
+    """(config, options of the output, of rounding, of where trials run) of a command line, over their defaults.
 
     Prints the help of the command as it is `named`, and exits, for --help.
     """
-    defaults = [output(), *([OnCluster()] if command.evolves else []), config]
+    numerics, place = begun or Numerics(), OnCluster()
+    several = [*([numerics] if command.keeps_a_run else []), *([place] if command.evolves else [])]
+    defaults = [output(), *several, config]
     if not {"-h", "--help"}.isdisjoint(arguments):
         print(usage([config, *defaults[:-1]], named, description))
         sys.exit(0)
-    options, *place, config = flags.parse_all(defaults, arguments)
-    return config, options, place[0] if place else OnCluster()
+    options, *found, config = flags.parse_all(defaults, arguments)
+    for one in found:
+        if isinstance(one, Numerics):
+            numerics = one
+        else:
+            place = one
+    return config, options, numerics, place

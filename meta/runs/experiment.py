@@ -15,9 +15,10 @@ from meta import RunDirectory
 from meta.runs.command import STARTED
 from meta.runs.formatting import amount, say
 from meta.runs.progress import Stages
-from meta.runs.provenance import devices, versions
+from meta.runs.provenance import devices, environment
 from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import keep_tables
+from meta.xla import numerics
 
 Trained = TypeVar("Trained")
 Found = TypeVar("Found")
@@ -148,7 +149,7 @@ def run_experiment(
     files = experiment.draw(run.figures, trained, found)
     summary = experiment.summarize(trained, found)
     summary = {"conclusion": experiment.conclusion(summary), **summary}
-    summary |= {"wall_seconds": time.perf_counter() - started, "versions": versions(), "devices": devices()}
+    summary |= {"wall_seconds": time.perf_counter() - started, **environment()}
     run.write_summary(summary)
     experiment.clean_up(run)
     return summary, files
@@ -157,6 +158,8 @@ def run_experiment(
 def run_and_print(experiment: Experiment[Any, Any], run: RunDirectory, console: Console) -> None:
     """Runs an experiment as a command does: prints the header before it, and tables and files after it."""
     experiment.print_header(console)
+    if rounding := numerics.described():
+        say(console, f"{', '.join(devices())}: {rounding}")
     summary, files = run_experiment(experiment, run, console, started=STARTED)
     say(console, summary["conclusion"])
     with keep_tables(console, run.path):

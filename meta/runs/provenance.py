@@ -130,14 +130,22 @@ def devices() -> list[str]:
     return [f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds)]
 
 
+def environment() -> dict[str, Any]:
+    """The entries of a summary about its surroundings: versions, devices and the settings of rounding."""
+    from meta.xla import numerics
+
+    return {"versions": versions(), "devices": devices(), **numerics.settings()}
+
+
 def place() -> str:
-    """The devices, cores and versions of JAX of this process, on which rounding depends."""
+    """The devices, cores, settings and versions of JAX of this process, on which rounding depends."""
     import jax
 
+    from meta.xla import numerics
     from meta.xla.devices import cores as available
 
-    cores = f", {len(available())} core(s)" if jax.default_backend() == "cpu" else ""
-    return f"{', '.join(devices())}{cores}, jax {jax.__version__}"
+    cores = f"{len(available())} core(s)" if jax.default_backend() == "cpu" else ""
+    return ", ".join(filter(None, [*devices(), cores, numerics.described(), f"jax {jax.__version__}"]))
 
 
 def digest_of(value: Any) -> str:

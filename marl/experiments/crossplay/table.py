@@ -47,9 +47,10 @@ def write_table(config: Any, game: str, names: list[str], cells: list[dict[str, 
         "conclusion": conclusion(labels, cells),
         "config": configs.plain(config),
         "agents": names,
-        "versions": provenance.versions(),
+        **provenance.environment(),
+        "errors": about,
+        "pairs": cells,
     }
-    found |= {"devices": provenance.devices(), "errors": about, "pairs": cells}
     run.write_summary(found, "crossplay.json")
     for name, file, words in _shown(cells):
         table = np.array([[cell[f"row_{name}"], cell[_error_name(name)]] for cell in cells], float)  # None is NaN

@@ -159,7 +159,7 @@ def write_claims(
         "fast": fast,
         **data,
     }
-    everything |= {"versions": provenance.versions(), "devices": provenance.devices()}
+    everything |= provenance.environment()
     run.write_summary(finite(everything), "report.json")
     return said
 

@@ -223,7 +223,17 @@ def _limits(values: Sequence[float | None]) -> tuple[float | None, float | None]
 
 def _numbers(run: RunFiles) -> list[Element]:
     """All numbers of the summary, as its file has them."""
-    apart = ("conclusion", "versions", "devices", "changes", "digest", "config_digest", "config")
+    apart = (
+        "conclusion",
+        "versions",
+        "devices",
+        "precision",
+        "deterministic",
+        "changes",
+        "digest",
+        "config_digest",
+        "config",
+    )
     found = _entries({name: x for name, x in run.summary.items() if name not in apart})
     rows = [[name, _shown(x, 6)] for name, x in found.items()]
     title = many(len(rows), "number") + (f", the first {MOST_NUMBERS:,}" if len(rows) > MOST_NUMBERS else "")

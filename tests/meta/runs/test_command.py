@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import os
 import re
 import resource
 from importlib import metadata
@@ -18,6 +19,7 @@ from meta.cluster.connection import OnCluster
 from meta.runs import command
 from meta.runs.array_files import save_arrays
 from meta.runs.execution import _parse, execute
+from meta.xla import numerics
 
 # A first argument, another one, an option with an unsuitable value, and the message about it.
 COMMANDS = {
@@ -288,6 +290,21 @@ def test_a_run_has_a_directory_of_its_own_and_can_be_resumed(toy, tmp_path):
     assert error == f"python -m toy: toy: got 'top'; {path} was begun as python -m toy ball\n"
 
 
+def test_a_resumed_run_keeps_its_settings_of_rounding(toy, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    seen = []
+    about = TOY._replace(run=lambda config, run, console: seen.append(os.environ["XLA_FLAGS"]))
+    for options in (
+        ("ball", "--deterministic", "--out=run"),
+        ("--resume=run",),
+        ("--resume=run", "--no-deterministic"),
+    ):
+        assert toy(*options, "--quiet", about=about) == (0, "", "")
+    assert seen == [numerics.DETERMINISTIC, numerics.DETERMINISTIC, ""]
+    status, _, error = toy("--resume=run", "--precision=tensorfloat32")
+    assert (status, error) == (2, "python -m toy: precision: got tensorfloat32; float32 is needed on cpu\n")
+
+
 @pytest.mark.parametrize("name", FAILURES)
 def test_failures_are_one_line_with_their_status(name, toy):
     _, expected, message = FAILURES[name]
@@ -379,7 +396,7 @@ class Checked(configs.CommandConfig):
 @pytest.mark.parametrize("output", [command.ToDirectory, command.Nothing])
 @pytest.mark.parametrize("evolves", [False, True])
 def test_every_class_of_options_checks_its_own_fields(output, evolves):
-    config, options, place = _parse(TOY._replace(evolves=evolves), Checked(), output, ["--size=2"], "", "")
+    config, options, _, place = _parse(TOY._replace(evolves=evolves), Checked(), output, ["--size=2"], "", "")
     assert (config, options, place) == (Checked(2), output(), OnCluster())
     with pytest.raises(ValueError, match="size: got 0"):
         _parse(TOY._replace(evolves=evolves), Checked(), output, ["--size=0"], "", "")

@@ -1,0 +1,61 @@
+"""Settings of rounding on GPUs, without one."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import ConfigError
+from meta.xla import numerics
+from meta.xla.numerics import DETERMINISTIC, Numerics
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A process that takes its device for a GPU."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    before = jax.config.values["jax_default_matmul_precision"]
+    yield
+    jax.config.update("jax_default_matmul_precision", before)
+
+
+def lowered() -> str:
+    matrix = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    return jax.jit(jnp.matmul).trace(matrix, matrix).lower(lowering_platforms=("cuda",)).as_text()
+
+
+def test_a_gpu_computes_products_in_float32_unless_asked_otherwise(gpu):
+    Numerics().set_precision()
+    assert "precision = [HIGHEST, HIGHEST]" in lowered()
+    assert numerics.settings()["precision"] == "float32"
+    assert numerics.described() == "float32 products"
+
+
+def test_tensorfloat32_is_what_xla_does_by_itself(gpu):
+    """Precision HIGH, JAX's name for it, gives products in float32 on an H100: seen in compiled programs."""
+    Numerics(precision="tensorfloat32").set_precision()
+    assert "precision = [HIGH" not in lowered()
+    assert numerics.described() == "tensorfloat32 products"
+
+
+def test_a_deterministic_run_says_so(gpu, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=4")
+    Numerics().set_flags()
+    assert os.environ["XLA_FLAGS"] == "--xla_gpu_autotune_level=4"
+    assert not numerics.settings()["deterministic"]
+    for _ in range(2):
+        Numerics(deterministic=True).set_flags()
+    assert os.environ["XLA_FLAGS"] == f"--xla_gpu_autotune_level=4 {DETERMINISTIC}"
+    assert numerics.settings()["deterministic"]
+    assert numerics.described().endswith(", deterministic")
+
+
+def test_a_cpu_keeps_its_bits():
+    before = jax.config.values["jax_default_matmul_precision"]
+    Numerics().set_precision()
+    assert jax.config.values["jax_default_matmul_precision"] == before
+    assert numerics.settings() == {"precision": "float32", "deterministic": True}
+    assert numerics.described() == ""
+    with pytest.raises(ConfigError, match="precision: got tensorfloat32; float32 is needed on cpu"):
+        Numerics(precision="tensorfloat32").set_precision()
