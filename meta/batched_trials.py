@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta.loop import compiler_options
+from meta.xla.backend import local_devices
 from meta.xla.devices import spread
 
 
@@ -79,5 +80,5 @@ def with_nan(values: Any) -> Any:
 
 def _size(count: int, at_once: int) -> tuple[int, int]:
     """(devices, trials that are played together on each)."""
-    number = len(jax.local_devices())
+    number = len(local_devices())
     return number, min(at_once, -(-count // number))

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from meta.loop import Run, run_on_devices
 from meta.strategies import Evolution
+from meta.xla.backend import local_devices, platform
 from meta.xla.fixed_order import in_fixed_order
 
 
@@ -76,7 +77,7 @@ class EvaluationSpec(NamedTuple):
             return jax.tree.map(lambda x: x.mean(0), outcomes)
 
         whole = self.over_runs(of_a_run)
-        if self.evolution.chunk_size and jax.default_backend() == "cpu":
+        if self.evolution.chunk_size and platform() == "cpu":
             whole = in_fixed_order(whole)  # with a width that is given, no bit depends on where chunks are evaluated
         return whole(asked.vectors, asked.keys, asked.context)
 
@@ -111,7 +112,7 @@ class Evaluator(NamedTuple):
 
 def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:
     """Trials on devices of this process, all of them if None; a part of the program of the strategy."""
-    return Evaluator(lambda work: evaluate_on(work, jax.local_devices() if devices is None else devices))
+    return Evaluator(lambda work: evaluate_on(work, local_devices() if devices is None else devices))
 
 
 def evaluate_on(work: EvaluationSpec, devices: Sequence[jax.Device]) -> Evaluate:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from meta.process import check_stop
+from meta.xla.backend import platform
 from meta.xla.memory import bytes_of, check_memory
 
 MAX_ITERATIONS_PER_CALL = 256
@@ -78,7 +79,7 @@ def compiler_options() -> dict[str, Any] | None:
     fusions that XLA leaves to the library YNNPACK, reductions are left out: it divides them among the threads of the
     process, so that the sum's last bits would depend on the number of cores. Its products do not.
     """
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return None
     return {"xla_cpu_prefer_vector_width": 512, "xla_cpu_experimental_ynn_fusion_type": _LIBRARY_FUSIONS}
 

@@ -15,6 +15,7 @@ from configs import LARGEST, shown
 from meta.evolution import Outcome, check_call, checked_outcome
 from meta.loop import Report, compiler_options, iterate
 from meta.run_keys import RunBranch
+from meta.xla.backend import local_devices, platform
 from meta.xla.devices import in_chunks
 
 NOISE = 2**32 - 2  # branch of a trial's key: what is added to the parameters
@@ -150,8 +151,8 @@ def screen(
 
 def num_together(candidates: int, finalists: int) -> tuple[int, int]:
     """The largest numbers of candidates, and of finalists, that are computed together on all devices."""
-    most, cores = min(candidates, BATCH), len(jax.local_devices())
-    if jax.default_backend() != "cpu":
+    most, cores = min(candidates, BATCH), len(local_devices())
+    if platform() != "cpu":
         return most, finalists
     return min(most, cores * _width(most, AT_ONCE)), min(finalists, cores * _width(finalists, AT_ONCE // 8))
 

@@ -17,6 +17,7 @@ from games import Game
 from meta.batched_trials import with_nan, without_nan
 from meta.loop import compiler_options
 from meta.statistics import mean_and_error
+from meta.xla.backend import local_devices
 from meta.xla.devices import spread
 
 
@@ -57,7 +58,7 @@ def make_trainings(
       `(key, parameters) -> VictimTrainings`. The same key gives the same victims under every message. The parameters of
       the message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
-    devices = len(jax.local_devices())
+    devices = len(local_devices())
     chunk = devices * min(at_once, -(-num_trials // devices))
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:

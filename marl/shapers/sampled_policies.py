@@ -22,6 +22,7 @@ from games.core.spaces import Space
 from marl.blocks.distributions import Distribution, distribution
 from marl.blocks.layers import where_done
 from marl.core.learner import Learner, Trajectory
+from meta.xla.backend import platform
 
 Parameters = dict[str, jax.Array]
 Memory = dict[str, jax.Array]  # `[N, ...]` each
@@ -306,7 +307,7 @@ def _outputs(p: Parameters, actions: Distribution, h: jax.Array) -> jax.Array:
 
 def _dense(p: Parameters, name: str, x: jax.Array) -> jax.Array:
     weights, bias = p[f"{name}_w"], p[f"{name}_b"]
-    if x.size > FEW or jax.default_backend() != "cpu":
+    if x.size > FEW or platform() != "cpu":
         return x @ weights + bias
     # Of a few rows, with other weights for every member of a population: to pack these costs more than to multiply.
     return sum((x[..., i, None] * row for i, row in enumerate(weights)), bias)

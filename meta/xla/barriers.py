@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from meta import prng_data
+from meta.xla.backend import platform
 
 
 def computed_once(values: Any, always: jax.Array) -> Any:
@@ -23,7 +24,7 @@ def computed_once(values: Any, always: jax.Array) -> Any:
       values: a pytree of arrays.
       always: a condition that is true, which XLA cannot infer; not batched, for then a branch is none.
     """
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return jax.lax.optimization_barrier(values)
 
     def nothing(values: Any) -> Any:
@@ -42,7 +43,7 @@ def drawn_apart(keys: jax.Array, member: jax.Array) -> jax.Array:
       keys: `[...]`, shared by the batch.
       member: `[...]`, finite numbers of each member, which XLA cannot infer.
     """
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return keys
     nothing = (0.0 * member).astype(jnp.uint32)
     return prng_data.typed(prng_data.data_of(keys) + nothing[..., None], prng_data.kind_of(keys))

@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from meta import process
+from meta.xla.backend import local_devices, platform
 from meta.xla.fixed_order import in_fixed_order
 
 
@@ -69,10 +70,10 @@ def spread(function: Callable[..., Any], size: int, *, at_once: int | None = Non
       at_once: members that a core computes together, the next when these are done; fewer where that divides them
         evenly. None, or a device that is no core: all of them.
     """
-    devices = jax.local_devices()
+    devices = local_devices()
     number = _largest_divisor(size, len(devices))
     share = size // number
-    group = share if at_once is None or jax.default_backend() != "cpu" else _largest_divisor(share, at_once)
+    group = share if at_once is None or platform() != "cpu" else _largest_divisor(share, at_once)
     batched = jax.vmap(function)
     if share == 1:  # an axis of one more costs half of the time of what is batched inside
         batched = partial(_alone, function)
@@ -95,11 +96,11 @@ def in_chunks(function: Callable[..., Any], size: int, width: int) -> Callable[.
       size: number of members.
       width: number of members that a core computes together; a device that is no core computes all of its share.
     """
-    if jax.default_backend() != "cpu":
+    if platform() != "cpu":
         return spread(function, size)
     chunks = -(-size // width)
-    each = -(-chunks // len(jax.local_devices()))
-    devices = jax.local_devices()[: -(-chunks // each)]  # those that have a chunk
+    each = -(-chunks // len(local_devices()))
+    devices = local_devices()[: -(-chunks // each)]  # those that have a chunk
     chunk = in_fixed_order(jax.vmap(function))
 
     def share(*arguments: Any) -> Any:

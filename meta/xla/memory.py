@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import jax
 
 import configs
+from meta.xla.backend import device_memory, platform
 
 
 class TooLarge(ValueError):
@@ -35,9 +35,9 @@ def check_memory(compiled: Any, advice: str = "") -> None:
         + analysis.output_size_in_bytes
         - analysis.alias_size_in_bytes
     )
-    if jax.local_devices()[0].platform == "cpu":  # they share one memory, and so what each of them needs adds up
+    if platform() == "cpu":  # they share one memory, and so what each of them needs adds up
         needed *= len(compiled.runtime_executable().local_devices())
-    there = _memory()
+    there = device_memory()
     if there and needed > there:
         raise TooLarge(
             f"memory: the program needs {needed / 2**30:.1f} GiB and there are {there / 2**30:.1f} GiB{advice}"
@@ -55,7 +55,7 @@ def check_bytes(field: str, value: Any, needed: float) -> None:
     Raises:
       TooLarge: if that is more than there is, in one line with both numbers.
     """
-    there = _memory()
+    there = device_memory()
     if there and needed > there:
         raise TooLarge(
             f"{field}: got {configs.shown(value)}, which needs {needed / 2**30:,.1f} GiB of memory; "
@@ -66,11 +66,3 @@ def check_bytes(field: str, value: Any, needed: float) -> None:
 def bytes_of(tree: Any) -> int:
     """Bytes of the arrays of a tree, or of arrays with its shapes."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _memory() -> float:
-    """Bytes of a device that may be used, of a CPU those of the machine; 0 if unknown."""
-    device = jax.local_devices()[0]
-    if device.platform == "cpu":
-        return 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already
-    return float((device.memory_stats() or {}).get("bytes_limit", 0))

@@ -360,10 +360,10 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
 
     def shortened(self) -> Self:
         """As many candidates as are played at once, in trials of so many meta-steps as fill `MEASURED_STEPS`."""
-        import jax
+        from meta.xla.backend import local_devices
 
         evolution, generations = self.evolution, min(3, self.generations)
-        at_once = (evolution.chunk_size or evolution.population_size) * len(jax.local_devices())
+        at_once = (evolution.chunk_size or evolution.population_size) * len(local_devices())
         at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
         trials = self.trials_per_generation if self.meta_learner == "ppo" else at_once * self.trials
         meta_steps = math.ceil(MEASURED_STEPS / (trials * self.episode_length * self.num_envs))

@@ -40,6 +40,7 @@ from meta.runs.formatting import amount, many, say
 from meta.runs.progress import Progress, Stages
 from meta.runs.provenance import devices
 from meta.statistics import with_error
+from meta.xla.backend import local_devices
 from meta.xla.memory import bytes_of, check_bytes
 
 SCREENING, TRAINING = "screening of random shapers", "training"
@@ -142,7 +143,7 @@ class Shaping(Experiment[Evolved, Results]):
         else:
             size, chunk = config.evolution.population_size, config.evolution.chunk_size
             check_bytes("evolution.population_size", size, config.seeds * size * parameters)
-            together = min(chunk * len(jax.local_devices()), size) if chunk else size
+            together = min(chunk * len(local_devices()), size) if chunk else size
             check_bytes("trials", config.trials, together * config.trials * trial)
             if screening := config.screening:
                 check_bytes("start", config.starting, screening.at_once * trial)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-
 from configs.specs import read
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
 from marl.learners.registry import FORMULA, terms
+from meta.xla.backend import platform
 
 # (part of the opponent's name, seconds for a meta-step, seconds to compile), in those of a naive learner in a repeated
 # game, on two cores of a processor.
@@ -54,7 +53,7 @@ def num_drawn_from(config: ExactShapingConfig) -> int:
     of all candidates is too little work for those.
     """
     shared = config.meta_learner == "evolution" and config.evolution.shared_trials == "generation"
-    return len(terms(config.opponent)) if shared and jax.default_backend() == "cpu" else 1
+    return len(terms(config.opponent)) if shared and platform() == "cpu" else 1
 
 
 def _meta_step(opponent: str) -> float:

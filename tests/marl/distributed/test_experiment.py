@@ -87,7 +87,7 @@ def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
 
     config = DistributedConfig(learner="random", num_envs=2, steps_per_update=100, actors=3)
     one = 2 * (3 * 2 * 100) * (8 * 8 * 3)  # bytes for each agent
-    monkeypatch.setattr("meta.xla.memory._memory", lambda: 10.5 * one)
+    monkeypatch.setattr("meta.xla.memory.device_memory", lambda: 10.5 * one)
     for agents, refused in ((11, pytest.raises(ValueError, match="num_envs: got 2, which needs")), (10, nullcontext())):
         monkeypatch.setattr(
             "marl.distributed.experiment.make_env", lambda *_, agents=agents, **__: lambda: Crowd(agents)
@@ -95,7 +95,7 @@ def test_all_agents_images_have_to_fit_the_memory(monkeypatch):
         with refused:
             DistributedExperiment(config)
     monkeypatch.setattr("marl.distributed.experiment.make_env", lambda *_, **__: lambda: Crowd(1))
-    monkeypatch.setattr("meta.xla.memory._memory", lambda: 1e5)
+    monkeypatch.setattr("meta.xla.memory.device_memory", lambda: 1e5)
     with pytest.raises(ValueError, match=r"learner: got 'ppo\(hidden=\[1000\]\)', which needs"):
         DistributedExperiment(dataclasses.replace(config, learner="ppo(hidden=[1000])"))
 
