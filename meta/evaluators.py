@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 from meta.loop import Run, run_on_devices
 from meta.strategies import Evolution
-from meta.xla.backend import local_devices, platform
+from meta.xla.backend import Platform, local_devices, platform
 from meta.xla.fixed_order import in_fixed_order
 
 
@@ -108,6 +108,8 @@ class Evaluator(NamedTuple):
     """What becomes of the pure functions beside; of those that the host calls, a program."""
     cluster: Cluster | None = None
     """The remote backend, if there is one."""
+    platform: Platform | None = None
+    """The backend of its devices; None for that of this process."""
 
 
 def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:
@@ -169,6 +171,11 @@ _EVALUATOR: ContextVar[Evaluator] = ContextVar("evaluator", default=_HERE)
 def current() -> Evaluator:
     """The evaluator of `evaluating`; without it, all devices of this process."""
     return _EVALUATOR.get()
+
+
+def platform_of_trials() -> Platform:
+    """The backend of the devices on which trials run, of this process or of a cluster."""
+    return current().platform or platform()
 
 
 @contextlib.contextmanager

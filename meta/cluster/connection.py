@@ -102,7 +102,9 @@ def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[st
         raise configs.ConfigError('cluster: got ray, which is not there; pip install "marl-shaping[ray]" is needed')
     from meta.cluster.on_ray import Refused, ray_cluster
     from meta.cluster.ray_driver import Plan
+    from meta.cluster.worker import take_memory_as_needed
 
+    take_memory_as_needed()  # workers on this machine share its GPUs with this process
     address = os.environ.get("RAY_ADDRESS", "") if options.cluster == "ray" else options.cluster
     plan = Plan(address, options.cluster_workers or 0, options.cluster_cpus or 1, "", ALONE)
     try:
@@ -120,8 +122,8 @@ def _join_processes(options: OnCluster, stack: contextlib.ExitStack, say: Callab
         group = connect_processes(options.coordinator or None, options.processes, options.process_id)
     except (ValueError, Lost) as error:
         raise configs.ConfigError(str(error)) from None
-    if group.first and len(group.vectors) > 1:
-        kinds = ", ".join(sorted(group.vectors))
-        say(f"the processes have several kinds of vector units ({kinds}): last bits depend on the evaluating process")
+    if group.first and len(group.processors) > 1:
+        kinds = ", ".join(sorted(group.processors))
+        say(f"the processes have several kinds of processors ({kinds}): last bits depend on the evaluating process")
     stack.enter_context(evaluating(group.evaluator()))
     return group

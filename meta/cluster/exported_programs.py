@@ -10,6 +10,7 @@ from jax import export
 
 from meta.loop import compiler_options
 from meta.prng_data import data_of, kind_of, typed
+from meta.xla.backend import Platform, tracing_for
 
 
 class ExportedProgram(NamedTuple):
@@ -19,10 +20,14 @@ class ExportedProgram(NamedTuple):
     num_arguments: int
 
 
-def pack(function: Callable[..., Any], *examples: Any) -> bytes:
+_LOWERED_FOR = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
+
+
+def pack(platform: Platform, function: Callable[..., Any], *examples: Any) -> bytes:
     """A pure function of pytrees as bytes.
 
     Args:
+      platform: the backend that it will run on, for which it is traced; this process need not have it.
       function: what is to run elsewhere.
       examples: arguments, or their shapes.
     """
@@ -34,7 +39,8 @@ def pack(function: Callable[..., Any], *examples: Any) -> bytes:
         return [data_of(x) for x in jax.tree.leaves(found)]
 
     shapes = [jax.eval_shape(data_of, leaf) for leaf in leaves]
-    return bytes(export.export(jax.jit(flat))(*shapes).serialize())
+    with tracing_for(platform):
+        return bytes(export.export(jax.jit(flat), platforms=[_LOWERED_FOR[platform]])(*shapes).serialize())
 
 
 def unpack(packed: bytes) -> ExportedProgram:

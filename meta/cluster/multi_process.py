@@ -32,7 +32,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from meta import process
-from meta.cluster.worker import vector_units, versions
+from meta.cluster.worker import processor, versions
 from meta.evaluators import Evaluator, evaluate_on, on_devices
 from meta.loop import Call, Lost, Step, compiler_options, several
 from meta.prng_data import data_of, kind_of, typed
@@ -100,7 +100,7 @@ class ProcessGroup:
     Attributes:
       first: whether this is process 0.
       number: the number of processes.
-      vectors: the vector units of their processors; with several kinds, bits depend on the process that evaluates.
+      processors: their kinds; with several, bits depend on the process that evaluates.
     """
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class ProcessGroup:
         self._everywhere = NamedSharding(members, P())
         self._add = jax.jit(lambda x: x.sum(0, dtype=x.dtype), out_shardings=NamedSharding(self._processes, P()))
         with _silent_stdout(for_good=not self.first):
-            texts = self._gather(json.dumps([versions(), vector_units()]).encode().ljust(512))
+            texts = self._gather(json.dumps([versions(), processor()]).encode().ljust(512))
             with self._losing():  # all devices take part once
                 split = NamedSharding(members, P("members"))
                 ones = jax.make_array_from_callback((self.devices,), split, lambda index: np.ones(1, np.int32))
                 jax.block_until_ready(jax.jit(jnp.sum, out_shardings=self._everywhere)(ones))
         found = [json.loads(text) for text in texts]
-        self.vectors = {vectors for _, vectors in found}
+        self.processors = {kind for _, kind in found}
         needed = found[0][0]
         for i, (theirs, _) in enumerate(found):
             for name in needed:
@@ -142,7 +142,7 @@ class ProcessGroup:
     def statistics(self) -> dict[str, Any]:
         """Facts for a summary."""
         found = {"kind": "jax", "processes": self.number, "devices": self.devices}
-        return found | {"vector_units": sorted(self.vectors)}
+        return found | {"processors": sorted(self.processors)}
 
     def evaluator(self) -> Evaluator:
         """Trials on the devices of all processes, each of which has to evolve the same."""

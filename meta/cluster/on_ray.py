@@ -25,6 +25,7 @@ from meta.evaluators import Evaluate, EvaluationSpec, Evaluator, GenerationReque
 from meta.loop import Call, Lost, Step, compiler_options
 from meta.prng_data import data_of
 from meta.process import check_stop
+from meta.xla.backend import Platform, platform
 
 START = 180.0  # seconds in which Ray begins; 27 were seen on a busy machine
 ANSWER = 10.0  # seconds in which an address has to answer
@@ -51,6 +52,7 @@ class RayCluster:
         self._statistics: dict[str, Any] = {}
         self._before: dict[str, float] = {}  # of brokers that were lost
         self._token = 0
+        self.platform: Platform = "cpu"  # of the workers
         self._rate = 0.0  # candidates per second
 
     def connect(self) -> None:
@@ -77,7 +79,7 @@ class RayCluster:
         self._sent = set()
         self._pipe.send(self._plan)
         try:
-            self._receive(START)
+            _, self.platform = self._receive(START)
         except (EOFError, OSError):
             raise Refused("Ray ended while it began") from None
 
@@ -114,7 +116,8 @@ class RayCluster:
 
     def evaluator(self) -> Evaluator:
         """An evaluator whose trials run on the cluster."""
-        return Evaluator(self._evaluate, run_on_host, partial(jax.jit, compiler_options=compiler_options()), self)
+        jit = partial(jax.jit, compiler_options=compiler_options())
+        return Evaluator(self._evaluate, run_on_host, jit, self, self.platform)
 
     def _evaluate(self, work: EvaluationSpec) -> Evaluate:
         population = work.evolution.population_size
@@ -131,7 +134,7 @@ class RayCluster:
                 def chunk(asked: GenerationRequest, number: jax.Array) -> Outcome:
                     return work.chunk(asked, number, size)
 
-                programs = [pack(work.ask, *origin), pack(chunk, asked, jnp.int32(0))]
+                programs = [pack(self.platform, work.ask, *origin), pack(self.platform, chunk, asked, jnp.int32(0))]
                 digest = hashlib.sha256(b"".join(programs)).hexdigest()
                 self._programs = {digest: programs}
                 structure = jax.tree.structure(jax.eval_shape(chunk, asked, jnp.int32(0)))
@@ -242,6 +245,8 @@ def ray_cluster(plan: Plan, say: Callable[[str], Any] = lambda words: None) -> I
     """
     with tempfile.TemporaryDirectory(prefix="marl-cache-") as folder:
         cache = plan.cache or jax.config.values["jax_compilation_cache_dir"] or folder
+        if not plan.address and platform() == "gpu":
+            plan = plan._replace(gpus=len(jax.local_devices()))
         cluster = RayCluster(plan._replace(cache=cache), say)
         try:
             cluster.connect()

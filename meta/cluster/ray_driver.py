@@ -28,6 +28,7 @@ class Plan(NamedTuple):
     cpus: int  # cores of a worker
     cache: str  # a folder for compiled programs that all workers on a machine share
     alone: float  # seconds without any worker after which nothing is waited for
+    gpus: int = 0  # of this machine that JAX can use, for a cluster that begins here
 
 
 class _Actor:
@@ -37,9 +38,8 @@ class _Actor:
         self._handle, self._plan, self._cores, self._gpu = handle, plan, cores, gpu
 
     def join(self) -> Future[Any]:
-        return self._handle.join.remote(
-            self._cores, self._plan.cache, os.environ.get("XLA_FLAGS", ""), self._gpu
-        ).future()
+        flags, here = os.environ.get("XLA_FLAGS", ""), os.uname().nodename
+        return self._handle.join.remote(self._cores, self._plan.cache, flags, self._gpu, here).future()
 
     def evaluate(self, generation: Any, chunk: int) -> Future[Any]:
         return self._handle.evaluate.remote(generation, chunk).future()
@@ -91,12 +91,15 @@ class _Cluster:
             ray.init(
                 address="local",  # whatever else runs on this machine
                 num_cpus=number * plan.cpus,
+                num_gpus=plan.gpus,
                 include_dashboard=False,
                 _node_ip_address="127.0.0.1",
                 object_store_memory=2**28,
                 **quiet,
             )
         self._actor, self._made, self._looked = _define(), 0, 0.0
+        # Decided once, because programs are traced for one of both; GPUs that join later are not used.
+        self.platform = "gpu" if ray.cluster_resources().get("GPU", 0) else "cpu"
 
     def find(self, there: int) -> list[_Actor]:
         """Actors for what of the cluster has none yet."""
@@ -106,17 +109,17 @@ class _Cluster:
             return []
         self._looked = time.monotonic()
         resources = ray.cluster_resources()
-        gpus = int(resources.get("GPU", 0))
-        fit = gpus or int(resources.get("CPU", 0)) // self.plan.cpus
+        gpu = self.platform == "gpu"
+        fit = int(resources.get("GPU", 0)) if gpu else int(resources.get("CPU", 0)) // self.plan.cpus
         number = (self.plan.workers or max(fit, 1)) - self._made
         found = []
         for _ in range(number):
-            options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.plan.cpus}
+            options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 1} if gpu else {"num_cpus": self.plan.cpus}
             cores: list[int] = []
             if not self.plan.address:  # the cores of other machines are unknown here
                 first = self._made * self.plan.cpus
                 cores = sorted({self._cores[(first + i) % len(self._cores)] for i in range(self.plan.cpus)})
-            found.append(_Actor(self._actor.options(**options).remote(), self.plan, cores, bool(gpus)))
+            found.append(_Actor(self._actor.options(**options).remote(), self.plan, cores, gpu))
             self._made += 1
         return found
 
@@ -159,7 +162,8 @@ def main(descriptor: int) -> None:
                 words += "; if it asks for a token, RAY_AUTH_MODE=token is needed"
             send("refused", words)
             return
-        scheduler = Scheduler(cluster.find, versions(), lambda words: send("said", words), wrong, plan.alone)
+        needed = versions() | {"platform": cluster.platform}
+        scheduler = Scheduler(cluster.find, needed, lambda words: send("said", words), wrong, plan.alone)
 
         def idle() -> None:
             leave_if_alone()
@@ -168,7 +172,7 @@ def main(descriptor: int) -> None:
             assert scheduler
             send("there", scheduler.statistics())
 
-        send("connected")
+        send("connected", cluster.platform)
         shared: dict[str, Any] = {}
         while True:
             if not pipe.poll(1.0):

@@ -34,9 +34,9 @@ class Failed(RuntimeError):
 class Report(NamedTuple):
     """The properties that a worker reports when it joins."""
 
-    versions: dict[str, str]  # of what has to be the same everywhere
+    versions: dict[str, str]  # of what has to be the same everywhere, and its platform
     place: str  # the machine
-    vectors: str  # its vector units, which decide how sums are rounded
+    processor: str  # its kind, which decides how sums are rounded
 
 
 class Worker(Protocol):
@@ -119,7 +119,7 @@ class Scheduler:
         self._durations: deque[float] = deque(maxlen=64)
         self._looked = self._last_seen = 0.0
         self._refused: set[str] = set()
-        self._vectors: set[str] = set()
+        self._processors: set[str] = set()
         self.repeated = self.lost = self.wrong_answers = 0
         self.waited = 0.0  # worker-seconds without work, of those that left
 
@@ -138,7 +138,7 @@ class Scheduler:
             "seconds_waited": round(waited, 3),
             "workers_lost": self.lost,
             "wrong_answers": self.wrong_answers,
-            "vector_units": sorted(self._vectors),
+            "processors": sorted(self._processors),
         }
 
     def evaluate(self, generation: Any, chunks: int, idle: Callable[[], None] = lambda: None) -> list[Any]:
@@ -238,10 +238,10 @@ class Scheduler:
                     self._say(words)
                 member.rests_until = NEVER
                 return
-        if self._vectors and report.vectors not in self._vectors:
-            kinds = ", ".join(sorted({*self._vectors, report.vectors}))
-            self._say(f"the workers have several kinds of vector units ({kinds}): last bits depend on the worker")
-        self._vectors.add(report.vectors)
+        if self._processors and report.processor not in self._processors:
+            kinds = ", ".join(sorted({*self._processors, report.processor}))
+            self._say(f"the workers have several kinds of processors ({kinds}): last bits depend on the worker")
+        self._processors.add(report.processor)
         member.ready, member.since, member.busy = True, now, 0.0
 
     def _died(self, member: _Member) -> None:

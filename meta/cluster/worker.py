@@ -25,8 +25,18 @@ def versions() -> dict[str, str]:
     return found
 
 
-def vector_units() -> str:
-    """The widest vector units of this machine's processor: others round sums in another order."""
+def processor() -> str:
+    """The kind of processor, because another one rounds sums in another order.
+
+    Of a GPU its name, otherwise the widest vector units of the machine. Starts JAX.
+    """
+    import jax
+
+    device = jax.local_devices()[0]
+    return _vector_units() if device.platform == "cpu" else device.device_kind
+
+
+def _vector_units() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = next((line.split(":")[1].split() for line in file if line.startswith(("flags", "Features"))), [])
@@ -77,7 +87,7 @@ class Evaluations:
         return outcomes, time.perf_counter() - started
 
 
-def prepare(cores: Sequence[int], cache: str, flags: str, gpu: bool) -> Report:
+def prepare(cores: Sequence[int], cache: str, flags: str, gpu: bool, driver: str = "") -> Report:
     """Makes this process a worker, before it imports JAX.
 
     Args:
@@ -85,20 +95,33 @@ def prepare(cores: Sequence[int], cache: str, flags: str, gpu: bool) -> Report:
       cache: a folder for compiled programs, which several workers share; empty for none.
       flags: XLA's flags of the process that evolves, because some change bits.
       gpu: whether it has one.
+      driver: the machine of the process that evolves, with which a GPU may be shared; empty if there is none.
     """
     if "jax" in sys.modules:  # it has been one before
-        return Report(versions(), os.uname().nodename, vector_units())
+        return _report()
     os.environ["XLA_FLAGS"] = flags
     if cores:
         os.sched_setaffinity(0, cores)
         os.environ["NPROC"] = str(len(cores))
     if not gpu:
         os.environ["JAX_PLATFORMS"] = "cpu"
+    elif driver == os.uname().nodename:
+        take_memory_as_needed()
     import jax
 
     if not gpu:
         jax.config.update("jax_num_cpu_devices", 1)
     if cache:
         jax.config.update("jax_compilation_cache_dir", cache)
-    jax.devices()
-    return Report(versions(), os.uname().nodename, vector_units())
+    return _report()
+
+
+def take_memory_as_needed() -> None:
+    """Lets several processes share the memory of a GPU, of which each would otherwise take three quarters."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
+def _report() -> Report:
+    import jax
+
+    return Report(versions() | {"platform": jax.default_backend()}, os.uname().nodename, processor())

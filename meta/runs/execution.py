@@ -24,6 +24,7 @@ from configs import ConfigError, flags, plugins
 from configs.usage import usage
 from meta import NonFiniteFitness, RunDirectory, process
 from meta.cluster.connection import Connection, OnCluster, connect
+from meta.evaluators import platform_of_trials
 from meta.loop import Lost
 from meta.runs import formatting
 from meta.runs.array_files import load_arrays
@@ -176,7 +177,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
         mirror = group.mirrored(Path(options.out or name), content=adds)
         options = options if group.first else dataclasses.replace(options, out=str(mirror))
     process.delay_signals()  # from now on a stop says what is kept
-    numerics.set_precision()
+    numerics.set_precision(platform_of_trials())
 
     def read(path: Path) -> tuple[Any, Any]:
         return read_configs(path, command.program, "", command.first, command.kind)
@@ -256,7 +257,7 @@ def _resume(
     if group := _group(connected):
         _check_same(group, f"{program} {first}".strip(), now)
     process.delay_signals()
-    numerics.set_precision()
+    numerics.set_precision(platform_of_trials())
     try:
         run = RunDirectory(path, say)
         run.go_on(now)

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rich.console import Console
 
 from meta import RunDirectory
+from meta.evaluators import platform_of_trials
 from meta.runs.command import STARTED
 from meta.runs.formatting import amount, say
 from meta.runs.progress import Stages
@@ -158,7 +159,7 @@ def run_experiment(
 def run_and_print(experiment: Experiment[Any, Any], run: RunDirectory, console: Console) -> None:
     """Runs an experiment as a command does: prints the header before it, and tables and files after it."""
     experiment.print_header(console)
-    if rounding := numerics.described():
+    if rounding := numerics.described(platform_of_trials()):
         say(console, f"{', '.join(devices())}: {rounding}")
     summary, files = run_experiment(experiment, run, console, started=STARTED)
     say(console, summary["conclusion"])

@@ -132,20 +132,23 @@ def devices() -> list[str]:
 
 def environment() -> dict[str, Any]:
     """The entries of a summary about its surroundings: versions, devices and the settings of rounding."""
+    from meta.evaluators import platform_of_trials
     from meta.xla import numerics
 
-    return {"versions": versions(), "devices": devices(), **numerics.settings()}
+    return {"versions": versions(), "devices": devices(), **numerics.settings(platform_of_trials())}
 
 
 def place() -> str:
     """The devices, cores, settings and versions of JAX of this process, on which rounding depends."""
     import jax
 
+    from meta.evaluators import platform_of_trials
     from meta.xla import numerics
     from meta.xla.devices import cores as available
 
     cores = f"{len(available())} core(s)" if jax.default_backend() == "cpu" else ""
-    return ", ".join(filter(None, [*devices(), cores, numerics.described(), f"jax {jax.__version__}"]))
+    rounding = numerics.described(platform_of_trials())
+    return ", ".join(filter(None, [*devices(), cores, rounding, f"jax {jax.__version__}"]))
 
 
 def digest_of(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import jax
 
 from configs import ConfigError
+from meta.xla.backend import Platform
 
 Precision = Literal["float32", "tensorfloat32"]
 
@@ -34,30 +35,33 @@ class Numerics:
         if self.deterministic and DETERMINISTIC not in flags.split():
             os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
 
-    def set_precision(self) -> None:
+    def set_precision(self, platform: Platform) -> None:
         """Sets the precision of products and convolutions. JAX's own default on recent GPUs is tensorfloat32.
+
+        Args:
+          platform: the backend that computes.
 
         Raises:
           ConfigError: for tensorfloat32 on another device than a GPU.
         """
-        if jax.default_backend() == "gpu":
+        if platform == "gpu":
             # XLA computes in tensorfloat32 on GPUs where nothing is asked, and not where JAX asks for it by name.
             jax.config.update("jax_default_matmul_precision", None if self.precision == "tensorfloat32" else "float32")
         elif self.precision != "float32":
-            raise ConfigError(f"precision: got {self.precision}; float32 is needed on {jax.default_backend()}")
+            raise ConfigError(f"precision: got {self.precision}; float32 is needed on a {platform}")
 
 
-def settings() -> dict[str, Any]:
+def settings(platform: Platform) -> dict[str, Any]:
     """The precision of products, and True if processes on the same kind of device give the same bits."""
-    if jax.default_backend() != "gpu":
+    if platform != "gpu":
         return {"precision": "float32", "deterministic": True}
     chosen = jax.config.values["jax_default_matmul_precision"] or "tensorfloat32"
     return {"precision": chosen, "deterministic": DETERMINISTIC in os.environ.get("XLA_FLAGS", "").split()}
 
 
-def described() -> str:
+def described(platform: Platform) -> str:
     """The settings in words for a GPU; empty for other devices, on which they have no effect."""
-    if jax.default_backend() != "gpu":
+    if platform != "gpu":
         return ""
-    found = settings()
+    found = settings(platform)
     return f"{found['precision']} products{', deterministic' * found['deterministic']}"

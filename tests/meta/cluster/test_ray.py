@@ -10,6 +10,7 @@ import sys
 import time
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import pytest
 
@@ -18,6 +19,7 @@ from meta.cluster import exported_programs
 from meta.cluster.on_ray import Refused, ray_cluster
 from meta.cluster.ray_driver import Plan
 from meta.evaluators import current, evaluating
+from meta.xla.backend import platform
 from tests.fault_injection.kills import digest, processes
 from tests.sockets import listening
 
@@ -147,6 +149,28 @@ def test_a_lost_connection_is_sought_again(cluster, alone, looked_at):
     assert digest(found) == alone
     assert cluster.statistics()["connections_lost"] == before + 1
     assert cluster.said.count("the connection with the cluster is lost; it is sought again") == 1
+
+
+def test_programs_are_traced_for_the_backend_of_the_workers():
+    """A driver without a GPU sends programs with the choices for one."""
+
+    def chosen(x):
+        return x + {"cpu": 1.0, "gpu": 2.0}[platform()]
+
+    for backend, lowered, constant in (("cpu", "cpu", "1.000000e+00"), ("gpu", "cuda", "2.000000e+00")):
+        program = jax.export.deserialize(bytearray(exported_programs.pack(backend, chosen, jnp.float32(0))))
+        assert program.platforms == (lowered,)
+        assert f"dense<{constant}>" in program.mlir_module()
+
+
+def test_workers_without_the_backend_of_the_cluster_are_refused_in_one_line():
+    """A cluster counts a GPU that JAX cannot use there."""
+    said = []
+    with ray_cluster(Plan("", 1, 1, "", 60.0, gpus=1), said.append) as found:
+        assert found.platform == "gpu"
+        with pytest.raises(Refused, match=r"no worker fits: a worker on .* has platform cpu and not gpu"):
+            evolve(trial, init, jax.random.key(0), search(generations=1), num_trials=1, evaluator=found.evaluator())
+    assert len(said) == 1
 
 
 def test_an_address_without_an_answer_is_refused():

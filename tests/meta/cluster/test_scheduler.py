@@ -178,12 +178,12 @@ def test_time_without_work_is_counted():
     assert 0.03 < found.statistics()["seconds_waited"] < 0.5
 
 
-def test_mixed_vector_units_are_reported():
+def test_mixed_processors_are_reported():
     said = []
     found = scheduled(Simulated(), Simulated(report=Report(VERSIONS, "there", "avx512f")), say=said.append)
     found.evaluate(1, 12)
-    assert found.statistics()["vector_units"] == ["avx2", "avx512f"]
-    assert said == ["the workers have several kinds of vector units (avx2, avx512f): last bits depend on the worker"]
+    assert found.statistics()["processors"] == ["avx2", "avx512f"]
+    assert said == ["the workers have several kinds of processors (avx2, avx512f): last bits depend on the worker"]
 
 
 def test_the_idle_callback_may_end_an_evaluation():

@@ -302,7 +302,7 @@ def test_a_resumed_run_keeps_its_settings_of_rounding(toy, monkeypatch):
         assert toy(*options, "--quiet", about=about) == (0, "", "")
     assert seen == [numerics.DETERMINISTIC, numerics.DETERMINISTIC, ""]
     status, _, error = toy("--resume=run", "--precision=tensorfloat32")
-    assert (status, error) == (2, "python -m toy: precision: got tensorfloat32; float32 is needed on cpu\n")
+    assert (status, error) == (2, "python -m toy: precision: got tensorfloat32; float32 is needed on a cpu\n")
 
 
 @pytest.mark.parametrize("name", FAILURES)
