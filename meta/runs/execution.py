@@ -42,6 +42,7 @@ from meta.runs.command import (
 )
 from meta.runs.directory import check_changes, read_configs, read_record
 from meta.runs.provenance import version_line
+from meta.xla.backend import check_backend, plugin_errors_in_one_line
 from meta.xla.devices import claim_cores
 from meta.xla.numerics import Numerics
 
@@ -58,8 +59,10 @@ GENERAL = """\
 def execute(command: Command, arguments: Sequence[str]) -> int:
     """Runs a command; returns its exit status: 0, 1 where something went wrong, 2 for bad input, 130 if stopped."""
     status, connected = 1, list[Connection]()
+    called = process.called(command.program)
     try:
-        status = _execute(command, arguments, connected)
+        with plugin_errors_in_one_line(lambda line: print(f"{called}: {line}", file=sys.stderr)):
+            status = _execute(command, arguments, connected)
     finally:
         for connection in connected:
             status = connection.leave(status)
@@ -171,6 +174,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if place.cluster:
         connected.append(connect(place, say))
         config = config.in_chunks()
+    check_backend()
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     if group := _group(connected):
         _check_same(group, began, config)
@@ -253,6 +257,7 @@ def _resume(
         say("it was begun without evolution.chunk_size: last bits of what follows depend on where trials run")
     if command.output is ToFile:
         _check_file(file_of(path), now)
+    check_backend()
     prepared = (command.prepare_again or command.prepare)(now)
     if group := _group(connected):
         _check_same(group, f"{program} {first}".strip(), now)

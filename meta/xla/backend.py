@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import jax
+
+from configs import ConfigError, shown
 
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -68,6 +71,44 @@ def device_memory() -> float:
     if platform() == "cpu":
         return 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already
     return float((jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0))
+
+
+def check_backend() -> None:
+    """Starts JAX.
+
+    Raises:
+      ConfigError: if it has no device that works, in one line.
+    """
+    try:
+        jax.local_devices()
+    except (AssertionError, RuntimeError) as error:  # JAX asserts that a platform of JAX_PLATFORMS is there
+        reason = " ".join(str(error).split()) or "no device of it is found"
+        raise ConfigError(
+            f"JAX_PLATFORMS: got {shown(getattr(jax.config, 'jax_platforms', None) or '')}; {reason}"
+        ) from None
+
+
+@contextlib.contextmanager
+def plugin_errors_in_one_line(say: Callable[[str], object]) -> Iterator[None]:
+    """Inside, a GPU that JAX cannot use is one line in place of JAX's traceback; JAX then computes on the CPU.
+
+    Args:
+      say: takes the line.
+    """
+    logger = logging.getLogger("jax._src.xla_bridge")
+
+    def shorten(record: logging.LogRecord) -> bool:
+        if not record.exc_info:
+            return True
+        reason = " ".join(str(record.exc_info[1]).split())
+        say(f"JAX cannot use the GPU: {reason}")
+        return False
+
+    logger.addFilter(shorten)
+    try:
+        yield
+    finally:
+        logger.removeFilter(shorten)
 
 
 def _own_platform() -> Platform:
