@@ -6,27 +6,33 @@ its `FlattenObservationWrapper` and `LogWrapper`, whose infos of every step it r
 optax's chain, `jax.random` throughout, a `vmap` over seeds and XLA's default options, as Lu et al. (2022) describe
 theirs. Ours is `learn`, its seeds spread over the cores as in `python -m marl.train`.
 
-Each of the two is a process of its own that may use one core or two, so that XLA's threads are as many. They are
+With `--script FILE`, PureJaxRL's own ppo.py runs in turn with both. It gets gymnax's wrappers under the names of its
+own, and a categorical distribution in the place of distrax, which current JAX does not run.
+
+Each of them is a process of its own that may use one core or two, so that XLA's threads are as many. They are
 compiled first and then run in turn; the ratios are medians over the turns. CPU-seconds are those of all threads. In the
 last case a process that never rests has the second core as well. A seed's return is the mean over the last tenth's
 updates.
 
-    python -m benchmarks.speed.ppo [--seeds 1,16] [--repeats 3] [--steps 500000]
+    python -m benchmarks.speed.ppo [--seeds 1,16] [--repeats 3] [--steps 500000] [--script purejaxrl/ppo.py]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import multiprocessing
 import os
 import platform
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -52,7 +58,6 @@ GOAL = 475.0  # from which CartPole-v1 counts as solved
 SOLVED = "475+"
 LOGGED = ("discount", "returned_episode", "returned_episode_returns", "returned_episode_lengths")
 CASES = (("1", 1, False), ("2", 2, False), ("2, one busy", 2, True))  # (name, cores, whether another has the last)
-NAMES = ("reference", "ours")
 
 
 def ours(num_updates: int) -> Callable[[jax.Array], jax.Array]:
@@ -188,14 +193,63 @@ def reference(num_updates: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
     return train
 
 
+def published(file: str, num_updates: int) -> Callable[[jax.Array], dict[str, jax.Array]]:
+    """A training by PureJaxRL's own script, from a copy of its file."""
+    from gymnax.wrappers import LegacyStepAPIWrapper
+    from gymnax.wrappers.purerl import FlattenObservationWrapper, LogWrapper
+
+    class Distribution:
+        def __init__(self, logits: jax.Array):
+            self._known = Categorical(jax.nn.log_softmax(logits))
+            self.log_prob, self.entropy = self._known.log_prob, self._known.entropy
+
+        def sample(self, seed: jax.Array) -> jax.Array:
+            return self._known.sample(seed)
+
+    for module, names in {
+        "distrax": {"Categorical": Distribution},
+        "wrappers": {
+            "FlattenObservationWrapper": FlattenObservationWrapper,
+            "LogWrapper": lambda environment: LegacyStepAPIWrapper(LogWrapper(environment)),
+        },
+    }.items():
+        sys.modules[module] = ModuleType(module)
+        vars(sys.modules[module]).update(names)
+    spec = importlib.util.spec_from_file_location("purejaxrl_ppo", file)
+    assert spec
+    assert spec.loader
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    settings = {
+        "ENV_NAME": "CartPole-v1",
+        "NUM_ENVS": NUM_ENVS,
+        "NUM_STEPS": STEPS,
+        "TOTAL_TIMESTEPS": num_updates * NUM_ENVS * STEPS,
+        "UPDATE_EPOCHS": EPOCHS,
+        "NUM_MINIBATCHES": MINIBATCHES,
+        "LR": LEARNING_RATE,
+        "ANNEAL_LR": True,
+        "GAMMA": DISCOUNT,
+        "GAE_LAMBDA": GAE_LAMBDA,
+        "CLIP_EPS": CLIP,
+        "ENT_COEF": ENTROPY_COEFFICIENT,
+        "VF_COEF": VALUE_COEFFICIENT,
+        "MAX_GRAD_NORM": MAX_NORM,
+        "ACTIVATION": "tanh",
+        "DEBUG": False,
+    }
+    train = script.make_train(settings)
+    return lambda key: train(key)["metrics"]
+
+
 def program_of(name: str, seeds: int, num_updates: int) -> tuple[Any, Any]:
-    """(a compiled training, its keys)."""
+    """(a compiled training, its keys); a name that is none of both is the file of PureJaxRL's script."""
     if name == "ours":
         use_all_cores(seeds)
         keys = jax.random.split(jax.random.key(0), seeds)
         train = spread(ours(num_updates), seeds, at_once=SEEDS_IN_CACHE)
         return jax.jit(train).lower(keys).compile(compiler_options()), keys
-    plain = reference(num_updates)
+    plain = reference(num_updates) if name == "reference" else published(name, num_updates)
     if seeds == 1:
         key = jax.random.key(0)
         return jax.jit(plain).lower(key).compile(), key
@@ -266,12 +320,14 @@ def process(cores: set[int], target: Callable[..., None], *arguments: Any) -> It
         child.join()
 
 
-def measure(cores: list[int], busy: bool, seeds: int, num_updates: int, repeats: int) -> Iterator[str]:
-    """Lines of the table, of the two in turn."""
+def measure(
+    names: list[str], cores: list[int], busy: bool, seeds: int, num_updates: int, repeats: int
+) -> Iterator[str]:
+    """Lines of the table, of all in turn; the ratios are to the first."""
     with contextlib.ExitStack() as stack:
         pipes = {}
         compiled = {}
-        for name in NAMES:  # one after the other, so that neither compiles beside the other
+        for name in names:  # one after the other, so that neither compiles beside the other
             pipes[name], theirs = multiprocessing.get_context("spawn").Pipe()
             stack.enter_context(process(set(cores), serve, name, seeds, num_updates, theirs))
             compiled[name] = pipes[name].recv()
@@ -280,17 +336,18 @@ def measure(cores: list[int], busy: bool, seeds: int, num_updates: int, repeats:
         runs = in_turn({name: partial(ask, pipe) for name, pipe in pipes.items()}, repeats)
     million = seeds * num_updates * NUM_ENVS * STEPS / 1e6
     for name, mine in runs.items():
+        label = name if name in ("reference", "ours") else "PureJaxRL"
         speed = 1e3 * million / statistics.median(run.seconds for run in mine)
         cost = statistics.median(run.cpu_seconds for run in mine) / million
         faster, cheaper = (
-            ratio((getattr(run, what) for run in runs["reference"]), (getattr(run, what) for run in mine))
+            ratio((getattr(run, what) for run in runs[names[0]]), (getattr(run, what) for run in mine))
             for what in ("seconds", "cpu_seconds")
         )
         last = -(-num_updates // 10)
         found = np.nanmean(mine[0].returns[:, -last:], 1)
         error = f"{standard_error(found):5.1f}" if seeds > 1 else "     "
         yield (
-            f"{seeds:5} {name:>9} | {speed:8.0f} {cost:10.2f} | {faster:6.2f} {cheaper:8.2f} | {compiled[name]:7.1f} | "
+            f"{seeds:5} {label:>9} | {speed:8.0f} {cost:10.2f} | {faster:6.2f} {cheaper:8.2f} | {compiled[name]:7.1f} | "
             f"{found.mean():6.1f} {error} {(found >= GOAL).sum():3}/{seeds}"
         )
 
@@ -301,10 +358,12 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,16", help="seeds trained at once, comma-separated")
     parser.add_argument("--repeats", type=int, default=3, help="turns of each; medians are printed")
     parser.add_argument("--steps", type=int, default=500_000, help="environment steps of each seed")
+    parser.add_argument("--script", help="PureJaxRL's ppo.py, to be run in turn; the ratios are then to it")
     arguments = parser.parse_args()
+    names = [*([arguments.script] if arguments.script else []), "reference", "ours"]
     num_updates = arguments.steps // (NUM_ENVS * STEPS)
     available = sorted(os.sched_getaffinity(0))
-    print(f"{len(available)} cores, {platform.machine()}, jax {jax.__version__}; x: reference's time / time")
+    print(f"{len(available)} cores, {platform.machine()}, jax {jax.__version__}; x: time of the first / time")
     print(
         f"{'cores':>11} seeds           | k steps/s CPU-s/M | x wall  x CPU-s | compile | return  s.e.  {SOLVED}",
         flush=True,
@@ -313,7 +372,7 @@ def main() -> None:
         if number > len(available):
             continue
         for seeds in map(int, arguments.seeds.split(",")):
-            for line in measure(available[:number], busy, seeds, num_updates, arguments.repeats):
+            for line in measure(names, available[:number], busy, seeds, num_updates, arguments.repeats):
                 print(f"{case:>11} {line}", flush=True)
 
 
