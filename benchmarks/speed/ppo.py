@@ -347,8 +347,8 @@ def measure(
         found = np.nanmean(mine[0].returns[:, -last:], 1)
         error = f"{standard_error(found):5.1f}" if seeds > 1 else "     "
         yield (
-            f"{seeds:5} {label:>9} | {speed:8.0f} {cost:10.2f} | {faster:6.2f} {cheaper:8.2f} | {compiled[name]:7.1f} | "
-            f"{found.mean():6.1f} {error} {(found >= GOAL).sum():3}/{seeds}"
+            f"{seeds:5} {label:>9} | {speed:8.0f} {cost:10.2f} | {faster:6.2f} {cheaper:8.2f} | "
+            f"{compiled[name]:7.1f} | {found.mean():6.1f} {error} {(found >= GOAL).sum():3}/{seeds}"
         )
 
 
