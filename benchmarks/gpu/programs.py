@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -100,35 +100,26 @@ def game(name: str, instances: int, steps: int = 64) -> Program:
     return lambda: build(games.make(name), instances, steps)
 
 
-class Entry(NamedTuple):
-    """A program of the table."""
-
-    run: Program
-    chunks: int = 1  # of a generation, where the loop over them has no length that XLA sees
-
-
-PROGRAMS = {
-    "ipd": Entry(shaping("ipd")),
-    "ipd 8192 x 64": Entry(shaping("ipd", evolution={"population_size": 8192}, trials=64)),
-    "ipd lola": Entry(shaping("ipd", opponent="lola")),
-    "ipd reinforce": Entry(shaping("ipd", opponent="reinforce(episodes=8, rounds=25)")),
-    "ipd meta-PPO": Entry(shaping("ipd", meta_learner="ppo")),
-    "coin_game": Entry(shaping("coin_game")),
-    "coin_game, fresh trials": Entry(fresh_trials("coin_game")),
-    "coin_game_paper": Entry(shaping("coin_game_paper")),
-    "coin_game_mfos_paper": Entry(shaping("coin_game_mfos_paper")),
-    "ipd_sampled_paper": Entry(shaping("ipd_sampled_paper")),
-    "ipd_in_the_matrix_paper": Entry(shaping("ipd_in_the_matrix_paper")),
-    "act cartpole": Entry(attack("cartpole")),
-    "act cartpole, 1,024 fresh victims": Entry(victims("cartpole", evaluation_trials=FRESH_VICTIMS)),
-    "act cartpole, 4,096 candidates": Entry(attack("cartpole", evolution={"population_size": 4096})),
-    "act cartpole_paper": Entry(attack("cartpole_paper")),
-    "train cartpole ppo": Entry(training("cartpole")),
-    "train pendulum td3": Entry(training("pendulum", learner="td3")),
-    "train cartpole rigl": Entry(
-        training("cartpole", learner="ppo(sparsity='rigl(density=0.2, every=100, until=1000)')")
-    ),
-    **{f"games {name}, {n:,}": Entry(game(name, n)) for name in GAMES for n in (4096, 65536)},
+PROGRAMS: dict[str, Program] = {
+    "ipd": shaping("ipd"),
+    "ipd 8192 x 64": shaping("ipd", evolution={"population_size": 8192}, trials=64),
+    "ipd lola": shaping("ipd", opponent="lola"),
+    "ipd reinforce": shaping("ipd", opponent="reinforce(episodes=8, rounds=25)"),
+    "ipd meta-PPO": shaping("ipd", meta_learner="ppo"),
+    "coin_game": shaping("coin_game"),
+    "coin_game fresh trials": fresh_trials("coin_game"),
+    "coin_game_paper": shaping("coin_game_paper"),
+    "coin_game_mfos_paper": shaping("coin_game_mfos_paper"),
+    "ipd_sampled_paper": shaping("ipd_sampled_paper"),
+    "ipd_in_the_matrix_paper": shaping("ipd_in_the_matrix_paper"),
+    "act cartpole": attack("cartpole"),
+    "act cartpole 1024 fresh victims": victims("cartpole", evaluation_trials=FRESH_VICTIMS),
+    "act cartpole 4096 candidates": attack("cartpole", evolution={"population_size": 4096}),
+    "act cartpole_paper": attack("cartpole_paper"),
+    "train cartpole ppo": training("cartpole"),
+    "train pendulum td3": training("pendulum", learner="td3"),
+    "train cartpole rigl": training("cartpole", learner="ppo(sparsity='rigl(density=0.2, every=100, until=1000)')"),
+    **{f"games {name} {n}": game(name, n) for name in GAMES for n in (4096, 65536)},
 }
 
 
