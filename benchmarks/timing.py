@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from meta.loop import compiler_options
+from meta.loop import compile_program
 
 Name, Result = TypeVar("Name"), TypeVar("Result")
 
@@ -30,8 +30,10 @@ class Compiled(NamedTuple):
 def compiled(function: Callable[..., Any], *arguments: Any, xla_defaults: bool = False) -> Compiled:
     """The function compiled with the library's options, or with XLA's defaults."""
     started = time.perf_counter()
-    jitted = jax.jit(function, compiler_options=None if xla_defaults else compiler_options())
-    return Compiled(jitted.lower(*arguments).compile(), arguments, time.perf_counter() - started)
+    executable = (
+        jax.jit(function).lower(*arguments).compile() if xla_defaults else compile_program(function, *arguments)
+    )
+    return Compiled(executable, arguments, time.perf_counter() - started)
 
 
 def seconds(call: Callable[[], Any], number: int = 1) -> float:

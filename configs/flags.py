@@ -50,8 +50,7 @@ def parse_known(default: Config, arguments: Sequence[str]) -> Config:
 
 def check_effect(config: Any, arguments: Sequence[str]) -> None:
     """Raises ConfigError for a flag of a field that changes nothing, as the config and those in it say."""
-    given = [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
-    idle = dict(config.without_effect)
+    given, idle = names(arguments), dict(config.without_effect)
     for part in dataclasses.fields(config):
         if isinstance(inner := getattr(config, part.name), Part):
             idle |= {f"{part.name}.{name}": reason for name, reason in inner.without_effect.items()}
@@ -59,6 +58,11 @@ def check_effect(config: Any, arguments: Sequence[str]) -> None:
         for one in given:
             if one == field or one.startswith(f"{field}."):
                 raise ConfigError(f"{one}: has no effect {reason}")
+
+
+def names(arguments: Sequence[str]) -> list[str]:
+    """The fields that are given as flags, by their names in full."""
+    return [argument[2:].split("=")[0].replace("-", "_") for argument in arguments if argument.startswith("--")]
 
 
 def _replaced(config: Any, changes: Mapping[str, Any], prefix: str = "") -> Any:

@@ -64,10 +64,10 @@ class EvaluationSpec(NamedTuple):
         def of_a_run(vectors: jax.Array, keys: jax.Array, context: tuple[Any, ...]) -> Outcome:
             if size < population:
                 vectors, keys = vectors[rows], keys[rows] if pairs else keys
-            # The wider axis goes last, where the vector units work.
-            if self.num_trials > population and not pairs and not self.alone:
+            if self._trials_last:
                 over_keys = jax.vmap(self.trial, (None, 0, None))
-                return jax.tree.map(lambda x: x.mean(1), jax.vmap(over_keys, (0, None, None))(vectors, keys, context))
+                outcomes = jax.vmap(over_keys, (0, 0 if pairs else None, None))(vectors, keys, context)
+                return jax.tree.map(lambda x: x.mean(1), outcomes)
             members = jax.vmap(self.trial, (0, 0 if pairs else None, None))
             keys = keys.T if pairs else keys
             if self.alone:
@@ -80,6 +80,15 @@ class EvaluationSpec(NamedTuple):
         if self.evolution.chunk_size and platform() == "cpu":
             whole = in_fixed_order(whole)  # with a width that is given, no bit depends on where chunks are evaluated
         return whole(asked.vectors, asked.keys, asked.context)
+
+    @property
+    def _trials_last(self) -> bool:
+        """Whether the axis of the trials comes after that of the candidates."""
+        if self.alone:
+            return False
+        if platform() == "cpu":  # the wider axis goes last, where the vector units work
+            return self.num_trials > self.evolution.population_size and self.evolution.shared_trials != "pair"
+        return True  # products with the candidates' weights are batched in front: otherwise each is transposed
 
 
 class Cluster(Protocol):

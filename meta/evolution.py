@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,11 +15,12 @@ from jax.flatten_util import ravel_pytree
 
 from configs import MOST, plain, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
-from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
-from meta.loop import compiler_options as compiler_options
+from meta.loop import Call, Iterated, NonFiniteFitness, Report, Step, Store, iterate
 from meta.strategies import TRACEABLE, Evolution, make_strategy, promoting
 from meta.trackers.tracked_store import tracked
 from meta.trackers.tracker import Tracker
+from meta.xla.backend import local_devices
+from meta.xla.memory import largest_that_fits
 
 
 class Evolved(NamedTuple):
@@ -156,12 +158,16 @@ def evolve(
 
     over_trials = _one_by_one if one_by_one else over_runs
     spec = EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
-    evaluate = evaluator.evaluate(spec)
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
-    def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
-        asked = ask_here(key, number, state)
-        return tell_here(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
+    def step_of(evolution: Evolution) -> Step:
+        evaluate = evaluator.evaluate(spec._replace(evolution=evolution))
+
+        def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+            asked = ask_here(key, number, state)
+            return tell_here(key, number, asked.state, asked.vectors, evaluate(asked, (key, number, state)))
+
+        return step
 
     def with_types_of_the_next(state: Any) -> Any:
         """With the types that a generation returns: Python's numbers in it, such as infinity, may have 64 bits."""
@@ -182,7 +188,7 @@ def evolve(
     described = plain(evolution) | {"num_trials": num_trials}
     with tracked(store, tracker, "evolve", described) as store:
         found = iterate(
-            step,
+            step_of(evolution),
             state,
             key,
             evolution.generations,
@@ -191,10 +197,23 @@ def evolve(
             report=report,
             checkpoint_seconds=evolution.checkpoint_seconds,
             process_metrics=partial(_check_finite, evolution),
-            run=evaluator.run,
+            run=partial(_run_to_fit, evaluator, step_of, evolution),
             advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
         )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
+
+
+def _run_to_fit(
+    evaluator: Evaluator, step_of: Callable[[Evolution], Step], evolution: Evolution, step: Step, *arguments: Any
+) -> Call:
+    """`Evaluator.run`, on a GPU in chunks where its memory does not hold all candidates at once."""
+    share = -(-evolution.population_size // len(local_devices()))
+
+    def run(size: int) -> Call:
+        chunked = step if size == share else step_of(dataclasses.replace(evolution, chunk_size=size))
+        return evaluator.run(chunked, *arguments)
+
+    return run(share) if evolution.chunk_size or evaluator.cluster else largest_that_fits(run, share)
 
 
 def _numbers_of_runs(numbers: Mapping[str, Any], key: jax.Array) -> dict[str, jax.Array]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -84,6 +86,28 @@ def compiler_options() -> dict[str, Any] | None:
     return {"xla_cpu_prefer_vector_width": 512, "xla_cpu_experimental_ynn_fusion_type": _LIBRARY_FUSIONS}
 
 
+def _compile_here(program: Any, arguments: tuple[Any, ...]) -> Any:
+    return program.lower(*arguments).compile()
+
+
+_COMPILER: ContextVar[Callable[[Any, tuple[Any, ...]], Any]] = ContextVar("compiler", default=_compile_here)
+
+
+@contextlib.contextmanager
+def compiling_with(compiler: Callable[[Any, tuple[Any, ...]], Any]) -> Iterator[None]:
+    """Inside, `compile_program` gives what `compiler(jitted function, arguments)` gives."""
+    token = _COMPILER.set(compiler)
+    try:
+        yield
+    finally:
+        _COMPILER.reset(token)
+
+
+def compile_program(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function compiled for arguments, or for their shapes, with the options of `compiler_options`."""
+    return _COMPILER.get()(jax.jit(function, compiler_options=compiler_options()), arguments)
+
+
 def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: str) -> Call:
     """A program of a given number of steps, one compilation for all of these numbers.
 
@@ -91,8 +115,7 @@ def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: st
       ValueError: if a metric is called as an iteration is.
       TooLarge: if it needs more memory than its devices have.
     """
-    program = jax.jit(partial(several, step, name), compiler_options=compiler_options())
-    compiled = program.lower(state, key, jnp.int32(0), jnp.int32(0)).compile()
+    compiled = compile_program(partial(several, step, name), state, key, jnp.int32(0), jnp.int32(0))
     check_memory(compiled, advice)
     return lambda state, key, first, count: compiled(state, key, jnp.int32(first), jnp.int32(count))
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 import configs
 from configs import LARGEST, MOST
+from meta.xla.backend import platform
 
 if TYPE_CHECKING:
     import optax
@@ -87,6 +88,11 @@ class Evolution(configs.Part):
             jax.eval_shape(lambda: make_strategy(self, 10)[1])
         except (TypeError, ValueError):  # it does not fit, or it is one of the two that cannot be traced
             make_strategy(self, 10)
+
+    @property
+    def at_once(self) -> int:
+        """Candidates that a device evaluates together; one at least on a GPU, where `evolve` makes chunks that fit."""
+        return self.chunk_size or (self.population_size if platform() == "cpu" else 1)
 
     def in_chunks(self) -> Evolution:
         """With chunks of a fixed size, so that no bit depends on where they are evaluated: some 16 if none is set."""

@@ -67,7 +67,7 @@ class ControlExperiment(AttackExperiment):
 
         keys = jax.random.split(key, config.evaluation_trials)
         program = compile_trials(compared, parameters, config.evaluation_trials, config.at_once)
-        found: control.Comparison = run_trials(program, keys, parameters, config.at_once, report)
+        found: control.Comparison = run_trials(program, keys, parameters, report)
         line.end()
         return found
 

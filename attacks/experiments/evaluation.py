@@ -15,10 +15,11 @@ from attacks.random_play import observations_of_play
 from attacks.victim_training import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
 from meta.batched_trials import with_nan, without_nan
-from meta.loop import compiler_options
+from meta.loop import compile_program
 from meta.statistics import mean_and_error
-from meta.xla.backend import local_devices
+from meta.xla.backend import local_devices, platform
 from meta.xla.devices import spread
+from meta.xla.memory import check_memory, largest_that_fits
 
 
 class VictimTrainings(NamedTuple):
@@ -51,24 +52,41 @@ def make_trainings(
       schedule: of their training runs.
       size: entries of a message.
       num_trials: how many.
-      at_once: of them on a device, whose caches should hold what they learn from.
+      at_once: of them on a core, whose caches should hold what they learn from; another device trains all that its
+        memory holds.
       defence: what the victims do against talk.
 
     Returns:
       `(key, parameters) -> VictimTrainings`. The same key gives the same victims under every message. The parameters of
       the message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
-    devices = len(local_devices())
-    chunk = devices * min(at_once, -(-num_trials // devices))
+    devices, programs = len(local_devices()), dict[Any, tuple[Any, int]]()
+    share = -(-num_trials // devices)
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
         training = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
         last, curve = without_nan((training.last_update, training.curve))
         return training.final_return, training.explored_return, training.muted_return, last, curve
 
-    program = jax.jit(spread(one, chunk), compiler_options=compiler_options())
+    def program_for(key: jax.Array, parameters: Any) -> tuple[Any, int]:
+        """(a program, and how many victims it trains) of shapes of one victim's key and parameters."""
+
+        def compiled(width: int) -> tuple[Any, int]:
+            chunk = devices * width
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((chunk, *x.shape), x.dtype), (key, parameters))
+            program = compile_program(spread(one, chunk), *shapes)
+            if platform() != "cpu":
+                check_memory(program)
+            return program, chunk
+
+        shapes = str((key, parameters))
+        if shapes not in programs:
+            programs[shapes] = largest_that_fits(compiled, min(at_once, share) if platform() == "cpu" else share)
+        return programs[shapes]
 
     def run(key: jax.Array, parameters: Any) -> VictimTrainings:
+        of_one = message.init if parameters is None else lambda key: jax.tree.map(jnp.asarray, parameters)
+        program, chunk = program_for(*jax.eval_shape(lambda key: (key, of_one(key)), key))
         keys = jax.random.split(key, num_trials)
         keys = keys[np.arange(-(-num_trials // chunk) * chunk) % num_trials]  # some of the last chunk train twice
         if parameters is None:

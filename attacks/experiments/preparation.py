@@ -114,7 +114,7 @@ def _check_memory(attack: Attack, carry: Any) -> None:
     config, size = attack.config, bytes_of(jax.eval_shape(attack.message.init, jax.random.key(0)))
     check_bytes("message", config.message, size * max(one.population_size for one, _ in config.stages))
     for evolution, _ in config.stages:
-        at_once = (evolution.chunk_size or evolution.population_size) * config.victims_each
+        at_once = evolution.at_once * config.victims_each
         check_bytes("victim", config.victim, at_once * bytes_of(carry.states))
         check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
         check_bytes("evaluation_episodes", config.evaluation_episodes, at_once * 16 * config.judged_steps)  # keys

@@ -30,6 +30,7 @@ from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
 from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
+from meta.runs.gpu_defaults import with_gpu_defaults
 from meta.runs.jobs import Job, finished, open_run, run_jobs
 from meta.runs.reports.claims import Claim, Section, table, write_claims
 from meta.runs.reports.ending import print_report
@@ -170,7 +171,7 @@ def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
     """The attacks, in their order."""
     parts = []
     for environment in config.environments:
-        preset = configs.load(AttackConfig, "act", environment)
+        preset = with_gpu_defaults(configs.load(AttackConfig, "act", environment))
         for goal in config.goals:
             if goal == "control" and not has_goals(make_game(preset.environment)):
                 continue

@@ -216,7 +216,7 @@ def _choose(
     program = compile_trials(
         lambda key, parameters: trial(parameters, key).fitness, found[last], len(keys), search.at_once
     )
-    values = {name: run_trials(program, keys, parameters, search.at_once) for name, parameters in found.items()}
+    values = {name: run_trials(program, keys, parameters) for name, parameters in found.items()}
     for name in before:
         added = with_error(mean_and_error(values[last] - values[name]))
         victims = many(len(keys), "fresh victim")

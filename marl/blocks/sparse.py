@@ -17,6 +17,7 @@ from games.core import checks
 from games.core.arguments import check_arguments
 from games.core.branching import lazy_cond
 from games.core.game import Scalar
+from meta.xla.backend import platform
 
 Allocation = Literal["erdos_renyi_kernel", "uniform"]
 Topology = Literal["rigl", "set", "static", "dense"]
@@ -26,8 +27,10 @@ class Descent(NamedTuple):
     """A gradient transformation of optax that may also change the parameters themselves."""
 
     init: Callable[[jax.Array, Any], tuple[Any, Any]]  # (key, parameters) -> parameters to begin with, state
-    update: Callable[[Any, Any, Any], tuple[Any, Any]]  # (gradient, state, parameters) -> parameters, state
+    # (gradient, state, parameters, whether this step may change more, as it may by default) -> parameters, state
+    update: Callable[..., tuple[Any, Any]]
     mask: Callable[[Any, Any], Any]  # (state, others such as a target's) -> of them what there is by now
+    every: int = 0  # steps from one change of more to the next; 0 if there is none
 
 
 Sparsity = Callable[[optax.GradientTransformation], Descent]  # what `sparse` returns
@@ -48,7 +51,8 @@ def descent(optimizer: optax.GradientTransformation, sparsity: Sparsity | None =
         return sparsity(optimizer)
     optimizer = optax.flatten(optimizer)  # one vector: of many small arrays each costs a call
 
-    def update(gradient: Any, state: Any, params: Any) -> tuple[Any, Any]:
+    def update(gradient: Any, state: Any, params: Any, may_change: bool = True) -> tuple[Any, Any]:
+        del may_change
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state
 
@@ -138,9 +142,11 @@ def sparse(
             inner = jax.tree.map(lambda x: x * flat if jnp.shape(x) == flat.shape else x, state.inner)
             return _masked(params, stays), state._replace(inner=inner, masks=tuple(masks))
 
-        def update_all(gradient: Any, state: SparseState, params: Any) -> tuple[Any, SparseState]:
+        def update_all(
+            gradient: Any, state: SparseState, params: Any, may_change: bool = True
+        ) -> tuple[Any, SparseState]:
             state = state._replace(steps=state.steps + 1)
-            if not changes:
+            if not changes or not may_change:
                 return step(gradient, state, params)
             assert until is not None
             found: tuple[Any, SparseState] = lazy_cond(
@@ -148,9 +154,36 @@ def sparse(
             )
             return found
 
-        return Descent(init, update_all, lambda state, others: _masked(others, state.masks))
+        return Descent(init, update_all, lambda state, others: _masked(others, state.masks), every if changes else 0)
 
     return follow
+
+
+def scan_steps(step: Callable[[Any, Any, bool], tuple[Any, Any]], carry: Any, xs: Any, every: int) -> tuple[Any, Any]:
+    """`jax.lax.scan` of gradient steps, of which each `every`-th may change more than others.
+
+    A change stands in a branch, for which a GPU waits in each step. There only the last step of a block has one: blocks
+    are as long as divides both `every` and the number of steps.
+
+    Args:
+      step: `(carry, x, whether it may change more) -> (carry, y)`.
+      carry: before the first step; the steps before were a whole number of such scans.
+      xs: as of `jax.lax.scan`.
+      every: steps from one change to the next; 0 if there is none.
+    """
+    length = len(jax.tree.leaves(xs)[0])
+    block = math.gcd(every, length) if every and platform() != "cpu" else 1
+    if block == 1:
+        return jax.lax.scan(lambda carry, x: step(carry, x, True), carry, xs)
+
+    def of_block(carry: Any, xs: Any) -> tuple[Any, Any]:
+        first, last = jax.tree.map(lambda x: x[:-1], xs), jax.tree.map(lambda x: x[-1], xs)
+        carry, ys = jax.lax.scan(lambda carry, x: step(carry, x, False), carry, first)
+        carry, y = step(carry, last, True)
+        return carry, jax.tree.map(lambda ys, y: jnp.concatenate([ys, y[None]]), ys, y)
+
+    carry, ys = jax.lax.scan(of_block, carry, jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), xs))
+    return carry, jax.tree.map(lambda y: y.reshape(length, *y.shape[2:]), ys)
 
 
 def kernels(params: Any) -> list[jax.Array]:

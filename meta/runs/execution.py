@@ -41,6 +41,7 @@ from meta.runs.command import (
     resume_options,
 )
 from meta.runs.directory import check_changes, read_configs, read_record
+from meta.runs.gpu_defaults import gpu_line, with_gpu_defaults
 from meta.runs.provenance import version_line
 from meta.xla.backend import check_backend, plugin_errors_in_one_line
 from meta.xla.devices import claim_cores
@@ -99,6 +100,8 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
         with process.recognised(), task.target or contextlib.nullcontext(), task.tracking(say):
             if group:
                 group.agree()  # all of them have begun
+            if task.note:
+                formatting.say(task.console, task.note)
             command.run(task.prepared, task.target, task.console)
     except KeyboardInterrupt:
         process.ignore_signals()  # further Ctrl-C shows no traceback
@@ -122,6 +125,7 @@ class _Task(NamedTuple):
     quiet: bool
     kept: str  # what stays of it if it is stopped
     tracker: str = ""  # its name, if there is one
+    note: str = ""  # a line before the header, if there is one
 
     @property
     def console(self) -> Console:
@@ -173,6 +177,11 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     command.choose_devices(config)
     if place.cluster:
         connected.append(connect(place, say))
+    preset = config
+    if not os.path.isfile(first.split(" ")[-1]):  # what a user's own file says stays
+        config = with_gpu_defaults(preset, flags.names(rest))
+    line = gpu_line(preset, config)
+    if place.cluster:
         config = config.in_chunks()
     check_backend()
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
@@ -193,7 +202,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     else:
         kept = f"go on with {called} {shlex.join(arguments)} {again}".rstrip() if command.output is Quiet else NOTHING
     tracker = "" if group and not group.first else tracker
-    return _Task(prepared, run, getattr(options, "quiet", False), kept, tracker)
+    return _Task(prepared, run, getattr(options, "quiet", False), kept, tracker, line)
 
 
 def _tracker(options: Any, folder: Path | None, say: Callable[[str], int]) -> str:

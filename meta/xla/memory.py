@@ -3,16 +3,53 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 
 import configs
 from meta.xla.backend import device_memory, platform
 
+Made = TypeVar("Made")
+
 
 class TooLarge(ValueError):
-    """A program needs more memory than there is."""
+    """A program needs more memory than there is.
+
+    Attributes:
+      times: how many times as much, at least
+    """
+
+    times = 1.0
+
+    @classmethod
+    def needing(cls, needed: float, there: float, message: str) -> TooLarge:
+        """An error that knows both numbers."""
+        error = cls(message)
+        error.times = needed / there
+        return error
+
+
+def largest_that_fits(make: Callable[[int], Made], size: int) -> Made:
+    """The result of `make` for a size, or on a device that is no CPU for the largest smaller one that fits its memory.
+
+    The next size is tried by what the last one would have needed, so that there are few.
+
+    Args:
+      make: `(size) -> result`; raises TooLarge.
+      size: the largest one.
+
+    Raises:
+      TooLarge: if nothing fits; on a CPU, whose widths are meant for its caches, if `size` does not.
+    """
+    while True:
+        try:
+            return make(size)
+        except TooLarge as error:
+            if platform() == "cpu" or size == 1:
+                raise
+            size = max(1, int(size / max(1.1 * error.times, 2.0)))
 
 
 def check_memory(compiled: Any, advice: str = "") -> None:
@@ -39,9 +76,8 @@ def check_memory(compiled: Any, advice: str = "") -> None:
         needed *= len(compiled.runtime_executable().local_devices())
     there = device_memory()
     if there and needed > there:
-        raise TooLarge(
-            f"memory: the program needs {needed / 2**30:.1f} GiB and there are {there / 2**30:.1f} GiB{advice}"
-        )
+        words = f"the program needs {needed / 2**30:.1f} GiB and there are {there / 2**30:.1f} GiB"
+        raise TooLarge.needing(needed, there, f"memory: {words}{advice}")
 
 
 def check_bytes(field: str, value: Any, needed: float) -> None:

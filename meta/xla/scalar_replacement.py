@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from meta.xla.backend import platform
 from meta.xla.barriers import computed_once
 
 # A value is either an ordinary array, or a NumPy object array of scalars, of the shape of the array it stands for.
@@ -43,7 +44,8 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
 
     To be batched with `jax.vmap` afterwards. The results are those of `function`, up to the order of sums.
     What it cannot take apart (random bits, matrix products, larger arrays) runs as it was, and so does
-    all of `function` where JAX has changed the layout of a primitive, with a RuntimeWarning.
+    all of `function` where JAX has changed the layout of a primitive, with a RuntimeWarning. On other devices than CPUs
+    a function with loops inside of loops runs as it was too: each further value to carry is a kernel in each step.
 
     Args:
       function: of pytrees of arrays to a pytree of arrays. Custom derivative rules inside have been applied already
@@ -53,6 +55,8 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
 
     def scalarized(*args: Any) -> Any:
         jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*args)
+        if platform() != "cpu" and _loops_within(jaxpr.jaxpr) > 1:
+            return function(*args)
         try:
             # Outside of loops an array is used once: nothing to gain there.
             results = _evaluate(jaxpr.jaxpr, jaxpr.consts, jax.tree.leaves(args), _Limits(0, max_size))
@@ -63,6 +67,21 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
         return jax.tree.unflatten(jax.tree.structure(shape), [_whole(value) for value in results])
 
     return scalarized
+
+
+def _loops_within(jaxpr: Any) -> int:
+    """How deep loops lie in each other; one of a single step is none."""
+    depths = [0]
+    for equation in jaxpr.eqns:
+        params = equation.params
+        loop = equation.primitive.name == "while" or (equation.primitive.name == "scan" and params["length"] > 1)
+        inner = [getattr(leaf, "jaxpr", leaf) for leaf in jax.tree.leaves(list(params.values()), is_leaf=_is_jaxpr)]
+        depths += [loop + max([0, *(_loops_within(one) for one in inner if hasattr(one, "eqns"))])]
+    return max(depths)
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
 class _Limits(NamedTuple):

@@ -31,7 +31,7 @@ def fresh_trainings(
     several = jax.tree.map(np.asarray, list(several))
     program = compile_trials(trial, several[0], len(keys[0]), AT_ONCE)
     compiled = time.perf_counter()
-    found = [with_nan(run_trials(program, *one, AT_ONCE)) for one in zip(keys, several, strict=True)]
+    found = [with_nan(run_trials(program, *one)) for one in zip(keys, several, strict=True)]
     return found, compiled - started, time.perf_counter() - compiled
 
 

@@ -371,7 +371,7 @@ def _check(config: DiscoveryConfig, arenas: dict[str, Arena]) -> None:
                 carry = check_update(game, players, steps_per_update=config.steps_per_update, num_envs=config.num_envs)
             except ValueError as error:
                 raise ValueError(f"learner: {learner}: {first_line(error)}") from None
-        at_once = (config.evolution.chunk_size or config.evolution.population_size) * config.trials * config.searches
+        at_once = config.evolution.at_once * config.trials * config.searches
         check_bytes("num_envs", config.num_envs, at_once * bytes_of(carry))
     check_bytes(
         "evaluation_trials",

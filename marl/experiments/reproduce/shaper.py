@@ -14,6 +14,7 @@ from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import SampledShapingConfig
 from meta import RunDirectory
 from meta.runs.formatting import many
+from meta.runs.gpu_defaults import with_gpu_defaults
 from meta.runs.reports.claims import Claim, Section, number, table
 from meta.statistics import rounded, with_error
 
@@ -60,7 +61,9 @@ def make_configs(
     """
     found = {}
     for game in games:
-        preset = dataclasses.replace(configs.load(SampledShapingConfig, "mfos", game), seed=seed, seeds=seeds)
+        preset = dataclasses.replace(
+            with_gpu_defaults(configs.load(SampledShapingConfig, "mfos", game)), seed=seed, seeds=seeds
+        )
         kinds: dict[str, dict[str, Any]] = {slug(spec): {"shaper": spec} for spec in shapers or SHAPERS}
         if game == GAMES[0] and not shapers:
             kinds |= {name: {"shaper": spec} for name, spec in ABLATIONS.items()}

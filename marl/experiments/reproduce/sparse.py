@@ -9,6 +9,7 @@ from typing import Any
 import configs
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.config import SampledShapingConfig
+from meta.runs.gpu_defaults import with_gpu_defaults
 from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import with_error
 
@@ -26,7 +27,7 @@ def opponent(density: float) -> str:
 
 def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, SampledShapingConfig]:
     """The trainings by name, one for each density; each shaper is tried before the opponents of the others too."""
-    preset = configs.load(SampledShapingConfig, "mfos", PRESET)
+    preset = with_gpu_defaults(configs.load(SampledShapingConfig, "mfos", PRESET))
     found = {}
     for density in DENSITIES:
         others = tuple(opponent(other) for other in DENSITIES if other != density)

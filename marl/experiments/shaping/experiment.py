@@ -141,9 +141,9 @@ class Shaping(Experiment[Evolved, Results]):
         if config.meta_learner == "ppo":
             check_bytes("meta_ppo.batch_size", config.meta_ppo.batch_size, config.meta_ppo.batch_size * trial)
         else:
-            size, chunk = config.evolution.population_size, config.evolution.chunk_size
+            size = config.evolution.population_size
             check_bytes("evolution.population_size", size, config.seeds * size * parameters)
-            together = min(chunk * len(local_devices()), size) if chunk else size
+            together = min(config.evolution.at_once * len(local_devices()), size)
             check_bytes("trials", config.trials, together * config.trials * trial)
             if screening := config.screening:
                 check_bytes("start", config.starting, screening.at_once * trial)
@@ -270,7 +270,7 @@ class Shaping(Experiment[Evolved, Results]):
         """Fresh trials of one training, with a key that no generation drew from: `evolve` splits its own."""
         program = programs.get(self.config.opponent if group == UNTRAINED else group)
         keys = jax.random.split(jax.random.fold_in(key, RunBranch.EVALUATION), self.config.evaluation_trials)
-        played: EvaluationResult = run_trials(program, keys, parameters, self.at_once)
+        played: EvaluationResult = run_trials(program, keys, parameters)
         return played
 
     def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:

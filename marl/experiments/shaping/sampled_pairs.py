@@ -85,7 +85,7 @@ def play_pair(
     agents = [[of_training(agent, i) for agent in (row, column)] for i in range(number)]
     parameters = [tuple(agent.parameters for agent in both) for both in agents]
     program = compile_trials(trial, parameters[0], len(keys) // number, AT_ONCE)
-    played = [run_trials(program, keys[i::number], parameters[i], AT_ONCE) for i in range(number)]
+    played = [run_trials(program, keys[i::number], parameters[i]) for i in range(number)]
     found = jax.tree.map(lambda *x: np.stack(x, 1).reshape(-1, *x[0].shape[1:]).astype(np.float64), *played)
     shares = {"own_coin_share": share_of_trials("own_coin", found["coins"]).T} if found["coins"] else {}
     return {"return": np.stack(found["return"]), **shares}

@@ -19,7 +19,7 @@ from marl.blocks.advantages import of_action
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import Replay, Transitions, draw_prioritized, importance, put
-from marl.blocks.sparse import Sparsity, descent
+from marl.blocks.sparse import Sparsity, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 
 
@@ -232,7 +232,7 @@ def dqn(
         state = store(state, trajectory)
         stored = jnp.minimum(state.steps, buffer_size)
 
-        def step(carry: Any, drawn: jax.Array) -> Any:
+        def step(carry: Any, drawn: jax.Array, may_change: bool) -> Any:
             params, target, optimizer_state, priority = carry
             index, weight = drawn, jnp.float32(1.0)
             if prioritized:  # what is drawn is the key
@@ -240,7 +240,7 @@ def dqn(
                 weight = importance(probability, stored, importance_exponent)
             batch = jax.tree.map(lambda x: x[index], state.buffer)
             gradient, (off, metrics) = jax.grad(loss, has_aux=True)(params, target, state.statistics, batch, weight)
-            params, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+            params, optimizer_state = optimizer.update(gradient, optimizer_state, params, may_change)
             if prioritized:
                 priority = priority.at[index].set(priority_of(off))
             target = optimizer.mask(optimizer_state, optax.incremental_update(params, target, tau))
@@ -248,9 +248,9 @@ def dqn(
 
         def learn(carry: Any) -> Any:
             if prioritized:
-                return jax.lax.scan(step, carry, jax.random.split(key, gradient_steps))
+                return scan_steps(step, carry, jax.random.split(key, gradient_steps), optimizer.every)
             index = jax.random.randint(random_bits.unrolled(key), (gradient_steps, batch_size), 0, stored)
-            return jax.lax.scan(step, carry, index)
+            return scan_steps(step, carry, index, optimizer.every)
 
         def wait(carry: Any) -> Any:
             return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, carry)[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
 import chex
@@ -22,8 +23,9 @@ from marl.blocks.layers import Activation
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.perceptron import perceptron
 from marl.blocks.replay import Buffer, put
-from marl.blocks.sparse import Sparsity, descent
+from marl.blocks.sparse import Sparsity, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
+from meta.xla.backend import platform
 
 MEASURED = 2_048  # oldest steps, of which the distance to the actor is taken
 FORGOTTEN = 10  # one of so many is forgotten at a time
@@ -219,11 +221,11 @@ def off_policy_learner(
         value = value[0] if style.delayed else value.min(0)
         return mean(jnp.exp(now.log_temperature) * log_prob - value, batch.valid), mean(log_prob, batch.valid)
 
-    def improve(now: Networks, batch: _Batch, key: jax.Array) -> Networks:
+    def improve(now: Networks, batch: _Batch, key: jax.Array, may_change: bool) -> Networks:
         """A step of the actor and of the temperature; then the targets follow."""
         gradient, log_prob = jax.grad(actor_loss, has_aux=True)(now.actor, now, batch, key)
         own, of_critics, of_temperature = now.optimizer
-        params, own = actor_descent.update(gradient, own, now.actor)
+        params, own = actor_descent.update(gradient, own, now.actor, may_change)
         slope = -jnp.exp(now.log_temperature) * (log_prob + wanted)
         change, of_temperature = tempered.update(slope, of_temperature)
         target: Any = ()
@@ -274,21 +276,41 @@ def off_policy_learner(
     def update(key: jax.Array, state: OffPolicyState, trajectory: Trajectory) -> tuple[OffPolicyState, Metrics]:
         state, num_envs = store(state, trajectory), math.prod(trajectory.reward.shape[1:])
 
-        def step(now: Networks, key: jax.Array) -> tuple[Networks, Metrics]:
+        def step(
+            now: Networks, key: jax.Array, may_change: bool, follows: bool | None = None
+        ) -> tuple[Networks, Metrics]:
+            """A step of the critics; one of the actor `follows` it, or if None by the number of the update."""
             batch_key, critic_key, actor_key = jax.random.split(key, 3)
             batch = draw(batch_key, state, now, num_envs)
             gradient, metrics = jax.grad(critic_loss, has_aux=True)(now.critics, now, batch, critic_key)
             own, of_critics, of_temperature = now.optimizer
-            critics, of_critics = critic_descent.update(gradient, of_critics, now.critics)
+            critics, of_critics = critic_descent.update(gradient, of_critics, now.critics, may_change)
             optimizer = own, of_critics, of_temperature
             now = now._replace(critics=critics, optimizer=optimizer, updates=now.updates + 1)
-            now = sometimes(style.delay, lambda now: improve(now, batch, actor_key), now)
-            if buffer_drift is not None:
+            if follows is None:
+                now = sometimes(style.delay, lambda now: improve(now, batch, actor_key, True), now)
+            elif follows:
+                now = improve(now, batch, actor_key, may_change)
+            if buffer_drift is not None and may_change:
                 now = sometimes(buffer_every, lambda now: drop_oldest(state, now), now)
             return now, metrics
 
         def learn(now: Networks) -> Any:
-            return jax.lax.scan(step, now, jax.random.split(key, gradient_steps or trajectory.reward.size))
+            keys, delay = jax.random.split(key, gradient_steps or trajectory.reward.size), style.delay
+            others = [critic_descent.every, buffer_every if buffer_drift is not None else 0]
+            if platform() == "cpu" or len(keys) % delay or any(every % delay for every in others):
+                return jax.lax.scan(partial(step, may_change=True), now, keys)
+
+            # Elsewhere a branch in each step waits for the host: of `delay` steps the last is one of the actor too.
+            def several(now: Networks, keys: jax.Array, may_change: bool) -> tuple[Networks, Metrics]:
+                if delay == 1:
+                    return step(now, keys[0], may_change, follows=True)
+                now, metrics = jax.lax.scan(partial(step, may_change=False, follows=False), now, keys[:-1])
+                now, last = step(now, keys[-1], may_change, follows=True)
+                return now, jax.tree.map(jnp.append, metrics, last)
+
+            every = math.gcd(actor_descent.every, *(every // delay for every in others))
+            return scan_steps(several, now, keys.reshape(-1, delay), every)
 
         def wait(now: Networks) -> Any:
             return now, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, now)[1])

@@ -28,7 +28,7 @@ from marl.blocks.objectives import (
     l2,
     policy_gradient,
 )
-from marl.blocks.sparse import Sparsity, descent
+from marl.blocks.sparse import Sparsity, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 
 
@@ -301,7 +301,7 @@ def ppo(
             raise ValueError(f"minibatches: got {minibatches}; a divisor of the {size} {kind} is needed")
         rows = jax.tree.map(lambda x: x.reshape(size, -1), batch)
 
-        def step(carry: Any, order: jax.Array | None) -> Any:
+        def step(carry: Any, order: jax.Array | None, may_change: bool) -> Any:
             params, optimizer_state = carry
             minibatch = batch
             if order is not None:  # whole rows, for XLA copies numbers of more axes one by one
@@ -310,15 +310,17 @@ def ppo(
                 minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
                 minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
             gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch, _steps(optimizer_state))
-            return optimizer.update(gradient, optimizer_state, params), metrics
+            return optimizer.update(gradient, optimizer_state, params, may_change), metrics
 
-        def epoch(carry: Any, key: jax.Array) -> Any:
+        def epoch(carry: Any, key: jax.Array, may_change: bool) -> Any:
             if minibatches == 1:
-                return step(carry, None)
-            return jax.lax.scan(step, carry, random_bits.permutation(key, size).reshape(minibatches, -1))
+                return step(carry, None, may_change)
+            orders = random_bits.permutation(key, size).reshape(minibatches, -1)
+            return scan_steps(step, carry, orders, optimizer.every)
 
         carry = state.params, state.optimizer
-        (params, optimizer_state), metrics = jax.lax.scan(epoch, carry, jax.random.split(key, epochs))
+        every = optimizer.every if minibatches == 1 else 0
+        (params, optimizer_state), metrics = scan_steps(epoch, carry, jax.random.split(key, epochs), every)
         return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
     return Learner(

@@ -19,7 +19,7 @@ from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.layers import where_done
 from marl.blocks.networks import Network, recurrent, unroll
 from marl.blocks.replay import Priorities, Replay, draw_prioritized, importance, put
-from marl.blocks.sparse import Sparsity, descent
+from marl.blocks.sparse import Sparsity, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 
 
@@ -209,20 +209,20 @@ def r2d2(
         state = store(state, trajectory)
         stored = jnp.minimum(state.sequences, buffer_size)
 
-        def step(carry: Any, key: jax.Array) -> Any:
+        def step(carry: Any, key: jax.Array, may_change: bool) -> Any:
             params, target, optimizer_state, priority = carry
             index, probability = draw_prioritized(key, priority, batch_size)
             steps = jax.tree.map(lambda x: x[index], state.buffer)
             steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps._replace(carry=()))._replace(carry=steps.carry)
             weight = importance(probability, stored, importance_exponent)
             gradient, (surprise, metrics) = jax.grad(loss, has_aux=True)(params, target, steps, weight)
-            params, optimizer_state = optimizer.update(gradient, optimizer_state, params)
+            params, optimizer_state = optimizer.update(gradient, optimizer_state, params, may_change)
             target = optimizer.mask(optimizer_state, optax.incremental_update(params, target, tau))
             priority = priority.at[index].set((surprise + 1e-6) ** priority_exponent)
             return (params, target, optimizer_state, priority), metrics
 
         def learn(carry: Any) -> Any:
-            return jax.lax.scan(step, carry, jax.random.split(key, gradient_steps))
+            return scan_steps(step, carry, jax.random.split(key, gradient_steps), optimizer.every)
 
         def wait(carry: Any) -> Any:
             return carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(learn, carry)[1])

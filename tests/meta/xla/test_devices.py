@@ -40,7 +40,7 @@ def draw(key, scale):
     return scale * jax.random.uniform(key)
 
 keys, scale = jax.random.split(jax.random.key(3), 7), jax.numpy.float32(2)
-fresh = run_trials(compile_trials(draw, scale, 7, 3), keys, scale, 3).tolist()  # of 12 places
+fresh = run_trials(compile_trials(draw, scale, 7, 3), keys, scale).tolist()  # of 12 places
 
 def stop(update, metrics, seconds):
     raise KeyboardInterrupt
