@@ -177,13 +177,13 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     command.choose_devices(config)
     if place.cluster:
         connected.append(connect(place, say))
+    check_backend()
     preset = config
     if not os.path.isfile(first.split(" ")[-1]):  # what a user's own file says stays
         config = with_gpu_defaults(preset, flags.names(rest))
     line = gpu_line(preset, config)
     if place.cluster:
         config = config.in_chunks()
-    check_backend()
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     if group := _group(connected):
         _check_same(group, began, config)
