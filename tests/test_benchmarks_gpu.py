@@ -3,9 +3,14 @@
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
+import games
+import marl
 from benchmarks.gpu.hlo import Program, bytes_of
+from benchmarks.gpu.one_kernel import trials_in_one_kernel
 
 # 7 iterations of a body of two kernels and a copy, one conditional, and one kernel before them. The first kernel of the
 # body writes a row of 16 bytes of an array of 7 rows in place, and reads a row of 16 bytes of another.
@@ -100,3 +105,20 @@ def test_without_the_plugin_one_line_says_so():
     run = subprocess.run([sys.executable, "-m", "benchmarks.gpu"], capture_output=True, text=True, check=True)
     assert run.stderr == ""
     assert run.stdout.startswith("skipped: ") or "NVIDIA" in run.stdout
+
+
+def test_a_trial_in_one_kernel_is_the_trial_of_the_library():
+    """On a CPU, where Pallas runs the operations of the kernel one by one."""
+    game = games.InfinitelyRepeated(games.chicken)
+    shaper, opponent = marl.shapers.mfos(game), marl.make_learner("naive", game, seat=1)
+    parameters = jax.vmap(shaper.init)(jax.random.split(jax.random.key(0), 2))
+    keys, steps = jax.random.split(jax.random.key(1), 4), 20
+    players = [shaper.learner(jax.tree.map(lambda x: x[0], parameters)), opponent]
+    first = jax.vmap(lambda key: marl.learn(key, game, players, num_updates=1, keep_trajectories=True).trajectories)
+    drawn = [trajectory.action[:, 0, 0] for trajectory in first(keys)]
+    kernel = trials_in_one_kernel(game, candidates=2, trials=4, meta_steps=steps, at_once=2, interpret=True)
+    trial = marl.shaping_trial(game, shaper, opponent, meta_steps=steps)
+    outcomes = jax.jit(jax.vmap(jax.vmap(trial, (None, 0)), (0, None)))(parameters, keys)
+    shapers, opponents = jax.jit(kernel)(parameters, *drawn)
+    np.testing.assert_allclose(shapers, outcomes.fitness, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(opponents, outcomes.metrics["opponent_return"], atol=1e-5, rtol=1e-5)

@@ -69,7 +69,16 @@ def measured_row(name: str, card: Any, compiled: Any, seconds: float | None = No
     temporary = compiled.memory_analysis().temp_size_in_bytes
     launches = cost.launches * LAUNCH[0], cost.launches * LAUNCH[1]
     bytes_seconds = cost.bytes / card.bandwidth
-    return Row(name, ", ".join(parts), cost.launches, cost.conditionals, launches, bytes_seconds, temporary, seconds)
+    return Row(
+        name,
+        ", ".join(parts) or f"{cost.launches:.0f}",
+        cost.launches,
+        cost.conditionals,
+        launches,
+        bytes_seconds,
+        temporary,
+        seconds,
+    )
 
 
 def compile_row(name: str, card: Any) -> Row:

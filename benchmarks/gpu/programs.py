@@ -7,19 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import configs
 import games
+import marl
 from attacks.experiments.attack import resolve
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.evaluation import fresh_victims
+from benchmarks.gpu.one_kernel import trials_in_one_kernel
 from benchmarks.speed.games import build
 from marl.experiments import single_agent
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
 from marl.experiments.single_agent import TrainConfig
 from meta import evolve
-from meta.loop import compiling_with
+from meta.loop import compile_program, compiling_with
 from meta.runs.gpu_defaults import with_gpu_defaults
 
 Program = Callable[[], Any]
@@ -100,9 +103,25 @@ def game(name: str, instances: int, steps: int = 64) -> Program:
     return lambda: build(games.make(name), instances, steps)
 
 
+def one_kernel(candidates: int, trials: int, at_once: int) -> Program:
+    """The trials of a generation of `python -m marl.mfos ipd`, without the generation around them."""
+
+    def run() -> Any:
+        game = games.InfinitelyRepeated(games.prisoners_dilemma)
+        init = jax.vmap(marl.shapers.mfos(game).init)
+        parameters = jax.eval_shape(lambda: init(jax.random.split(jax.random.key(0), candidates)))
+        drawn = jax.ShapeDtypeStruct((trials, game.num_logits), jnp.float32)
+        play = trials_in_one_kernel(game, candidates=candidates, trials=trials, at_once=at_once)
+        return compile_program(play, parameters, drawn, drawn)
+
+    return run
+
+
 PROGRAMS: dict[str, Program] = {
     "ipd": shaping("ipd"),
+    "ipd in one kernel": one_kernel(256, 8, at_once=8),
     "ipd 8192 x 64": shaping("ipd", evolution={"population_size": 8192}, trials=64),
+    "ipd 8192 x 64 in one kernel": one_kernel(8192, 64, at_once=32),
     "ipd lola": shaping("ipd", opponent="lola"),
     "ipd reinforce": shaping("ipd", opponent="reinforce(episodes=8, rounds=25)"),
     "ipd meta-PPO": shaping("ipd", meta_learner="ppo"),

@@ -69,6 +69,27 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
     return scalarized
 
 
+def apart(function: Callable[..., Any], *shapes: jax.ShapeDtypeStruct) -> Callable[..., list[jax.Array]]:
+    """`function` of scalars: the entries of its arguments in their order, to those of its results.
+
+    No array is made inside, so that a batch of it runs where only elementwise operations can, as in a kernel.
+
+    Args:
+      function: of arrays of these shapes.
+      shapes: of its arguments.
+    """
+    jaxpr, sizes = jax.make_jaxpr(function)(*shapes), [shape.size for shape in shapes]
+    limits = _Limits(max(sizes), max(sizes))
+
+    def of_scalars(*scalars: jax.Array) -> list[jax.Array]:
+        left = list(scalars)
+        arguments = [_objects([left.pop(0) for _ in range(shape.size)], shape.shape) for shape in shapes]
+        values = _evaluate(jaxpr.jaxpr, jaxpr.consts, arguments, limits)
+        return [x for value in values for x in (value.flat if _is_apart(value) else [value])]
+
+    return of_scalars
+
+
 def _loops_within(jaxpr: Any) -> int:
     """How deep loops lie in each other; one of a single step is none."""
     depths = [0]
