@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,11 +62,15 @@ class Row(NamedTuple):
 def measured_row(name: str, card: Any, compiled: Any, seconds: float | None = None) -> Row:
     """The row of a compiled program."""
     from benchmarks.gpu.hlo import Program
+    from meta.runs.formatting import many
 
-    parsed = Program.parse(compiled.as_text())
+    text = compiled.as_text()
+    parsed = Program.parse(text)
     cost = parsed.cost()
     shown = [loop for loop in parsed.loops() if loop.kernels * loop.runs >= 0.01 * cost.launches or loop.depth == 0]
     parts = [f"{loop.trips} x {loop.kernels}" if loop.trips else f"{loop.kernels}" for loop in shown]
+    if exchanges := len(re.findall(r" all-gather(?:-start)?\(", text)):
+        parts.append(many(exchanges, "all-gather"))
     temporary = compiled.memory_analysis().temp_size_in_bytes
     launches = cost.launches * LAUNCH[0], cost.launches * LAUNCH[1]
     bytes_seconds = cost.bytes / card.bandwidth
@@ -83,16 +88,23 @@ def measured_row(name: str, card: Any, compiled: Any, seconds: float | None = No
 
 def compile_row(name: str, card: Any) -> Row:
     """Compiles a program for a card that is not here."""
-    from benchmarks.gpu.programs import PROGRAMS, caught
+    import jax
+
+    from benchmarks.gpu.programs import PROGRAMS, SEVERAL, caught
+    from meta.evaluators import evaluating, on_devices
     from meta.xla.backend import tracing_for
     from meta.xla.memory import check_memory
 
+    topology = SEVERAL.get(name, "1x1x1")
+
     def compiler(jitted: Any, arguments: tuple[Any, ...]) -> Any:
-        compiled = card.compile(jitted, arguments)
+        compiled = card.compile(jitted, arguments, topology)
         check_memory(compiled)
         return compiled
 
-    with tracing_for("gpu", 0.75 * card.memory):  # the share that JAX takes
+    place = on_devices(card.devices(topology)) if name in SEVERAL else on_devices()
+    # The share of the memory that JAX takes, and the precision of the commands.
+    with tracing_for("gpu", 0.75 * card.memory), evaluating(place), jax.default_matmul_precision("float32"):
         return measured_row(name, card, caught(PROGRAMS[name], compiler))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 
@@ -41,13 +44,17 @@ platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 10 }} runtime_version 
 device_description_str: "{self.name}"
 """
 
-    def compile(self, jitted: Any, arguments: tuple[Any, ...]) -> Any:
-        """A program compiled for this card, which cannot run here."""
+    @functools.cache  # noqa: B019 (there are two cards)
+    def devices(self, topology: str) -> tuple[Any, ...]:
+        """Devices that are not here: of `1x1x8` eight in one process, of `1x8x1` one in each of eight processes."""
         from jax.experimental import topologies
-        from jax.sharding import SingleDeviceSharding
 
-        topology = topologies.get_topology_desc(platform="cuda", target_config=self.description, topology="1x1x1")
-        there = SingleDeviceSharding(topology.devices[0])
+        found = topologies.get_topology_desc(platform="cuda", target_config=self.description, topology=topology)
+        return tuple(found.devices)
+
+    def compile(self, jitted: Any, arguments: tuple[Any, ...], topology: str = "1x1x1") -> Any:
+        """A program compiled for this card, or for several, which cannot run here."""
+        there = NamedSharding(Mesh(np.array(self.devices(topology)), ("members",)), PartitionSpec())
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=there), arguments)
         return jitted.lower(*shapes).compile()
 

@@ -117,8 +117,12 @@ def one_kernel(candidates: int, trials: int, at_once: int) -> Program:
     return run
 
 
+# Programs for several GPUs, and their topologies: nodes, processes of a node, GPUs of a process.
+SEVERAL = {"ipd, 8 GPUs in a process": "1x1x8", "ipd, 8 processes with a GPU each": "1x8x1"}
+
 PROGRAMS: dict[str, Program] = {
     "ipd": shaping("ipd"),
+    **dict.fromkeys(SEVERAL, shaping("ipd")),
     "ipd in one kernel": one_kernel(256, 8, at_once=8),
     "ipd 8192 x 64": shaping("ipd", evolution={"population_size": 8192}, trials=64),
     "ipd 8192 x 64 in one kernel": one_kernel(8192, 64, at_once=32),

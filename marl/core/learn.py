@@ -14,6 +14,7 @@ from games import Game
 from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 from marl.core.learner_checks import check_key, check_learners, check_number, checked
+from meta.xla.backend import unrolled
 from meta.xla.barriers import computed_once, drawn_apart
 
 
@@ -242,7 +243,10 @@ def learning(
         policies = [learner.policy(state) for learner, state in zip(learners, carry.states, strict=True)]
         first = carry.memories
         carry, (trajectories, infos, played) = jax.lax.scan(
-            partial(step, policies), carry, (jnp.arange(steps_per_update), keys), unroll=steps_per_update == 1
+            partial(step, policies),
+            carry,
+            (jnp.arange(steps_per_update), keys),
+            unroll=steps_per_update == 1 or unrolled(),
         )
         trajectories = tuple(
             trajectory._replace(first_memory=before, last_memory=after)

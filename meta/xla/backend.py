@@ -111,6 +111,15 @@ def plugin_errors_in_one_line(say: Callable[[str], object]) -> Iterator[None]:
         logger.removeFilter(shorten)
 
 
+def unrolled() -> int:
+    """Steps of a game that one iteration of a loop takes: four on a GPU, where XLA joins kernels of several.
+
+    In compiled programs that is 470 launches a generation of the exact game in place of 774 (410 with ten steps),
+    60,416 of the coin game in place of 78,516, and 2,391 an update of PPO in CartPole in place of 3,286.
+    """
+    return 1 if platform() == "cpu" else 4
+
+
 def _own_platform() -> Platform:
     found = jax.default_backend()
     return "gpu" if found in ("cuda", "rocm") else found  # type: ignore[return-value]

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from meta.xla.backend import platform
+from meta.xla.backend import platform, unrolled
 from meta.xla.barriers import computed_once
 
 # A value is either an ordinary array, or a NumPy object array of scalars, of the shape of the array it stands for.
@@ -291,9 +291,8 @@ def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Va
         return (count + 1, _pack(carry)), [_whole(y) for y in ys]
 
     start = jax.numpy.int32(0), _pack(init)
-    (_, carry), ys = jax.lax.scan(
-        step, start, [_whole(x) for x in xs], params["length"], params["reverse"], params["unroll"]
-    )
+    unroll = min(max(params["unroll"], unrolled()), params["length"])
+    (_, carry), ys = jax.lax.scan(step, start, [_whole(x) for x in xs], params["length"], params["reverse"], unroll)
     return [*_unpack(carry, shapes), *ys]
 
 
