@@ -12,7 +12,6 @@ from flax import struct
 from games.core import checks
 from games.core.game import Infos, Observations, Scalar, static
 from games.core.random_bits import draw_integer, uniform
-from games.core.spaces import Discrete
 from games.suite.commons import APPLE_LABELS, WASTE, WATER, Commons, CommonsState
 from games.toolbox import boards, grid
 
@@ -85,6 +84,7 @@ class Cleanup(Commons):
     waste_probability: Scalar = 0.5
 
     letters = ".A#PHR"
+    actions = 9
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,10 +136,8 @@ class Cleanup(Commons):
     def _things(self, state: CleanupState) -> list[jax.Array]:
         return [state.apples, self._board("HR"), state.waste]
 
-    def action_space(self, agent: str) -> Discrete:
-        return Discrete(9)
-
     def _draw(self, canvas: Any, state: Any) -> None:
+        super()._draw(canvas, state)
         self.grid.draw_cells(canvas, self.grid.board("HR"), WATER)
 
     def _draw_things(self, canvas: Any, state: Any) -> None:

@@ -1,0 +1,113 @@
+"""The base of gridworlds with several players: a layout, steps and turns, and a turned view of what lies around."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from configs import shown
+from games.core import checks
+from games.core.game import Actions, Game, Observations, Scalar, static
+from games.core.spaces import Box, Discrete
+from games.toolbox import grid
+
+
+@struct.dataclass
+class GridworldState:
+    """Sets of cells are boards of bits, see `games.toolbox.boards`."""
+
+    positions: jax.Array  # `[n, 2]`, row and column; without meaning while the player is away
+    directions: jax.Array  # `[n]`, up, right, down, left
+    fired: jax.Array  # `[n]`, the action from `BEAM` on that was taken in the last step, else 0; for pictures
+    time: jax.Array  # `[]`, steps since the reset
+
+
+@struct.dataclass(eq=False)
+class Gridworld(Game):
+    """Base of the gridworlds.
+
+    Attributes:
+      layout: one string for each row: `P` where players start, `#` a wall.
+      num_agents: the number of players; at most as many as there are places `P`.
+      view_size: width of the square view; odd.
+      episode_length: steps until the time limit.
+    """
+
+    layout: tuple[str, ...] = static(("P.P",))
+    num_agents: int = static(2)
+    view_size: int = static(7)
+    episode_length: Scalar = 1000
+
+    letters = ".#P"  # of a layout
+    actions = 7  # their number: those of `Grid.move`, and the game's own behind them
+
+    def __post_init__(self) -> None:
+        if isinstance(self.layout, list):
+            object.__setattr__(self, "layout", tuple(self.layout))
+        grid.check_layout(self.layout, self.letters)
+        if not self.grid.count("P"):
+            raise ValueError(f"layout: got {shown(self.layout)}; a cell P, where players begin, is needed")
+        checks.size("num_agents", self.num_agents, 1, self.grid.count("P"))
+        grid.check_view(self.view_size)
+        checks.whole("episode_length", self.episode_length, 1)
+
+    @property
+    def grid(self) -> grid.Grid:
+        return grid.Grid(self.layout)
+
+    def _board(self, letters: str) -> jax.Array:
+        return jnp.asarray(self.grid.board(letters))
+
+    def _start(self, key: jax.Array) -> dict[str, jax.Array]:
+        """The fields of a first state: players on different places `P`, in random directions."""
+        n = self.num_agents
+        seed = list(jax.random.bits(key, (2,), jnp.uint32))
+        zeros, everyone = jnp.zeros(n, jnp.int32), jnp.ones(n, bool)
+        positions, directions = self.grid.drop(jnp.zeros((n, 2), jnp.int32), zeros, everyone, self._board("P"), seed, 0)
+        return {"positions": positions, "directions": directions, "fired": zeros, "time": jnp.zeros((), jnp.int32)}
+
+    def _acts(self, actions: Actions) -> jax.Array:
+        """The actions of all players, `[n]`."""
+        return jnp.stack([jnp.asarray(actions[agent], jnp.int32) for agent in self.agents])
+
+    def _present(self, state: Any) -> jax.Array:
+        """True for players that are on the grid, `[n]`."""
+        return jnp.ones(self.num_agents, bool)
+
+    def _things(self, state: Any) -> list[jax.Array]:
+        """Boards that players see, each a channel."""
+        return []
+
+    def get_obs(self, state: Any) -> Observations:
+        present, things = self._present(state), self._things(state)
+        seen = self.grid.view(state.positions, state.directions, self.view_size, things, present)
+        seen = jnp.where(present[:, None], seen, 0)
+        return self._by_agent(grid.planes(seen, self.view_size, len(things) + 5))
+
+    def observation_space(self, agent: str) -> Box:
+        state = jax.eval_shape(self.reset, jax.eval_shape(lambda: jax.random.key(0)))
+        return Box(0.0, 1.0, state[0][agent].shape, image=True)
+
+    def action_space(self, agent: str) -> Discrete:
+        return Discrete(self.actions)
+
+    def render(self, state: Any) -> np.ndarray:
+        canvas = self.grid.canvas()
+        self._draw(canvas, state)
+        self._draw_beams(canvas, state, np.asarray(state.fired))
+        self._draw_things(canvas, state)
+        self.grid.draw_players(canvas, state, np.asarray(self._present(state)))
+        return canvas.image()
+
+    def _draw(self, canvas: Any, state: Any) -> None:
+        """Draws what lies below the beams."""
+
+    def _draw_beams(self, canvas: Any, state: Any, fired: np.ndarray) -> None:
+        """Draws the beams that were fired in the last step."""
+
+    def _draw_things(self, canvas: Any, state: Any) -> None:
+        """Draws what lies above the beams."""
