@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -16,6 +17,7 @@ from configs import MOST, plain, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Iterated, NonFiniteFitness, Report, Store, iterate
 from meta.loop import compiler_options as compiler_options
+from meta.low_rank import AXES, LowRankES, LowRankNoise
 from meta.strategies import TRACEABLE, Evolution, make_strategy, promoting
 from meta.trackers.tracked_store import tracked
 from meta.trackers.tracker import Tracker
@@ -123,8 +125,11 @@ def evolve(
     own = _numbers_of_runs(numbers or {}, key)
     made = make_strategy(evolution, vector.size)
 
+    noise: LowRankNoise | None = None
+
     def strategy_of(own: dict[str, jax.Array]) -> tuple[Any, Any]:
-        return make_strategy(evolution, vector.size, **own) if own else made
+        strategy, params = make_strategy(evolution, vector.size, **own) if own else made
+        return (LowRankES(strategy, noise) if noise else strategy), params
 
     untyped = jax.jit(over_runs(lambda own, key: _first_state(*strategy_of(own), init, key)))(own, key)
 
@@ -145,17 +150,24 @@ def evolve(
         # One tuple of further arguments to `trial`, empty where there is no context.
         return GenerationRequest(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
 
-    def tell(key: jax.Array, number: jax.Array, state: Any, vectors: jax.Array, outcomes: Outcome) -> Any:
+    def tell(key: jax.Array, number: jax.Array, state: Any, vectors: Any, outcomes: Outcome) -> Any:
         def one(own: dict[str, jax.Array], *told: Any) -> tuple[Any, dict[str, jax.Array]]:
             return _tell(*strategy_of(own), num_trials, *told)
 
         return over_runs(one, in_axes=(0, 0, None, 0, 0, 0))(own, key, number, state, vectors, outcomes)
 
+    def play(parameters: Any, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
+        return checked_outcome(trial(parameters, key, *context))
+
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
-        return checked_outcome(trial(unravel(vector), key, *context))
+        return play(unravel(vector), key, context)
 
     over_trials = _one_by_one if one_by_one else over_runs
     spec = EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
+    if evolution.noise == "low_rank":
+        noise = LowRankNoise(unravel, vector.size, evolution, play, _of_a_trial(ask, key, untyped))
+        _report_full_noise(noise)
+        spec = spec._replace(trial=partial(noise.call, play), draw=noise.draw, axes=AXES)
     evaluate = evaluator.evaluate(spec)
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
@@ -195,6 +207,19 @@ def evolve(
             advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
         )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
+
+
+def _of_a_trial(ask: Callable[..., GenerationRequest], key: jax.Array, state: Any) -> tuple[Any, Any]:
+    """The shapes of a trial's key and context."""
+    asked = jax.eval_shape(ask, key, jnp.int32(0), state)
+    context = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[key.ndim :], x.dtype), asked.context)
+    return jax.ShapeDtypeStruct((), asked.keys.dtype), context
+
+
+def _report_full_noise(noise: LowRankNoise) -> None:
+    for name, shape, primitive in noise.whole:
+        words = f"parameters{name} {list(shape)}: the noise is full, because the trial has more than products with it"
+        warnings.warn(f"{words} ({primitive})", stacklevel=3)
 
 
 def _numbers_of_runs(numbers: Mapping[str, Any], key: jax.Array) -> dict[str, jax.Array]:
@@ -293,13 +318,16 @@ def _keys_of(key: jax.Array, generation: jax.Array, number: int) -> jax.Array:
 @promoting
 def _ask(
     strategy: Any, params: Any, num_trials: int, pairs: bool, key: jax.Array, generation: jax.Array, state: Any
-) -> tuple[jax.Array, jax.Array, Any]:
-    """(candidates `[N, D]`, keys `[trials]` of all or, where pairs share them, `[N, trials]`, the state after)."""
+) -> tuple[Any, jax.Array, Any]:
+    """(candidates, keys `[trials]` of all or, where pairs share them, `[N, trials]`, the state after).
+
+    Candidates are `[N, D]`, or `Proposals` of them.
+    """
     drawn = _keys_of(key, generation, 2 + num_trials)
     population, state = strategy.ask(drawn[0], state, params)
     trial_keys = drawn[2:]
     if pairs:
-        trial_keys = jax.vmap(lambda key: jax.random.split(key, len(population) // 2), out_axes=1)(trial_keys)
+        trial_keys = jax.vmap(lambda key: jax.random.split(key, strategy.population_size // 2), out_axes=1)(trial_keys)
         trial_keys = jnp.concatenate([trial_keys, trial_keys])  # the second half are the mirror images of the first
     return population, trial_keys, state
 
@@ -312,7 +340,7 @@ def _tell(
     key: jax.Array,
     generation: jax.Array,
     state: Any,
-    population: jax.Array,
+    population: Any,
     outcomes: Outcome,
 ) -> tuple[Any, dict[str, jax.Array]]:
     """(the next state, the report of a generation)."""
