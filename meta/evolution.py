@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -124,7 +123,6 @@ def evolve(
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     own = _numbers_of_runs(numbers or {}, key)
     made = make_strategy(evolution, vector.size)
-
     noise: LowRankNoise | None = None
 
     def strategy_of(own: dict[str, jax.Array]) -> tuple[Any, Any]:
@@ -142,13 +140,24 @@ def evolve(
     evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
 
+    def contexts(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, ...]:
+        """One tuple of further arguments to `trial`, empty where there is no context."""
+        return (context(key, number, means(state)),) if context else ()
+
+    def play(parameters: Any, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
+        return checked_outcome(trial(parameters, key, *context))
+
+    if evolution.noise == "low_rank":
+        of_runs = jax.eval_shape(contexts, key, jnp.int32(0), untyped)
+        of_a_run = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[key.ndim :], x.dtype), of_runs)
+        noise = LowRankNoise(unravel, vector.size, evolution, play, (key.ravel()[0], of_a_run))
+
     def ask(key: jax.Array, number: jax.Array, state: Any) -> GenerationRequest:
         def one(own: dict[str, jax.Array], key: jax.Array, number: jax.Array, state: Any) -> Any:
             return _ask(*strategy_of(own), num_trials, pairs, key, number, state)
 
         vectors, keys, new = over_runs(one, in_axes=(0, 0, None, 0))(own, key, number, state)
-        # One tuple of further arguments to `trial`, empty where there is no context.
-        return GenerationRequest(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
+        return GenerationRequest(vectors, keys, contexts(key, number, state), number, new)
 
     def tell(key: jax.Array, number: jax.Array, state: Any, vectors: Any, outcomes: Outcome) -> Any:
         def one(own: dict[str, jax.Array], *told: Any) -> tuple[Any, dict[str, jax.Array]]:
@@ -156,17 +165,12 @@ def evolve(
 
         return over_runs(one, in_axes=(0, 0, None, 0, 0, 0))(own, key, number, state, vectors, outcomes)
 
-    def play(parameters: Any, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
-        return checked_outcome(trial(parameters, key, *context))
-
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
         return play(unravel(vector), key, context)
 
     over_trials = _one_by_one if one_by_one else over_runs
     spec = EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
-    if evolution.noise == "low_rank":
-        noise = LowRankNoise(unravel, vector.size, evolution, play, _of_a_trial(ask, key, untyped))
-        _report_full_noise(noise)
+    if noise:
         spec = spec._replace(trial=partial(noise.call, play), draw=noise.draw, axes=AXES)
     evaluate = evaluator.evaluate(spec)
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
@@ -207,19 +211,6 @@ def evolve(
             advice="; evolution.chunk_size, the candidates evaluated at once, bounds it",
         )
     return Evolved.of(jax.jit(means)(found.state), found, seconds)
-
-
-def _of_a_trial(ask: Callable[..., GenerationRequest], key: jax.Array, state: Any) -> tuple[Any, Any]:
-    """The shapes of a trial's key and context."""
-    asked = jax.eval_shape(ask, key, jnp.int32(0), state)
-    context = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[key.ndim :], x.dtype), asked.context)
-    return jax.ShapeDtypeStruct((), asked.keys.dtype), context
-
-
-def _report_full_noise(noise: LowRankNoise) -> None:
-    for name, shape, primitive in noise.whole:
-        words = f"parameters{name} {list(shape)}: the noise is full, because the trial has more than products with it"
-        warnings.warn(f"{words} ({primitive})", stacklevel=3)
 
 
 def _numbers_of_runs(numbers: Mapping[str, Any], key: jax.Array) -> dict[str, jax.Array]:

@@ -12,6 +12,7 @@ and are uncorrelated, so that the estimate of the gradient is that of full noise
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -56,11 +57,10 @@ class LowRankNoise:
       arguments: of the trial, or their shapes.
 
     Raises:
-      ValueError: if no matrix could have noise of low rank.
+      ValueError: if no matrix could have noise of low rank. Other uses of a large one are a UserWarning.
 
     Attributes:
       numbers: how many are drawn for a candidate.
-      whole: `(name, shape, primitive)` of each large matrix with full noise, because the trial has more than products.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class LowRankNoise:
         self._shapes = [leaf.shape for _, leaf in paths]
         matrices = [i for i, shape in enumerate(self._shapes) if len(shape) > 1 and min(matrix_shape(shape)) > 1]
         others = self._other_uses(trial, parameters, arguments, matrices)
-        self.whole = [
-            (jax.tree_util.keystr(paths[i][0]), self._shapes[i], primitive)
-            for i, primitive in sorted(others.items())
-            if min(matrix_shape(self._shapes[i])) >= WIDE
-        ]
+        for i, primitive in others.items():
+            if min(matrix_shape(self._shapes[i])) >= WIDE:
+                name = f"parameters{jax.tree_util.keystr(paths[i][0])} {list(self._shapes[i])}"
+                words = f"the noise is full, because the trial has more than products with it ({primitive})"
+                warnings.warn(f"{name}: {words}", stacklevel=3)
         multiplied = [i for i in matrices if i not in others]
         if not multiplied:
             needed = "parameters with a matrix of which the trial has products only are"
