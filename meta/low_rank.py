@@ -121,26 +121,26 @@ class LowRankNoise:
     def _drawn(self, key: jax.Array, pairs: jax.Array) -> jax.Array:
         """`[pairs, numbers]`, of threefry, because what other generators draw for a pair depends on its batch."""
         key = jax.random.wrap_key_data(jax.random.bits(key, (2,)), impl="threefry2x32")
-        return jax.vmap(lambda pair: jax.random.normal(jax.random.fold_in(key, pair), (self.numbers,)))(pairs)
+
+        def one(pair: jax.Array) -> jax.Array:
+            return jax.random.normal(jax.random.fold_in(key, pair), (self.numbers,), jnp.float32)
+
+        return jax.vmap(one)(pairs)
 
     def call(self, trial: Callable[..., Any], candidate: Candidates, *arguments: Any) -> Any:
-        """`trial(parameters of a candidate, *arguments)`, without making its matrices."""
+        """`trial(parameters of a candidate, *arguments)`, without making its matrices where there are only products."""
         arrays, noise = [], list[Noise | None]()
         means = jax.tree.leaves(self._unravel(candidate.mean))
         for mean, thin, numbers in zip(means, self._thin, self._split(candidate.noise), strict=True):
             if thin:
                 left, right = self._factors(numbers, mean.shape)
-                noise.append(Noise(left, right * (candidate.scale / self.rank**0.5)))
+                scaled = right * (candidate.scale / self.rank**0.5)
+                noise.append(Noise(left.astype(mean.dtype), scaled.astype(mean.dtype)))
             else:
                 mean = mean + (candidate.scale * numbers).reshape(mean.shape).astype(mean.dtype)
                 noise.append(None)
             arrays.append(mean)
         return call_with_noise(self._of_leaves(trial), arrays, noise, *arguments)
-
-    def vectors(self, proposals: Proposals, rows: jax.Array) -> jax.Array:
-        """The parameters of these candidates in full, `[N, D]`; for few of them."""
-        scales, noise = self.draw(proposals, rows)[1:]
-        return proposals.mean + scales[:, None] * jax.vmap(self._full)(noise)
 
     def gradient(self, key: jax.Array, weights: jax.Array) -> jax.Array:
         """The sum over pairs of weight times noise, `[D]`: of each matrix a product of the factors of many pairs.
@@ -151,7 +151,7 @@ class LowRankNoise:
         """
         pairs = max(1, AT_ONCE // self.rank)
         blocks = -(-len(weights) // pairs)
-        weights = jnp.pad(weights, (0, blocks * pairs - len(weights))).reshape(blocks, pairs)
+        weights = jnp.pad(weights.astype(jnp.float32), (0, blocks * pairs - len(weights))).reshape(blocks, pairs)
         numbers = jnp.arange(blocks * pairs).reshape(blocks, pairs)
 
         def add(total: list[jax.Array], block: tuple[jax.Array, jax.Array]) -> tuple[list[jax.Array], None]:
@@ -160,7 +160,7 @@ class LowRankNoise:
             return [sum_ + self._weighted(weights, *piece) for sum_, *piece in pieces], None
 
         nothing = [
-            jnp.zeros(matrix_shape(shape) if thin else math.prod(shape))
+            jnp.zeros(matrix_shape(shape) if thin else math.prod(shape), jnp.float32)
             for shape, thin in zip(self._shapes, self._thin, strict=True)
         ]
         found, _ = jax.lax.scan(add, nothing, (numbers, weights))
@@ -173,11 +173,6 @@ class LowRankNoise:
         left, right = self._factors(noise, shape)
         product = jnp.einsum("pmr,pnr->mn", weights[:, None, None] * left, right)
         return product / self.rank**0.5
-
-    def _full(self, noise: jax.Array) -> jax.Array:
-        """The noise of all parameters, `[D]`, of one candidate."""
-        pieces = zip(self._split(noise[None]), self._shapes, self._thin, strict=True)
-        return jnp.concatenate([self._weighted(jnp.ones(1), *piece).reshape(-1) for piece in pieces])
 
     def _split(self, noise: jax.Array) -> list[jax.Array]:
         """The numbers of each array, `[..., numbers]`."""

@@ -7,7 +7,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from meta import Evolution, Outcome, evolve
-from meta.low_rank import LowRankNoise, Proposals
+from meta.low_rank import AXES, LowRankNoise, Proposals
 from meta.strategies import make_strategy
 from meta.xla.interpreter import inner_jaxprs
 
@@ -39,6 +39,12 @@ def noise_of(evolution, trial=trial, init=init):
     return LowRankNoise(unravel, vector.size, evolution, trial, [jax.random.key(0)])
 
 
+def vectors_of(noise, proposals, rows):
+    """The parameters of candidates in full, `[N, D]`."""
+    whole = lambda one: ravel_pytree(noise.call(lambda parameters: parameters, one))[0]  # noqa: E731
+    return jax.jit(jax.vmap(whole, (AXES,)))(noise.draw(proposals, rows))
+
+
 @pytest.fixture(scope="module")
 def plain():
     return evolve(trial, init, jax.random.key(0), settings(), num_trials=2)
@@ -66,7 +72,7 @@ def test_an_evolution_is_open_es_on_the_same_draws(rank):
     unravel = ravel_pytree(init(init_key))[1]
     for generation in range(evolution.generations):
         ask_key, _, trial_key = jax.random.split(jax.random.fold_in(run_key, generation), 3)
-        vectors = noise.vectors(Proposals(state.mean, state.std, ask_key), jnp.arange(POPULATION))
+        vectors = vectors_of(noise, Proposals(state.mean, state.std, ask_key), jnp.arange(POPULATION))
         fitness = jax.vmap(lambda vector: trial(unravel(vector), trial_key).fitness)(vectors)  # noqa: B023
         np.testing.assert_allclose(found.metrics["fitness"][generation], fitness.mean(), rtol=1e-4)
         state, _ = strategy.tell(key, vectors, -fitness, state, params)
@@ -77,11 +83,11 @@ def test_antithetic_pairs_add_up_to_twice_the_mean_and_the_noise_is_standard_nor
     noise = noise_of(settings(population_size=8192, rank=2))
     mean = jnp.arange(112.0) / 100
     rows = jnp.arange(8192)
-    vectors = noise.vectors(Proposals(mean, jnp.float32(SIGMA), jax.random.key(3)), rows)
+    vectors = vectors_of(noise, Proposals(mean, jnp.float32(SIGMA), jax.random.key(3)), rows)
     np.testing.assert_allclose(vectors[:4096] + vectors[4096:], np.tile(2 * mean, (4096, 1)), atol=1e-6)
     first = np.asarray((vectors[:4096] - mean) / SIGMA, np.float64)
     np.testing.assert_allclose(first.T @ first / 4096, np.eye(112), atol=0.15)  # uncorrelated, with variance 1
-    some = noise.vectors(Proposals(mean, jnp.float32(SIGMA), jax.random.key(3)), rows[5000:5010])
+    some = vectors_of(noise, Proposals(mean, jnp.float32(SIGMA), jax.random.key(3)), rows[5000:5010])
     np.testing.assert_allclose(some, vectors[5000:5010], atol=1e-6)  # a chunk draws its own
 
 
@@ -93,7 +99,7 @@ def test_the_estimate_of_a_gradient_agrees_with_the_true_one_within_its_error(ra
     curvature = np.random.RandomState(2).rand(112)
     mean = np.random.RandomState(3).randn(112)
     proposals = Proposals(jnp.float32(mean), jnp.float32(SIGMA), key)
-    vectors = np.asarray(noise.vectors(proposals, jnp.arange(2 * pairs)), np.float64)
+    vectors = np.asarray(vectors_of(noise, proposals, jnp.arange(2 * pairs)), np.float64)
     fitness = -0.5 * (curvature * vectors**2).sum(1)
     differences = fitness[:pairs] - fitness[pairs:]
     each = differences[:, None] * (vectors[:pairs] - mean) / SIGMA / (2 * SIGMA)
