@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 class GenerationRequest(NamedTuple):
     """The arguments of an evaluation of a generation. Leading axes `[K]` where K runs are evolved together."""
 
-    vectors: jax.Array  # `[N, D]`, the candidates
+    vectors: Any  # `[N, D]`, the candidates, or what `EvaluationSpec.draw` makes them of
     keys: jax.Array  # `[trials]`, those of all candidates or, where pairs share them, `[N, trials]`
     context: tuple[Any, ...]  # further arguments of the trial
     number: jax.Array  # of the generation, `[]` even where there are K runs
@@ -49,26 +49,32 @@ class GenerationRequest(NamedTuple):
 class EvaluationSpec(NamedTuple):
     """The functions of an evolution that an evaluator needs."""
 
-    trial: Callable[[jax.Array, jax.Array, tuple[Any, ...]], Outcome]  # (vector `[D]`, key, context), unbatched
+    trial: Callable[[Any, jax.Array, tuple[Any, ...]], Outcome]  # (vector `[D]`, key, context), unbatched
     over_runs: Callable[..., Callable[..., Any]]  # batches a function over K runs, if there are several
     ask: Callable[[jax.Array, jax.Array, Any], GenerationRequest]  # (key or keys, generation, state), pure
     evolution: Evolution
     num_trials: int
     alone: bool = False  # whether the trials of a candidate come one after the other
+    draw: Callable[[Any, jax.Array], Any] | None = None  # (what was asked, numbers [size]) -> these candidates
+    axes: Any = 0  # of candidates, as of `vmap`
 
     def chunk(self, asked: GenerationRequest, number: jax.Array | int, size: int) -> Outcome:
         """The mean outcomes of chunk `number`, `[size]` or `[K, size]`; past the last candidate, those of the last."""
         pairs, population = self.evolution.shared_trials == "pair", self.evolution.population_size
         rows = jnp.minimum(number * size + jnp.arange(size), population - 1)
 
-        def of_a_run(vectors: jax.Array, keys: jax.Array, context: tuple[Any, ...]) -> Outcome:
-            if size < population:
-                vectors, keys = vectors[rows], keys[rows] if pairs else keys
+        def of_a_run(vectors: Any, keys: jax.Array, context: tuple[Any, ...]) -> Outcome:
+            if self.draw:
+                vectors = self.draw(vectors, rows)
+            elif size < population:
+                vectors = vectors[rows]
+            if size < population and pairs:
+                keys = keys[rows]
             if self._trials_last:
                 over_keys = jax.vmap(self.trial, (None, 0, None))
-                outcomes = jax.vmap(over_keys, (0, 0 if pairs else None, None))(vectors, keys, context)
+                outcomes = jax.vmap(over_keys, (self.axes, 0 if pairs else None, None))(vectors, keys, context)
                 return jax.tree.map(lambda x: x.mean(1), outcomes)
-            members = jax.vmap(self.trial, (0, 0 if pairs else None, None))
+            members = jax.vmap(self.trial, (self.axes, 0 if pairs else None, None))
             keys = keys.T if pairs else keys
             if self.alone:
                 outcomes = jax.lax.map(lambda key: members(vectors, key, context), keys)

@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 from configs import MOST, plain, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Call, Iterated, NonFiniteFitness, Report, Step, Store, iterate
+from meta.low_rank import AXES, LowRankES, LowRankNoise
 from meta.strategies import TRACEABLE, Evolution, make_strategy, promoting
 from meta.trackers.tracked_store import tracked
 from meta.trackers.tracker import Tracker
@@ -124,9 +125,11 @@ def evolve(
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     own = _numbers_of_runs(numbers or {}, key)
     made = make_strategy(evolution, vector.size)
+    noise: LowRankNoise | None = None
 
     def strategy_of(own: dict[str, jax.Array]) -> tuple[Any, Any]:
-        return make_strategy(evolution, vector.size, **own) if own else made
+        strategy, params = make_strategy(evolution, vector.size, **own) if own else made
+        return (LowRankES(strategy, noise) if noise else strategy), params
 
     untyped = jax.jit(over_runs(lambda own, key: _first_state(*strategy_of(own), init, key)))(own, key)
 
@@ -139,25 +142,38 @@ def evolve(
     evaluator, one_by_one = evaluator or current(), key.ndim and together != "all"
     pairs, means = evolution.shared_trials == "pair", over_runs(lambda state: unravel(_mean(state)))
 
+    def contexts(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, ...]:
+        """One tuple of further arguments to `trial`, empty where there is no context."""
+        return (context(key, number, means(state)),) if context else ()
+
+    def play(parameters: Any, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
+        return checked_outcome(trial(parameters, key, *context))
+
+    if evolution.noise == "low_rank":
+        of_runs = jax.eval_shape(contexts, key, jnp.int32(0), untyped)
+        of_a_run = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[key.ndim :], x.dtype), of_runs)
+        noise = LowRankNoise(unravel, vector.size, evolution, play, (key.ravel()[0], of_a_run))
+
     def ask(key: jax.Array, number: jax.Array, state: Any) -> GenerationRequest:
         def one(own: dict[str, jax.Array], key: jax.Array, number: jax.Array, state: Any) -> Any:
             return _ask(*strategy_of(own), num_trials, pairs, key, number, state)
 
         vectors, keys, new = over_runs(one, in_axes=(0, 0, None, 0))(own, key, number, state)
-        # One tuple of further arguments to `trial`, empty where there is no context.
-        return GenerationRequest(vectors, keys, (context(key, number, means(state)),) if context else (), number, new)
+        return GenerationRequest(vectors, keys, contexts(key, number, state), number, new)
 
-    def tell(key: jax.Array, number: jax.Array, state: Any, vectors: jax.Array, outcomes: Outcome) -> Any:
+    def tell(key: jax.Array, number: jax.Array, state: Any, vectors: Any, outcomes: Outcome) -> Any:
         def one(own: dict[str, jax.Array], *told: Any) -> tuple[Any, dict[str, jax.Array]]:
             return _tell(*strategy_of(own), num_trials, *told)
 
         return over_runs(one, in_axes=(0, 0, None, 0, 0, 0))(own, key, number, state, vectors, outcomes)
 
     def one(vector: jax.Array, key: jax.Array, context: tuple[Any, ...]) -> Outcome:
-        return checked_outcome(trial(unravel(vector), key, *context))
+        return play(unravel(vector), key, context)
 
     over_trials = _one_by_one if one_by_one else over_runs
     spec = EvaluationSpec(one, over_trials, ask, evolution, num_trials, alone=together == "trial")
+    if noise:
+        spec = spec._replace(trial=partial(noise.call, play), draw=noise.draw, axes=AXES)
     ask_here, tell_here = evaluator.jit(ask), evaluator.jit(tell)
 
     def step_of(evolution: Evolution) -> Step:
@@ -312,13 +328,16 @@ def _keys_of(key: jax.Array, generation: jax.Array, number: int) -> jax.Array:
 @promoting
 def _ask(
     strategy: Any, params: Any, num_trials: int, pairs: bool, key: jax.Array, generation: jax.Array, state: Any
-) -> tuple[jax.Array, jax.Array, Any]:
-    """(candidates `[N, D]`, keys `[trials]` of all or, where pairs share them, `[N, trials]`, the state after)."""
+) -> tuple[Any, jax.Array, Any]:
+    """(candidates, keys `[trials]` of all or, where pairs share them, `[N, trials]`, the state after).
+
+    Candidates are `[N, D]`, or `Proposals` of them.
+    """
     drawn = _keys_of(key, generation, 2 + num_trials)
     population, state = strategy.ask(drawn[0], state, params)
     trial_keys = drawn[2:]
     if pairs:
-        trial_keys = jax.vmap(lambda key: jax.random.split(key, len(population) // 2), out_axes=1)(trial_keys)
+        trial_keys = jax.vmap(lambda key: jax.random.split(key, strategy.population_size // 2), out_axes=1)(trial_keys)
         trial_keys = jnp.concatenate([trial_keys, trial_keys])  # the second half are the mirror images of the first
     return population, trial_keys, state
 
@@ -331,7 +350,7 @@ def _tell(
     key: jax.Array,
     generation: jax.Array,
     state: Any,
-    population: jax.Array,
+    population: Any,
     outcomes: Outcome,
 ) -> tuple[Any, dict[str, jax.Array]]:
     """(the next state, the report of a generation)."""

@@ -45,6 +45,9 @@ class Evolution(configs.Part):
       shared_trials: Candidates that share trials: all of a generation, or the two of each antithetic pair, so that
         a generation has many. Shaping by ranks compares pairs with different trials; standardize does not.
       fitness_shaping: How fitness becomes a weight; `default` is what the strategy's authors chose.
+      noise: Noise of a candidate's matrices: full, every number for itself; or low_rank, the product of two thin
+        factors, so that candidates share the matrices, which needs far less memory from layers of 64 units on.
+      rank: Columns of these factors; vectors, and matrices with no more rows or columns, have full noise.
       weight_decay: Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping.
       chunk_size: Candidates evaluated at once on each device, to bound memory; 0 for all of them.
       checkpoint_seconds: Save a checkpoint when the last one is this old; 0 saves after every call to the device.
@@ -60,13 +63,15 @@ class Evolution(configs.Part):
     fall: Literal["cosine", "exponential"] = "cosine"
     shared_trials: Literal["generation", "pair"] = "generation"
     fitness_shaping: FitnessShaping = "default"
+    noise: Literal["full", "low_rank"] = "full"
+    rank: int = 1
     weight_decay: float = 0.0
     chunk_size: int = 0
     checkpoint_seconds: float = 15.0
 
     def __post_init__(self) -> None:
         check = partial(configs.check, self, prefix="evolution.")
-        check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, "population_size", "generations")
+        check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, "population_size", "generations", "rank")
         check("a number above 0", lambda x: 0 < x <= LARGEST, "sigma", "learning_rate")
         check("a fraction from 0 to 1", lambda x: 0 <= x <= 1, "learning_rate_end", "sigma_end")
         check("a number of at least 0", lambda x: 0 <= x <= LARGEST, "checkpoint_seconds", "weight_decay")
@@ -79,6 +84,10 @@ class Evolution(configs.Part):
             check("an even number, for shared_trials pair,", lambda x: x % 2 == 0, "population_size")
             words = f"one of {', '.join(MIRRORED)}, for shared_trials pair,"
             check(words, lambda x: x.lower() in MIRRORED, "strategy")
+        check("full or low_rank", lambda x: x in ("full", "low_rank"), "noise")
+        if self.noise == "low_rank":
+            check("open_es, for noise low_rank,", lambda x: x.lower() == "open_es", "strategy")
+            check("0, for noise low_rank,", lambda x: x == 0, "weight_decay")
         if not isinstance(self.strategy, str):
             raise ValueError(f"evolution.strategy: got {configs.shown(self.strategy)}; a name is needed")
         if configs.has_defaults(self):
@@ -106,11 +115,12 @@ class Evolution(configs.Part):
     @property
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing with this strategy, and why."""
+        without_rank = {} if self.noise == "low_rank" else {"rank": "with evolution.noise full"}
         if self.strategy == "open_es":  # which has all, and is not imported to say so
-            return {}
+            return without_rank
         idle = [f"{name}_end" for name in ("learning_rate", "sigma") if name not in self._scheduled]
         idle += ["learning_rate"] * ("learning_rate_end" in idle) + ["fall"] * (len(idle) == 2)
-        return dict.fromkeys(idle, f"with evolution.strategy {self.strategy}")
+        return dict.fromkeys(idle, f"with evolution.strategy {self.strategy}") | without_rank
 
     @property
     def _scheduled(self) -> list[str]:

@@ -11,11 +11,13 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
+
+from meta.xla.interpreter import INSIDE, as_it_is, evaluate, inner_jaxprs
 
 BLOCK = 64  # terms of a sum that Eigen takes in one piece, whatever the number of threads
 FEW = 16  # products as which a convolution is computed, at most
@@ -37,41 +39,23 @@ def in_fixed_order(function: Callable[..., Any]) -> Callable[..., Any]:
     return ordered
 
 
-def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    environment: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else environment[atom]
-
-    for equation in jaxpr.eqns:
-        results = _apply(equation, [read(atom) for atom in equation.invars])
-        environment.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
-
-
 def _apply(equation: Any, values: list[Any]) -> Sequence[Any]:
-    name, params = equation.primitive.name, equation.params
+    name = equation.primitive.name
     if _is_large(equation):
         return [_BLOCKS[name](equation, *values)]
-    if any(map(has_large, _inside(equation))):
-        if name in _INSIDE:
-            return _INSIDE[name](params, values)
+    if any(map(has_large, inner_jaxprs(equation))):
+        if name in INSIDE:
+            return INSIDE[name](equation.params, values, _evaluate)
         warnings.warn(f"{name}: large products inside have no fixed order; bits depend on the cores", stacklevel=2)
-    bound = equation.primitive.get_bind_params(params)
-    functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to jax 0.9
-    result = equation.primitive.bind(*functions, *values, **bound)
-    return result if equation.primitive.multiple_results else [result]
+    return as_it_is(equation, values)
 
 
-def _inside(equation: Any) -> list[Any]:
-    """The jaxprs of an equation: bodies of loops, branches, functions."""
-    values = [x for one in equation.params.values() for x in (one if isinstance(one, tuple | list) else [one])]
-    return [x for x in (getattr(value, "jaxpr", value) for value in values) if hasattr(x, "eqns")]
+_evaluate = partial(evaluate, rule=_apply)
 
 
 def has_large(jaxpr: Any) -> bool:
     """True if a program has a large product or convolution, also within its loops and branches."""
-    return any(_is_large(equation) or any(map(has_large, _inside(equation))) for equation in jaxpr.eqns)
+    return any(_is_large(equation) or any(map(has_large, inner_jaxprs(equation))) for equation in jaxpr.eqns)
 
 
 def _is_large(equation: Any) -> bool:
@@ -152,63 +136,3 @@ def _as_product(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 _BLOCKS = {"dot_general": _in_blocks, "conv_general_dilated": _as_product}
-
-
-def _inlined(field: str) -> Callable[[dict[str, Any], list[Any]], Sequence[Any]]:
-    def run(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
-        inner = params[field]
-        return _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), values)
-
-    return run
-
-
-def _scan(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
-    body = params["jaxpr"]
-    if "ft_in" in params:  # jax 0.11
-        num_consts, num_carry, _ = map(len, params["ft_in"].unpack())
-    else:
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
-    consts, init, xs = (
-        values[:num_consts],
-        values[num_consts : num_consts + num_carry],
-        values[num_consts + num_carry :],
-    )
-
-    def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], list[Any]]:
-        results = _evaluate(body.jaxpr, body.consts, [*consts, *carry, *x])
-        return results[:num_carry], results[num_carry:]
-
-    carry, ys = jax.lax.scan(step, init, xs, params["length"], params["reverse"], params["unroll"])
-    return [*carry, *ys]
-
-
-def _while(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
-    condition, body = params["cond_jaxpr"], params["body_jaxpr"]
-    of_condition, of_body = params["cond_nconsts"], params["body_nconsts"]
-    first, second = values[:of_condition], values[of_condition : of_condition + of_body]
-    return jax.lax.while_loop(
-        lambda carry: _evaluate(condition.jaxpr, condition.consts, [*first, *carry])[0],
-        lambda carry: _evaluate(body.jaxpr, body.consts, [*second, *carry]),
-        values[of_condition + of_body :],
-    )
-
-
-def _cond(params: dict[str, Any], values: list[Any]) -> Sequence[Any]:
-    def taken(branch: Any) -> Callable[..., list[Any]]:
-        return lambda *operands: _evaluate(branch.jaxpr, branch.consts, operands)
-
-    return jax.lax.switch(values[0], [taken(branch) for branch in params["branches"]], *values[1:])
-
-
-_INSIDE: dict[str, Callable[[dict[str, Any], list[Any]], Sequence[Any]]] = {
-    "jit": _inlined("jaxpr"),
-    "pjit": _inlined("jaxpr"),
-    "closed_call": _inlined("call_jaxpr"),
-    "checkpoint": _inlined("jaxpr"),
-    "remat2": _inlined("jaxpr"),
-    "custom_jvp_call": _inlined("call_jaxpr"),
-    "custom_vjp_call": _inlined("call_jaxpr"),
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-}

@@ -206,19 +206,20 @@ ON_DEVICES = """
 import sys; sys.path.insert(0, {tests!r})
 import json, jax
 from meta import evolve
-from test_evolution import init, settings, trial
+from {module} import init, settings, trial
 print(len(jax.devices()))
 for size, chunk in {sizes}:
     found = evolve(trial, init, jax.random.key(0), settings(chunk_size=chunk, population_size=size), num_trials=2)
-    print(json.dumps([found.parameters["x"].tolist(), found.metrics["fitness"].tolist()]))
+    print(json.dumps([jax.tree.leaves(found.parameters)[-1].tolist(), found.metrics["fitness"].tolist()]))
 """
 
 
 @pytest.mark.system
-def test_one_device_and_four_evolve_the_same_population():
+@pytest.mark.parametrize("module", ["test_evolution", "test_low_rank"])
+def test_one_device_and_four_evolve_the_same_population(module):
     sizes, found = [(32, 0), (30, 3)], []
     for devices in (1, 4):
-        code = ON_DEVICES.format(tests=os.path.dirname(__file__), sizes=sizes)
+        code = ON_DEVICES.format(tests=os.path.dirname(__file__), sizes=sizes, module=module)
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
         environment = os.environ | {"XLA_FLAGS": flags}
         text = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
@@ -234,9 +235,11 @@ def test_one_device_and_four_evolve_the_same_population():
 
 def test_settings_that_a_strategy_does_not_have_are_named():
     """A strategy without an optimiser has no step size, and one that adapts sigma has no schedule for it."""
-    assert Evolution().without_effect == {}
-    assert Evolution(strategy="pgpe").without_effect.keys() == {"sigma_end"}
+    assert Evolution().without_effect == {"rank": "with evolution.noise full"}
+    assert Evolution(noise="low_rank").without_effect == {}
+    assert Evolution(strategy="pgpe").without_effect.keys() == {"sigma_end", "rank"}
     idle = Evolution(strategy="cma_es").without_effect
+    assert idle.pop("rank") == "with evolution.noise full"
     assert idle.keys() == {"learning_rate", "learning_rate_end", "sigma_end", "fall"}
     assert set(idle.values()) == {"with evolution.strategy cma_es"}
     assert Evolution(strategy="cma_es").falling == []

@@ -39,6 +39,15 @@ def init(key):
     return {"x": jax.random.normal(key, (3,))}
 
 
+def multiplied(parameters, key):
+    """A trial with a matrix."""
+    return Outcome(-jnp.sum((jax.random.normal(key, (4, 8)) @ parameters["w"] - TARGET) ** 2), {})
+
+
+def matrix(key):
+    return {"w": jax.random.normal(key, (8, 3))}
+
+
 def search(**changes):
     return Evolution(**{"population_size": 30, "generations": 9, "chunk_size": 4} | changes)
 
@@ -81,6 +90,7 @@ def test_four_workers_give_the_bits_of_one_process(cluster, alone):
         ({"shared_trials": "pair"}, {"num_trials": 3}),
         # Its state is larger than its population, so that the population is sent instead.
         ({"strategy": "cr_fm_nes", "population_size": 8}, {"num_trials": 2}),
+        ({"noise": "low_rank", "rank": 2}, {"num_trials": 2, "trial": multiplied, "init": matrix}),
         ({"generations": 3}, {"num_trials": 40}),  # more trials than candidates
         ({"generations": 3}, {"num_trials": 2, "key": jax.random.key(2, impl="rbg")}),
     ],
