@@ -70,7 +70,7 @@ def scalarize(function: Callable[..., Any], *, max_size: int = 10) -> Callable[.
 
 
 def _loops_within(jaxpr: Any) -> int:
-    """How deep loops lie in each other; one of a single step is none."""
+    """The depth of loops within each other; one of a single step is none."""
     depths = [0]
     for equation in jaxpr.eqns:
         params = equation.params
