@@ -89,7 +89,7 @@ class EvaluationSpec(NamedTuple):
 
     @property
     def _trials_last(self) -> bool:
-        """Whether the axis of the trials comes after that of the candidates."""
+        """True if the axis of the trials comes after that of the candidates."""
         if self.alone:
             return False
         if platform() == "cpu":  # the wider axis goes last, where the vector units work

@@ -67,19 +67,25 @@ def test_a_program_for_a_gpu_has_nothing_that_would_wait_for_its_host(name):
     assert not [one for body in innermost for one in body if one.primitive.name == "cond"]
 
 
-def test_gradient_steps_in_blocks_are_those_one_after_the_other():
-    """Blocks of 8 steps, of which each second is one of the actor too, and the last of which changes the topologies."""
-    game = games.make("pendulum")
-    learner = make_learner(f"{TD3[:-1]}, sparsity='rigl(density=0.5, every=4, until=100)')", game)
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        # Blocks of eight steps, each second one of the actor too, whose last may change the topologies.
+        ("pendulum", f"{TD3[:-1]}, sparsity='rigl(density=0.5, every=4, until=100)')"),
+        ("CartPole-v1", "ppo(hidden=[4], epochs=2, minibatches=2)"),  # parameters as one vector
+    ],
+)
+def test_a_learner_learns_the_same_by_the_program_for_a_gpu(name, spec):
+    game = games.make(name)
+    learner = make_learner(spec, game)
 
     def run(key):
-        networks = learn(key, game, [learner], num_updates=2, steps_per_update=8, num_envs=2).states[0].networks
-        return networks.updates, ravel_pytree((networks.actor, networks.critics))[0]
+        state = learn(key, game, [learner], num_updates=2, steps_per_update=8, num_envs=2).states[0]
+        return ravel_pytree(state.params)[0]
 
-    _, here = jax.jit(run)(jax.random.key(0))
+    here = jax.jit(run)(jax.random.key(0))
     with tracing_for("gpu"):
-        updates, there = jax.jit(run)(jax.random.key(0))
-    assert int(updates) == 32
+        there = jax.jit(run)(jax.random.key(0))
     np.testing.assert_allclose(there, here, rtol=1e-4, atol=1e-5)
 
 

@@ -14,7 +14,7 @@ PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 
 
 class Card(NamedTuple):
-    """What XLA has to be told of a card, from the descriptions among its sources."""
+    """A card as XLA describes it, with the numbers of the files among its sources."""
 
     name: str
     cores: int
@@ -88,7 +88,7 @@ CARDS = {
 
 
 def has_plugin() -> bool:
-    """Whether JAX's compiler for NVIDIA's cards is installed."""
+    """True if JAX's compiler for NVIDIA's cards is installed."""
     if importlib.util.find_spec("jax_plugins") is None:
         return False
     return any(importlib.util.find_spec(name) for name in PLUGINS)

@@ -25,7 +25,7 @@ class TooLarge(ValueError):
 
     @classmethod
     def needing(cls, needed: float, there: float, message: str) -> TooLarge:
-        """An error that knows both numbers."""
+        """An error with the ratio of both numbers."""
         error = cls(message)
         error.times = needed / there
         return error

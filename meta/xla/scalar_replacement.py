@@ -91,7 +91,7 @@ def apart(function: Callable[..., Any], *shapes: jax.ShapeDtypeStruct) -> Callab
 
 
 def _loops_within(jaxpr: Any) -> int:
-    """How deep loops lie in each other; one of a single step is none."""
+    """The depth of loops within each other; one of a single step is none."""
     depths = [0]
     for equation in jaxpr.eqns:
         params = equation.params

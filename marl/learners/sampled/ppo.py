@@ -8,6 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from games import Game
 from games.core import checks, random_bits
@@ -30,6 +31,7 @@ from marl.blocks.objectives import (
 )
 from marl.blocks.sparse import Sparsity, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
+from meta.xla.backend import platform
 
 
 class OneStepDetails(TypedDict, total=False):
@@ -309,7 +311,9 @@ def ppo(
             if has_memory:
                 minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
                 minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
-            gradient, metrics = jax.grad(loss, has_aux=True)(params, minibatch, _steps(optimizer_state))
+            gradient, metrics = jax.grad(loss, has_aux=True)(restored(params), minibatch, _steps(optimizer_state))
+            if flat:
+                gradient = ravel_pytree(gradient)[0]
             return optimizer.update(gradient, optimizer_state, params, may_change), metrics
 
         def epoch(carry: Any, key: jax.Array, may_change: bool) -> Any:
@@ -318,10 +322,13 @@ def ppo(
             orders = random_bits.permutation(key, size).reshape(minibatches, -1)
             return scan_steps(step, carry, orders, optimizer.every)
 
-        carry = state.params, state.optimizer
+        # One vector, on a GPU: each array of its own has a kernel in each step.
+        flat = platform() != "cpu" and not sparsity
+        params, restored = ravel_pytree(state.params) if flat else (state.params, lambda params: params)
+        carry = params, state.optimizer
         every = optimizer.every if minibatches == 1 else 0
         (params, optimizer_state), metrics = scan_steps(epoch, carry, jax.random.split(key, epochs), every)
-        return PPOState(params, optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
+        return PPOState(restored(params), optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
     return Learner(
         init=init,
