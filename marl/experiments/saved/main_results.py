@@ -31,7 +31,7 @@ def results_of(kind: str, summary: Mapping[str, Any]) -> dict[str, dict[str, flo
     """
     if kind == "shaper":
         own = summary.get("naive", {}).get("shaper")
-        found = dict(summary["against"][summary["opponent"]])
+        found = {name: summary["against"][summary["opponent"]][name] for name in ("shaper", "opponent")}
         found |= {"without a shaper": own} if own else {}
     elif kind == "learner":
         found = {"return": summary["returns"] if "returns" in summary else summary["evaluation_return"]}
