@@ -120,7 +120,7 @@ class LowRankNoise:
 
     def _drawn(self, key: jax.Array, pairs: jax.Array) -> jax.Array:
         """`[pairs, numbers]`, of threefry, because what other generators draw for a pair depends on its batch."""
-        key = jax.random.wrap_key_data(jax.random.bits(key, (2,)), impl="threefry2x32")
+        key = jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl="threefry2x32")
 
         def one(pair: jax.Array) -> jax.Array:
             return jax.random.normal(jax.random.fold_in(key, pair), (self.numbers,), jnp.float32)

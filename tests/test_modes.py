@@ -153,12 +153,15 @@ def test_shaping_and_attacks_are_traced(mode):
 
 
 @every_mode
-def test_evolution_runs(mode):
+@pytest.mark.parametrize("noise", ["full", "low_rank"])
+def test_evolution_runs(mode, noise):
     """The trial itself is strict in its dtypes and ranks."""
     with MODES[mode]():
-        evolution = Evolution(population_size=4, generations=2)
-        found = evolve(lambda x, key: Outcome(-(x**2).sum(), {}), lambda key: jnp.ones(3, jnp.float32), KEY, evolution)
+        evolution = Evolution(population_size=4, generations=2, noise=noise)
+        trial = lambda x, key: Outcome(-((jnp.ones((2, 3), jnp.float32) @ x) ** 2).sum(), {})  # noqa: E731
+        found = evolve(trial, lambda key: jnp.ones((3, 4), jnp.float32), KEY, evolution)
     assert np.isfinite(found.metrics["fitness"]).all()
+    assert found.parameters.dtype == jnp.float32
 
 
 @every_mode
