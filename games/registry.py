@@ -67,6 +67,7 @@ _ENTRIES: dict[str, Entry] = {
         "suite.harvest:Harvest", {}, "apples that regrow where others are left: the tragedy of the commons"
     ),
     "cleanup": Entry("suite.cleanup:Cleanup", {}, "apples grow only while a player cleans the river"),
+    "coop_mining": Entry("suite.coop_mining:CoopMining", {}, "iron for one, or gold for those that mine it together"),
     "fishery": Entry("suite.fishery:Fishery", {}, "a common stock of fish with logistic growth"),
     "cournot": Entry("suite.cournot:Cournot", {}, "firms choose quantities and share one market"),
     "ultimatum": Entry(

@@ -43,7 +43,7 @@ class MiningState(GridworldState):
 
 @struct.dataclass(eq=False)
 class CoopMining(Gridworld):
-    """Players mine iron alone, or gold together with others, who have to notice them: a stag hunt that goes on.
+    """Players mine iron alone, or gold together with others that notice them in time: a stag hunt that goes on.
 
     An ore of iron pays `iron_reward` to the player that mines it. An ore of gold pays `gold_reward` to each of at least
     `min_miners` and at most `max_miners` different players that mine it within `window` steps, in the step in which
