@@ -85,8 +85,8 @@ class LowRankNoise:
                 warnings.warn(f"{name}: {words}", stacklevel=3)
         multiplied = [i for i in matrices if i not in others]
         if not multiplied:
-            needed = "parameters with a matrix of which the trial has products only are"
-            raise ValueError(f"evolution.noise: got low_rank; {needed} needed")
+            needed = "parameters with a matrix of which the trial has products only, such as layers of 64 units,"
+            raise ValueError(f"evolution.noise: got low_rank; {needed} are needed")
         self._thin = [i in multiplied and rank < min(matrix_shape(shape)) for i, shape in enumerate(self._shapes)]
         self._sizes = [
             rank * sum(matrix_shape(shape)) if thin else math.prod(shape)

@@ -1,9 +1,9 @@
 """Seconds and memory of a generation with noise of low rank, beside full noise.
 
-The recurrent shaper plays the sampled prisoner's dilemma against a table that learns, with 16 to 512 hidden units:
+The recurrent shaper plays the sampled prisoner's dilemma against a table that learns, with 64 to 512 hidden units:
 64 candidates, 2 trials of 4 learning steps, 10 rounds before each, in 4 environments.
 
-    python -m benchmarks.speed.low_rank [--units 16 64 128 256 512] [--population 64] [--chunk-size 0] [--repeats 3]
+    python -m benchmarks.speed.low_rank [--units 64 256 512] [--population 64] [--chunk-size 0] [--repeats 3]
 
 Whole evolutions of a few generations run in turn. Memory is what the compiled program of these needs beside arguments
 and results, as XLA says; with `--compile-only` nothing runs, and the number of candidates is bounded by nothing.
@@ -72,7 +72,7 @@ def memory(call: Callable[..., Any]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--units", type=int, nargs="+", default=[16, 64, 128, 256, 512])
+    parser.add_argument("--units", type=int, nargs="+", default=[64, 256, 512])
     parser.add_argument("--population", type=int, default=64)
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--chunk-size", type=int, default=0)
