@@ -158,6 +158,8 @@ def test_a_run_writes_its_files(kind, finished):
         "reads",
         "versions",
         "devices",
+        "precision",
+        "deterministic",
         "config_digest",
         "digest",
     ]
