@@ -45,8 +45,8 @@ class Evolution(configs.Part):
       shared_trials: Candidates that share trials: all of a generation, or the two of each antithetic pair, so that
         a generation has many. Shaping by ranks compares pairs with different trials; standardize does not.
       fitness_shaping: How fitness becomes a weight; `default` is what the strategy's authors chose.
-      noise: Noise of a candidate's matrices: full, every number for itself; or low_rank, the product of two thin
-        factors, so that candidates share the matrices, which needs far less memory from layers of 64 units on.
+      noise: Noise of a candidate's matrices: full, an independent draw for each number; or low_rank, the product of
+        two thin factors, so that candidates share the matrices: far less memory from layers of 64 units on.
       rank: Columns of these factors; vectors, and matrices with no more rows or columns, have full noise.
       weight_decay: Penalty on the sum of squares of a candidate's parameters, added to its cost before shaping.
       chunk_size: Candidates evaluated at once on each device, to bound memory; 0 for all of them.

@@ -14,6 +14,7 @@ from marl import make_learner, shaping_trial
 from marl.core.learn import learn
 from marl.shapers.exact_policies import mfos
 from meta import Evolution, Outcome, evolve
+from meta.evaluators import EvaluationSpec
 from meta.runs.gpu_defaults import gpu_line, with_gpu_defaults
 from meta.xla.backend import tracing_for
 from meta.xla.memory import TooLarge, largest_that_fits
@@ -131,16 +132,23 @@ def test_what_does_not_fit_a_gpu_is_made_smaller():
         largest_that_fits(make, 1000)
 
 
-def test_an_evolution_goes_in_chunks_where_a_gpu_does_not_hold_all_candidates():
+def test_an_evolution_goes_in_chunks_where_a_gpu_does_not_hold_all_candidates(monkeypatch):
     def trial(parameters, key):
         large = jnp.sort(jax.random.normal(key, (512, 512)) + parameters.sum(), 0)
         return Outcome(-jnp.abs(large).sum(), {})
 
     settings = Evolution(population_size=32, generations=1)
 
+    sizes = []
+    chunk = EvaluationSpec.chunk
+    monkeypatch.setattr(EvaluationSpec, "chunk", lambda *rest: sizes.append(rest[-1]) or chunk(*rest))
+
     def run(memory):
         with tracing_for("gpu", memory):
             return evolve(trial, lambda key: jnp.zeros(3), jax.random.key(0), settings, num_trials=1)
 
-    everything, chunks = run(0), run(4e7)
+    everything = run(1e12)
+    assert set(sizes) == {32}
+    chunks = run(4e7)
+    assert sizes[-1] < 32
     np.testing.assert_allclose(chunks.metrics["fitness"], everything.metrics["fitness"], rtol=1e-5)

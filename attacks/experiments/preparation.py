@@ -112,7 +112,8 @@ def check_defence(attack: Attack, defence: str) -> None:
 def _check_memory(attack: Attack, carry: Any) -> None:
     """Raises ValueError for what no memory can hold."""
     config, size = attack.config, bytes_of(jax.eval_shape(attack.message.init, jax.random.key(0)))
-    check_bytes("message", config.message, size * max(one.population_size for one, _ in config.stages))
+    populations = [one.population_size for one, _ in config.stages if one.noise == "full"]
+    check_bytes("message", config.message, size * max(populations, default=1))
     for evolution, _ in config.stages:
         at_once = evolution.at_once * config.victims_each
         check_bytes("victim", config.victim, at_once * bytes_of(carry.states))

@@ -6,7 +6,7 @@ programs also run, and the measured time stands beside. Without JAX's plugin for
 jax-cuda13-plugin jax-cuda13-pjrt`) nothing is compiled, and the exit status is 0: a benchmark that cannot run is no
 failure.
 
-    python -m benchmarks.gpu [--programs "ipd;coin_game"] [--card h100,a100] [--out docs/results/gpu.md]
+    python -m benchmarks.gpu [--programs "ipd;coin_game"] [--card h100,a100] [--out FILE]
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def run_row(name: str, card: Any) -> Row:
     def compiler(jitted: Any, arguments: tuple[Any, ...]) -> tuple[Any, float]:
         import jax
 
-        compiled = jitted.lower(*arguments).compile()
+        with jax.default_matmul_precision("float32"):
+            compiled = jitted.lower(*arguments).compile()
         if arguments and getattr(arguments[-1], "shape", None) == ():  # the number of iterations
             arguments = *arguments[:-1], jax.numpy.int32(1)
         arguments = jax.tree.map(_filled, arguments)
@@ -162,9 +163,11 @@ def main() -> None:
     if not has_plugin():
         print("skipped: jax-cuda13-plugin is not installed, and without it nothing can be compiled for a GPU")
         return
-    from benchmarks.gpu.programs import PROGRAMS
+    from benchmarks.gpu.programs import PROGRAMS, SEVERAL
 
     names = [name.strip() for name in options.programs.split(";")] if options.programs else list(PROGRAMS)
+    if here:  # where programs run, and on one card
+        names = [name for name in names if name not in SEVERAL]
     for field, got, known in (("programs", names, PROGRAMS), ("card", options.card.split(","), CARDS)):
         if unknown := [one for one in got if one not in known]:
             parser.error(f"--{field}: got {unknown[0]}; some of {'; '.join(known)} are needed")

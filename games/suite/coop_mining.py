@@ -53,8 +53,8 @@ class CoopMining(Gridworld):
 
     All act at once: players move, then mine, then ores appear. A random one gets a cell, or an ore of iron, that
     several want. Mining reaches `beam_length` cells straight ahead, to the first ore; a wall stops it, a player does
-    not. One may walk over ores. Seats are alike: to exchange two players in the state and the actions exchanges
-    observations and rewards, up to which of them wins such a draw.
+    not. One may walk over ores. Seats are alike: exchanging two players in the state and the actions exchanges their
+    observations and rewards, except for such draws between them.
 
     Actions: stay, forward, back, step left, step right, turn left, turn right, mine; in all but the turns one looks the
     same way as before. The observation `[view_size, view_size, 8]` is a window of the grid, turned with its player,

@@ -162,8 +162,8 @@ def sparse(
 def scan_steps(step: Callable[[Any, Any, bool], tuple[Any, Any]], carry: Any, xs: Any, every: int) -> tuple[Any, Any]:
     """`jax.lax.scan` of gradient steps, of which each `every`-th may change more than others.
 
-    A change stands in a branch, for which a GPU waits in each step. There only the last step of a block has one: blocks
-    are as long as divides both `every` and the number of steps.
+    A change stands in a branch, for which a GPU waits in each step. There only the last step of a block has one. The
+    length of a block divides both `every` and the number of steps.
 
     Args:
       step: `(carry, x, whether it may change more) -> (carry, y)`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meta.runs.command import Command, Nothing, Quiet, ToFile, ToTable
+from meta.xla.devices import claim_cores
 
 if TYPE_CHECKING:
     from marl.experiments.shaping.experiment import Shaping
@@ -24,15 +25,17 @@ def mfos() -> Command:
 
     def prepare(config: ShapingConfig) -> Shaping:
         from marl.experiments.shaping.jobs import make_shaping  # here, because --help needs none of it
-        from meta.xla.devices import claim_cores
 
+        return make_shaping(config)
+
+    def choose_devices(config: ShapingConfig) -> None:
         if config.is_sampled or config.screening:
             claim_cores()
-        return make_shaping(config)
 
     return Command(
         config=ShapingConfig,
         prepare=prepare,
+        choose_devices=choose_devices,
         run=run_and_print,
         name=lambda preset, config: f"{preset}-{config.shaper if config.is_sampled else config.opponent}-{config.seed}",
         presets="mfos",
@@ -61,6 +64,7 @@ def crossplay() -> Command:
     return Command(
         config=CrossplayConfig,
         prepare=line_up,
+        choose_devices=lambda config: claim_cores() if config.environment else None,
         run=play_table,
         output=ToTable,
         name=lambda preset, config: f"crossplay-{preset}-{config.seed}",
@@ -318,6 +322,7 @@ def reproduce() -> Command:
         DiscoveryClaimsConfig,
         GeneralistsConfig,
         MfosConfig,
+        OfSamples,
         Rlx2Config,
         ShaperConfig,
         SparseConfig,
@@ -338,6 +343,7 @@ def reproduce() -> Command:
             "sparse": SparseConfig,
         },
         prepare=checked,
+        choose_devices=lambda config: claim_cores() if isinstance(config, OfSamples) else None,
         run=reproduce,
         name=lambda experiment, config: f"reproduce-{experiment}",
         first="experiment",

@@ -22,6 +22,8 @@ from marl.experiments.sweep import plan
 from marl.experiments.sweep.common_program import train_together
 from meta import NonFiniteFitness, RunDirectory
 from meta.runs.directory import CONFIG
+from meta.xla.backend import platform
+from meta.xla.numerics import Numerics
 
 PATIENCE = 60  # seconds in which a process of a sweep that was killed may still save its checkpoint
 
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         points = [point for point in plan.points_of(sweep, command) if point.name in names]
         seeds = sum(point.config.seeds for point in points)
         command.choose_devices(dataclasses.replace(points[0].config, seeds=seeds))
+        Numerics().set_precision(platform())
         command.prepare(points[0].config)
         process.stop_on_signals()
         with contextlib.ExitStack() as stack:

@@ -122,6 +122,6 @@ def take_memory_as_needed() -> None:
 
 
 def _report() -> Report:
-    import jax
+    from meta.xla.backend import platform
 
-    return Report(versions() | {"platform": jax.default_backend()}, os.uname().nodename, processor())
+    return Report(versions() | {"platform": platform()}, os.uname().nodename, processor())

@@ -112,6 +112,10 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
         return say(f"{error}; {kept}", 1)
     except JaxRuntimeError as error:  # such as a device whose memory does not suffice
         return say(str(error).strip().split("\n")[0], 1)
+    except RuntimeError as error:
+        if not str(error).startswith("Unable to initialize backend"):
+            raise
+        return say(" ".join(str(error).split()), 1)  # such as a GPU with another driver
     except OSError as error:
         return say(f"{describe_error(error)}; {kept}", 1)
     return 0
@@ -175,15 +179,14 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     adds = command.output is ToTable and bool(options.out)
     tracker = _tracker(options, Path(options.out) if adds else None, say)
     command.choose_devices(config)
-    if place.cluster:
-        connected.append(connect(place, say))
     check_backend()
     preset = config
-    if not os.path.isfile(first.split(" ")[-1]):  # what a user's own file says stays
-        config = with_gpu_defaults(preset, flags.names(rest))
-    line = gpu_line(preset, config)
     if place.cluster:
+        connected.append(connect(place, say))
         config = config.in_chunks()
+    elif first in command.names or not os.path.isfile(first.split(" ")[-1]):  # what a user's own file says stays
+        config = with_gpu_defaults(preset, flags.names(rest))
+    line = "" if place.cluster else gpu_line(preset, config)
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)
     if group := _group(connected):
         _check_same(group, began, config)
@@ -232,11 +235,15 @@ def _resume(
     command: Command, first: str, arguments: Sequence[str], say: Callable[[str], int], connected: list[Connection]
 ) -> _Task:
     """The config is in the directory; a first argument is only held against the one with which the run was begun."""
-    if command.evolves and (place := flags.parse_known(OnCluster(), arguments)).cluster == "jax":
-        connected.append(connect(place, say))  # at once, because only the first process has the directory
     called, program = process.called(command.program), command.program
     at = next(i for i, argument in enumerate(arguments) if argument.split("=")[0] == "--resume")
     folder = arguments[at].partition("=")[2] or next(iter(arguments[at + 1 :]), "")
+    begun = Numerics()
+    if os.path.isdir(folder) and (record := read_record(Path(folder))):
+        begun = flags.parse_known(begun, record.repeated)
+    flags.parse_known(begun, arguments).set_flags()
+    if command.evolves and (place := flags.parse_known(OnCluster(), arguments)).cluster == "jax":
+        connected.append(connect(place, say))  # at once, because only the first process has the directory
     about = "Goes on with a run that was stopped, or makes it longer."
     if folder and (group := _group(connected)):
         folder = str(group.mirrored(Path(folder), content=os.path.isdir(folder)))
@@ -253,9 +260,8 @@ def _resume(
     # Before the config is looked at with what is asked of it, which may start JAX.
     elsewhere = flags.parse_known(configs.part(now, dict.fromkeys(command.connects, "")), arguments)
     command.choose_devices(configs.replaced(now, elsewhere))
-    begun = flags.parse_known(Numerics(), record.repeated if record else [])
+    begun = flags.parse_known(begun, record.repeated if record else [])
     changed, options, numerics, place = _parse(command, resume_options(now), Resume, arguments, called, about, begun)
-    numerics.set_flags()
     now = configs.replaced(now, changed)
     flags.check_effect(now, arguments)
     tracker = _tracker(options, path, say)

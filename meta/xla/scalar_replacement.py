@@ -291,7 +291,7 @@ def _scan(params: dict[str, Any], values: list[Value], max_size: int) -> list[Va
         return (count + 1, _pack(carry)), [_whole(y) for y in ys]
 
     start = jax.numpy.int32(0), _pack(init)
-    unroll = min(max(params["unroll"], unrolled()), params["length"])
+    unroll = params["unroll"] if unrolled() == 1 else min(max(params["unroll"], unrolled()), params["length"])
     (_, carry), ys = jax.lax.scan(step, start, [_whole(x) for x in xs], params["length"], params["reverse"], unroll)
     return [*_unpack(carry, shapes), *ys]
 

@@ -45,7 +45,6 @@ from meta.runs import array_files
 from meta.runs.formatting import duration, many, say
 from meta.runs.progress import Line, Stages
 from meta.statistics import mean_and_error
-from meta.xla.devices import claim_cores
 from meta.xla.memory import bytes_of, check_bytes
 
 IMAGINING = {"pola_dice": 250.0}  # in sampled games, learners that imagine hundreds of episodes in each update
@@ -81,8 +80,6 @@ def line_up(config: CrossplayConfig) -> Lineup:
     Raises:
       ValueError: for an agent that there is not, or that cannot play this game.
     """
-    if config.environment:
-        claim_cores()
     for name in ("evaluation_trials", "sampled_evaluation_trials"):
         check_bytes(name, getattr(config, name), 64.0 * getattr(config, name))
     of_training = ("seed", "trials", "start", "evolution")

@@ -30,7 +30,6 @@ from meta.runs.jobs import Job, compiled_once, finished, run_jobs
 from meta.runs.reports.claims import Section, write_claims
 from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error
-from meta.xla.devices import claim_cores
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0
@@ -232,8 +231,6 @@ def checked(config: Config) -> Config:
       ValueError: for an agent of which extortion is not defined, or one that there is not; for a shaper or an opponent
         that there is not, or that cannot play the game; for more environments than the memory holds.
     """
-    if isinstance(config, OfSamples):
-        claim_cores()
     if isinstance(config, ShaperConfig) and (config.shapers or config.opponents):
         for part in config.parts().values():
             SampledShaping(part)

@@ -142,7 +142,8 @@ class Shaping(Experiment[Evolved, Results]):
             check_bytes("meta_ppo.batch_size", config.meta_ppo.batch_size, config.meta_ppo.batch_size * trial)
         else:
             size = config.evolution.population_size
-            check_bytes("evolution.population_size", size, config.seeds * size * parameters)
+            if config.evolution.noise == "full":
+                check_bytes("evolution.population_size", size, config.seeds * size * parameters)
             together = min(config.evolution.at_once * len(local_devices()), size)
             check_bytes("trials", config.trials, together * config.trials * trial)
             if screening := config.screening:

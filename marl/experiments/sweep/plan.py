@@ -17,6 +17,7 @@ from configs import ConfigError, flags, shown, specs
 from configs.specs import terms
 from meta.atomic_files import write_whole
 from meta.runs.command import Command, directory_name
+from meta.strategies import Evolution
 
 FILE = "sweep.yaml"
 SWEPT = ("mfos", "train", "distributed", "discover", "act")
@@ -212,6 +213,10 @@ def _point(command: Command, default: Any, sweep: Sweep, chosen: Mapping[str, li
     words = _command_line(default, chosen)
     _, config = flags.parse_all([command.output(), default], words)
     flags.check_effect(config, words)
+    for field in dataclasses.fields(config):  # on a GPU too, so that a run has the config of the plan
+        part = getattr(config, field.name)
+        if isinstance(part, Evolution) and part.chunk_size and f"{field.name}.chunk_size" not in chosen:
+            words += [f"--{field.name}.chunk_size", str(part.chunk_size)]
     values = {name: " ".join(chosen[name]) for name in sweep.axes}
     name = directory_name(" ".join(f"{name}={value}" for name, value in values.items()) or "run")
     return Point(name[:LONGEST_NAME].rstrip("."), values, words, config)

@@ -301,7 +301,7 @@ def off_policy_learner(
             if platform() == "cpu" or len(keys) % delay or any(every % delay for every in others):
                 return jax.lax.scan(partial(step, may_change=True), now, keys)
 
-            # Elsewhere a branch in each step waits for the host: of `delay` steps the last is one of the actor too.
+            # Elsewhere a branch in each step waits for the host: the actor learns in the last of `delay` steps.
             def several(now: Networks, keys: jax.Array, may_change: bool) -> tuple[Networks, Metrics]:
                 if delay == 1:
                     return step(now, keys[0], may_change, follows=True)

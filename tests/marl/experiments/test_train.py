@@ -59,7 +59,8 @@ def finished(tmp_path_factory):
 def test_a_run_writes_its_files(finished):
     found = json.loads((finished / "summary.json").read_text())
     expected = """conclusion environment learner seed seeds total_steps returns training_return evaluation_episodes
-        steps_per_second seconds_to_compile wall_seconds versions devices precision deterministic config_digest digest"""
+        steps_per_second seconds_to_compile wall_seconds versions devices precision deterministic config_digest
+        digest"""
     assert set(expected.split()) == set(found)
     assert (found["environment"], found["seed"], found["seeds"], found["total_steps"]) == (GAME, 5, 2, UPDATES * 16)
     assert [row["update"] for row in rows(finished)] == list(range(1, UPDATES + 1))

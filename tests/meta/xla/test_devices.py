@@ -171,6 +171,30 @@ print(len(jax.devices()))
     assert result.stdout.split() == [str(min(SETTINGS["seeds"], len(os.sched_getaffinity(0))))], result.stderr
 
 
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("marl.mfos", ["coin_game", "--evolution.chunk-size", "8"]),  # its chunks ask for the backend
+        ("marl.crossplay", ["coin_game", "--agents", "tabular_ppo"]),
+        ("marl.reproduce", ["sparse"]),
+    ],
+)
+def test_a_command_of_sampled_games_has_a_device_for_each_core(module, arguments, environment, tmp_path):
+    code = f"""
+from meta import process
+process.begin("python -m {module}")
+from marl.commands import describe
+from meta.runs.execution import _begin
+_begin(describe("{module}"), {[*arguments, "--out", "run"]}, lambda words: None, [])
+import jax
+print(len(jax.devices()))
+"""
+    variables = {name: value for name, value in environment.items() if name not in ("XLA_FLAGS", "NPROC")}
+    line = [sys.executable, "-c", code]
+    result = subprocess.run(line, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.stdout.split() == [str(len(os.sched_getaffinity(0)))], result.stderr
+
+
 def test_another_program_keeps_its_own_devices(environment):
     code = f"""
 from marl.experiments.single_agent import TrainConfig, choose_devices
