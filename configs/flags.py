@@ -40,6 +40,7 @@ def parse_all(defaults: Sequence[Any], arguments: Sequence[str]) -> list[Any]:
 def parse_known(default: Config, arguments: Sequence[str]) -> Config:
     """A config from those of the flags that are of its fields, whatever else the command line says."""
     names = {field.name for field in dataclasses.fields(default)}  # type: ignore[arg-type]
+    names |= {f"no_{name}" for name in names}
     words, known = list(arguments), list[str]()
     while words:
         name, equals, _ = (word := words.pop(0)).partition("=")

@@ -149,6 +149,6 @@ def test_an_evolution_goes_in_chunks_where_a_gpu_does_not_hold_all_candidates(mo
 
     everything = run(1e12)
     assert set(sizes) == {32}
-    chunks = run(4e7)
-    assert sizes[-1] < 32
+    chunks = run(1e7)
+    assert min(sizes) < 32
     np.testing.assert_allclose(chunks.metrics["fitness"], everything.metrics["fitness"], rtol=1e-5)
