@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import configs
 from configs import one_of, shown
@@ -69,8 +69,10 @@ def run(config: AgentsConfig, target: None, console: Console) -> None:
         if config.again:
             train_again(console, list_agents()[config.name], Path(config.again))
     else:
-        table = Table("name", "kind", "result", box=None)
-        for card in list_agents().values():
+        cards = list_agents()
+        names = Column("name", no_wrap=True, min_width=max(map(len, cards), default=0))  # never cut: they are typed
+        table = Table(names, "kind", "result", box=None)
+        for card in cards.values():
             table.add_row(card.name, card.kind, result_in_words(card))
         console.print(table)
         say(console, "marl-shaping agents NAME shows a card; marl.load_agent('NAME') loads the agent")
