@@ -211,9 +211,10 @@ def test_missing_numbers_leave_a_program_and_are_nan_on_the_host():
     jax.tree.map(np.testing.assert_array_equal, found, missing)
 
 
-def test_evolution_makes_no_nan():
+@pytest.mark.parametrize("noise", ["full", "low_rank"])
+def test_evolution_makes_no_nan(noise):
     with jax.debug_nans(True):
-        test_evolution_runs("default")
+        test_evolution_runs("default", noise)
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
