@@ -45,8 +45,12 @@ def test_a_card_is_of_its_file(name):
 
 
 def _gap(name):
-    """Standard errors between the card of a shaper and fresh trials of today's code, and their difference."""
-    card, trials = CARDS[name], marl.load_agent(name).play(num_episodes=256, key=jax.random.key(7))
+    """Standard errors between the card of a shaper and fresh trials of today's code, and their mean.
+
+    As many trials as the card's: one in two hundred may end otherwise, and fewer trials would not show their spread.
+    """
+    card, agent = CARDS[name], marl.load_agent(name)
+    trials = agent.play(num_episodes=agent.config.evaluation_trials, key=jax.random.key(7))
     means = np.asarray(trials.shaper_payoffs, np.float64).mean(1)
     found = card.results["shaper"]
     error = np.hypot(found["standard_error"], means.std(ddof=1) / len(means) ** 0.5)
