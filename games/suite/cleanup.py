@@ -122,16 +122,10 @@ class Cleanup(Commons):
 
     def _cleaned(self, state: CleanupState, acts: jax.Array) -> jax.Array:
         """Boards `[n, words]` of the waste that the beam of each player removes."""
-        cells, reach = self.grid.beam(state.positions, state.directions, self.beam_length, self.beam_radius)
-        reach &= (acts == CLEAN)[:, None, None]
-        removed = jnp.zeros((len(acts), self.grid.words), jnp.uint32)
-        passes = jnp.ones(reach[:, 0].shape, bool)
-        for i in range(self.beam_length):
-            found = reach[:, i] & passes & (boards.at(state.waste, cells[:, i]) > 0)
-            passes &= ~found
-            boards_found = jnp.where(found[..., None], boards.single(cells[:, i], self.grid.words), 0)
-            removed |= boards.union(boards_found, 1)
-        return removed
+        cells, reach = self.grid.beam(
+            state.positions, state.directions, self.beam_length, self.beam_radius, state.waste
+        )
+        return self.grid.covered(cells, reach & (acts == CLEAN)[:, None, None]) & state.waste
 
     def _things(self, state: CleanupState) -> list[jax.Array]:
         return [state.apples, self._board("HR"), state.waste]

@@ -117,9 +117,11 @@ class CoopMining(Gridworld):
         acts = self._acts(actions)
         positions, directions = world.move(state.positions, state.directions, acts, everyone, everyone, seed)
         mines = acts == MINE
-        hits = self._hits(state, positions, directions, mines)
+        ores = state.iron | state.gold
+        cells, reach = world.beam(positions, directions, self.beam_length, 0, ores)
+        hits = world.covered(cells, reach & mines[:, None, None])
 
-        won = self._one_each(hits & state.iron, seed)
+        won = boards.one_each(hits & state.iron, seed, TIES)
         struck = hits & state.gold
         miners, touched = state.miners | struck, boards.union(struck)
         enough, too_many = _at_least(miners, self.min_miners), _at_least(miners, self.max_miners + 1)
@@ -152,26 +154,6 @@ class CoopMining(Gridworld):
         dones, ending_infos = self._ending(jnp.zeros((), bool), state.time >= self.episode_length)
         infos = ending_infos | {"iron": iron_paid, "gold": gold_paid, "mines": mines.astype(jnp.float32)}
         return self.get_obs(state), state, self._by_agent(rewards.astype(jnp.float32)), dones, infos
-
-    def _hits(self, state: MiningState, positions: jax.Array, directions: jax.Array, mines: jax.Array) -> jax.Array:
-        """Boards `[n, words]` of the first ore that each player mines."""
-        world, ores = self.grid, state.iron | state.gold
-        cells, reach = world.beam(positions, directions, self.beam_length, 0)
-        hits = jnp.zeros((self.num_agents, world.words), jnp.uint32)
-        searches = mines
-        for i in range(self.beam_length):
-            found = searches & reach[:, i, 0] & (boards.at(ores, cells[:, i, 0]) > 0)
-            hits |= jnp.where(found[:, None], boards.single(cells[:, i, 0], world.words), 0)
-            searches &= ~found
-        return hits
-
-    def _one_each(self, hits: jax.Array, seed: list[jax.Array]) -> jax.Array:
-        """The same boards, where of several players that hit a cell a random one is left."""
-        n = self.num_agents
-        priority = boards.spread(seed, TIES + jnp.arange(n))
-        ahead = priority[None] < priority[:, None]  # [i, j]: j comes before i
-        beaten = boards.union(jnp.where(ahead[..., None], hits[None], 0), 1)
-        return hits & ~beaten
 
     def _things(self, state: MiningState) -> list[jax.Array]:
         return [state.iron, state.gold, boards.union(state.miners)]

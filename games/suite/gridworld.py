@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from flax import struct
 
 from configs import shown
 from games.core import checks
-from games.core.game import Actions, Game, Observations, Scalar, static
+from games.core.game import Actions, Game, Infos, Observations, Scalar, static
 from games.core.spaces import Box, Discrete
 from games.toolbox import grid
 
@@ -111,3 +112,82 @@ class Gridworld(Game):
 
     def _draw_things(self, canvas: Any, state: Any) -> None:
         """Draws what lies above the beams."""
+
+
+@struct.dataclass
+class ZappingState(GridworldState):
+    """The state of a gridworld whose players may be away."""
+
+    away: jax.Array  # `[n]`, steps until a player that was zapped returns
+
+
+@struct.dataclass(eq=False)
+class Zapping(Gridworld):
+    """Base of the gridworlds whose players may zap one another away for a while.
+
+    Attributes:
+      layout, num_agents, view_size, episode_length: as in `Gridworld`.
+      beam_length: cells that a beam reaches ahead.
+      beam_radius: cells that it covers on either side of the middle.
+      zap_steps: for which a player that was zapped is away; 0 removes no player.
+      zap_cost: for firing.
+      zap_penalty: for a player that is hit, for each beam.
+    """
+
+    beam_length: int = static(3)
+    beam_radius: int = static(1)
+    zap_steps: Scalar = 25
+    zap_cost: Scalar = 0.0
+    zap_penalty: Scalar = 0.0
+
+    actions = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.size("beam_length", self.beam_length, 1, grid.LARGEST_VIEW)
+        checks.size("beam_radius", self.beam_radius, 0, grid.LARGEST_VIEW)
+        checks.whole("zap_steps", self.zap_steps, 0)
+        checks.number("zap_cost", self.zap_cost)
+        checks.number("zap_penalty", self.zap_penalty)
+
+    def _start(self, key: jax.Array) -> dict[str, jax.Array]:
+        return super()._start(key) | {"away": jnp.zeros(self.num_agents, jnp.int32)}
+
+    def _move(
+        self, state: Any, actions: Actions, seed: Sequence[jax.Array], active: Any = True
+    ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """(actions, players on the grid, positions, directions) after all steps and turns.
+
+        The action of players that are away or not `active` is to stay.
+        """
+        present = state.away == 0
+        active &= present
+        acts = jnp.where(active, self._acts(actions), grid.STAY)
+        positions, directions = self.grid.move(state.positions, state.directions, acts, present, active, seed)
+        return acts, present, positions, directions
+
+    def _zap(
+        self, state: Any, positions: jax.Array, directions: jax.Array, acts: jax.Array, present: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Infos]:
+        """(steps until each player returns, what each pays for beams, infos) after all that want to have zapped."""
+        zaps = acts == grid.BEAM
+        hits = self.grid.hits(positions, directions, self.beam_length, self.beam_radius)
+        times_hit = (hits & zaps[:, None] & present[None]).sum(0, dtype=jnp.int32)
+        fines = self.zap_cost * zaps.astype(jnp.float32) + self.zap_penalty * times_hit
+        away = jnp.where(times_hit > 0, self.zap_steps, jnp.maximum(state.away - 1, 0)).astype(jnp.int32)
+        infos = {"zaps": zaps, "zapped": times_hit > 0, "away": away > 0}
+        return away, fines, {name: count.astype(jnp.float32) for name, count in infos.items()}
+
+    def _return(self, state: Any, present: jax.Array, taken: jax.Array, seed: Sequence[jax.Array]) -> Any:
+        """The state after the players whose time away has ended are back, on places `P` that are not `taken`."""
+        back = ~present & (state.away == 0)
+        free = self._board("P") & ~taken
+        positions, directions = self.grid.drop(state.positions, state.directions, back, free, seed, self.num_agents)
+        return state.replace(positions=positions, directions=directions)
+
+    def _present(self, state: Any) -> jax.Array:
+        return state.away == 0
+
+    def _draw_beams(self, canvas: Any, state: Any, fired: np.ndarray) -> None:
+        for action, color in ((grid.BEAM, grid.BEAMS), (grid.BEAM + 1, grid.CLEANING)):
+            self.grid.draw_beams(canvas, state, fired == action, self.beam_length, self.beam_radius, color)

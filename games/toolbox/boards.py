@@ -87,6 +87,13 @@ def spread(seed: Sequence[jax.Array], labels: jax.Array) -> jax.Array:
     return x
 
 
+def one_each(wanted: jax.Array, seed: Sequence[jax.Array], first_label: int) -> jax.Array:
+    """The same boards `[n, words]`, where of several that have a cell a random one keeps it."""
+    priority = spread(seed, first_label + jnp.arange(len(wanted)))
+    ahead = priority[None] < priority[:, None]  # [i, j]: j comes before i
+    return wanted & ~union(jnp.where(ahead[..., None], wanted[None], 0), 1)
+
+
 def neighbours(board: jax.Array, columns: int, num_cells: int, radius: int) -> list[jax.Array]:
     """Boards of the cells that have at least 1, 2 and 3 cells of `board` within a Euclidean distance, itself apart."""
     rows, place = num_cells // columns, np.arange(num_cells)

@@ -81,6 +81,7 @@ class Grid:
         present: jax.Array,
         active: jax.Array,
         seed: Sequence[jax.Array],
+        blocked: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Positions `[n, 2]` and directions `[n]` after all players have stepped or turned at once.
 
@@ -94,6 +95,7 @@ class Grid:
           present: bool `[n]`, players on the grid.
           active: bool `[n]`, players that are present and may act.
           seed: two random words, of which this takes the labels 0 to n - 1.
+          blocked: board of cells that no player enters, besides the walls.
         """
         turn = (actions == TURN_RIGHT).astype(jnp.int32) - (actions == TURN_LEFT)
         heading = jnp.where(actions == BACK, 2, jnp.where(actions == STEP_LEFT, 3, actions == STEP_RIGHT))
@@ -101,6 +103,8 @@ class Grid:
         rows, columns = positions[:, 0] + down, positions[:, 1] + right
         here, there = self.cell(positions), rows * self.columns + columns
         taken = ((there[:, None] == here[None]) & present[None]).any(1)
+        if blocked is not None:
+            taken |= boards.at(blocked, there) > 0
         wants = active & (actions >= FORWARD) & (actions <= STEP_RIGHT) & self.is_open(rows, columns) & ~taken
         priority = boards.spread(seed, jnp.arange(len(here)))
         beaten = (there[:, None] == there[None]) & wants[None] & (priority[:, None] < priority[None])
@@ -134,22 +138,41 @@ class Grid:
         )
 
     def beam(
-        self, positions: jax.Array, directions: jax.Array, length: int, radius: int
+        self,
+        positions: jax.Array,
+        directions: jax.Array,
+        length: int,
+        radius: int,
+        stops: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Cells that the beam of each player covers, `[n, length, 2 radius + 1]`, and whether it gets there.
 
-        The beam starts on the cell ahead and is `2 radius + 1` cells wide. A wall stops that lane of it.
+        The beam starts on the cell ahead and is `2 radius + 1` cells wide. A wall stops that lane of it. A cell of the
+        board `stops` is the last one that its lane gets to.
         """
         ahead, aside = np.arange(1, length + 1)[:, None], np.arange(-radius, radius + 1)[None]
         rows, columns = _turned(positions, directions, ahead, aside)
+        cells = rows * self.columns + columns
         reach = [self.is_open(rows[:, 0], columns[:, 0])]
         for i in range(1, length):
-            reach.append(reach[-1] & self.is_open(rows[:, i], columns[:, i]))
-        return rows * self.columns + columns, jnp.stack(reach, 1)
+            passes = reach[-1] if stops is None else reach[-1] & (boards.at(stops, cells[:, i - 1]) == 0)
+            reach.append(passes & self.is_open(rows[:, i], columns[:, i]))
+        return cells, jnp.stack(reach, 1)
 
-    def hits(self, positions: jax.Array, directions: jax.Array, length: int, radius: int) -> jax.Array:
+    def covered(self, cells: jax.Array, reach: jax.Array) -> jax.Array:
+        """Boards `[n, words]` of the cells `[n, length, width]` of beams that these get to."""
+        return boards.union(jnp.where(reach[..., None], boards.single(cells, self.words), 0), (1, 2))
+
+    def hits(
+        self,
+        positions: jax.Array,
+        directions: jax.Array,
+        length: int,
+        radius: int,
+        stops: jax.Array | None = None,
+    ) -> jax.Array:
         """True where the beam of player i gets to the cell of player j: bool `[n, n]`."""
-        cells, reach = self.beam(positions, directions, length, radius)
+        cells, reach = self.beam(positions, directions, length, radius, stops)
         n = len(positions)
         found = (cells[:, None] == self.cell(positions)[None, :, None, None]) & reach[:, None]
         return found.reshape(n, n, -1).any(-1)
@@ -167,7 +190,8 @@ class Grid:
 
         The view is a square that is turned with its player, which looks up and stands in the middle of the last row but
         one. The bits are, from the lowest: each of the boards `things`; a wall; another player that looks the same
-        way, to the right, towards the viewer, to the left; another player that is `marked`.
+        way, to the right, towards the viewer, to the left; another player that is `marked`. A thing is a board
+        `[words]`, or `[words, n, 1]`, another one for each viewer.
         """
         n = len(positions)
         ahead, aside = size - 2 - np.arange(size)[:, None], np.arange(size)[None] - size // 2
