@@ -18,6 +18,7 @@ from configs.specs import NAME, first_line, read
 from games.core.game import Game
 from games.core.modes import lenient
 from games.exact import matrix
+from games.suite import maps
 from games.suite.playground import SUFFIX, from_playground
 
 
@@ -27,6 +28,7 @@ class Entry(NamedTuple):
     factory: Callable[..., Game] | str  # or "module:name", imported when it is asked for
     params: dict[str, Any]
     description: str
+    preset_of: str | None = None  # a game whose parameters these are, in another size
 
 
 _MATRIX = {
@@ -68,6 +70,24 @@ _ENTRIES: dict[str, Entry] = {
     ),
     "cleanup": Entry("suite.cleanup:Cleanup", {}, "apples grow only while a player cleans the river"),
     "coop_mining": Entry("suite.coop_mining:CoopMining", {}, "iron for one, or gold for those that mine it together"),
+    "mushrooms": Entry(
+        "suite.mushrooms:Mushrooms",
+        {},
+        "mushrooms that pay their eater, all players, or all others",
+    ),
+    "gift_refinement": Entry(
+        "suite.gift_refinement:GiftRefinement", {}, "tokens that are worth three times as much when given away"
+    ),
+    "territory": Entry("suite.territory:Territory", {}, "walls that pay the player in whose colour they are painted"),
+    "foraging": Entry("suite.foraging:Foraging", {}, "food that takes players of enough levels together"),
+    "coins": Entry("suite.coins:Coins", {}, "the coin game on a wide grid"),
+    "donation": Entry(
+        "suite.donation:Donation", {}, "help for partners that change, and a reputation by a social norm"
+    ),
+    "trust_and_split": Entry(
+        "suite.trust_and_split:TrustAndSplit", {}, "two talk about their hands, and then split coins"
+    ),
+    "rice_n": Entry("suite.rice:Rice", {}, "regions choose savings, mitigation and trade in one climate"),
     "fishery": Entry("suite.fishery:Fishery", {}, "a common stock of fish with logistic growth"),
     "cournot": Entry("suite.cournot:Cournot", {}, "firms choose quantities and share one market"),
     "ultimatum": Entry(
@@ -84,16 +104,53 @@ _ENTRIES: dict[str, Entry] = {
 }
 
 
+_COMMONS = {"num_agents": 7, "view_size": 11, "beam_length": 2, "zap_steps": 1}
+_HARVEST = {**_COMMONS, "regrowth": (0.0, 0.001, 0.005, 0.025)}
+_PRESETS: dict[str, Entry] = {
+    name: Entry(_ENTRIES[game].factory, params, words, game)
+    for name, game, params, words in (
+        ("harvest_open", "harvest", {"layout": maps.HARVEST_OPEN, **_HARVEST}, "seven players, patches open to all"),
+        ("harvest_closed", "harvest", {"layout": maps.HARVEST_CLOSED, **_HARVEST}, "two rooms that one can guard each"),
+        (
+            "harvest_partnership",
+            "harvest",
+            {"layout": maps.HARVEST_PARTNERSHIP, **_HARVEST},
+            "two rooms, one of which takes two to guard",
+        ),
+        (
+            "cleanup_large",
+            "cleanup",
+            {"layout": maps.CLEANUP_LARGE, **_COMMONS, "waste_delay": 50},
+            "seven players, waste from step 50 on",
+        ),
+        ("coins_large", "coins", {"layout": maps.COINS_LARGE, "view_size": 11}, "two players on 16 x 11 cells"),
+        (
+            "pd_arena",
+            "ipd_in_the_matrix",
+            {
+                "payoffs": (((3.0, 3.0), (-1.0, 5.0)), ((5.0, -1.0), (1.0, 1.0))),
+                "num_agents": 4,
+                "grid_size": 24,
+                "view_size": 11,
+                "episode_length": 1000,
+            },
+            "four players on 24 x 24 cells",
+        ),
+        ("c_rice_n", "rice_n", {"club": "fixed"}, "with a climate club"),
+    )
+}
+
+
 NAMESPACE = "marl-shaping/"  # of our games in other libraries' registries
 DOWNLOADED = ("MNISTBandit-bsuite",)  # whose data gymnax fetches from the network when it is made
 
 
 def names() -> list[str]:
-    """The names of all games, ours first, then gymnax's.
+    """The names of all games: ours, their presets, and gymnax's.
 
     Left out are those of `DOWNLOADED`, which `make` makes where their data can be had.
     """
-    return [*ours(), *(name for name in foreign() if name not in DOWNLOADED)]
+    return [*ours(), *_PRESETS, *(name for name in foreign() if name not in DOWNLOADED)]
 
 
 def ids() -> dict[str, str]:
@@ -121,15 +178,15 @@ def make(name: str, **params: Any) -> Game:
     """
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
-    if isinstance(name, str) and name not in _ENTRIES:
+    if isinstance(name, str) and not is_ours(name):
         _load_plugins()
-    if not isinstance(name, str) or (name not in _ENTRIES and name not in foreign()):
+    if not isinstance(name, str) or not (is_ours(name) or name in foreign()):
         raise ValueError(f"game: got {shown(name)}; {one_of(str(name), names())}")
-    if name not in _ENTRIES:
+    if not is_ours(name):
         from games.suite.gymnax import from_gymnax
 
         return from_gymnax(name, **params)
-    entry = _ENTRIES[name]
+    entry = _entry(name)
     factory = _load(entry.factory)
     allowed = parameters(name)
     # Arrays of JAX are checked as those of NumPy are, unless they are traced.
@@ -175,10 +232,24 @@ def register(
     """
     if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
-    taken = name in _ENTRIES or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
+    taken = is_ours(name) or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _ENTRIES[name] = Entry(factory, params, description)
+
+
+def presets(game: str | None = None) -> list[str]:
+    """The names of games of ours in other sizes; of one game, or of all."""
+    return [name for name, entry in _PRESETS.items() if game in (None, entry.preset_of)]
+
+
+def is_ours(name: str) -> bool:
+    """True for the name of a game of ours, a preset of one, or a game that was registered."""
+    return name in _ENTRIES or name in _PRESETS
+
+
+def _entry(name: str) -> Entry:
+    return _ENTRIES[name] if name in _ENTRIES else _PRESETS[name]
 
 
 def ours() -> list[str]:
@@ -205,18 +276,21 @@ def foreign() -> list[str]:
 
 def describe(name: str) -> str:
     """A game in a few words."""
-    return _ENTRIES[name].description if name in _ENTRIES else "single-agent environment of gymnax"
+    if not is_ours(name):
+        return "single-agent environment of gymnax"
+    entry = _entry(name)
+    return f"{entry.preset_of}: {entry.description}" if entry.preset_of else entry.description
 
 
 def parameters(name: str) -> dict[str, Any]:
     """The parameters of one of our games, with their defaults."""
-    entry = _ENTRIES[name]
+    entry = _entry(name)
     factory = _load(entry.factory)
     found = {
         field: entry.params.get(field, parameter.default)
         for field, parameter in inspect.signature(factory).parameters.items()
         if parameter.kind is not parameter.VAR_KEYWORD
-        and not (field in entry.params and isinstance(entry.factory, str))
+        and not (field in entry.params and isinstance(entry.factory, str) and not entry.preset_of)
     }
     if not inspect.isclass(factory):  # a factory hands unknown parameters on to the class that it makes
         try:
@@ -224,7 +298,7 @@ def parameters(name: str) -> dict[str, Any]:
         except (TypeError, NameError):  # a partial has none, and some name what is not there
             kind = Game
         for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
-            found.setdefault(field.name, field.default)
+            found.setdefault(field.name, entry.params.get(field.name, field.default))
     return found
 
 

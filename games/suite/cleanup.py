@@ -68,6 +68,7 @@ class Cleanup(Commons):
       depletion: share of waste from which on nothing grows.
       restoration: share of waste up to which apples grow fastest.
       waste_probability: of one more cell with waste in a step.
+      waste_delay: steps at the beginning in which no waste falls.
       layout: one string for each row: `H` is river with waste at the reset, `R` is clean river, `A` where apples grow,
         `P` where players start and return, `#` a wall.
       num_agents, view_size, beam_length, beam_radius, zap_steps, zap_cost, zap_penalty, episode_length: as there.
@@ -82,6 +83,7 @@ class Cleanup(Commons):
     depletion: Scalar = 0.4
     restoration: Scalar = 0.0
     waste_probability: Scalar = 0.5
+    waste_delay: Scalar = 0
 
     letters = ".A#PHR"
     actions = 9
@@ -94,6 +96,7 @@ class Cleanup(Commons):
         checks.number("depletion", self.depletion, 0, 1, brackets="(]")
         checks.number("restoration", self.restoration, 0, 1, brackets="[)")
         checks.number("waste_probability", self.waste_probability, 0, 1)
+        checks.whole("waste_delay", self.waste_delay, 0)
         if checks.known(self.depletion, self.restoration):
             checks.number("restoration", self.restoration, 0, self.depletion, brackets="[)")
 
@@ -108,7 +111,7 @@ class Cleanup(Commons):
         chance, which = boards.spread(seed, jnp.array([APPLE_LABELS - 1, APPLE_LABELS - 2]))
         clean = self._board("HR") & ~waste
         num_clean = boards.count(clean)
-        falls = (uniform(chance) < self.waste_probability) & (num_clean > 0)
+        falls = (uniform(chance) < self.waste_probability) & (num_clean > 0) & (state.time > self.waste_delay)
         fallen = boards.single(boards.nth(clean, draw_integer(which, num_clean)[0]), world.words)
         waste |= jnp.where(falls, fallen, 0)
         share = boards.count(waste) / river

@@ -80,14 +80,27 @@ class Gridworld(Game):
         return jnp.ones(self.num_agents, bool)
 
     def _things(self, state: Any) -> list[jax.Array]:
-        """Boards that players see, each a channel."""
+        """Boards that players see, each a channel: `[words]`, or `[words, n, 1]` where each sees another one."""
         return []
+
+    def _marked(self, state: Any) -> jax.Array | None:
+        """Players that others see marked, `[n]`, in a channel behind all others; None for no such channel."""
+        return None
+
+    def _held(self, state: Any) -> jax.Array | None:
+        """Numbers `[n, k]` that each player sees of itself, the same in all cells, in the last channels."""
+        return None
 
     def get_obs(self, state: Any) -> Observations:
         present, things = self._present(state), self._things(state)
-        seen = self.grid.view(state.positions, state.directions, self.view_size, things, present)
+        marked, held = self._marked(state), self._held(state)
+        seen = self.grid.view(state.positions, state.directions, self.view_size, things, present, marked)
         seen = jnp.where(present[:, None], seen, 0)
-        return self._by_agent(grid.planes(seen, self.view_size, len(things) + 5))
+        seen = grid.planes(seen, self.view_size, len(things) + (5 if marked is None else 6))
+        if held is not None:
+            shape = (*seen.shape[:3], held.shape[-1])
+            seen = jnp.concatenate([seen, jnp.broadcast_to(held[:, None, None], shape)], -1)
+        return self._by_agent(seen)
 
     def observation_space(self, agent: str) -> Box:
         state = jax.eval_shape(self.reset, jax.eval_shape(lambda: jax.random.key(0)))
