@@ -99,6 +99,7 @@ def page(name: str, measured: dict[str, Any]) -> str:
                 "## What `infos` counts" if parts.infos else "",
                 parts.infos.removeprefix("Infos: "),
                 _parameters(game, parts.parameters),
+                _presets(name),
                 _measured(measured),
                 f"## Source\n\n{parts.source}" if parts.source else "",
                 f"The code: [`{_file(game)}`]({_relative(_file(game))}).",
@@ -219,6 +220,20 @@ def _parameters(game: games.Game, meanings: dict[str, str]) -> str:
         value = getattr(game, field.name)
         rows.append(f"| `{field.name}` | {_default(field.name, value)} | {meanings.get(field.name, '')} |")
     return "\n".join(["## Parameters", "", "| name | default | meaning |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _presets(name: str) -> str:
+    """The game in other sizes, with the parameters that differ; maps by their size."""
+    rows = []
+    for preset in registry.presets(name):
+        changed = registry.parameters(preset)
+        differ = {field: value for field, value in changed.items() if value != registry.parameters(name).get(field)}
+        words = ", ".join(
+            f"`{field}` {f'{len(value)} x {len(value[0])} cells' if field == 'layout' else f'`{value}`'}"
+            for field, value in differ.items()
+        )
+        rows.append(f'| `games.make("{preset}")` | {registry.describe(preset).partition(": ")[2]} | {words} |')
+    return "\n".join(["## Presets", "", "| name | what it is | parameters |", "|---|---|---|", *rows]) if rows else ""
 
 
 def _default(name: str, value: Any) -> str:
