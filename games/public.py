@@ -24,6 +24,7 @@ from games.exact.matrix import (
 )
 from games.registry import make, names, register
 from games.suite.coin_game import CoinGame
+from games.suite.jaxmarl import JaxMARL, from_jaxmarl
 from games.suite.rounds import RepeatedGame, repeated
 from games.suite.social_dilemmas import SocialDilemma
 from games.toolbox.drawing import animate
