@@ -24,6 +24,7 @@ from games.exact.matrix import (
     symmetric,
 )
 from games.registry import make, names, register
+from games.scripted import ScriptedPolicies, scripted_policies
 from games.suite.coin_game import CoinGame
 from games.suite.rounds import RepeatedGame, repeated
 from games.suite.social_dilemmas import SocialDilemma

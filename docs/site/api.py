@@ -35,7 +35,9 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
                 games.CheapTalk games.GoalConditioned games.SelfInterest games.common_reward games.InequityAversion
                 games.SocialValueOrientation
             """,
-            "Social dilemmas": "games.social_metrics games.SocialMetrics",
+            "Social dilemmas": """
+                games.social_metrics games.SocialMetrics games.scripted_policies games.ScriptedPolicies
+            """,
             "In other libraries": " ".join(f"{module}.{name}" for module, names in ADAPTERS.items() for name in names),
         },
     ),

@@ -34,6 +34,20 @@ EXAMPLES: dict[str, str] = {
         played = games.rollout(jax.random.key(0), games.make("coin_game"), num_steps=8)  # random play
         print(played.rewards["agent_0"])
     """,
+    "games.ScriptedPolicies": """
+        import jax.numpy as jnp
+        import games
+
+        class Mine(games.CoinGame):
+            pass
+
+        @games.scripted_policies.register
+        def policies(game: Mine) -> games.ScriptedPolicies:
+            stay, go = (lambda key, state, agent: jnp.int32(0)), (lambda key, state, agent: jnp.int32(1))
+            return games.ScriptedPolicies(cooperate=stay, defect=go, meaning="stay, or go")
+
+        print(games.scripted_policies(Mine()).meaning)
+    """,
     "games.SocialMetrics": """
         import jax
         import games
