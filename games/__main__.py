@@ -149,6 +149,7 @@ def _play(name: str, options: Options) -> int:
     import jax
 
     from games import registry
+    from games.core.metrics import social_metrics
     from games.core.rollout import rollout
     from games.toolbox.drawing import animate, pictures, save_png
 
@@ -163,6 +164,16 @@ def _play(name: str, options: Options) -> int:
     means = {"reward": [float(played.rewards[agent].mean()) for agent in game.agents]}
     means |= {name: values.mean(0).tolist() for name, values in played.infos.items()}
     _print_columns([("", *game.agents), *((name, *(f"{x:.3f}" for x in xs)) for name, xs in means.items())])
+    if game.num_agents > 1:
+        found = social_metrics(played)._asdict()
+        values = [f"{name} {float(x):.3f}" for name, x in found.items() if name != "counts" and x is not None]
+        episodes = int(played.dones["__all__"].sum())
+        over = many(episodes, "whole episode") if episodes else "the first steps of an episode"
+        print(f"\nall players, over {over}: {', '.join(values)}")
+        if episodes:
+            print("\nsums per episode:")
+            sums = [(name, *(f"{x:.1f}" for x in xs.tolist())) for name, xs in found["counts"].items()]
+            _print_columns([("", *game.agents), *sums])
     for path in filter(None, (options.gif, options.png)):
         print(f"wrote {path}")
     return 0

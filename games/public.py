@@ -4,6 +4,7 @@
 # ruff: noqa: F401
 
 from games.core.game import Game
+from games.core.metrics import SocialMetrics, social_metrics
 from games.core.rollout import Rollout, random_actions, rollout
 from games.core.spaces import Box, Discrete, MultiDiscrete
 from games.exact import zd
@@ -23,6 +24,7 @@ from games.exact.matrix import (
     symmetric,
 )
 from games.registry import make, names, register
+from games.scripted import ScriptedPolicies, scripted_policies
 from games.suite.coin_game import CoinGame
 from games.suite.jaxmarl import JaxMARL, from_jaxmarl
 from games.suite.rounds import RepeatedGame, repeated
@@ -30,3 +32,4 @@ from games.suite.social_dilemmas import SocialDilemma
 from games.toolbox.drawing import animate
 from games.wrappers.cheap_talk import CheapTalk
 from games.wrappers.goals import GoalConditioned
+from games.wrappers.social_rewards import InequityAversion, SelfInterest, SocialValueOrientation, common_reward

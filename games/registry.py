@@ -103,6 +103,16 @@ _ENTRIES: dict[str, Entry] = {
     "cart_pole_swing_up": Entry("suite.cart_pole:CartPole", {"start": "hanging"}, "a pole on a cart is swung up"),
 }
 
+# Wrappers, whose parameter `game` is a game or its spec. They are in no list, because each is one for every game.
+_WRAPPERS = {
+    name: Entry(f"wrappers.social_rewards:{factory}", {}, "")
+    for name, factory in {
+        "common_reward": "common_reward",
+        "self_interest": "SelfInterest",
+        "inequity_aversion": "InequityAversion",
+        "social_value_orientation": "SocialValueOrientation",
+    }.items()
+}
 
 _COMMONS = {"num_agents": 7, "view_size": 11, "beam_length": 2, "zap_steps": 1}
 _HARVEST = {**_COMMONS, "regrowth": (0.0, 0.001, 0.005, 0.025)}
@@ -163,7 +173,8 @@ def make(name: str, **params: Any) -> Game:
 
     Args:
       name: one of `names()`. Those of MuJoCo Playground, an extra, have their own names with -playground behind:
-        `CheetahRun-playground`.
+        `CheetahRun-playground`. A wrapper too, with the `game` inside it: `make("inequity_aversion", game="harvest")`
+        is `InequityAversion(make("harvest"))`; likewise common_reward, self_interest and social_value_orientation.
       **params: parameters of the game.
 
     Raises:
@@ -178,17 +189,36 @@ def make(name: str, **params: Any) -> Game:
     """
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
+    if isinstance(name, str) and name in _WRAPPERS:
+        params["game"] = _inner(name, params.get("game"))
+        return _checked(name, _WRAPPERS[name], params)
     if isinstance(name, str) and not is_ours(name):
         _load_plugins()
     if not isinstance(name, str) or not (is_ours(name) or name in foreign()):
-        raise ValueError(f"game: got {shown(name)}; {one_of(str(name), names())}")
+        raise ValueError(f"game: got {shown(name)}; {one_of(str(name), [*names(), *_WRAPPERS])}")
     if not is_ours(name):
         from games.suite.gymnax import from_gymnax
 
         return from_gymnax(name, **params)
-    entry = _entry(name)
+    return _checked(name, _entry(name), params)
+
+
+def _inner(name: str, game: Any) -> Game:
+    """The game inside a wrapper, from the spec of one."""
+    if isinstance(game, Game):
+        return game
+    if not isinstance(game, str):
+        raise ValueError(f"{name}: game: got {shown(game)}; a game or its spec, such as 'harvest', is needed")
+    try:
+        return make_game(game)
+    except ValueError as error:
+        raise ValueError(f"{name}: game: {first_line(error).removeprefix('environment: ')}") from None
+
+
+def _checked(name: str, entry: Entry, params: dict[str, Any]) -> Game:
+    """The game of an entry; ValueError for parameters that it does not have or take."""
     factory = _load(entry.factory)
-    allowed = parameters(name)
+    allowed = _parameters(entry)
     # Arrays of JAX are checked as those of NumPy are, unless they are traced.
     params = {param: np.asarray(x) if _is_known(x) else x for param, x in params.items()}
     for param, value in params.items():
@@ -232,7 +262,8 @@ def register(
     """
     if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
-    taken = is_ours(name) or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
+    taken = is_ours(name) or name in _WRAPPERS
+    taken = taken or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _ENTRIES[name] = Entry(factory, params, description)
@@ -284,7 +315,10 @@ def describe(name: str) -> str:
 
 def parameters(name: str) -> dict[str, Any]:
     """The parameters of one of our games, with their defaults."""
-    entry = _entry(name)
+    return _parameters(_entry(name))
+
+
+def _parameters(entry: Entry) -> dict[str, Any]:
     factory = _load(entry.factory)
     found = {
         field: entry.params.get(field, parameter.default)
@@ -310,7 +344,7 @@ def _load(factory: Callable[..., Game] | str) -> Callable[..., Game]:
 
 
 def make_game(spec: str) -> Game:
-    """A game by its name, with parameters in brackets: `reacher`, `CartPole-v1(max_steps_in_episode=200)`.
+    """A game by its name, with parameters in brackets: `reacher`, `inequity_aversion(game='harvest', alpha=2)`.
 
     Raises:
       ValueError: for a spec of another form, and as `games.make`; of the option `environment`.

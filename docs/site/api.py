@@ -31,7 +31,13 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
                 games.zd.MAX_RESIDUAL games.zd.IN_A_ROW games.zd.REPEAT
             """,
             "Sampled games": "games.RepeatedGame games.repeated games.CoinGame games.SocialDilemma",
-            "Games around games": "games.CheapTalk games.GoalConditioned",
+            "Games around games": """
+                games.CheapTalk games.GoalConditioned games.SelfInterest games.common_reward games.InequityAversion
+                games.SocialValueOrientation
+            """,
+            "Social dilemmas": """
+                games.social_metrics games.SocialMetrics games.scripted_policies games.ScriptedPolicies
+            """,
             "In other libraries": " ".join(f"{module}.{name}" for module, names in ADAPTERS.items() for name in names),
         },
     ),

@@ -128,6 +128,31 @@ def bound() -> Command:
     )
 
 
+def schelling() -> Command:
+    """`python -m marl.schelling GAME [options]`: measure a Schelling diagram of a game, and whether it is a dilemma.
+
+    GAME is a game of two players or more such as harvest, with parameters in brackets, one of the presets below, or the
+    path of a YAML file. Each player is a cooperator or a defector, in every number of them and in random seats. The
+    diagram has the payoff of each by the number of other cooperators. Both are scripted policies, which see the whole
+    state, or agents that act on observations. `games.scripted_policies.register` adds scripted policies of a game.
+
+    A table says which inequalities of a social dilemma hold: mutual cooperation beats mutual defection and being
+    exploited, and defection pays beside defectors (fear) or beside cooperators (greed).
+    """
+    from marl.experiments.schelling import SchellingConfig, config_of, measure_and_print, prepare
+
+    return Command(
+        config=SchellingConfig,
+        prepare=prepare,
+        run=measure_and_print,
+        name=lambda first, config: f"schelling-{first}-{config.seed}",
+        presets="schelling",
+        first="environment",
+        choice="a game's name such as harvest,",
+        load=config_of,
+    )
+
+
 def train() -> Command:
     """`python -m marl.train ENVIRONMENT [options]`: train a single learner, and evaluate it.
 

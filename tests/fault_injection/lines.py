@@ -21,6 +21,7 @@ FIRST = {  # a first argument that fits
     "marl.crossplay": ("ipd", "imp"),
     "marl.reproduce": ("zd", "mfos", "shaper"),
     "marl.bound": ("ipd", "chicken"),
+    "marl.schelling": ("public_goods", "ipd"),
     "marl.cola": ("ipd", "chicken"),
     "marl.mmaml": ("ipd", "chicken"),
     "marl.play": ("ipd", "chicken"),

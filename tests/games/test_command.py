@@ -60,6 +60,7 @@ def test_a_game_is_played_and_drawn(tmp_path):
     played = run("coin_game", "--gif", "c.gif", "--png", "c.png", "--params", "grid_size=4", cwd=tmp_path)
     assert played.returncode == 0, played.stderr
     assert "own_coin" in played.stdout
+    assert "all players, over 2 whole episodes: efficiency " in played.stdout
     with Image.open(tmp_path / "c.gif") as gif, Image.open(tmp_path / "c.png") as png:
         assert gif.size == png.size == (256, 256)
 

@@ -34,6 +34,35 @@ EXAMPLES: dict[str, str] = {
         played = games.rollout(jax.random.key(0), games.make("coin_game"), num_steps=8)  # random play
         print(played.rewards["agent_0"])
     """,
+    "games.ScriptedPolicies": """
+        import jax.numpy as jnp
+        import games
+
+        class Mine(games.CoinGame):
+            pass
+
+        @games.scripted_policies.register
+        def policies(game: Mine) -> games.ScriptedPolicies:
+            stay, go = (lambda key, state, agent: jnp.int32(0)), (lambda key, state, agent: jnp.int32(1))
+            return games.ScriptedPolicies(cooperate=stay, defect=go, meaning="stay, or go")
+
+        print(games.scripted_policies(Mine()).meaning)
+    """,
+    "games.SocialMetrics": """
+        import jax
+        import games
+
+        played = games.rollout(jax.random.key(0), games.make("harvest", episode_length=20), num_steps=20)
+        print(games.social_metrics(played).counts["apples"])  # of each player, in one episode
+    """,
+    "games.common_reward": """
+        import jax
+        import games
+
+        game = games.common_reward(games.make("ipd"))
+        _, state = game.reset(jax.random.key(0))
+        print(game.step_env(jax.random.key(1), state, {"agent_0": 0, "agent_1": 1})[2])  # both get the mean, -1.5
+    """,
     "games.random_actions": """
         import jax
         import games
