@@ -6,6 +6,7 @@ them drawn in the timed program, the rewards summed up and the observations carr
 Compile time is apart. Where jaxmarl is installed, its coin game and its InTheGrid are timed in turn with ours.
 
     python -m benchmarks.speed.games [--games coin_game,ipd] [--instances 1,4096,65536] [--seconds 1]
+    python -m benchmarks.speed.games --social   # the social dilemmas beside SocialJax's, where its code is on the path
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import games
+from benchmarks.speed import social
 from benchmarks.timing import compiled, machine, ratio, seconds, seconds_in_turn
 from games import MultiDiscrete, registry
 from games.core import random_bits
@@ -95,24 +97,35 @@ def sized(game: Any, instances: int, wanted: float) -> Program:
     return build(game, instances, max(16, int(length * wanted / taken)))
 
 
+def _beside_jaxmarl(name: str) -> dict[str, Any]:
+    """A game of ours, and the one of JaxMARL that is played in turn with it, if there is one."""
+    contenders = {name: games.make(name)}
+    if name in RIVALS and importlib.util.find_spec("jaxmarl"):
+        import jaxmarl
+
+        rival, params = RIVALS[name]
+        contenders[f"  JaxMARL's {rival}"] = jaxmarl.make(rival, **params)
+    return contenders
+
+
 def main() -> None:
     """Prints a table of speeds."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--games", default="", help="names, comma-separated; all of ours without")
-    parser.add_argument("--instances", default="1,4096,65536", help="numbers of parallel games, comma-separated")
+    parser.add_argument("--instances", default="", help="numbers of parallel games; 1,4096,65536 without")
+    parser.add_argument("--social", action="store_true", help="beside SocialJax's, with 128 and 4,096 games")
     parser.add_argument("--seconds", type=float, default=0.5, help="about how long a timed call takes")
     options = parser.parse_args()
-    instances = [int(n) for n in options.instances.split(",")]
-    chosen = options.games.split(",") if options.games else registry.ours()
+    if options.social and not social.is_at_hand():
+        parser.exit(0, "SocialJax is not on the path: PYTHONPATH=path/to/SocialJax\n")
+    default = "128,4096" if options.social else "1,4096,65536"
+    instances = [int(n) for n in (options.instances or default).split(",")]
+    pairs = {pair.ours: pair for pair in social.PAIRS}
+    chosen = options.games.split(",") if options.games else [*pairs] if options.social else registry.ours()
     print(machine())
     print(f"million steps/s, median of 5 (best){'':9}" + "".join(f"{n:>22}" for n in instances) + "   compile s")
     for name in chosen:
-        contenders = {name: games.make(name)}
-        if name in RIVALS and importlib.util.find_spec("jaxmarl"):
-            import jaxmarl
-
-            rival, params = RIVALS[name]
-            contenders[f"  JaxMARL's {rival}"] = jaxmarl.make(rival, **params)
+        contenders = social.contenders(pairs[name]) if options.social else _beside_jaxmarl(name)
         rows: dict[str, list[str]] = {label: [] for label in contenders}
         compile_seconds = dict.fromkeys(contenders, 0.0)
         for n in instances:

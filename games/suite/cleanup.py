@@ -106,8 +106,9 @@ class Cleanup(Commons):
 
     def _grow(self, state: Any, seed: Sequence[jax.Array], acts: jax.Array) -> tuple[Any, jax.Array, Infos]:
         world, river = self.grid, self.grid.count("HR")
-        covered = self._cleaned(state, acts)
-        waste = state.waste & ~boards.union(covered)
+        reaches, cells = world.first(state.positions, state.directions, self.beam_length, self.beam_radius, state.waste)
+        cleaned = reaches & (acts == CLEAN)[:, None]
+        waste = state.waste & ~boards.union(world.marked(cells, cleaned), (0, 1))
         chance, which = boards.spread(seed, jnp.array([APPLE_LABELS - 1, APPLE_LABELS - 2]))
         clean = self._board("HR") & ~waste
         num_clean = boards.count(clean)
@@ -118,17 +119,10 @@ class Cleanup(Commons):
         health = jnp.clip((self.depletion - share) / (self.depletion - self.restoration), 0, 1)
         (grown,) = boards.bernoulli(seed, APPLE_LABELS, world.words, self.growth * health)
         infos = {
-            "cleaned": boards.count(covered).astype(jnp.float32),
+            "cleaned": cleaned.sum(1).astype(jnp.float32),
             "waste": jnp.full(self.num_agents, share, jnp.float32),
         }
         return state.replace(waste=waste), grown, infos
-
-    def _cleaned(self, state: CleanupState, acts: jax.Array) -> jax.Array:
-        """Boards `[n, words]` of the waste that the beam of each player removes."""
-        cells, reach = self.grid.beam(
-            state.positions, state.directions, self.beam_length, self.beam_radius, state.waste
-        )
-        return self.grid.covered(cells, reach & (acts == CLEAN)[:, None, None]) & state.waste
 
     def _things(self, state: CleanupState) -> list[jax.Array]:
         return [state.apples, self._board("HR"), state.waste]

@@ -117,16 +117,16 @@ class CoopMining(Gridworld):
         acts = self._acts(actions)
         positions, directions = world.move(state.positions, state.directions, acts, everyone, everyone, seed)
         mines = acts == MINE
-        ores = state.iron | state.gold
-        cells, reach = world.beam(positions, directions, self.beam_length, 0, ores)
-        hits = world.covered(cells, reach & mines[:, None, None])
-
-        won = boards.one_each(hits & state.iron, seed, TIES)
-        struck = hits & state.gold
+        # Boards of all players are written where they are read once, because XLA computes them again for each reader.
+        reaches, ores = world.first(positions, directions, self.beam_length, 0, state.iron | state.gold)
+        ore, hits = ores[:, 0], reaches[:, 0] & mines
+        is_gold = boards.at(state.gold, ore) > 0
+        won = boards.one_each(ore, hits & ~is_gold, seed, TIES)
+        struck = world.marked(ore, hits & is_gold)
         miners, touched = state.miners | struck, boards.union(struck)
         enough, too_many = _at_least(miners, self.min_miners), _at_least(miners, self.max_miners + 1)
         done = touched & enough & ~too_many
-        paid = boards.count(won), boards.count(miners & done)
+        paid = won, boards.count(miners & done)
         # The window of an ore begins with its first miner.
         running = list(state.running)
         begun = touched & ~reduce(jnp.bitwise_or, running, jnp.zeros_like(touched))
@@ -135,7 +135,7 @@ class CoopMining(Gridworld):
         running = [board & ~ended for board in running]
 
         taken = boards.union(boards.single(world.cell(positions), world.words))
-        iron, gold = state.iron & ~boards.union(won), state.gold & ~done
+        iron, gold = state.iron & ~boards.union(world.marked(ore, won)), state.gold & ~done
         free = self._board("O") & ~iron & ~gold & ~taken
         (new_iron,) = boards.bernoulli(seed, IRON_LABELS, world.words, self.iron_growth)
         (new_gold,) = boards.bernoulli(seed, GOLD_LABELS, world.words, self.gold_growth)

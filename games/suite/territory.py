@@ -121,17 +121,19 @@ class Territory(Gridworld):
         seed = list(jax.random.bits(key, (2,), jnp.uint32))
         acts = jnp.where(present, self._acts(actions), grid.STAY)
         positions, directions = world.move(state.positions, state.directions, acts, present, present, seed, state.walls)
-        cells, reach = world.beam(positions, directions, self.beam_length, 0, state.walls)
-        touch = present[:, None, None] & (jnp.arange(self.beam_length)[:, None] == 0)
-        strokes = world.covered(cells, reach & (touch | (acts == PAINT)[:, None, None])) & state.walls
-        own = boards.one_each(strokes, seed, TIES)
+        # Each player reaches one wall at most. The cells are compared as numbers, which takes less than boards.
+        reaches, first = world.first(positions, directions, self.beam_length, 0, state.walls)
+        reaches, wall, zaps = reaches[:, 0] & present, first[:, 0], acts == ZAP
+        ahead, is_open = (x[:, 0, 0] for x in world.beam(positions, directions, 1, 0))
+        touches = is_open & (wall == ahead)
+        paints = boards.one_each(wall, reaches & (touches | (acts == PAINT)), seed, TIES)
+        own = world.marked(wall, paints)
         painted = (state.painted & ~boards.union(own)) | own
         fresh = boards.union(own & ~state.painted)
 
-        zaps = acts == ZAP
-        struck = world.covered(cells, reach & zaps[:, None, None]) & state.walls
-        hit = boards.union(struck)
+        hit = boards.union(world.marked(wall, reaches & zaps))
         destroyed, cracked = hit & state.cracked, hit & ~state.cracked
+        destroys = reaches & zaps & (boards.at(state.cracked, wall) > 0)
         painted &= ~hit
         standing = state.walls & ~destroyed
         shots = world.hits(positions, directions, self.beam_length, 0, state.walls) & zaps[:, None] & present[None]
@@ -156,7 +158,7 @@ class Territory(Gridworld):
         infos = {
             "walls": boards.count(painted),
             "dry": counts,
-            "destroyed": boards.count(struck & destroyed),
+            "destroyed": destroys,
             "zaps": zaps,
             "zapped": times_hit > 0,
             "away": ~self._present(state),

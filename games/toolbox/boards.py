@@ -87,11 +87,11 @@ def spread(seed: Sequence[jax.Array], labels: jax.Array) -> jax.Array:
     return x
 
 
-def one_each(wanted: jax.Array, seed: Sequence[jax.Array], first_label: int) -> jax.Array:
-    """The same boards `[n, words]`, where of several that have a cell a random one keeps it."""
-    priority = spread(seed, first_label + jnp.arange(len(wanted)))
-    ahead = priority[None] < priority[:, None]  # [i, j]: j comes before i
-    return wanted & ~union(jnp.where(ahead[..., None], wanted[None], 0), 1)
+def one_each(cells: jax.Array, wants: jax.Array, seed: Sequence[jax.Array], first_label: int) -> jax.Array:
+    """Of several that want a cell, a random one: bool `[n]`, from the cells `[n]` and whether each wants its one."""
+    priority = spread(seed, first_label + jnp.arange(len(cells)))
+    rivals = (cells[:, None] == cells[None]) & wants[None] & (priority[None] < priority[:, None])
+    return wants & ~rivals.any(1)
 
 
 def neighbours(board: jax.Array, columns: int, num_cells: int, radius: int) -> list[jax.Array]:

@@ -159,9 +159,17 @@ class Grid:
             reach.append(passes & self.is_open(rows[:, i], columns[:, i]))
         return cells, jnp.stack(reach, 1)
 
-    def covered(self, cells: jax.Array, reach: jax.Array) -> jax.Array:
-        """Boards `[n, words]` of the cells `[n, length, width]` of beams that these get to."""
-        return boards.union(jnp.where(reach[..., None], boards.single(cells, self.words), 0), (1, 2))
+    def first(
+        self, positions: jax.Array, directions: jax.Array, length: int, radius: int, board: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Whether each lane of each player's beam gets to a cell of the board, bool `[n, width]`, and the first one."""
+        cells, reach = self.beam(positions, directions, length, radius, board)
+        found = reach & (boards.at(board, cells) > 0)
+        return found.any(1), jnp.where(found, cells, 0).sum(1)
+
+    def marked(self, cells: jax.Array, some: jax.Array) -> jax.Array:
+        """Boards `[..., words]` of those cells `[...]` that are among `some`, one each; the others are empty."""
+        return jnp.where(some[..., None], boards.single(cells, self.words), 0)
 
     def hits(
         self,
