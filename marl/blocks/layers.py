@@ -35,6 +35,7 @@ class Layers(nn.Module):
     head_weights: float | None = None
     largest: float = 1.0  # entry of an observation
     memory: int = 0  # units behind the layers, which are shared then
+    layer_norm: bool = False  # before each activation, over units or channels
 
     def prefers_columns(self, number: int) -> bool:
         """True if a batch of this length is faster in columns."""
@@ -50,7 +51,11 @@ class Layers(nn.Module):
 
         Only the recurrent unit takes the steps one after the other; the layers around it compute all of them at once.
         """
-        activate = ACTIVATIONS[self.activation]
+        activation = ACTIVATIONS[self.activation]
+
+        def activate(x: jax.Array, axis: int = -1) -> jax.Array:
+            return activation(nn.LayerNorm(reduction_axes=axis, feature_axes=axis)(x) if self.layer_norm else x)
+
         if self.largest != 1:
             obs = obs / self.largest
         convolutions = [
@@ -72,7 +77,7 @@ class Layers(nn.Module):
         def layers() -> jax.Array:
             x = flat.T if self.columns else flat
             for units in self.hidden:
-                x = activate(_dense(units, init=self.init_weights, columns=self.columns)(x))
+                x = activate(_dense(units, init=self.init_weights, columns=self.columns)(x), 0 if self.columns else -1)
             return x
 
         for_policy = layers()
