@@ -129,17 +129,19 @@ def bound() -> Command:
 
 
 def train() -> Command:
-    """`python -m marl.train ENVIRONMENT [options]`: train a single learner, and evaluate it.
+    """`python -m marl.train ENVIRONMENT [options]`: train a learner alone or in all seats of a game, and evaluate it.
 
-    ENVIRONMENT is a game of one player such as CartPole-v1, with parameters in brackets, one of the tuned presets below,
-    or the path of a YAML file. `python -m marl.train --resume DIR` continues a stopped run.
+    ENVIRONMENT is a game such as CartPole-v1 or harvest, with parameters in brackets, one of the tuned presets below,
+    or the path of a YAML file. In a game of several players all of them learn: with one network for all, or with
+    `--share false` one for each. `python -m marl.train --resume DIR` continues a stopped run.
     """
-    from marl.experiments.single_agent import SingleAgent, TrainConfig, choose_devices, config_of
+    from marl.experiments.learner_training import TrainConfig, choose_devices, config_of
+    from marl.experiments.team import make_experiment
     from meta.runs.experiment import run_and_print
 
     return Command(
         config=TrainConfig,
-        prepare=SingleAgent,
+        prepare=make_experiment,
         choose_devices=choose_devices,
         run=run_and_print,
         name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
