@@ -129,6 +129,7 @@ def nature(
     hidden: Sequence[int] = (512,),
     memory: int = 0,
     activation: Activation = "relu",
+    layer_norm: bool = False,
 ) -> Network:
     """Convolutions for large images of bytes, `[height, width, channels]`, then layers that both heads share.
 
@@ -144,6 +145,7 @@ def nature(
       hidden: units of each layer after the convolutions.
       memory: size of the carry of a gated recurrent unit behind the layers, as of `recurrent`; 0 is none.
       activation: after each convolution and layer.
+      layer_norm: as of `convolutional`.
 
     Raises:
       ValueError: for observations that are no such images, or units that are no whole numbers of at least 1.
@@ -159,7 +161,7 @@ def nature(
         raise ValueError(f"filters: got {len(filters)} numbers; one to three are needed")
     layers = tuple((number, *size) for number, size in zip(filters, ((8, 4), (4, 2), (3, 1)), strict=False))
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(Layers(*sizes, activation, True, layers, largest=255.0, memory=memory))
+    return _network(Layers(*sizes, activation, True, layers, largest=255.0, memory=memory, layer_norm=layer_norm))
 
 
 @factory

@@ -133,7 +133,7 @@ def train() -> Command:
 
     ENVIRONMENT is a game such as CartPole-v1 or harvest, with parameters in brackets, one of the tuned presets below,
     or the path of a YAML file. In a game of several players all of them learn: with one network for all, or with
-    `--share false` one for each. `python -m marl.train --resume DIR` continues a stopped run.
+    `--no-share` one for each. `python -m marl.train --resume DIR` continues a stopped run.
     """
     from marl.experiments.learner_training import TrainConfig, choose_devices, config_of
     from marl.experiments.team import make_experiment

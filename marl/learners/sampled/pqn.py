@@ -61,9 +61,9 @@ def pqn(
     network: Network | None = None,
     learning_rate: Scalar | optax.Schedule = 5e-4,
     epochs: int = 4,
-    minibatches: int = 4,
+    minibatches: int = 16,
     discount: Scalar = 0.99,
-    trace_lambda: Scalar = 0.65,
+    trace_lambda: Scalar = 0.95,
     exploration: FallingEpsilon = {"epsilon_start": 1.0, "epsilon_end": 0.05, "epsilon_steps": 100_000},
     max_gradient_norm: Scalar = 10.0,
     sparsity: Sparsity | None = None,
@@ -79,6 +79,9 @@ def pqn(
     is rectified Adam's on half the mean square of Q(s, a) - G over a minibatch. Layer normalisation keeps the values
     bounded. `learn` needs `num_envs`.
 
+    On CartPole-v1, in 32 environments and 32 steps of each in an update, 300,000 steps with the learning rate falling
+    to 0 and `epsilon_steps=60_000` bring 3 of 3 seeds to a return of 500, without exploration.
+
     Args:
       game: what is played.
       seat: its number among the game's agents.
@@ -88,7 +91,7 @@ def pqn(
       epochs: over the same batch.
       minibatches: of an epoch, shuffled in each; 1 is the full batch.
       discount: of rewards.
-      trace_lambda: 0 looks one step ahead, 1 to the end of the episode or of the batch.
+      trace_lambda: 0 looks one step ahead, 1 to the end of the episode or of the batch; 0.65 in the paper's Atari.
       exploration: a dict of settings, each with a default:
         epsilon_start: share of random actions at first.
         epsilon_end: share of random actions in the end.

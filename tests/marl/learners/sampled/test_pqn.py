@@ -91,7 +91,7 @@ def test_misfits_are_refused():
 def test_it_learns_cart_pole():
     updates = 100_000 // (16 * 32)
     exploration = {"epsilon_steps": 20_000}
-    rate = optax.linear_schedule(1e-3, 0.0, updates * 16)
+    rate = optax.linear_schedule(5e-4, 0.0, updates * 64)
     learner = pqn(CART_POLE, learning_rate=rate, exploration=exploration)
 
     def run(key):
