@@ -26,6 +26,7 @@ from meta.runs.progress import Progress
 from meta.xla.memory import bytes_of, check_bytes
 
 LEARNER_FILE = "learner.safetensors"
+SEAT = "seat_"  # begins the names of arrays where each seat has a network of its own
 TRAINING, EVALUATION = "training", "evaluation"
 
 
@@ -40,7 +41,7 @@ class SingleAgent(Experiment[Trained, Any]):
       ValueError: if there is no such game, if the learner does not fit it, or for what no memory can hold.
     """
 
-    agent_file, counted, method, title = LEARNER_FILE, "steps", "train", "Return"
+    agent_file, counted, title = LEARNER_FILE, "steps", "Return"
 
     def __init__(self, config: TrainConfig, program: TrainingProgram | None = None):
         name, presets = config.environment.partition("(")[0], configs.presets("train")
@@ -126,9 +127,9 @@ class SingleAgent(Experiment[Trained, Any]):
         states = jax.device_put(trained.states, jax.local_devices()[0])
         keys = of_seeds(self.config.seed, self.config.seeds)
         found = context.programs.get(EVALUATION)(keys, states)
-        metadata = {"method": self.method, "config": configs.plain(self.config)}
+        metadata = {"method": "train", "config": configs.plain(self.config)}
         policies = [_policy(state) for state in states]
-        arrays = policies[0] if len(policies) == 1 else {f"seat_{i}": policy for i, policy in enumerate(policies)}
+        arrays = policies[0] if len(policies) == 1 else {f"{SEAT}{i}": policy for i, policy in enumerate(policies)}
         array_files.replace_arrays(context.run.path / self.agent_file, arrays, metadata)
         return jax.tree.map(lambda x: np.asarray(x, np.float64), found)
 

@@ -29,7 +29,7 @@ class Team(SingleAgent):
       ValueError: if there is no such game, if the learner does not fit it, or for what no memory can hold.
     """
 
-    agent_file, method, title = "team.safetensors", "team", "Collective return"
+    title = "Collective return"
 
     def print_header(self, console: Console) -> None:
         super().print_header(console)

@@ -61,8 +61,13 @@ def test_a_run_reports_collective_returns_and_those_of_each_seat(finished):
 
 
 def test_each_seed_has_the_results_of_learn(finished):
-    arrays, metadata = array_files.load_arrays(finished / "team.safetensors")
-    assert metadata["method"] == "team"
+    arrays, metadata = array_files.load_arrays(finished / "learner.safetensors")
+    agent = marl.load_agent(finished, number=1)
+    assert all(
+        np.array_equal(x, arrays[f"params.{name}"][1])
+        for name, x in array_files.named_leaves(agent.parameters.params).items()
+    )
+    assert metadata["config"]["share"]
     game = make(GAME.partition("(")[0], episode_length=8)
     team = shared(marl.make_learner(SPEC, game), game)
     run = jax.jit(lambda key: marl.learn(key, game, [team], num_updates=UPDATES, steps_per_update=8, num_envs=2))
@@ -94,10 +99,17 @@ def test_a_stopped_run_with_one_network_for_each_ends_with_the_files_of_an_unbro
     assert within("--resume", "run", "--quiet", cwd=tmp_path, module="marl.train").returncode == 0
     assert summary(tmp_path / "run") == summary(tmp_path / "whole")
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
-    ours, theirs = (array_files.load_arrays(tmp_path / name / "team.safetensors")[0] for name in ("run", "whole"))
+    ours, theirs = (array_files.load_arrays(tmp_path / name / "learner.safetensors")[0] for name in ("run", "whole"))
     assert ours.keys() == theirs.keys()
     assert {name.partition(".")[0] for name in ours} == {"seat_0", "seat_1"}
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    for seat in range(2):
+        agent = marl.load_agent(tmp_path / "run", number=seat)
+        assert agent.learner(agent.parameters).seat == seat
+        kernel = ours[f"seat_{seat}.params.Dense_0.kernel"][0]
+        assert np.array_equal(agent.parameters.params["Dense_0"]["kernel"], kernel)
+    with pytest.raises(ValueError, match="number: got 2; one of 0 to 1 is needed"):
+        marl.load_agent(tmp_path / "run", number=2)
 
 
 def test_the_presets_of_several_players_fit_their_games():
