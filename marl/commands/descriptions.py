@@ -316,10 +316,11 @@ def reproduce() -> Command:
     Algorithms (2024), arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al.,
     Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
     TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners.
+    social: independent PPO, MAPPO and PQN with one network for all players in sequential social dilemmas.
     Each experiment prints its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
     stopped run, and repeats nothing.
     """
-    from marl.experiments.reproduce.papers import (
+    from marl.experiments.reproduce.config import (
         CoinGameConfig,
         DiscoveryClaimsConfig,
         GeneralistsConfig,
@@ -327,11 +328,12 @@ def reproduce() -> Command:
         OfSamples,
         Rlx2Config,
         ShaperConfig,
+        SocialConfig,
         SparseConfig,
         ZdConfig,
         checked,
-        reproduce,
     )
+    from marl.experiments.reproduce.papers import reproduce
 
     return Command(
         config={
@@ -343,6 +345,7 @@ def reproduce() -> Command:
             "discovery": DiscoveryClaimsConfig,
             "rlx2": Rlx2Config,
             "sparse": SparseConfig,
+            "social": SocialConfig,
         },
         prepare=checked,
         choose_devices=lambda config: claim_cores() if isinstance(config, OfSamples) else None,
