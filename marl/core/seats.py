@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
-from games.core.arguments import check_game
+from games.core.arguments import factory
 from marl.core.learner import Learner
 
 
@@ -84,6 +84,7 @@ def seats_of(game: Game, learners: Sequence[Learner], num_envs: int | None) -> l
     return found
 
 
+@factory
 def shared(learner: Learner, game: Game) -> Learner:
     """One learner in all seats of a game: its parameters are shared, and it learns from the steps of all seats.
 
@@ -113,7 +114,6 @@ def shared(learner: Learner, game: Game) -> Learner:
     Source: parameter sharing: Gupta et al., Cooperative Multi-Agent Control Using Deep Reinforcement Learning (2017);
     independent PPO: de Witt et al. (2020), arXiv:2011.09533.
     """
-    check_game(game)
     kinds = [(_kind(game.observation_space(a)), _kind(game.action_space(a))) for a in game.agents]
     for seat, kind in enumerate(kinds):
         if kind != kinds[0]:
