@@ -8,11 +8,12 @@ from marl.blocks import objectives
 from marl.blocks.network_growth import widen
 from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
 from marl.blocks.sparse import sparse
-from marl.core.evaluate import evaluate
+from marl.core.evaluate import evaluate, evaluate_team
 from marl.core.league import past_selves
 from marl.core.learn import History, learn, learning
 from marl.core.learner import Learner, Trajectory
 from marl.core.policy_lag import stale
+from marl.core.seats import shared
 from marl.experiments.saved.load_agent import Adversary, TrainedAgent, load_agent
 from marl.experiments.saved.saved_run import SavedRun, load_run
 from marl.learners.exact.factories import cgd, hola, lola, lookahead, naive, pola, sga, sos
@@ -28,7 +29,9 @@ from marl.learners.sampled.fixed import always_cooperate, always_defect, play_me
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.lola_dice import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
+from marl.learners.sampled.mappo import mappo
 from marl.learners.sampled.ppo import a2c, ppo
+from marl.learners.sampled.pqn import pqn
 from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
 from marl.learners.sampled.sac import sac

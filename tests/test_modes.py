@@ -17,7 +17,7 @@ from attacks import TrainingSchedule, messages, train_time_trial
 from games import InfinitelyRepeated, make, prisoners_dilemma, registry
 from games.gymnasium import Seat, _reset, _step
 from marl import learn, make_learner, make_shaper, shaping_trial
-from marl.experiments.single_agent import TrainConfig, train
+from marl.experiments.learner_training import TrainConfig, train
 from marl.learners.registry import FORMULA, SAMPLED
 from meta import Evolution, Outcome, evolve
 from meta.batched_trials import with_nan, without_nan

@@ -17,10 +17,10 @@ from attacks.experiments.config import AttackConfig
 from attacks.experiments.evaluation import fresh_victims
 from benchmarks.gpu.one_kernel import trials_in_one_kernel
 from benchmarks.speed.games import build
-from marl.experiments import single_agent
+from marl.experiments import learner_training
+from marl.experiments.learner_training import TrainConfig
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
-from marl.experiments.single_agent import TrainConfig
 from meta import evolve
 from meta.loop import compile_program, compiling_with
 from meta.runs.gpu_defaults import with_gpu_defaults
@@ -95,7 +95,7 @@ def victims(preset: str, **changes: Any) -> Program:
 
 def training(preset: str, **changes: Any) -> Program:
     """An update of `python -m marl.train PRESET`."""
-    return lambda: single_agent.train(_changed(configs.load(TrainConfig, "train", preset), changes))
+    return lambda: learner_training.train(_changed(configs.load(TrainConfig, "train", preset), changes))
 
 
 def game(name: str, instances: int, steps: int = 64) -> Program:

@@ -37,7 +37,8 @@ from marl.distributed.config import DistributedConfig, choose_devices, config_of
 from marl.distributed.evaluation import play_episodes
 from marl.distributed.experiment import DistributedExperiment
 from marl.distributed.runtime import train
-from marl.experiments.single_agent import SEEDS_IN_CACHE, SingleAgent, TrainConfig
+from marl.experiments.learner_training import SEEDS_IN_CACHE, TrainConfig
+from marl.experiments.single_agent import SingleAgent
 from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.run_keys import RunBranch, of_seeds

@@ -46,7 +46,7 @@ import games
 from benchmarks.timing import in_turn, ratio
 from marl import learn
 from marl.blocks.layers import orthogonal
-from marl.experiments.single_agent import SEEDS_IN_CACHE
+from marl.experiments.learner_training import SEEDS_IN_CACHE
 from marl.learners.sampled.ppo import ppo
 from meta.loop import compiler_options
 from meta.statistics import standard_error

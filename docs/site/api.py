@@ -45,7 +45,10 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         "The loop in which every player learns from scratch, and the learners.",
         "learners",
         {
-            "The loop": "marl.learn marl.History marl.learning marl.evaluate marl.past_selves marl.stale",
+            "The loop": """
+                marl.learn marl.History marl.learning marl.shared marl.evaluate marl.evaluate_team marl.past_selves
+                marl.stale
+            """,
             "A learner": "marl.Learner marl.Trajectory marl.make_learner marl.register_learner",
             "Learners of exact games": """
                 marl.naive marl.lookahead marl.lola marl.hola marl.sos marl.sga marl.cgd marl.pola marl.best_response
@@ -56,8 +59,8 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             """,
             "Populations": "marl.population marl.Member",
             "Learners of sampled games": """
-                marl.ppo marl.a2c marl.impala marl.a3c marl.dqn marl.ape_x marl.r2d2 marl.td3 marl.sac marl.reinforce
-                marl.naive_dice marl.lola_dice marl.pola_dice marl.advantage_alignment
+                marl.ppo marl.mappo marl.a2c marl.impala marl.a3c marl.dqn marl.ape_x marl.pqn marl.r2d2 marl.td3
+                marl.sac marl.reinforce marl.naive_dice marl.lola_dice marl.pola_dice marl.advantage_alignment
                 marl.proximal_advantage_alignment marl.loqa marl.reciprocator
             """,
             "Networks": """

@@ -46,6 +46,7 @@ def feed_forward(
     shared: bool = False,
     init: Init = "orthogonal",
     head_weights: float | None = None,
+    layer_norm: bool = False,
 ) -> Network:
     """Layers for the policy and others for the value, or the same for both, with a linear head each.
 
@@ -63,6 +64,7 @@ def feed_forward(
       init: how weights begin; biases begin at 0.
       head_weights: what all weights of the two heads begin at instead, without biases: 0.5 in the public code of Khan
         et al. (2023), whose policies so begin uniform.
+      layer_norm: layer normalisation before each activation.
 
     Raises:
       ValueError: for units that are no whole numbers of at least 1.
@@ -74,7 +76,8 @@ def feed_forward(
     if head_weights is not None:
         checks.number("head_weights", head_weights, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(Layers(*sizes, activation, shared, init_weights=init, head_weights=head_weights))
+    weights: dict[str, Any] = {"init_weights": init, "head_weights": head_weights}
+    return _network(Layers(*sizes, activation, shared, layer_norm=layer_norm, **weights))
 
 
 @factory
@@ -87,6 +90,8 @@ def convolutional(
     hidden: Sequence[int] = (128,),
     memory: int = 0,
     activation: Activation = "relu",
+    layer_norm: bool = False,
+    patches: bool = False,
 ) -> Network:
     """A convolution of 3 x 3 over images `[height, width, channels]`, then layers that policy and value share.
 
@@ -98,6 +103,9 @@ def convolutional(
       hidden: units of each layer after it.
       memory: size of the carry of a gated recurrent unit behind the layers, as of `recurrent`; 0 is none.
       activation: after each convolution and layer.
+      layer_norm: layer normalisation before each activation, over the channels of a pixel or the units of a layer.
+      patches: whether the convolution is one product of all patches with the kernel: the same up to rounding, and on a
+        CPU many times faster to learn.
 
     Raises:
       ValueError: for observations that are no images, or units or channels that are no whole numbers of at least 1.
@@ -111,7 +119,8 @@ def convolutional(
     checks.size("channels", channels, 1)
     checks.size("memory", memory, 0)
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(Layers(*sizes, activation, True, ((channels, 3, 1),), memory=memory))
+    layers = Layers(*sizes, activation, True, ((channels, 3, 1),), memory=memory, layer_norm=layer_norm)
+    return _network(layers.clone(patches=patches))
 
 
 @factory
@@ -124,6 +133,7 @@ def nature(
     hidden: Sequence[int] = (512,),
     memory: int = 0,
     activation: Activation = "relu",
+    layer_norm: bool = False,
 ) -> Network:
     """Convolutions for large images of bytes, `[height, width, channels]`, then layers that both heads share.
 
@@ -139,6 +149,7 @@ def nature(
       hidden: units of each layer after the convolutions.
       memory: size of the carry of a gated recurrent unit behind the layers, as of `recurrent`; 0 is none.
       activation: after each convolution and layer.
+      layer_norm: as of `convolutional`.
 
     Raises:
       ValueError: for observations that are no such images, or units that are no whole numbers of at least 1.
@@ -154,7 +165,7 @@ def nature(
         raise ValueError(f"filters: got {len(filters)} numbers; one to three are needed")
     layers = tuple((number, *size) for number, size in zip(filters, ((8, 4), (4, 2), (3, 1)), strict=False))
     sizes = tuple(obs_shape), num_outputs, num_scales, tuple(hidden)
-    return _network(Layers(*sizes, activation, True, layers, largest=255.0, memory=memory))
+    return _network(Layers(*sizes, activation, True, layers, largest=255.0, memory=memory, layer_norm=layer_norm))
 
 
 @factory
@@ -216,24 +227,53 @@ def _network(module: Layers) -> Network:
     return Network(init, apply, initial, over_time if module.memory else None)
 
 
-def with_critic(network: Network, critic: Network) -> Network:
-    """Two networks side by side: the outputs of the first, and the values of both, `[..., 2]`."""
+def with_critic(network: Network, critic: Network, own: int | None = None) -> Network:
+    """Two networks side by side: the outputs of the first, and the values of both, `[..., 2]`.
 
-    def beside(own: Any, other: Any) -> tuple[jax.Array, jax.Array, Any]:
-        return own[0], jnp.stack([own[1], other[1]], -1), (own[2], other[2])
+    Args:
+      network: the first.
+      critic: the second.
+      own: entries of the last axis of an observation that the first one sees; None for all.
+    """
+
+    def beside(first: Any, second: Any) -> tuple[jax.Array, jax.Array, Any]:
+        return first[0], jnp.stack([first[1], second[1]], -1), (first[2], second[2])
 
     def apply(params: Any, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
-        return beside(network.apply(params[0], obs, carry[0]), critic.apply(params[1], obs, carry[1]))
+        return beside(network.apply(params[0], obs[..., :own], carry[0]), critic.apply(params[1], obs, carry[1]))
 
     def over_time(params: Any, obs: jax.Array, done: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
-        own = unroll(network, params[0], obs, done, carry[0])
-        return beside(own, unroll(critic, params[1], obs, done, carry[1]))
+        first = unroll(network, params[0], obs[..., :own], done, carry[0])
+        return beside(first, unroll(critic, params[1], obs, done, carry[1]))
 
     def init(key: jax.Array) -> Any:
         keys = jax.random.split(key)
         return network.init(keys[0]), critic.init(keys[1])
 
     return Network(init, apply, lambda num_envs: (network.initial(num_envs), critic.initial(num_envs)), over_time)
+
+
+def central_critic(network: Network, critic: Network, own: int) -> Network:
+    """Outputs of a network of the first `own` entries of an observation's last axis, and values of a critic of all.
+
+    Args:
+      network: the policy's; its value is not used.
+      critic: the value's; its outputs are not used.
+      own: entries of the last axis that the policy sees.
+    """
+    both = with_critic(network, critic, own)
+
+    def central(found: Any) -> tuple[jax.Array, jax.Array, Any]:
+        outputs, values, carry = found
+        return outputs, values[..., 1], carry
+
+    def apply(params: Any, obs: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        return central(both.apply(params, obs, carry))
+
+    def over_time(params: Any, obs: jax.Array, done: jax.Array, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+        return central(unroll(both, params, obs, done, carry))
+
+    return both._replace(apply=apply, unroll=over_time)
 
 
 def unroll(

@@ -29,7 +29,7 @@ COMMANDS = {
     "agents": Entry("marl.agents", "list the trained agents that come with the library"),
     "bound": Entry("marl.bound", "bound what a shaper can get of a learner, by gradient ascent"),
     "schelling": Entry("marl.schelling", "measure whether a game is a social dilemma: marl-shaping schelling harvest"),
-    "train": Entry("marl.train", "train a single learner: marl-shaping train CartPole-v1"),
+    "train": Entry("marl.train", "train a learner, alone or in all seats: marl-shaping train CartPole-v1"),
     "distributed": Entry("marl.distributed", "train learners by actors in Gymnasium, PettingZoo or EnvPool"),
     "discover": Entry("marl.discover", "evolve the objective of a learner: marl-shaping discover drift cartpole"),
     "cola": Entry("marl.cola", "train COLA's consistent update functions"),

@@ -154,17 +154,19 @@ def schelling() -> Command:
 
 
 def train() -> Command:
-    """`python -m marl.train ENVIRONMENT [options]`: train a single learner, and evaluate it.
+    """`python -m marl.train ENVIRONMENT [options]`: train a learner alone or in all seats of a game, and evaluate it.
 
-    ENVIRONMENT is a game of one player such as CartPole-v1, with parameters in brackets, one of the tuned presets below,
-    or the path of a YAML file. `python -m marl.train --resume DIR` continues a stopped run.
+    ENVIRONMENT is a game such as CartPole-v1 or harvest, with parameters in brackets, one of the tuned presets below,
+    or the path of a YAML file. In a game of several players all of them learn: with one network for all, or with
+    `--no-share` one for each. `python -m marl.train --resume DIR` continues a stopped run.
     """
-    from marl.experiments.single_agent import SingleAgent, TrainConfig, choose_devices, config_of
+    from marl.experiments.learner_training import TrainConfig, choose_devices, config_of
+    from marl.experiments.team import make_experiment
     from meta.runs.experiment import run_and_print
 
     return Command(
         config=TrainConfig,
-        prepare=SingleAgent,
+        prepare=make_experiment,
         choose_devices=choose_devices,
         run=run_and_print,
         name=lambda first, config: f"{first}-{config.learner_name}-{config.seed}",
@@ -339,10 +341,11 @@ def reproduce() -> Command:
     Algorithms (2024), arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al.,
     Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
     TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners.
+    social: independent PPO, MAPPO and PQN with one network for all players in sequential social dilemmas.
     Each experiment prints its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
     stopped run, and repeats nothing.
     """
-    from marl.experiments.reproduce.papers import (
+    from marl.experiments.reproduce.config import (
         CoinGameConfig,
         DiscoveryClaimsConfig,
         GeneralistsConfig,
@@ -350,11 +353,12 @@ def reproduce() -> Command:
         OfSamples,
         Rlx2Config,
         ShaperConfig,
+        SocialConfig,
         SparseConfig,
         ZdConfig,
         checked,
-        reproduce,
     )
+    from marl.experiments.reproduce.papers import reproduce
 
     return Command(
         config={
@@ -366,6 +370,7 @@ def reproduce() -> Command:
             "discovery": DiscoveryClaimsConfig,
             "rlx2": Rlx2Config,
             "sparse": SparseConfig,
+            "social": SocialConfig,
         },
         prepare=checked,
         choose_devices=lambda config: claim_cores() if isinstance(config, OfSamples) else None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -10,8 +11,10 @@ import jax.numpy as jnp
 
 from games import Game
 from games.core.arguments import check_arguments, check_game
+from games.core.game import Infos
 from marl.core.learner import Learner, Memory, Parameters
-from marl.core.learner_checks import check_key, check_number, check_state
+from marl.core.learner_checks import check_key, check_learners, check_number, check_state
+from marl.core.seats import seats_of
 
 
 @check_arguments
@@ -58,28 +61,118 @@ def evaluate(
             f"evaluation: got {game.num_agents} players and {num_episodes} episodes in {num_envs} environments; "
             "one player and a multiple of the environments are needed"
         )
-    policy = learner.policy(state)
+    sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": num_envs}
+    return _play(key, game, [learner], [state], **sizes).returns[:, 0]
+
+
+class TeamEvaluation(NamedTuple):
+    """Fresh episodes of several players.
+
+    Attributes:
+      returns: `[num_episodes, num_agents]`.
+      infos: sums over an episode of what the game counts, `[num_episodes, num_agents]` each.
+    """
+
+    returns: jax.Array
+    infos: Infos
+
+
+@check_arguments
+def evaluate_team(
+    key: jax.Array,
+    game: Game,
+    learners: Sequence[Learner],
+    states: Sequence[Any],
+    *,
+    num_episodes: int,
+    num_steps: int,
+    num_envs: int | None = None,
+) -> TeamEvaluation:
+    """Returns of fresh episodes of all players together, without exploration and without learning.
+
+    Args:
+      key: of everything that is drawn.
+      game: of any number of players.
+      learners: as of `learn`, so that one may hold several seats.
+      states: of the learners; they stay as they are.
+      num_episodes: as of `evaluate`.
+      num_steps: as of `evaluate`.
+      num_envs: as of `evaluate`.
+
+    Raises:
+      ValueError: as `learn` for the learners, or if `num_envs` does not divide the number of episodes.
+
+    Example:
+      >>> import games, jax, marl
+      >>> game = games.make("coin_game", episode_length=4)
+      >>> team = marl.shared(marl.ppo(game), game)
+      >>> states = [team.init(jax.random.key(0))]
+      >>> found = marl.evaluate_team(jax.random.key(1), game, [team], states, num_episodes=3, num_steps=4)
+      >>> found.returns.shape, found.infos["own_coin"].shape
+      ((3, 2), (3, 2))
+    """
+    check_key(key)
+    for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps), ("num_envs", num_envs or 1)):
+        check_number(name, number)
+    check_learners(game, learners)
+    for learner, state in zip(learners, states, strict=True):
+        check_state(learner, state)
+    if num_episodes % (num_envs or num_episodes):
+        raise ValueError(f"num_envs: got {num_envs}; a divisor of the {num_episodes} episodes is needed")
+    sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": num_envs or num_episodes}
+    return _play(key, game, learners, states, **sizes)
+
+
+def _play(
+    key: jax.Array,
+    game: Game,
+    learners: Sequence[Learner],
+    states: Sequence[Any],
+    *,
+    num_episodes: int,
+    num_steps: int,
+    num_envs: int,
+) -> TeamEvaluation:
+    policies = [learner.policy(state) for learner, state in zip(learners, states, strict=True)]
+    seats = seats_of(game, learners, num_envs)
 
     def step(carry: Any, keys: Any) -> tuple[Any, None]:
-        observations, game_state, memory, returns, going = carry
+        observations, game_state, memories, found, going = carry
         act_key, step_keys = keys
-        action, memory = act_best(learner, act_key, policy, memory, observations["agent_0"])
-        observations, game_state, rewards, dones, _ = jax.vmap(game.step_env)(
-            step_keys, game_state, {"agent_0": action}
-        )
-        chex.assert_shape(rewards["agent_0"], (num_envs,))
-        returns = returns + jnp.where(going, rewards["agent_0"], 0.0)
-        return (observations, game_state, memory, returns, going & ~dones["__all__"]), None
+        act_keys = [act_key] if len(learners) == 1 else jax.random.split(act_key, len(learners))
+        acted = [
+            act_best(learner, k, policy, memory, own.observe(observations))
+            for learner, k, policy, memory, own in zip(learners, act_keys, policies, memories, seats, strict=True)
+        ]
+        actions = {k: x for own, (rows, _) in zip(seats, acted, strict=True) for k, x in own.by_agent(rows).items()}
+        observations, game_state, rewards, dones, infos = jax.vmap(game.step_env)(step_keys, game_state, actions)
+        by_seat = jnp.stack([rewards[agent] for agent in game.agents], 1)
+        chex.assert_shape(by_seat, (num_envs, game.num_agents))
+        counts = {name: x for name, x in infos.items() if name != "truncated"}
+        found = jax.tree.map(lambda x, now: x + jnp.where(going[:, None], now, 0.0), found, (by_seat, counts))
+        return (observations, game_state, [memory for _, memory in acted], found, going & ~dones["__all__"]), None
 
-    def play(key: jax.Array) -> jax.Array:
+    def play(key: jax.Array) -> TeamEvaluation:
         reset_key, act_key, step_key = jax.random.split(key, 3)
         observations, game_state = jax.vmap(game.reset)(jax.random.split(reset_key, num_envs))
         keys = jax.random.split(act_key, num_steps), jax.random.split(step_key, (num_steps, num_envs))
-        memory = learner.init_memory(policy, num_envs)
-        carry = observations, game_state, memory, jnp.zeros(num_envs), jnp.ones(num_envs, bool)
-        return jax.lax.scan(step, carry, keys)[0][3]
+        memories = [
+            learner.init_memory(policy, own.num_rows)
+            for learner, policy, own in zip(learners, policies, seats, strict=True)
+        ]
+        counted = jax.eval_shape(jax.vmap(game.step_env), keys[1][0], game_state, _actions(game, num_envs))[4]
+        none = {name: jnp.zeros((num_envs, game.num_agents)) for name in counted if name != "truncated"}
+        carry = observations, game_state, memories, (jnp.zeros((num_envs, game.num_agents)), none)
+        return TeamEvaluation(*jax.lax.scan(step, (*carry, jnp.ones(num_envs, bool)), keys)[0][3])
 
-    return jax.vmap(play)(jax.random.split(key, num_episodes // num_envs)).reshape(-1)
+    found = jax.vmap(play)(jax.random.split(key, num_episodes // num_envs))
+    return jax.tree.map(lambda x: x.reshape(num_episodes, *x.shape[2:]), found)
+
+
+def _actions(game: Game, num_envs: int) -> dict[str, jax.Array]:
+    """Actions of the right shapes, `[num_envs, ...]`."""
+    spaces = {agent: game.action_space(agent) for agent in game.agents}
+    return {agent: jnp.zeros((num_envs, *space.shape), space.dtype) for agent, space in spaces.items()}
 
 
 def act_best(

@@ -14,6 +14,7 @@ from games import Game
 from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 from marl.core.learner_checks import check_key, check_learners, check_number, checked
+from marl.core.seats import seats_of
 from meta.xla.backend import unrolled
 from meta.xla.barriers import computed_once, drawn_apart
 
@@ -21,13 +22,15 @@ from meta.xla.barriers import computed_once, drawn_apart
 class History(NamedTuple):
     """Result of `learn`. `K` is the number of updates; tuples are in the order of the game's agents.
 
+    Those of learners have one entry each, which are fewer where a learner plays in several seats.
+
     Attributes:
       rewards: `[K]` each: mean reward over the steps and environments of an update
       mean_returns: `[K]` each: mean return of the episodes that ended before an update, 0 if none
       ended: `[K]` each: how many these were
-      metrics: what the learners' updates report, `[K, ...]`
+      metrics: what the learners' updates report, `[K, ...]`, one of each learner
       infos: what the game counts, `[K, num_agents]` each: means over the steps and environments of an update
-      trajectories: `[K, T, N, ...]`, when asked for
+      trajectories: `[K, T, N, ...]` of each learner, when asked for
       game_states: before each step, `[K, T, N, ...]`, with the trajectories
       states: the learners in the end
       game_state: in the end, `[N, ...]`
@@ -84,7 +87,7 @@ def learn(
     Args:
       key: one typed key, which makes the initial states and everything that is drawn on the way.
       game: the game whose `step_env` is played, with its `auto_reset` after.
-      learners: one for each of `game.agents`, in that order.
+      learners: one for each of `game.agents`, in that order; or one for several seats in a row, as of `marl.shared`.
       num_updates: number of updates of every learner (K).
       steps_per_update: steps of the game between two updates (T).
       num_envs: environments in which the learners play at once (N); None for no such axis.
@@ -183,7 +186,10 @@ def learning(
     check_number("steps_per_update", steps_per_update)
     if num_envs is not None:
         check_number("num_envs", num_envs)
-    learners = [checked(learner, seat, num_envs) for seat, learner in enumerate(learners)]
+    seats = seats_of(game, learners, num_envs)
+    learners = [
+        checked(learner, seat, own.num_rows) for seat, (learner, own) in enumerate(zip(learners, seats, strict=True))
+    ]
     see = observe or (lambda observations, states: observations)
     if num_envs is None:
         split, batch = (lambda key: key), (lambda function: function)
@@ -198,37 +204,37 @@ def learning(
         before = game_state
         number, (act_keys, step_key, reset_key) = now
         acted = [
-            learner.act(k, policy, memory, observations[agent])
-            for k, agent, learner, policy, memory in zip(
-                act_keys, game.agents, learners, policies, memories, strict=True
-            )
+            learner.act(k, policy, memory, own.observe(observations))
+            for k, own, learner, policy, memory in zip(act_keys, seats, learners, policies, memories, strict=True)
         ]
         actions, memories, extras = zip(*acted, strict=True)
         if steps_per_update > 1:  # observations, rewards and the trajectory would each draw them again
             actions = computed_once(actions, number >= 0)
             step_key, reset_key = (drawn_apart(k, episodes[0].going) for k in (step_key, reset_key))
-        after, game_state, rewards, dones, infos = step_game(
-            step_key, game_state, dict(zip(game.agents, actions, strict=True))
-        )
+        played = {k: x for own, action in zip(seats, actions, strict=True) for k, x in own.by_agent(action).items()}
+        after, game_state, rewards, dones, infos = step_game(step_key, game_state, played)
+        truncated = {agent: infos["truncated"][..., i] for i, agent in enumerate(game.agents)}
         trajectories = tuple(
             Trajectory(
-                observations[agent],
+                own.observe(observations),
                 actions[i],
-                rewards[agent],
-                dones[agent],
+                own.rows(rewards),
+                own.rows(dones),
                 extras[i],
-                actions[:i] + actions[i + 1 :],
-                infos["truncated"][..., i],
-                after[agent],
-                others_reward=tuple(rewards[other] for other in game.agents if other != agent),
+                own.others(played),
+                own.rows(truncated),
+                own.observe(after),
+                others_reward=own.others(rewards),
             )
-            for i, agent in enumerate(game.agents)
+            for i, own in enumerate(seats)
         )
         memories = tuple(
-            learner.reset_memory(memory, dones[agent]) if learner.reset_memory else memory
-            for agent, learner, memory in zip(game.agents, learners, memories, strict=True)
+            learner.reset_memory(memory, own.rows(dones)) if learner.reset_memory else memory
+            for own, learner, memory in zip(seats, learners, memories, strict=True)
         )
-        episodes = tuple(map(_count, episodes, trajectories))
+        episodes = tuple(
+            _count(one, rewards[agent], dones[agent]) for one, agent in zip(episodes, game.agents, strict=True)
+        )
         observations, game_state = auto_reset(reset_key, after, game_state, dones)
         return Carry(observations, game_state, states, memories, episodes), (trajectories, infos, before)
 
@@ -261,7 +267,12 @@ def learning(
         states, metrics = zip(*updated, strict=True)
         states = adopted(learners, states)
         # The barrier keeps XLA on the CPU from computing rewards inside the loop that stores them, in one thread.
-        rewards = jax.lax.optimization_barrier(tuple(trajectory.reward.mean() for trajectory in trajectories))
+        by_agent = [
+            reward
+            for own, trajectory in zip(seats, trajectories, strict=True)
+            for reward in own.by_agent(trajectory.reward, axis=1).values()
+        ]
+        rewards = jax.lax.optimization_barrier(tuple(reward.mean() for reward in by_agent))
         ended = tuple(one.ended.sum() for one in carry.episodes)
         returns = tuple(
             one.finished.sum() / jnp.maximum(number, 1) for one, number in zip(carry.episodes, ended, strict=True)
@@ -279,11 +290,11 @@ def learning(
         observations, game_state = reset_game(split(reset_key))
         states = adopted(learners, tuple(learner.init(k) for k, learner in zip(init_keys, learners, strict=True)))
         memories = tuple(
-            learner.init_memory(learner.policy(state), num_envs)
-            for learner, state in zip(learners, states, strict=True)
+            learner.init_memory(learner.policy(state), own.num_rows)
+            for own, learner, state in zip(seats, learners, states, strict=True)
         )
         none = jnp.zeros(() if num_envs is None else num_envs, jnp.float32)
-        episodes = tuple(Episodes(none, none, none) for _ in learners)
+        episodes = (Episodes(none, none, none),) * len(game.agents)
         return Carry(see(observations, states), game_state, states, memories, episodes), run_key
 
     return begin, update
@@ -317,7 +328,7 @@ def check_update(game: Game, learners: Sequence[Learner], *, steps_per_update: i
     return carry
 
 
-def _count(episodes: Episodes, step: Trajectory) -> Episodes:
-    going = episodes.going + step.reward
-    finished = episodes.finished + jnp.where(step.done, going, 0.0)
-    return Episodes(jnp.where(step.done, 0.0, going), finished, episodes.ended + step.done.astype(jnp.float32))
+def _count(episodes: Episodes, reward: jax.Array, done: jax.Array) -> Episodes:
+    going = episodes.going + reward
+    finished = episodes.finished + jnp.where(done, going, 0.0)
+    return Episodes(jnp.where(done, 0.0, going), finished, episodes.ended + done.astype(jnp.float32))

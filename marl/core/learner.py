@@ -102,7 +102,8 @@ class ApplyGradientFn(Protocol):
 class Trajectory(NamedTuple):
     """The observations and actions of one player between two updates.
 
-    Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere.
+    Leading axes are steps and environments, `[T, N]`; without `num_envs` there is no axis N, here and everywhere. Of a
+    learner in several seats N counts environments times seats.
 
     Attributes:
       obs: `[T, N, ...]`, observations before the action.
@@ -192,6 +193,9 @@ class Learner(NamedTuple):
       gradients: the update in two parts, for a learner whose gradient is taken where it acted; None otherwise.
       sync: copies from the states of others, before the first step and after every update; None for a learner that
         learns from its trajectory alone.
+      num_seats: seats in a row in which it plays with the same state; `marl.shared` makes it more than one.
+      sees_all: whether its observations are its own with those of all other players behind, along the last axis, the
+        next seat first. `learn` puts them together.
     """
 
     init: InitFn
@@ -204,6 +208,8 @@ class Learner(NamedTuple):
     seat: int | None = None
     gradients: Gradients | None = None
     sync: SyncFn | None = None
+    num_seats: int = 1
+    sees_all: bool = False
 
 
 def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -> tuple[LearnerState, Metrics]:

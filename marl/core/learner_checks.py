@@ -49,11 +49,15 @@ def check_learners(game: Any, learners: Sequence[Learner]) -> None:
     for i, learner in enumerate(learners):
         if not isinstance(learner, Learner):
             raise TypeError(f"learners: got {_shown(learner)} in seat {i}; a Learner is needed")
-    if len(learners) != len(game.agents):
-        raise ValueError(f"learners: got {len(learners)}; {type(game).__name__} has {len(game.agents)} players")
-    for i, learner in enumerate(learners):
-        if learner.seat not in (None, i):
-            raise ValueError(f"learners: got one for seat {learner.seat} in seat {i}; one made for that seat is needed")
+    seats = sum(learner.num_seats for learner in learners)
+    if seats != len(game.agents):
+        raise ValueError(f"learners: got {seats}; {type(game).__name__} has {len(game.agents)} players")
+    first = 0
+    for learner in learners:
+        if learner.seat not in (None, first):
+            needed = "one made for that seat is needed"
+            raise ValueError(f"learners: got one for seat {learner.seat} in seat {first}; {needed}")
+        first += learner.num_seats
 
 
 def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:

@@ -14,7 +14,7 @@ from marl.learners.registry import terms
 from meta.xla.devices import claim_cores
 
 # Steps of each environment in a rollout that suit a learner.
-STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "r2d2": 20, "impala": 5, "td3": 8, "sac": 8}
+STEPS = {"ppo": 128, "a2c": 5, "a3c": 5, "dqn": 8, "ape_x": 8, "pqn": 32, "r2d2": 20, "impala": 5, "td3": 8, "sac": 8}
 
 
 @dataclasses.dataclass(frozen=True)

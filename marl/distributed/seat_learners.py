@@ -47,6 +47,8 @@ def make_learners(spec: str, game: Game, num_updates: int, past_share: float | N
         alike = (one, spaces[seat] if learns_from_its_own else seat)
         if alike not in made:
             made[alike] = make_learner(suited(one, game, seat), game, seat, num_updates=num_updates)
+            if made[alike].sees_all and game.num_agents > 1:
+                raise ValueError(f"learner: got {one}; a learner that sees its own observation alone is needed")
         learners.append(made[alike]._replace(seat=seat))
     return learners
 

@@ -27,7 +27,7 @@ from games import Box, Discrete, Game
 from games.registry import make_game
 from marl.core.learner import Learner
 from marl.distributed.adapters.maker import make_env
-from marl.experiments.single_agent import LEARNER_FILE
+from marl.experiments.single_agent import LEARNER_FILE, SEAT
 from marl.learners import registry
 from marl.learners.registry import make_learner
 from meta.atomic_files import write_whole
@@ -121,7 +121,8 @@ def load_arrays(path: Path, number: int) -> Arrays:
 
     Args:
       path: the run's directory, or the learner's file.
-      number: of the seed, or of the player of a game of several.
+      number: of the seed, or of the player of a run of marl.distributed. Where each player of a run of marl.train has a
+        network of its own, the players of the first seed come first, then those of the second.
 
     Raises:
       ValueError: if there is no such file or number, or if it is none of a learner.
@@ -133,16 +134,20 @@ def load_arrays(path: Path, number: int) -> Arrays:
     if not found:
         raise ValueError(f"directory: got {str(path)!r}; a learner with parameters is needed")
     if method == "train":
-        several = next(len(x) for x in found.values())
-        own = {name: x[number] for name, x in found.items()} if number < several else {}
         game = make_game(settings["environment"])
+        seats = game.num_agents if next(iter(found)).startswith(SEAT) else 1
+        several = seats * next(len(x) for x in found.values())
+        seed, seat = divmod(number, seats)
+        prefix = f"{SEAT}{seat}." if seats > 1 else ""
+        mine = {name.removeprefix(prefix): x for name, x in found.items() if name.startswith(prefix)}
+        own = {name: x[seed] for name, x in mine.items()} if number < several else {}
     else:
         several = len({name.partition(".")[0] for name in found})
         own = {name.removeprefix(f"{number}."): x for name, x in found.items() if name.startswith(f"{number}.")}
         game = _played_by_actors(settings)
+        seat = min(number, game.num_agents - 1)
     if not own:
         raise ValueError(f"number: got {number}; one of 0 to {several - 1} is needed")
-    seat = min(number, game.num_agents - 1) if method == "distributed" else 0
     return Arrays(settings["learner"], settings["environment"], game, seat, own)
 
 

@@ -42,8 +42,10 @@ from marl.learners.sampled.fixed import always_cooperate, always_defect, play_me
 from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.lola_dice import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
+from marl.learners.sampled.mappo import JointSpaces, mappo
 from marl.learners.sampled.objective_registry import make_objective, make_value_loss
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
+from marl.learners.sampled.pqn import pqn
 from marl.learners.sampled.r2d2 import r2d2
 from marl.learners.sampled.reciprocator import reciprocator
 from marl.learners.sampled.sac import sac
@@ -273,13 +275,20 @@ def _ppo(
     return ppo(game, seat, objective=objective, value_loss=value_loss, **settings)
 
 
-def _register_deep(name: str, *factories: Callable[..., Learner], without: Sequence[str] = (), **defaults: Any) -> None:
+def _register_deep(
+    name: str,
+    *factories: Callable[..., Learner],
+    without: Sequence[str] = (),
+    central: bool = False,
+    **defaults: Any,
+) -> None:
     """A learner with a network.
 
     Args:
       name: of the learner.
       *factories: the one that makes it, and those to which it hands its keywords on.
       without: settings of the latter that it leaves out.
+      central: whether it has a critic of the same kind that sees all observations.
       **defaults: of its settings and of its network's, where they differ from theirs.
     """
     default_network = defaults.pop("network", "feed_forward")
@@ -314,6 +323,8 @@ def _register_deep(name: str, *factories: Callable[..., Learner], without: Seque
             of_learner["learning_rate"] = rate
         of_network = {setting: x for setting, x in settings.items() if setting not in own}
         made = _network(network, defaults, of_network, game, seat)
+        if central:
+            of_learner["critic"] = _network(network, defaults, of_network, JointSpaces(game), seat)
         return factories[0](game, seat, network=made, **grouped(of_learner, *factories))
 
     SAMPLED.register(name, make, settings=of_all)
@@ -369,12 +380,14 @@ FORMULA.register("exact_lola", factories.hola, order=1)
 FORMULA.register("hola2", factories.hola, order=2)
 
 _register_deep("ppo", _ppo, ppo)
+_register_deep("mappo", mappo, ppo, central=True)
 _register_deep("a2c", a2c, ppo, without=ONE_STEP)
 _register_deep("advantage_alignment", advantage_alignment, ppo, without=ONE_STEP)
 _register_deep("proximal_advantage_alignment", proximal_advantage_alignment, ppo)
 _register_deep("loqa", loqa, without=["sparsity"])
 _register_deep("dqn", dqn, shared=True)
 _register_deep("ape_x", ape_x, dqn, shared=True)
+_register_deep("pqn", pqn, shared=True, hidden=[128, 128], activation="relu", layer_norm=True)
 _register_deep("r2d2", r2d2, network="recurrent")
 _register_deep("impala", impala)
 _register_deep("a3c", a3c)

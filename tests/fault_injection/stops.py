@@ -51,6 +51,8 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     "mfos, sampled": f"{TINY_SAMPLED} {SEARCH}",
     "train": "marl.train CartPole-v1 --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2 --steps-per-update 8"
     " --total-steps 8000 --evaluation-episodes 4 --seeds 2 --checkpoint-seconds 0",
+    "train, team": "marl.train 'coin_game(episode_length=8)' --learner 'mappo(hidden=[8], minibatches=2)' --num-envs 2"
+    " --steps-per-update 8 --total-steps 8000 --evaluation-episodes 4 --checkpoint-seconds 0",
     "act": TINY_ACT,
     "act, control": f"{TINY_ACT.replace(' --warm-up-updates 1', '')} --goal control --oracle-updates 1 --shapers 2"
     " --controller 'mlp(hidden=[4])'",

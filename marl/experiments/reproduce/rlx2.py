@@ -16,7 +16,8 @@ from rich.console import Console
 
 from games.registry import make_game
 from marl.blocks.sparse import kernels, num_weights
-from marl.experiments.single_agent import SingleAgent, TrainConfig, train
+from marl.experiments.learner_training import TrainConfig, train
+from marl.experiments.single_agent import SingleAgent
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.experiment import run_experiment

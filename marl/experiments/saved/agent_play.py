@@ -14,9 +14,9 @@ from games.registry import make_game
 from marl.core.evaluate import evaluate
 from marl.core.learner import Learner
 from marl.core.learner_checks import check_key, check_number
+from marl.experiments.learner_training import longest_episode
 from marl.experiments.shaping.agents import Agent, check_spaces, make_agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig
-from marl.experiments.single_agent import longest_episode
 from marl.shapers.trial import Trials, trials_of
 
 AnyConfig = ExactShapingConfig | SampledShapingConfig

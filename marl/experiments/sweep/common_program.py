@@ -17,11 +17,11 @@ from rich.console import Console
 import configs
 from configs import specs
 from configs.specs import terms
-from marl.experiments import single_agent
+from marl.experiments import learner_training
+from marl.experiments.learner_training import TrainConfig
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import TRAINING, check_files
 from marl.experiments.shaping.jobs import make_shaping
-from marl.experiments.single_agent import TrainConfig
 from marl.experiments.sweep.plan import Point, is_whole, literal
 from marl.experiments.sweep.split_store import SplitStore
 from meta import RunDirectory
@@ -88,10 +88,10 @@ def _can_trace(config: Any, settings: Mapping[str, float]) -> bool:
             parameters = jax.eval_shape(experiment.shaper.init, key)
             jax.eval_shape(lambda own, *call: experiment.trial_with(own)(*call), numbers, parameters, key)
         else:
-            program = single_agent.make_program(config)
+            program = learner_training.make_program(config)
 
             def update(own: dict[str, jax.Array], key: jax.Array) -> Any:
-                traced = single_agent.program_with(config, program, own)
+                traced = learner_training.program_with(config, program, own)
                 return traced.update(*traced.begin(key))
 
             jax.eval_shape(update, numbers, key)
@@ -123,7 +123,7 @@ def train_together(points: Sequence[Point], runs: Sequence[RunDirectory], consol
     steps, unit = len(keys) * config.steps_of_an_update, "environment steps"
     store = SplitStore(runs, each, squeeze=False)
     with Progress(console, config.num_updates, steps, unit, _mean_return, name="update") as progress:
-        single_agent.train(config, store=store, report=progress, keys=keys, settings=settings)
+        learner_training.train(config, store=store, report=progress, keys=keys, settings=settings)
 
 
 def _mean_return(metrics: Mapping[str, np.ndarray]) -> str:

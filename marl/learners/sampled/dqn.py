@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple, TypedDict
 
 import chex
@@ -16,6 +15,7 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action
+from marl.blocks.exploration import epsilon_greedy
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import Replay, Transitions, draw_prioritized, importance, put
@@ -205,12 +205,8 @@ def dqn(
             seen_now = obs if obs.ndim > len(seen.shape) else obs[None]
             memory = memory._replace(statistics=add(memory.statistics, seen_now))
         found = values(parameters.params, memory.statistics, obs)
-        greedy = jnp.argmax(found, -1)
-        action, rest = random_bits.draw_integer(
-            random_bits.array(key, math.prod(greedy.shape)).reshape(greedy.shape), actions.n
-        )
         epsilon = parameters.epsilon if memory.epsilon is None else memory.epsilon
-        action = jnp.where(random_bits.uniform(rest) < epsilon, action, greedy)
+        action = epsilon_greedy(key, found, epsilon)
         return action, memory, DQNExtras(of_action(found, action), found.max(-1)) if prioritized else ()
 
     def act_greedy(parameters: DQNPolicy, memory: DQNMemory, obs: jax.Array) -> tuple[jax.Array, DQNMemory]:

@@ -11,12 +11,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from games import Game
-from games.core import checks, random_bits
+from games.core import checks
 from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import align, generalized_advantages, mean, standardize
 from marl.blocks.distributions import distribution
 from marl.blocks.layers import where_done
+from marl.blocks.minibatches import minibatch_epochs
 from marl.blocks.networks import Network, feed_forward, unroll, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.objectives import (
@@ -29,7 +30,7 @@ from marl.blocks.objectives import (
     l2,
     policy_gradient,
 )
-from marl.blocks.sparse import Sparsity, descent, scan_steps
+from marl.blocks.sparse import Sparsity, descent
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 from meta.xla.backend import platform
 
@@ -293,21 +294,13 @@ def ppo(
             batch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), batch)
         else:
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
-        size = len(batch.action)
         if normalize_advantages and batch.advantage.size == minibatches:
             raise ValueError(
                 f"minibatches: got {minibatches}; two steps at least in each, whose advantages differ, are needed"
             )
-        if size % minibatches:
-            kind = "environments" if has_memory else "steps times environments"
-            raise ValueError(f"minibatches: got {minibatches}; a divisor of the {size} {kind} is needed")
-        rows = jax.tree.map(lambda x: x.reshape(size, -1), batch)
 
-        def step(carry: Any, order: jax.Array | None, may_change: bool) -> Any:
+        def step(carry: Any, minibatch: _Batch, may_change: bool) -> Any:
             params, optimizer_state = carry
-            minibatch = batch
-            if order is not None:  # whole rows, for XLA copies numbers of more axes one by one
-                minibatch = jax.tree.map(lambda row, x: row[order].reshape(-1, *x.shape[1:]), rows, batch)
             if has_memory:
                 minibatch = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), minibatch)
                 minibatch = minibatch._replace(first_carry=jax.tree.map(lambda x: x[0], minibatch.first_carry))
@@ -316,18 +309,13 @@ def ppo(
                 gradient = ravel_pytree(gradient)[0]
             return optimizer.update(gradient, optimizer_state, params, may_change), metrics
 
-        def epoch(carry: Any, key: jax.Array, may_change: bool) -> Any:
-            if minibatches == 1:
-                return step(carry, None, may_change)
-            orders = random_bits.permutation(key, size).reshape(minibatches, -1)
-            return scan_steps(step, carry, orders, optimizer.every)
-
         # One vector, on a GPU: each array of its own has a kernel in each step.
         flat = platform() != "cpu" and not sparsity
         params, restored = ravel_pytree(state.params) if flat else (state.params, lambda params: params)
-        carry = params, state.optimizer
-        every = optimizer.every if minibatches == 1 else 0
-        (params, optimizer_state), metrics = scan_steps(epoch, carry, jax.random.split(key, epochs), every)
+        rows = "environments" if has_memory else "steps times environments"
+        (params, optimizer_state), metrics = minibatch_epochs(
+            key, step, (params, state.optimizer), batch, epochs, minibatches, every=optimizer.every, rows=rows
+        )
         return PPOState(restored(params), optimizer_state, statistics), jax.tree.map(jnp.mean, metrics)
 
     return Learner(

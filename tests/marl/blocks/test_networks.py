@@ -147,3 +147,15 @@ def test_no_network_is_initialised_with_a_decomposition_of_lapack():
     assert " qr[" in str(jax.make_jaxpr(lambda key: nn.initializers.orthogonal()(key, (3, 3)))(jax.random.key(0)))
     for network in (feed_forward((4,), 2), convolutional((10, 10, 4), 2), recurrent((4,), 2)):
         assert " qr[" not in str(jax.make_jaxpr(network.init)(jax.random.key(0)))
+
+
+def test_convolutions_by_patches_are_those_of_flax():
+    shape = (9, 12, 2)
+    images = jax.random.uniform(jax.random.key(0), (3, *shape))
+    plain = Layers(shape, 2, 0, (8,), "relu", True, ((4, 3, 1), (5, 2, 2)))
+    by_patches = plain.clone(patches=True)
+    variables = plain.init(jax.random.key(1), images, ())
+    ours = by_patches.init(jax.random.key(1), images, ())
+    jax.tree.map(np.testing.assert_array_equal, variables, ours)
+    for one, other in zip(plain.apply(variables, images, ())[:2], by_patches.apply(ours, images, ())[:2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

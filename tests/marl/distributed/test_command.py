@@ -70,6 +70,7 @@ def test_one_of_our_games_is_filmed(within, tmp_path, headless):
         (["CartPole-v1", "--total-steps=3"], "total_steps: got 3"),
         (["CartPole-v1", "--seen", "9"], "seen: got [9]"),
         (["CartPole-v1", "--learner=impala + ppo"], "learner: got 2; one, or 1"),
+        (["coin_game", "--learner=mappo"], "a learner that sees its own observation alone is needed"),
         (["CartPole-v1", "--learner=reinforce"], "steps in which nothing happened"),
         (["envpool(CartPole-v1)"], "EnvPool is not installed"),
         (["CartPole-v1", "--lag=-1"], "lag: got -1"),

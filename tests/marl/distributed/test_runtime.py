@@ -33,6 +33,7 @@ LEARNERS = {
     "ppo(hidden=[8], normalize_observations=True)": 8,
     "ppo(network='recurrent', hidden=[4], memory=4)": 8,
     "impala(hidden=[8])": 5,
+    "pqn(hidden=[8])": 8,
     "dqn(hidden=[8], buffer_size=64, learning_starts=64)": 8,
     "ape_x(hidden=[8], buffer_size=64, learning_starts=64)": 8,
     "r2d2(hidden=[4], memory=4, sequence_length=6, burn_in=2, buffer_size=16, learning_starts=8)": 6,

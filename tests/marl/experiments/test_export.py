@@ -12,7 +12,8 @@ import pytest
 import configs
 from games.registry import make_game
 from marl.experiments import export
-from marl.experiments.single_agent import LEARNER_FILE, TrainConfig, _policy
+from marl.experiments.learner_training import TrainConfig
+from marl.experiments.single_agent import LEARNER_FILE, _policy
 from marl.export import main
 from marl.learners.registry import make_learner
 from meta.runs import array_files

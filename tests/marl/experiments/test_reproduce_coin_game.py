@@ -10,7 +10,7 @@ from games import CoinGame
 from marl import learn, make_learner
 from marl.experiments.reproduce import coin_game
 from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, play_all, train_pair
-from marl.experiments.reproduce.papers import CoinGameConfig
+from marl.experiments.reproduce.config import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.reports.claims import passes
 from meta.statistics import mean_and_error

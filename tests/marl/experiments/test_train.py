@@ -156,7 +156,6 @@ def test_a_run_without_ended_episodes_reports_no_return(within, tmp_path):
 
 BAD = {
     "unknown game": (["CartPole-v2"], "environment: got 'CartPole-v2'; did you mean CartPole-v1"),
-    "several players": (["ipd"], "environment: got 'ipd', of 2 players; a game of one player is needed"),
     "unknown parameter": (["CartPole-v1(size=3)"], "unknown parameter size"),
     "half a bracket": (["CartPole-v1(length=3"], "environment: got 'CartPole-v1(length=3'"),
     "unknown learner": ([GAME, "--learner=ppp"], "learner: got 'ppp'; did you mean ppo"),

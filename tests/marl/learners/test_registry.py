@@ -17,7 +17,9 @@ from marl.core.learn import learning
 from marl.learners import registry
 from marl.learners.sampled.dqn import dqn
 from marl.learners.sampled.fixed import random
+from marl.learners.sampled.mappo import mappo
 from marl.learners.sampled.ppo import a2c, ppo
+from marl.learners.sampled.pqn import pqn
 from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
 from marl.shapers import registry as shapers
@@ -51,6 +53,19 @@ SPECS = {
     "dqn(buffer_size=6, hidden=[8])": (
         CART_POLE,
         dqn(CART_POLE, replay={"buffer_size": 6}, network=feed_forward((4,), 2, shared=True, **SMALL)),
+    ),
+    "pqn(hidden=[8], epsilon_end=0.1, minibatches=2)": (
+        CART_POLE,
+        pqn(
+            CART_POLE,
+            network=feed_forward((4,), 2, hidden=[8], activation="relu", shared=True, layer_norm=True),
+            exploration={"epsilon_end": 0.1},
+            minibatches=2,
+        ),
+    ),
+    "mappo(hidden=[8])": (
+        ROUNDS,
+        mappo(ROUNDS, network=feed_forward((5,), 2, **SMALL), critic=feed_forward((10,), 2, **SMALL)),
     ),
     "tabular_ppo": (ROUNDS, ppo(ROUNDS, network=feed_forward((5,), 2, hidden=(), shared=True))),
 }
@@ -236,6 +251,9 @@ REFUSED = {
     "ppo(network='recurrent', memory=0)": "learner: ppo: memory: got 0; a whole number of at least 1 is needed",
     "ppo(network='convolutional')": "learner: ppo: network: got observations (4,); images [height, width, channels]",
     "dqn(network='recurrent')": "learner: dqn: network: got one with memory",
+    "pqn(trace_lambda=2)": "learner: pqn: trace_lambda: got 2; a number in [0, 1] is needed",
+    "pqn(buffer_size=2)": "learner: pqn has no setting 'buffer_size'; it takes ",
+    "mappo(critic='nature')": "learner: mappo has no setting 'critic'; it takes ",
     "mfos(hidden_units=0)": "learner: mfos: hidden_units: got 0; a whole number of at least 1 is needed",
 }
 

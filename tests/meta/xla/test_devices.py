@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.experiments.single_agent import TrainConfig, train
+from marl.experiments.learner_training import TrainConfig, train
 from meta import RunDirectory
 from meta.xla.devices import in_chunks, spread, use_all_cores
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from meta.xla.devices import use_all_cores
 use_all_cores()
 import jax
-from marl.experiments.single_agent import TrainConfig, train
+from marl.experiments.learner_training import TrainConfig, train
 from meta import RunDirectory
 from meta.batched_trials import compile_trials, run_trials
 
@@ -137,7 +137,7 @@ def test_one_seed_has_one_device_and_xla_one_thread(environment):
 import os
 from meta import process
 process.begin("python -m marl.train")
-from marl.experiments.single_agent import TrainConfig, choose_devices, train
+from marl.experiments.learner_training import TrainConfig, choose_devices, train
 config = TrainConfig(**{SETTINGS | {"seeds": 1}})
 choose_devices(config)
 train(config)
@@ -197,7 +197,7 @@ print(len(jax.devices()))
 
 def test_another_program_keeps_its_own_devices(environment):
     code = f"""
-from marl.experiments.single_agent import TrainConfig, choose_devices
+from marl.experiments.learner_training import TrainConfig, choose_devices
 choose_devices(TrainConfig(**{SETTINGS}))
 import jax
 print(len(jax.devices()))

@@ -6,7 +6,7 @@ from rich.console import Console
 from safetensors.numpy import load
 
 from marl.commands import COMMANDS, describe
-from marl.experiments import single_agent
+from marl.experiments import learner_training
 from marl.experiments.shaping.jobs import make_shaping
 from marl.experiments.sweep import plan
 from marl.experiments.sweep.common_program import groups_of, train_together
@@ -65,8 +65,8 @@ def arrays(run, generation):
 
 
 def alone(point, run):
-    if isinstance(point.config, single_agent.TrainConfig):
-        single_agent.train(point.config, store=run)
+    if isinstance(point.config, learner_training.TrainConfig):
+        learner_training.train(point.config, store=run)
     else:
         experiment = make_shaping(point.config)
         experiment.train_shapers(experiment.keys, store=run)

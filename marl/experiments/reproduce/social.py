@@ -1,0 +1,105 @@
+"""Sequential social dilemmas: the collective return of each learner in each game, with one network for all players."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from marl.experiments.learner_training import TrainConfig, train
+from marl.experiments.team import make_experiment
+from meta.runs.experiment import run_experiment
+from meta.runs.formatting import say
+from meta.runs.jobs import Job, finished, open_run
+from meta.runs.reports.claims import Section, table
+from meta.statistics import with_error
+
+GAMES = (
+    "harvest(episode_length=256)",
+    "cleanup(episode_length=256)",
+    "coop_mining(episode_length=256)",
+    "coin_game",
+)
+_SIZES = "hidden=[64, 64], activation='relu', learning_rate=1e-3, anneal=True"
+LEARNERS = {
+    "ippo": f"ppo({_SIZES}, minibatches=8)",
+    "mappo": f"mappo({_SIZES}, minibatches=8)",
+    "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps=200_000)",
+    "random": "random",
+}
+MEASURED = 3  # updates
+
+
+def make_configs(
+    *, games: Sequence[str], total_steps: int, seeds: int, seed: int, fast: bool
+) -> dict[str, dict[str, TrainConfig]]:
+    """The trainings of each game, by learner."""
+    sizes: dict[str, Any] = {"num_envs": 32, "steps_per_update": 64, "total_steps": total_steps}
+    if fast:
+        sizes = {"num_envs": 2, "steps_per_update": 16, "total_steps": 64, "evaluation_episodes": 2}
+    learners = {name: LEARNERS[name] for name in ("ippo", "random")} if fast else LEARNERS
+    return {
+        game: {
+            name: TrainConfig(environment=game, learner=spec, seeds=seeds, seed=seed, **sizes)
+            for name, spec in learners.items()
+        }
+        for game in (games[-1:] if fast else games)
+    }
+
+
+def make_jobs(
+    folder: Path, parts: Mapping[str, Mapping[str, TrainConfig]], console: Console, *, fast: bool
+) -> list[Job]:
+    """The trainings, with the seconds that they will take on this machine; the first of each game is measured."""
+    jobs = []
+    for game, row in parts.items():
+        paths = {name: folder / f"{game.partition('(')[0]}-{name}" for name in row}
+        is_done = all(finished(paths[name], config) for name, config in row.items())
+        seconds = 0.0 if fast or is_done else _measured(next(iter(row.values())), console)
+        jobs += [Job(paths[name], one, seconds, _job(paths[name], one, console)) for name, one in row.items()]
+    return jobs
+
+
+def _measured(config: TrainConfig, console: Console) -> float:
+    say(console, f"measuring the speed of this machine: {config.environment}")
+    loop = train(dataclasses.replace(config, total_steps=MEASURED * config.steps_of_an_update)).loop
+    return loop.seconds_to_compile + loop.seconds_to_run / MEASURED * config.num_updates
+
+
+def _job(path: Path, config: TrainConfig, console: Console) -> Any:
+    def run() -> None:
+        path.parent.mkdir(exist_ok=True)
+        run_experiment(make_experiment(config), open_run(path, config, console), console)
+
+    return run
+
+
+def sections(parts: Mapping[str, Mapping[str, TrainConfig]], jobs: Sequence[Job]) -> list[Section]:
+    """The report: collective returns of fresh episodes, and of the last tenth of the trainings.
+
+    Args:
+      parts: as of `make_configs`.
+      jobs: as of `make_jobs`, all of them done.
+    """
+    results = {(job.config.environment, job.config.learner): finished(job.path, job.config) or {} for job in jobs}
+
+    def rows(figure: str) -> list[list[str]]:
+        return [
+            [f"`{game}`", *(with_error(results[game, config.learner][figure]) for config in row.values())]
+            for game, row in parts.items()
+        ]
+
+    first = next(iter(parts.values()))
+    columns = ["game", *first]
+    one = next(iter(first.values()))
+    text = (
+        "The sum of the returns of all players in an episode; they share one network. The first table is of fresh "
+        "episodes without exploration, and the second of the last tenth of the trainings. Errors are between "
+        f"{one.seeds} trainings of {one.total_steps:,} steps. Settings: "
+    )
+    text += "; ".join(f"{name} `{config.learner}`" for name, config in first.items()) + "."
+    tables = [table(columns, rows("returns")), table(columns, rows("training_return"))]
+    return [Section("Collective returns", text, tables=tables)]
