@@ -26,6 +26,16 @@ def lazy_cond(predicate: jax.Array, then: Callable[..., Any], otherwise: Callabl
     return _choose(rare, usual, len(first), len(second))(predicate, *first, *second, *jax.tree.leaves(operands))
 
 
+def where_cheap(predicate: jax.Array, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    """`lazy_cond` on a CPU; elsewhere a choice between both results, because a branch stops a GPU."""
+
+    def choose(*operands: Any) -> Any:
+        return jax.tree.map(partial(jnp.where, predicate), then(*operands), otherwise(*operands))
+
+    lazy = partial(lazy_cond, predicate, then, otherwise)
+    return jax.lax.platform_dependent(*operands, cpu=lazy, default=choose)
+
+
 def _closed(function: Callable[..., Any], operands: Any) -> tuple[Callable[..., Any], list[Any]]:
     """`(values, leaves of the operands) -> result`, and the values: what it takes from where it was written."""
     jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*operands)
