@@ -305,11 +305,13 @@ def _(game: Rice) -> ScriptedPolicies:
     if game.club == "mediated":
         raise ValueError("game: got a club with a mediator, which has no scripted policy; another club is needed")
 
-    def act(mitigation: float) -> Policy:
-        choice = jnp.zeros(game.num_choices).at[jnp.array([0, 1])].set(jnp.array([0.25, mitigation]))
-        return lambda key, state, agent: choice
+    def act(cooperates: bool) -> Policy:
+        choice = jnp.zeros(game.num_choices).at[0].set(0.25)
+        does = choice.at[1].set(0.9) if game.club == "none" else choice.at[-1].set(1.0)
+        return lambda key, state, agent: does if cooperates else choice
 
-    return ScriptedPolicies(act(0.9), act(0.0), "mitigate nine tenths of all emissions, or none; invest a quarter")
+    does = "mitigate nine tenths of all emissions" if game.club == "none" else "join the club"
+    return ScriptedPolicies(act(True), act(False), f"{does}, or mitigate nothing; invest a quarter")
 
 
 @scripted_policies.register

@@ -30,7 +30,9 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
                 games.zd.exact_payoffs games.zd.random_policies games.zd.is_dilemma games.zd.CO_PLAYERS
                 games.zd.MAX_RESIDUAL games.zd.IN_A_ROW games.zd.REPEAT
             """,
-            "Sampled games": "games.RepeatedGame games.repeated games.CoinGame games.SocialDilemma",
+            "Sampled games": """
+                games.RepeatedGame games.repeated games.CoinGame games.SocialDilemma games.JaxMARL games.from_jaxmarl
+            """,
             "Games around games": """
                 games.CheapTalk games.GoalConditioned games.SelfInterest games.common_reward games.InequityAversion
                 games.SocialValueOrientation

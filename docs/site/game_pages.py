@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import games
@@ -100,6 +101,7 @@ def page(name: str, measured: dict[str, Any]) -> str:
                 parts.infos.removeprefix("Infos: "),
                 _parameters(game, parts.parameters),
                 _presets(name),
+                _schelling(name),
                 _measured(measured),
                 f"## Source\n\n{parts.source}" if parts.source else "",
                 f"The code: [`{_file(game)}`]({_relative(_file(game))}).",
@@ -236,13 +238,25 @@ def _presets(name: str) -> str:
     return "\n".join(["## Presets", "", "| name | what it is | parameters |", "|---|---|---|", *rows]) if rows else ""
 
 
+def _schelling(name: str) -> str:
+    """The Schelling diagram of a game, where there is one."""
+    if not (ROOT / "docs" / "figures" / f"schelling_{name}.png").exists():
+        return ""
+    return (
+        f"## Cooperators and defectors\n\n![payoffs of a cooperator and a defector in {name}, by the number of other "
+        f"cooperators](../figures/schelling_{name}.png)\n\n*`python -m marl.schelling {name}`, with scripted policies; "
+        "[what they do, and all games in one table](../results/social_dilemmas.md).*"
+    )
+
+
 def _default(name: str, value: Any) -> str:
     """A default in a cell: payoffs by the table above, and a map row by row."""
     if name == "payoffs":
         return "[above](#payoffs)"
     if isinstance(value, tuple) and isinstance(value[0], str):
         return "<br>".join(f"`{row}`" for row in value)
-    return f"`{value if np.ndim(value) == 0 else [float(f'{x:g}') for x in np.asarray(value)]!r}`"
+    rounded = np.asarray(value, float).tolist() if np.ndim(value) else value
+    return f"`{jax.tree.map(lambda x: float(f'{x:g}'), rounded) if np.ndim(value) else rounded!r}`"
 
 
 def _measured(found: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import Any
 
 import jax
@@ -159,7 +161,7 @@ class JaxMARL(Game):
         return None
 
     def _pick(self, values: Any, i: int) -> Any:
-        """What belongs to player i: by one of its names, by its place, or in each of several arrays by its place."""
+        """The entry of player i: by one of its names, by its place, or by its place in each of several arrays."""
         if not isinstance(values, dict):
             return values[i]
         name = self.their_agents[i]
@@ -225,7 +227,8 @@ def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
 
 def _named(name: str, params: dict[str, Any]) -> Any:
     try:
-        import jaxmarl
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints which of its parts are missing
+            import jaxmarl
     except ModuleNotFoundError as error:
         raise ValueError(
             f"environment: got {name!r}; JaxMARL is not installed ({error.name}): pip install 'marl-shaping[jaxmarl]'"

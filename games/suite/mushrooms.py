@@ -154,7 +154,7 @@ class Mushrooms(Zapping):
         return self.get_obs(state), state, self._by_agent(rewards.astype(jnp.float32)), dones, infos
 
     def _payoffs(self, ate: jax.Array) -> jax.Array:
-        """What the mushrooms `[n, 4]` that were eaten pay each player, `[n]`."""
+        """The payoffs `[n]` of the mushrooms `[n, 4]` that were eaten."""
         red, green, blue, orange = ate.astype(jnp.float32).T
         by_others = (blue.sum() - blue) / (self.num_agents - 1)
         shared = self.green_reward * green.sum() / self.num_agents - self.orange_cost * orange.sum()

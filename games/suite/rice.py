@@ -81,12 +81,11 @@ class Rice(Game):
     Actions: numbers in [0, 1], beyond which they are clipped. Of a region, `[3 + 2 n]`, or `[4 + 2 n]` with a club: the
     share of output that is invested; the mitigated share of emissions; the largest share of output to export; the
     tariff on each region; imports wanted from each region, units of output; whether it joins, from 0.5 on. Of a
-    mediator, `[2]`: the club's mitigation rate and its tariff.
-
-    The observation, of the same shape for all, is one's own seat in one-hot form, the time over the limit, warming,
-    carbon over 1000, and of all regions labor, capital and output over those at the start, consumption and investment
-    over output at the start, the balance over capital at the start, tariff revenue, carbon price, membership, damages,
-    abatement and the last actions; and the rates of the club. Nothing is random; seats are regions of their own.
+    mediator, `[2]`: the club's mitigation rate and its tariff. The observation, of the same shape for all, is one's own
+    seat in one-hot form, the time over the limit, warming, carbon over 1000, and of all regions labor, capital and
+    output over those at the start, consumption and investment over output at the start, the balance over capital at the
+    start, tariff revenue, carbon price, membership, damages, abatement and the last actions; and the rates of the club.
+    Nothing is random; seats are regions of their own.
 
     Infos: `temperature`, warming of the air; `mitigation` and `savings`, shares after the rules of the club; `output`;
     `consumption`; `emissions`; `member`, of the club. A mediator's are 0, but for the temperature.

@@ -34,11 +34,11 @@ class TrustAndSplitState:
 class TrustAndSplit(Game):
     """Each round deals two different hands of rock, paper and scissors: coins are worth more to the winning one.
 
-    A player sees its own hand alone, so that neither knows to whom the coins are worth `high_value` each and to whom
-    `low_value`. They talk, `talks` messages each out of `num_messages` that mean nothing by themselves, and then both
-    say at once how many of `num_coins` they keep. If that is more than there is, the coins are split in proportion. In
-    one round it pays to claim all; in the long run both get most if the loser tells the truth and leaves the coins to
-    the winner. Hands and claims of a round are open in the next.
+    A player sees its own hand alone, and coins are worth `high_value` each to the one with the winning hand and
+    `low_value` to the other. They talk, `talks` messages each out of `num_messages` that mean nothing by themselves,
+    and then both say at once how many of `num_coins` they keep. If that is more than there is, the coins are split in
+    proportion. In one round it pays to claim all; in the long run both get most if the loser names its hand and leaves
+    the coins to the winner. Hands and claims of a round are open in the next.
 
     A round has a step for each message, in which the other waits, and one for the claims; with `speakers="both"` both
     speak in the same step. The first speaker alternates, from a random start. In a step the part of an action that is

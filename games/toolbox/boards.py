@@ -88,7 +88,7 @@ def spread(seed: Sequence[jax.Array], labels: jax.Array) -> jax.Array:
 
 
 def one_each(cells: jax.Array, wants: jax.Array, seed: Sequence[jax.Array], first_label: int) -> jax.Array:
-    """Of several that want a cell, a random one: bool `[n]`, from the cells `[n]` and whether each wants its one."""
+    """A random one of those that want the same cell: bool `[n]`, from the cells `[n]` and bool `[n]`, `wants`."""
     priority = spread(seed, first_label + jnp.arange(len(cells)))
     rivals = (cells[:, None] == cells[None]) & wants[None] & (priority[None] < priority[:, None])
     return wants & ~rivals.any(1)

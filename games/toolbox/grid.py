@@ -162,7 +162,7 @@ class Grid:
     def first(
         self, positions: jax.Array, directions: jax.Array, length: int, radius: int, board: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """Whether each lane of each player's beam gets to a cell of the board, bool `[n, width]`, and the first one."""
+        """True for the lanes of beams `[n, width]` that get to a cell of the board, and the first such cell of each."""
         cells, reach = self.beam(positions, directions, length, radius, board)
         found = reach & (boards.at(board, cells) > 0)
         return found.any(1), jnp.where(found, cells, 0).sum(1)

@@ -18,6 +18,18 @@ EXAMPLES: dict[str, str] = {
         games.register("long_ipd", lambda: games.make("ipd", episode_length=1000), "A long dilemma.")
         print(games.make("long_ipd").episode_length)
     """,
+    "games.from_jaxmarl": """
+        import jax
+        import games
+
+        game = games.from_jaxmarl("switch_riddle", num_agents=4)  # needs pip install "marl-shaping[jaxmarl]"
+        print(games.rollout(jax.random.key(0), game, 6).rewards["agent_0"].shape)
+    """,
+    "games.JaxMARL": """
+        import games
+
+        print(games.from_jaxmarl("switch_riddle").num_agents)
+    """,
     "games.Game": """
         import jax
         import games

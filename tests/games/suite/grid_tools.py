@@ -1,4 +1,4 @@
-"""What the tests of gridworlds share: boards from cells, states by hand, and steps with actions in order."""
+"""Helpers of the tests of gridworlds: boards from cells, states by hand, and steps with actions in order."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What holds in every gridworld: one player on a cell, none in a wall, and nothing left of a thing that is gone.
+"""Invariants of all gridworlds: one player on a cell, none in a wall, and nothing left of a thing that is gone.
 
 Many players on small maps act at random for thousands of steps, so that they crowd, zap, return and collide.
 """

@@ -40,7 +40,7 @@ def claim(first, second, hands=(PAPER, ROCK)):
         (10, 0, [100, 0], 1.0),
         (10, 10, [50, 5], 0.55),  # both claim all and get a half
         (6, 9, [40, 6], 0.46),
-        (3, 4, [30, 4], 0.34),  # coins that nobody claims are lost
+        (3, 4, [30, 4], 0.34),  # coins that no player claims are lost
         (0, 0, [0, 0], 0.0),
     ],
 )
