@@ -240,12 +240,14 @@ def _presets(name: str) -> str:
 
 def _schelling(name: str) -> str:
     """The Schelling diagram of a game, where there is one."""
-    if not (ROOT / "docs" / "figures" / f"schelling_{name}.png").exists():
+    places = (f"../figures/schelling_{name}.png", f"schelling_{name}.png")  # the former where a page of results has it
+    found = [place for place in places if (ROOT / "docs" / "games" / place).exists()]
+    if not found:
         return ""
     return (
         f"## Cooperators and defectors\n\n![payoffs of a cooperator and a defector in {name}, by the number of other "
-        f"cooperators](../figures/schelling_{name}.png)\n\n*`python -m marl.schelling {name}`, with scripted policies; "
-        "[what they do, and all games in one table](../results/social_dilemmas.md).*"
+        f"cooperators]({found[0]})\n\n*`python -m marl.schelling {name}`, with scripted policies; [their rules and all "
+        "games in one table](../results/social_dilemmas.md).*"
     )
 
 
