@@ -160,7 +160,7 @@ def names() -> list[str]:
 
     Left out are those of `DOWNLOADED`, which `make` makes where their data can be had.
     """
-    return [*ours(), *_PRESETS, *(name for name in foreign() if name not in DOWNLOADED)]
+    return [*ours(), *presets(), *(name for name in foreign() if name not in DOWNLOADED)]
 
 
 def ids() -> dict[str, str]:
@@ -266,6 +266,7 @@ def register(
     taken = taken or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
+    _PRESETS.pop(name, None)
     _ENTRIES[name] = Entry(factory, params, description)
 
 

@@ -128,12 +128,8 @@ def _(game: CoopMining) -> ScriptedPolicies:
     distances = paths(game.grid).distances
 
     def mine(key: jax.Array, state: Any, agent: jax.Array, ores: jax.Array) -> jax.Array:
-        cells, reach = (x[..., 0] for x in _beams(game, state, agent, 0))
-        found = reach & (boards.at(state.iron | state.gold, cells) > 0)
-        first = jnp.argmax(found, 1)[:, None]
-        wanted = jnp.take_along_axis(boards.at(ores, cells) > 0, first, 1)[:, 0]
         walking = _go(key, game, state, agent, ores)
-        return aim(MINE, found.any(1) & wanted, state.directions[agent], walking)
+        return aim(MINE, _sees(game, state, agent, state.iron | state.gold, ores), state.directions[agent], walking)
 
     def cooperate(key: jax.Array, state: Any, agent: jax.Array) -> jax.Array:
         # All go to the same ore, the nearest to all of them together.
@@ -187,12 +183,8 @@ def _(game: GiftRefinement) -> ScriptedPolicies:
 @scripted_policies.register
 def _(game: Territory) -> ScriptedPolicies:
     def paint(key: jax.Array, state: Any, agent: jax.Array, walls: jax.Array) -> jax.Array:
-        cells, reach = game.grid.beam(
-            jnp.broadcast_to(state.positions[agent], (4, 2)), jnp.arange(4), game.beam_length, 0, state.walls
-        )
-        sees = (reach & (boards.at(walls, cells) > 0)).any((1, 2))
         walking = _go(key, game, state, agent, walls, spared=state.walls)
-        return aim(PAINT, sees, state.directions[agent], walking)
+        return aim(PAINT, _sees(game, state, agent, state.walls, walls), state.directions[agent], walking)
 
     def cooperate(key: jax.Array, state: Any, agent: jax.Array) -> jax.Array:
         return paint(key, state, agent, state.walls & ~boards.union(state.painted))
@@ -355,6 +347,13 @@ def _go(key: jax.Array, game: Any, state: Any, agent: jax.Array, targets: jax.Ar
     taken = boards.union(jnp.where(present[:, None], here, 0))
     wanted, blocked = (cells_of(board, world.num_cells) for board in (targets, taken | spared))
     return walk(key, world, world.cell(state.positions[agent]), state.directions[agent], wanted, blocked)
+
+
+def _sees(game: Any, state: Any, agent: jax.Array, things: jax.Array, wanted: jax.Array) -> jax.Array:
+    """True for the directions `[4]` in which the first thing of a player's beam is on the board `wanted`."""
+    positions = jnp.broadcast_to(state.positions[agent], (4, 2))
+    reaches, cells = (x[:, 0] for x in game.grid.first(positions, jnp.arange(4), game.beam_length, 0, things))
+    return reaches & (boards.at(wanted, cells) > 0)
 
 
 def _beams(game: Any, state: Any, agent: jax.Array, radius: int) -> tuple[jax.Array, jax.Array]:

@@ -32,7 +32,7 @@ class DonationState:
 
     partner: jax.Array  # `[n]`
     good: jax.Array  # `[n]`, whether a player is seen as good
-    same: jax.Array  # `[]`, whether the pairs are those of the last round
+    same: jax.Array  # `[n]`, whether the partner is that of the last round
     gave: jax.Array  # `[n]`, in the last round; without meaning before the first
     time: jax.Array  # `[]`, steps since the reset
 
@@ -86,7 +86,7 @@ class Donation(Game):
     episode_length: Scalar = 50
 
     def __post_init__(self) -> None:
-        checks.size("num_agents", self.num_agents, 2, 128)
+        checks.size("num_agents", self.num_agents, 2, 64)
         if self.num_agents % 2:
             raise ValueError(f"num_agents: got {self.num_agents}; an even number is needed")
         if isinstance(self.norm, str):
@@ -107,7 +107,7 @@ class Donation(Game):
         state = DonationState(
             partner=self._pairs(seed),
             good=everyone,
-            same=jnp.zeros((), bool),
+            same=~everyone,
             gave=~everyone,
             time=jnp.zeros((), jnp.int32),
         )
@@ -138,27 +138,28 @@ class Donation(Game):
         chance = chance + self.assessment_error * (1 - 2 * chance)
         good = judge < chance
         again = uniform(boards.spread(seed, jnp.array([REMATCH]))[0]) < self.rematch
+        partner = jnp.where(again, self._pairs(seed), state.partner)
+        same = partner == state.partner
         state = DonationState(
-            partner=jnp.where(again, self._pairs(seed), state.partner),
+            partner=partner,
             good=good,
-            same=~again,
+            same=same,
             gave=gives,
             time=state.time + 1,
         )
         dones, ending = self._ending(jnp.zeros((), bool), state.time >= self.episode_length)
-        infos = {"cooperation": wants, "good": good, "rematched": jnp.broadcast_to(again, (n,))}
+        infos = {"cooperation": wants, "good": good, "rematched": ~same}
         infos = ending | {name: count.astype(jnp.float32) for name, count in infos.items()}
         return self.get_obs(state), state, self._by_agent(rewards), dones, infos
 
     def get_obs(self, state: DonationState) -> Observations:
         begun, n = state.time > 0, self.num_agents
-        same = jnp.broadcast_to(state.same, (n,))
         seen = [
             state.good,
             state.good[state.partner],
-            same,
+            state.same,
             state.gave & begun,
-            state.gave[state.partner] & same,
+            state.gave[state.partner] & state.same,
             jnp.broadcast_to(begun, (n,)),
         ]
         return self._by_agent(jnp.stack(seen, 1).astype(jnp.float32))

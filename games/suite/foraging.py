@@ -88,7 +88,7 @@ class Foraging(Game):
 
     def __post_init__(self) -> None:
         checks.size("grid_size", self.grid_size, 3, 64)
-        checks.size("num_food", self.num_food, 1, (self.grid_size - 2) ** 2)
+        checks.size("num_food", self.num_food, 1, min(64, (self.grid_size - 2) ** 2))
         checks.size("num_agents", self.num_agents, 1, self.grid_size**2 - self.num_food)
         checks.size("sight", self.sight, 1, 63)
         checks.size("max_player_level", self.max_player_level, 1, 1000)

@@ -12,7 +12,7 @@ import numpy as np
 from flax import struct
 
 from configs import one_of
-from games.core import checks, random_bits
+from games.core import checks
 from games.core.game import Actions, Dones, Game, Infos, Observations, Scalar, Step, static
 from games.core.modes import lenient, single
 from games.core.spaces import Box, Discrete, MultiDiscrete, Space
@@ -30,11 +30,12 @@ class JaxMARLState:
 class JaxMARL(Game):
     """An environment of JaxMARL as a game; `from_jaxmarl` makes one.
 
-    Any object with its methods will do: `reset(key) -> (observations, state)` and `step_env(key, state, actions) ->
-    (observations, state, rewards, dones, infos)`, by the names in `agents`, or as arrays with the players in front.
-    Player i is agent_i here, by its place in `agents` there. Observations, actions and rewards are the environment's
-    own; an observation of several arrays is one vector here. The bounds of an observation are those that are declared,
-    or infinite where the declared shape is not that of the observation.
+    Any object with its methods will do, also without `get_obs` as long as no learner asks for it: `reset(key) ->
+    (observations, state)` and `step_env(key, state, actions) -> (observations, state, rewards, dones, infos)`, by the
+    names in `agents`, or as arrays with the players in front. Player i is agent_i here, by its place in `agents` there.
+    Observations, actions and rewards are the environment's own; an observation of several arrays is one vector here.
+    The bounds of an observation are those that are declared, or infinite where the declared shape is not that of the
+    observation.
 
     A player whose own game is over before that of all goes on without effect, as there. The game ends with
     `dones["__all__"]`, or at its time limit. JaxMARL does not tell whether an end was a limit:
@@ -91,7 +92,7 @@ class JaxMARL(Game):
             state,
             paid,
             dones | {"__all__": all_done["__all__"]},
-            infos | self._counted(more),
+            self._counted(more) | infos,
         )
 
     def auto_reset(
@@ -116,7 +117,7 @@ class JaxMARL(Game):
             masks = possible(state.inner) if possible else {}
         except (NotImplementedError, AttributeError):
             masks = {}
-        found = {a: self._pick(masks, i) for i, a in enumerate(self.agents)} if masks else every
+        found = {a: self._pick(masks, i) for i, a in enumerate(self.agents)} if len(masks) else every
         fits = {a: jnp.asarray(found[a], bool) for a in self.agents if np.shape(found[a]) == every[a].shape}
         return every | fits
 
@@ -165,8 +166,9 @@ class JaxMARL(Game):
         if not isinstance(values, dict):
             return values[i]
         name = self.their_agents[i]
-        named = (key for key in (name, str(name), f"agent_{i}", i, str(i)) if key in values)
-        key = next(named, None)
+        # Numbers have several forms there; a name is a name, because agent_0 may be that of another player.
+        forms = (name,) if isinstance(name, str) and name in values else (name, str(name), f"agent_{i}")
+        key = next((form for form in forms if form in values), None)
         return jax.tree.map(lambda x: x[i], values) if key is None else values[key]
 
     def _their_actions(self, state: JaxMARLState, actions: Actions) -> Any:
@@ -219,9 +221,11 @@ def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
         raise ValueError(
             f"environment: got {type(environment).__name__} without {missing[0]}; one of JaxMARL is needed"
         )
-    limits = (getattr(environment, name, None) for name in ("max_steps", "max_steps_in_episode", "num_inner_steps"))
     if length is None:
+        limits = (getattr(environment, name, None) for name in ("max_steps", "max_steps_in_episode", "num_inner_steps"))
         length = next((int(limit) for limit in limits if isinstance(limit, int | np.integer)), None)
+        if length is not None and not hasattr(environment, "max_steps"):
+            length *= int(getattr(environment, "num_outer_steps", 1))  # episodes of episodes, in some
     return JaxMARL(environment, len(environment.agents), length)
 
 
@@ -244,7 +248,7 @@ def _named(name: str, params: dict[str, Any]) -> Any:
 
 def _raw(key: jax.Array) -> jax.Array:
     """The words of a key, as JaxMARL's code has keys."""
-    return jax.random.key_data(random_bits.unrolled(key))
+    return jax.random.key_data(key)
 
 
 def _strong(x: Any) -> jax.Array:

@@ -115,10 +115,10 @@ class Mushrooms(Zapping):
         for name in ("red_reward", "green_reward", "blue_reward", "orange_cost"):
             checks.number(name, getattr(self, name))
         for name, shape, most in (("growth", (4, 4), 1.0), ("digestion", (4,), 1000.0)):
-            value = getattr(self, name)
+            value = checks.table(name, getattr(self, name), 0, most)
             if checks.known(value) and np.shape(value)[-len(shape) :] != shape:
                 raise ValueError(f"{name}: got shape {np.shape(value)}; {shape} is needed")
-            object.__setattr__(self, name, checks.table(name, value, 0, most))
+            object.__setattr__(self, name, value)
 
     def reset(self, key: jax.Array) -> tuple[Observations, MushroomsState]:
         mushrooms = jnp.stack([self._board(letter) for letter in "RGBO"])

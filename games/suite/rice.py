@@ -87,8 +87,8 @@ class Rice(Game):
     start, tariff revenue, carbon price, membership, damages, abatement and the last actions; and the rates of the club.
     Nothing is random; seats are regions of their own.
 
-    Infos: `temperature`, warming of the air; `mitigation` and `savings`, shares after the rules of the club; `output`;
-    `consumption`; `emissions`; `member`, of the club. A mediator's are 0, but for the temperature.
+    Infos: `warming` of the air; `mitigation` and `savings`, shares after the rules of the club; `output`;
+    `consumption`; `emissions`; `member`, of the club. A mediator's are 0, but for the warming.
 
     Attributes:
       num_regions: 5 or 27.
@@ -184,7 +184,7 @@ class Rice(Game):
         # Equations 2 to 9 of the paper: cost of mitigation, damages, output.
         price = self.mitigation_price / (1000 * COST_EXPONENT) * 0.999**past
         cost = price * state.intensity
-        abatement = cost * mitigation**COST_EXPONENT
+        abatement = jnp.minimum(cost * mitigation**COST_EXPONENT, 1)
         damages = 1 / (1 + DAMAGE * state.heat[0] ** 2)
         production = _production(state.technology, state.capital, state.labor)
         output = damages * (1 - abatement) * production
@@ -238,7 +238,7 @@ class Rice(Game):
         rewards, counts = (
             utility,
             {
-                "temperature": jnp.broadcast_to(heat[0], (n,)),
+                "warming": jnp.broadcast_to(heat[0], (n,)),
                 "mitigation": mitigation,
                 "savings": savings,
                 "output": output,
@@ -250,7 +250,7 @@ class Rice(Game):
         if self.club == "mediated":
             warming, welfare = heat[0] - state.heat[0], utility.sum() / (10 * n)
             rewards = jnp.append(rewards, self.welfare_weight * welfare - self.climate_weight * warming)
-            counts = {name: jnp.append(x, heat[0] if name == "temperature" else 0.0) for name, x in counts.items()}
+            counts = {name: jnp.append(x, heat[0] if name == "warming" else 0.0) for name, x in counts.items()}
         dones, ending = self._ending(jnp.zeros((), bool), after.time >= self.episode_length)
         return self.get_obs(after), after, self._by_agent(rewards), dones, ending | counts
 
@@ -258,7 +258,7 @@ class Rice(Game):
         """Imports of row i from column j: no more than i's output, less the more it owes, and than j sells, `most`."""
         asked = wanted.sum(1)
         debt = jnp.clip(CREDIT * owned / regions(self.num_regions)["capital"], -1, 0)
-        imports = wanted * (output / jnp.maximum(asked, output) * (1 + debt))[:, None]
+        imports = wanted * (output / jnp.maximum(jnp.maximum(asked, output), TINY) * (1 + debt))[:, None]
         asked, most = imports.sum(0), jnp.maximum(most, 0)
         return imports * (most / jnp.maximum(asked, jnp.maximum(most, TINY)))[None]
 

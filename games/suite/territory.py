@@ -55,9 +55,9 @@ class Territory(Gridworld):
     in every step, until another player paints it over. A random one of several players gets a wall that they paint at
     once.
 
-    A zap hits the first wall, and all players before it. A wall that is hit loses its paint and cracks; the second hit
-    destroys it for ever, and one may walk where it stood. A player is removed for ever by `player_hits` hits, and its
-    walls keep its colour. Peace pays all; a war destroys what pays.
+    A zap hits the first wall, and all players before it. A wall that is hit loses its paint and cracks; a hit in a
+    later step destroys it for ever, and one may walk where it stood. A player is removed for ever by `player_hits`
+    hits; its walls keep its colour and go on to pay it. Peace pays all; a war destroys what pays.
 
     All act at once: players move, then touch and paint, then zap, and then the dry walls pay. A random one gets a cell
     that several want. Seats are alike: exchanging two players and their colours in the state and the actions exchanges
@@ -124,8 +124,7 @@ class Territory(Gridworld):
         # Each player reaches one wall at most. The cells are compared as numbers, which takes less than boards.
         reaches, first = world.first(positions, directions, self.beam_length, 0, state.walls)
         reaches, wall, zaps = reaches[:, 0] & present, first[:, 0], acts == ZAP
-        ahead, is_open = (x[:, 0, 0] for x in world.beam(positions, directions, 1, 0))
-        touches = is_open & (wall == ahead)
+        touches = wall == world.beam(positions, directions, 1, 0)[0][:, 0, 0]
         paints = boards.one_each(wall, reaches & (touches | (acts == PAINT)), seed, TIES)
         own = world.marked(wall, paints)
         painted = (state.painted & ~boards.union(own)) | own

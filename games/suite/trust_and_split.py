@@ -51,9 +51,9 @@ class TrustAndSplit(Game):
     the last round one's own hand, the other's, and the shares of the coins that each claimed (0 in the first round);
     and whether there was one.
 
-    Infos: `claim`, the share of the coins that one claims; `efficiency`, what both got over what the winner would get
-    for all coins, alike for both; `truth`, whether one named its hand, for messages that are numbers of hands. They are
-    0 in steps without claim or message; `claiming` and `speaking` count those with one.
+    Infos: `claim`, the share of the coins that one claims; `efficiency`, what both got over the worth of all coins at
+    the higher value, alike for both; `truth`, whether one named its hand, for messages that are numbers of hands. They
+    are 0 in steps without claim or message; `claiming` and `speaking` count those with one.
 
     Attributes:
       num_messages: kinds of messages.

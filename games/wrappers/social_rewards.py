@@ -268,7 +268,8 @@ class SocialValueOrientation(SocialRewards):
 
     def utilities(self, rewards: jax.Array, smoothed: jax.Array) -> jax.Array:
         theta = jnp.arctan2(_mean_of_others(smoothed), smoothed)
-        return rewards - self.weight * jnp.abs(self.angle - theta)
+        apart = jnp.abs(self.angle - theta)
+        return rewards - self.weight * jnp.minimum(apart, 2 * jnp.pi - apart)  # the shorter way around
 
 
 def _mean_of_others(values: jax.Array) -> jax.Array:

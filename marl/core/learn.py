@@ -233,7 +233,9 @@ def learning(
             for own, learner, memory in zip(seats, learners, memories, strict=True)
         )
         episodes = tuple(
-            _count(one, rewards[agent], dones[agent]) for one, agent in zip(episodes, game.agents, strict=True)
+            # An episode ends for all at once, even if a player of an environment of others was out before.
+            _count(one, rewards[agent], dones["__all__"])
+            for one, agent in zip(episodes, game.agents, strict=True)
         )
         observations, game_state = auto_reset(reset_key, after, game_state, dones)
         return Carry(observations, game_state, states, memories, episodes), (trajectories, infos, before)

@@ -155,7 +155,7 @@ def _learners(config: TrainConfig, game: Game, settings: Mapping[str, Any] | Non
 
 def longest_episode(game: Game) -> int:
     """Steps after which an episode is over, or counts as over where the game has no time limit."""
-    limit = getattr(game, "episode_length", getattr(getattr(game, "params", None), "max_steps_in_episode", None))
+    limit = game.time_limit
     return int(LONGEST_EPISODE if limit is None else limit)
 
 

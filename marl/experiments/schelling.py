@@ -154,6 +154,8 @@ def _acting(spec: str, game: Game) -> Player:
         raise ValueError(f"agent: got {spec!r} in {game.name}, whose seats differ; scripted is needed")
     agent = make_agent(spec, game, 0)
     learner: Learner = agent.learner(agent.parameters)
+    if learner.sees_all:
+        raise ValueError(f"agent: got {spec}, whose critic sees the observations of all; another is needed")
 
     def begin(key: jax.Array) -> Any:
         policy = learner.policy(learner.init(key))

@@ -243,7 +243,8 @@ def checked(config: Config) -> Config:
         reproduce_coin_game.check(config.parts())
     if isinstance(config, SocialConfig):
         for row in config.parts().values():
-            make_experiment(next(iter(row.values())))
+            for training in row.values():
+                make_experiment(training)
     if isinstance(config, ZdConfig) and config.agent:
         agent = load_shaper(config.agent).config
         assert agent is not None

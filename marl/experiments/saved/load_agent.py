@@ -140,7 +140,8 @@ def load_agent(path: Path | str, *, number: int | None = None) -> TrainedAgent |
     Args:
       path: of a run of marl.mfos (a shaper), marl.train or marl.distributed (a learner), attacks.act (an adversary) or
         marl.discover (an objective); or one of `marl.list_agents()`, also as `hub:NAME`.
-      number: of the training, where a run has several seeds, or of the player of a run of marl.distributed. If None, a
+      number: of the training, where a run has several seeds, or of the player of a run of marl.distributed; of a run of
+        marl.train --no-share, seed times players plus seat. If None, a
         learner is the first; a shaper is one of all, drawn evenly for each trial.
 
     Returns:

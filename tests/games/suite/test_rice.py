@@ -82,7 +82,7 @@ def test_it_follows_the_equations():
     actions[:, :, 0] *= 0.4
     utilities, warming = simulate(actions)
     _, paid, infos = play(Rice(), actions)
-    np.testing.assert_allclose(infos["temperature"][:, 0], warming, rtol=2e-5)
+    np.testing.assert_allclose(infos["warming"][:, 0], warming, rtol=2e-5)
     np.testing.assert_allclose(paid, utilities, rtol=2e-5, atol=2e-6)
 
 
@@ -92,7 +92,7 @@ def test_mitigation_cools_all_and_costs_the_one_that_does_it():
     alone, all_do = calm.copy(), calm.copy()
     alone[:, 0, 1], all_do[:, :, 1] = 0.9, 0.9
     results = {name: play(Rice(), actions) for name, actions in (("calm", calm), ("alone", alone), ("all", all_do))}
-    warming = {name: infos["temperature"][-1, 0] for name, (_, _, infos) in results.items()}
+    warming = {name: infos["warming"][-1, 0] for name, (_, _, infos) in results.items()}
     assert warming["all"] < warming["alone"] < warming["calm"]
     first = {name: paid[0] for name, (_, paid, _) in results.items()}
     assert first["alone"][0] < first["calm"][0]
@@ -129,6 +129,16 @@ def test_a_mediator_sets_the_rates_and_is_paid_for_the_climate():
 def test_regions_are_read(number):
     assert all(len(values) == number for values in regions(number).values())
     assert all(np.isfinite(values).all() for values in regions(number).values())
+
+
+def test_mitigation_that_costs_all_leaves_nothing_and_no_nan():
+    acts = np.zeros((3, 27, 57), np.float32)
+    acts[:, :, 1] = 1
+    acts[:, :, 30:] = 0.5
+    state, paid, infos = play(Rice(num_regions=27, mitigation_price=1e6), acts)
+    assert np.isfinite(paid).all()
+    np.testing.assert_array_equal(infos["output"], 0)
+    assert np.isfinite(np.asarray(Rice(num_regions=27).get_obs(state)["agent_0"])).all()
 
 
 def test_bad_parameters_are_named():

@@ -106,7 +106,7 @@ def test_a_run_is_kept(tmp_path):
     [
         (["harves"], "environment: got 'harves'; did you mean harvest"),
         (["pendulum"], "environment: got 'pendulum', of 1 player; a game of 2 to 64 players is needed"),
-        (["coin_game"], "environment: got CoinGame, which has no scripted policies; a game with them is needed"),
+        (["ultimatum"], "environment: got Ultimatum, which has no scripted policies; a game with them is needed"),
         (["ipd", "--cooperator=nothing"], "cooperator: got 'nothing'; one of ppo, "),
         (["ipd", "--episodes=1"], "episodes: got 1; a whole number of at least 2 is needed"),
         (["matrix_game(payoffs=[[[1, 1], [2, 2], [3, 3]]])", "--cooperator=random"], "cooperator: got 'random' in "),
