@@ -9,7 +9,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from games import Game
+from games import Game, Rollout, SocialMetrics, social_metrics
 from games.core.arguments import check_arguments, check_game
 from games.core.game import Infos
 from marl.core.learner import Learner, Memory, Parameters
@@ -71,10 +71,12 @@ class TeamEvaluation(NamedTuple):
     Attributes:
       returns: `[num_episodes, num_agents]`.
       infos: sums over an episode of what the game counts, `[num_episodes, num_agents]` each.
+      social: efficiency, equality, sustainability and peace, `[num_episodes]` each, as of `games.social_metrics`.
     """
 
     returns: jax.Array
     infos: Infos
+    social: SocialMetrics
 
 
 @check_arguments
@@ -136,7 +138,7 @@ def _play(
     policies = [learner.policy(state) for learner, state in zip(learners, states, strict=True)]
     seats = seats_of(game, learners, num_envs)
 
-    def step(carry: Any, keys: Any) -> tuple[Any, None]:
+    def step(carry: Any, keys: Any) -> tuple[Any, Any]:
         observations, game_state, memories, found, going = carry
         act_key, step_keys = keys
         act_keys = [act_key] if len(learners) == 1 else jax.random.split(act_key, len(learners))
@@ -149,8 +151,11 @@ def _play(
         by_seat = jnp.stack([rewards[agent] for agent in game.agents], 1)
         chex.assert_shape(by_seat, (num_envs, game.num_agents))
         counts = {name: x for name, x in infos.items() if name != "truncated"}
+        ends = dones["__all__"]
         found = jax.tree.map(lambda x, now: x + jnp.where(going[:, None], now, 0.0), found, (by_seat, counts))
-        return (observations, game_state, [memory for _, memory in acted], found, going & ~dones["__all__"]), None
+        measured = {name: counts[name] for name in ("away", "bare_reward") if name in counts}
+        kept = rewards, {"__all__": ends & going}, measured  # the steps after the first end are of no whole episode
+        return (observations, game_state, [memory for _, memory in acted], found, going & ~ends), kept
 
     def play(key: jax.Array) -> TeamEvaluation:
         reset_key, act_key, step_key = jax.random.split(key, 3)
@@ -163,7 +168,10 @@ def _play(
         counted = jax.eval_shape(jax.vmap(game.step_env), keys[1][0], game_state, _actions(game, num_envs))[4]
         none = {name: jnp.zeros((num_envs, game.num_agents)) for name in counted if name != "truncated"}
         carry = observations, game_state, memories, (jnp.zeros((num_envs, game.num_agents)), none)
-        return TeamEvaluation(*jax.lax.scan(step, (*carry, jnp.ones(num_envs, bool)), keys)[0][3])
+        (*_, found, _), kept = jax.lax.scan(step, (*carry, jnp.ones(num_envs, bool)), keys)
+        rewards, dones, measured = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), kept)  # [num_envs, num_steps, ...]
+        social = social_metrics(Rollout(game, (), {}, {}, rewards, dones, measured, ()))
+        return TeamEvaluation(*found, social._replace(counts={}))
 
     found = jax.vmap(play)(jax.random.split(key, num_episodes // num_envs))
     return jax.tree.map(lambda x: x.reshape(num_episodes, *x.shape[2:]), found)

@@ -56,6 +56,11 @@ class Team(SingleAgent):
             "share": self.config.share,
             "returns_by_seat": [statistics(seed, returns[..., seat]) for seat in range(players)],
             "counts": {name: statistics(seed, count.mean(-1)) for name, count in counts.items()},
+            "social": {
+                name: statistics(seed, np.asarray(x))
+                for name, x in found.social._asdict().items()
+                if name != "counts" and x is not None
+            },
             "training": in_training,
         }
 
@@ -76,6 +81,8 @@ class Team(SingleAgent):
             table.add_row(f"return of seat {seat}", with_error(found))
         for name, found in summary["counts"].items():
             table.add_row(name.replace("_", " "), with_error(found))
+        for name, found in summary["social"].items():
+            table.add_row(f"{name} of all", with_error(found))
         console.print(table)
 
 

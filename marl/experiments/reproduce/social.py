@@ -30,6 +30,7 @@ LEARNERS = {
     "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps=200_000)",
     "random": "random",
 }
+METRICS = ("efficiency", "equality", "sustainability", "peace")
 MEASURED = 3  # updates
 
 
@@ -78,7 +79,7 @@ def _job(path: Path, config: TrainConfig, console: Console) -> Any:
 
 
 def sections(parts: Mapping[str, Mapping[str, TrainConfig]], jobs: Sequence[Job]) -> list[Section]:
-    """The report: collective returns of fresh episodes, and of the last tenth of the trainings.
+    """The report: collective returns of the last tenth of the trainings, and of fresh episodes.
 
     Args:
       parts: as of `make_configs`.
@@ -96,10 +97,23 @@ def sections(parts: Mapping[str, Mapping[str, TrainConfig]], jobs: Sequence[Job]
     columns = ["game", *first]
     one = next(iter(first.values()))
     text = (
-        "The sum of the returns of all players in an episode; they share one network. The first table is of fresh "
-        "episodes without exploration, and the second of the last tenth of the trainings. Errors are between "
+        "The sum of the returns of all players in an episode; they share one network. The first table is of the last "
+        "tenth of the trainings, and the second of fresh episodes without exploration. Errors are between "
         f"{one.seeds} trainings of {one.total_steps:,} steps. Settings: "
     )
     text += "; ".join(f"{name} `{config.learner}`" for name, config in first.items()) + "."
-    tables = [table(columns, rows("returns")), table(columns, rows("training_return"))]
-    return [Section("Collective returns", text, tables=tables)]
+    tables = [table(columns, rows("training_return")), table(columns, rows("returns"))]
+    measured = [
+        [f"`{game}`", name, *(_metric(results[game, config.learner]["social"].get(metric)) for metric in METRICS)]
+        for game, row in parts.items()
+        for name, config in row.items()
+    ]
+    social = "Metrics of all players in fresh episodes. Peace is the number of players that are not zapped away."
+    return [
+        Section("Collective returns", text, tables=tables),
+        Section("Social metrics", social, tables=[table(["game", "learner", *METRICS], measured)]),
+    ]
+
+
+def _metric(found: Mapping[str, Any] | None) -> str:
+    return "" if found is None else with_error(dict(found))

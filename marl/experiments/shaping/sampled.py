@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from configs.specs import first_line
-from games import Game
+from games import Game, Rollout, social_metrics
 from games.toolbox.drawing import save_gif
 from marl.core.learn import History, check_update
 from marl.core.learner import Learner
@@ -36,6 +36,7 @@ from meta.xla.memory import bytes_of, check_bytes
 
 LONG = 2e9  # environment steps of a run that is measured beforehand, because its first generation may take an hour
 SHARES = {"own_coin": "own_coin_share", "cooperation": "cooperation"}  # in a summary, of what a game counts
+SOCIAL = ("efficiency", "equality", "sustainability", "peace")  # in a summary, of more than two players
 MOMENTS = ("early", "middle", "late")  # episodes in the film
 
 
@@ -110,9 +111,12 @@ class SampledShaping(Shaping):
 
     def _against(self, learners: list[Learner]) -> Trial:
         def trial(key: jax.Array, parameters: Any) -> EvaluationResult:
-            history = self._play_trial(key, parameters, learners)
+            # The returns of two players say already how much they get, and how evenly.
+            several = self.game.num_agents > 2
+            history = self._play_trial(key, parameters, learners, keep_trajectories=several)
             seats, number = jnp.stack(history.rewards), self.num_shapers
-            return EvaluationResult(seats[:number].mean(0), seats[number:].mean(0), history.infos)
+            more = history.infos | (social_metrics_of(self.game, history) if several else {})
+            return EvaluationResult(seats[:number].mean(0), seats[number:].mean(0), more)
 
         return trial
 
@@ -180,6 +184,17 @@ class SampledShaping(Shaping):
         for counted, name in SHARES.items():
             if counted in played.more:
                 found[name] = [mean_and_error(share) for share in share_of_trials(counted, played.more).T]
+        for name in SOCIAL:
+            if name in played.more:
+                found[name] = mean_and_error(played.more[name].mean(1))
+                found[f"{name}_last_episode"] = mean_and_error(played.more[name][:, -1])
+        if SOCIAL[0] in played.more:
+            sides = {"shaper": np.s_[..., : self.num_shapers], "opponent": np.s_[..., self.num_shapers :]}
+            found["counts"] = {
+                name: {side: mean_and_error(x[seats].mean((1, 2))) for side, seats in sides.items()}
+                for name, x in played.more.items()
+                if name not in SOCIAL
+            }
         return found
 
     def headline(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -255,6 +270,35 @@ class SampledShaping(Shaping):
                     for name, found in rows.items():
                         table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
                 console.print(table)
+        shown = [name for name in SOCIAL if name in summary["naive"]]
+        if shown:
+            table = Table("against", *shown, title="all players", title_justify="left", box=None)
+            for rows, heading in ((summary["against"], ""), (controls_of(summary), IN_PLACE)):
+                if heading:
+                    table.add_row(f"[bold]{heading}")
+                for name, found in rows.items():
+                    table.add_row(textwrap.fill(name, 40), *(with_error(found[metric]) for metric in shown))
+            console.print(table)
+
+
+def social_metrics_of(game: Game, history: History) -> dict[str, jax.Array]:
+    """Social metrics of a trial, `[K]` each: means over the environments in which the players learn at once.
+
+    They are of the rewards as paid, and of the steps before each update as if these began an episode.
+
+    Args:
+      game: what was played.
+      history: of one learner in each seat, with its trajectories.
+    """
+    assert history.trajectories is not None
+    by_agent = zip(game.agents, history.trajectories, strict=True)
+    rewards = {agent: jnp.moveaxis(one.reward, 1, -1) for agent, one in by_agent}  # [K, N, T]
+    ended = jnp.moveaxis(history.trajectories[0].done, 1, -1)
+    found = social_metrics(Rollout(game, (), {}, {}, rewards, {"__all__": ended}, {}, ()))
+    metrics = {name: getattr(found, name).mean(1) for name in SOCIAL[:3]}
+    if "away" in history.infos:
+        metrics["peace"] = game.num_agents - history.infos["away"].sum(1)
+    return metrics
 
 
 def share_of_trials(counted: str, counts: dict[str, np.ndarray]) -> np.ndarray:

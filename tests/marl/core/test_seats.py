@@ -159,6 +159,12 @@ def test_an_evaluation_of_a_team_is_that_of_each_player(history):
     own, other = found.infos["own_coin"], found.infos["other_coin"]
     np.testing.assert_allclose(found.returns, own + other - 2 * other[:, ::-1])  # the rules of the game
     assert float(own.sum()) > 0
+    longer = evaluate_team(jax.random.key(1), COINS, [mine], history.states, num_episodes=64, num_steps=8)
+    for social, returns in ((found.social, found.returns), (longer.social, longer.returns)):  # of 5 steps both
+        np.testing.assert_allclose(social.efficiency, returns.sum(1) / 5, atol=1e-6)
+        assert social.peace is None
+        assert np.all((social.equality >= 0) & (social.equality <= 1))
+        assert np.all(social.sustainability <= 5)
 
 
 def test_misfits_are_refused():
