@@ -65,6 +65,8 @@ TYPES: dict[str, dict[str, str]] = {
         "games.core.game.Infos": "What a game counts in a step, by the names that its page explains.",
         "games.core.game.Step": "The result of `step_env`: observations, state, rewards, ends and infos.",
         "games.core.game.Scalar": "A number, or a float array of shape `[]`, which `vmap` may batch.",
+        "games.scripted.Policy": "A function `(key, state, agent) -> action` that sees the whole state.",
+        "games.wrappers.social_rewards.SocialRewards": "",
         "games.exact.matrix.Scalar": "A number, or a float array of shape `[]`, which `vmap` may batch.",
         "games.exact.differentiable.Payoffs": "A differentiable function of both parameter vectors: both payoffs.",
         "games.exact.infinite.RepeatedState": "",
