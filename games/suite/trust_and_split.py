@@ -62,7 +62,7 @@ class TrustAndSplit(Game):
       speakers: `alternating` or `both` at once.
       high_value: of a coin to the player with the winning hand.
       low_value: of a coin to the other.
-      num_rounds: rounds until the time limit.
+      episode_length: steps until the time limit; ten rounds by default.
 
     Source: Piche et al., Learning Robust Social Strategies with Large Language Models (2025), arXiv:2511.19405, with
     messages out of a finite set in place of English.
@@ -74,7 +74,7 @@ class TrustAndSplit(Game):
     speakers: str = static("alternating")
     high_value: Scalar = 10.0
     low_value: Scalar = 1.0
-    num_rounds: Scalar = 10
+    episode_length: Scalar = 30
 
     def __post_init__(self) -> None:
         checks.size("num_messages", self.num_messages, 1, 1000)
@@ -83,16 +83,12 @@ class TrustAndSplit(Game):
         checks.choice("speakers", self.speakers, ("alternating", "both"))
         checks.number("high_value", self.high_value, 0, brackets="(]")
         checks.number("low_value", self.low_value, 0)
-        checks.whole("num_rounds", self.num_rounds, 1)
+        checks.whole("episode_length", self.episode_length, 1)
 
     @property
     def steps(self) -> int:
         """Steps of a round."""
         return self.talks * (2 if self.speakers == "alternating" else 1) + 1
-
-    @property
-    def time_limit(self) -> Scalar:
-        return self.num_rounds * self.steps
 
     def reset(self, key: jax.Array) -> tuple[Observations, TrustAndSplitState]:
         hands, word = self._deal(words(key, 1)[0])
@@ -143,7 +139,7 @@ class TrustAndSplit(Game):
             last_claims=jnp.where(claims, wanted, state.last_claims),
             time=state.time + 1,
         )
-        dones, ending = self._ending(jnp.zeros((), bool), state.time >= self.time_limit)
+        dones, ending = self._ending(jnp.zeros((), bool), state.time >= self.episode_length)
         infos = ending | {name: count.astype(jnp.float32) for name, count in infos.items()}
         return self.get_obs(state), state, self._by_agent(rewards), dones, infos
 

@@ -84,7 +84,7 @@ def test_the_next_round_begins_with_the_other_and_shows_the_last_one():
 
 def test_both_speak_at_once_where_the_game_says_so():
     game = TrustAndSplit(speakers="both", talks=2)
-    assert game.time_limit == 30
+    assert game.steps == 3
     state = begin(game)
     for _ in range(2):
         *_, infos = play(state, (1, 0), (0, 0), game)

@@ -163,7 +163,7 @@ def test_a_spec_names_a_wrapped_game():
     ("spec", "message"),
     [
         ("self_interest", "self_interest: game: got None; a game or its spec, such as 'harvest', is needed"),
-        ("self_interest(game='harves')", "self_interest: game: got 'harves'; did you mean harvest or harvest_open or harvest_closed?"),
+        ("self_interest(game='fishry')", "self_interest: game: got 'fishry'; did you mean fishery?"),
         ("self_interest(game='ipd', lvl=1)", "self_interest: unknown parameter lvl; did you mean level?"),
         ("self_interest(game='ipd', level=2)", "level: got 2; a number in [0, 1] is needed"),
         ("inequity_aversion(game='ipd', alpha=-1)", "alpha: got -1; a number of at least 0 is needed"),
