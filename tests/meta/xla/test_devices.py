@@ -57,8 +57,8 @@ print(json.dumps({{
     "fresh": fresh,
     "used": len(jax.tree.leaves(whole.states)[0].sharding.device_set),
     "done": resumed.loop.first_iteration,
-    "params": [x.tolist() for x in jax.tree.leaves(whole.states.params)],
-    "resumed": [x.tolist() for x in jax.tree.leaves(resumed.states.params)],
+    "params": [x.tolist() for x in jax.tree.leaves(whole.states[0].params)],
+    "resumed": [x.tolist() for x in jax.tree.leaves(resumed.states[0].params)],
 }}))
 """
 
