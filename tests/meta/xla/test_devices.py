@@ -76,7 +76,7 @@ def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment,
     assert found["fresh"] == pytest.approx(alone)
     assert found["resumed"] == found["params"]
     here = train(TrainConfig(**SETTINGS))
-    for two, one in zip(found["params"], jax.tree.leaves(here.states.params), strict=True):
+    for two, one in zip(found["params"], jax.tree.leaves(here.states[0].params), strict=True):
         np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
 
 
