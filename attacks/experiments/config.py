@@ -79,7 +79,7 @@ class AttackConfig(configs.CommandConfig):
     evaluation_trials: int = 512
     """Fresh victims of the result, at least 2; the same under every message."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
     warm_up_updates: int = 8
     """Learning steps in a victim's training run at first, in the generations under warm_up; 0 begins with whole
     training runs."""

@@ -61,7 +61,7 @@ class ReproduceConfig(configs.CommandConfig):
     examine: bool = True
     """Try other learners and defences on the first search for harm and for help in the first environment."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
     fast: bool = False
     """A smoke run: tiny."""
 

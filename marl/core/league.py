@@ -79,6 +79,8 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
     checks.number("past_selves", share, 0, 1)
     checks.size("every", every, 1)
     checks.size("most", most, 1)
+    if learner.sees_all:
+        raise ValueError("learner: got one whose critic sees the observations of all; one that sees its own is needed")
     if learner.seat not in (None, 0):
         raise ValueError(f"past_selves: got a learner for seat {learner.seat}; one for seat 0 is needed")
 

@@ -28,7 +28,7 @@ class TrainingConfig(GameConfig):
     """A game, and the seed of one training."""
 
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
     checkpoint_seconds: float = 15.0
     """Save when the last checkpoint is this old; 0 saves as often as possible."""
 

@@ -47,7 +47,7 @@ class TrainConfig(configs.CommandConfig):
     steps_per_update: int = 128
     """Steps of each environment between two updates."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
     seeds: int = 1
     """Independent runs in one program, with the seeds seed, seed + 1, ...; fastest where the cores divide them."""
     evaluation_episodes: int = 128

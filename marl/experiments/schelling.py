@@ -56,7 +56,7 @@ class SchellingConfig(SampledGameConfig):
     steps: int = 0
     """Steps of an episode; 0 for the time limit of the game, or 1,000 where it has none."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

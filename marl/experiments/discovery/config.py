@@ -66,7 +66,7 @@ class DiscoveryConfig(configs.CommandConfig):
     wider: int = 2
     """And learners whose hidden layers are so many times as wide; 1 for none."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
     tuning: Evolution = field(default_factory=lambda: Evolution(generations=30, **SEARCH))
     """Of learning rate, gradient clip, value coefficient, the width of Huber's loss of values and, for a drift, the
     clip of the policy, without any objective; this is where the search begins."""

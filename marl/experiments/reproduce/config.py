@@ -129,7 +129,7 @@ class CoinGameConfig(configs.CommandConfig):
     seed: int = 0
     """The first of them."""
     updates: int = 4000
-    """Of each training, one after each episode of all environments."""
+    """Updates of each training, one after each episode of all environments."""
     num_envs: int = 128
     """Environments in which a learner plays at once."""
     paper: bool = False

@@ -54,18 +54,18 @@ def make_configs(
 def make_jobs(
     folder: Path, parts: Mapping[str, Mapping[str, TrainConfig]], console: Console, *, fast: bool
 ) -> list[Job]:
-    """The trainings, with the seconds that they will take on this machine; the first of each game is measured."""
+    """The trainings, with the seconds that each will take by its own speed on this machine."""
     jobs = []
     for game, row in parts.items():
-        paths = {name: folder / f"{game.partition('(')[0]}-{name}" for name in row}
-        is_done = all(finished(paths[name], config) for name, config in row.items())
-        seconds = 0.0 if fast or is_done else _measured(next(iter(row.values())), console)
-        jobs += [Job(paths[name], one, seconds, _job(paths[name], one, console)) for name, one in row.items()]
+        for name, config in row.items():
+            path = folder / f"{game.partition('(')[0]}-{name}"
+            seconds = 0.0 if fast or finished(path, config) else _measured(config, console)
+            jobs.append(Job(path, config, seconds, _job(path, config, console)))
     return jobs
 
 
 def _measured(config: TrainConfig, console: Console) -> float:
-    say(console, f"measuring the speed of this machine: {config.environment}")
+    say(console, f"measuring the speed of this machine: {config.environment}, {config.learner.partition('(')[0]}")
     loop = train(dataclasses.replace(config, total_steps=MEASURED * config.steps_of_an_update)).loop
     return loop.seconds_to_compile + loop.seconds_to_run / MEASURED * config.num_updates
 

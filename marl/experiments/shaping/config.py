@@ -35,7 +35,7 @@ class ShapingConfig(configs.CommandConfig):
     evaluation_trials: int
     """Fresh trials for the result, at least 2."""
     seed: int = 0
-    """What is drawn in the whole run depends on it alone."""
+    """Seed of all draws of the run."""
     seeds: int = 1
     """Independent trainings in one program, with the seeds seed, seed + 1, ..."""
     start: str = "auto"

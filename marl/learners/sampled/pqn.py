@@ -178,6 +178,8 @@ def pqn(
         (params, optimizer_state), metrics = minibatch_epochs(
             key, step, carry, batch, epochs, minibatches, every=optimizer.every
         )
-        return PQNState(params, optimizer_state, state.steps + t.reward.size), jax.tree.map(jnp.mean, metrics)
+        # No further than epsilon needs, because a count of 32 bits would begin again.
+        steps = jnp.minimum(state.steps, checks.MOST - t.reward.size) + t.reward.size
+        return PQNState(params, optimizer_state, steps), jax.tree.map(jnp.mean, metrics)
 
     return Learner(init=init, act=act, update=update, policy=policy, act_greedy=act_greedy, seat=seat)

@@ -124,9 +124,12 @@ def test_observations_follow_from_the_state_and_hide_nothing_of_those_that_are_a
     some = slice(0, 200)
     seen = jax.vmap(game.get_obs)(jax.tree.map(lambda x: jnp.asarray(x[some]), states))
     present = _present(game, states)[some]
+    goes_on = np.flatnonzero(np.diff(states.time[some]) == 1)  # no game began between this state and the next
+    assert len(goes_on) > 50
     for i, agent in enumerate(game.agents):
         assert obs[agent].min() >= 0
         assert obs[agent].max() <= 1
+        np.testing.assert_array_equal(obs[agent][goes_on + 1], np.asarray(seen[agent])[goes_on])
         assert not np.asarray(seen[agent])[~present[:, i]].any()
 
 
