@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,17 @@ def statistics(seed: int, values: np.ndarray) -> dict[str, Any]:
     means = np.array([np.mean(x[np.isfinite(x)]) if np.isfinite(x).any() else np.nan for x in values])
     each = [{"seed": seed + i, "mean": _number(mean)} for i, mean in enumerate(means)]
     return {"mean": _number(means.mean()), "standard_error": _number(standard_error(means)), "seeds": each}
+
+
+def read_returns(file: Path) -> np.ndarray:
+    """Training returns of a run, `[updates, seeds]`, NaN where no episode has ended.
+
+    Args:
+      file: the run's metrics.jsonl.
+    """
+    with file.open(encoding="utf-8") as lines:
+        rows = [json.loads(line)["training_return"] for line in lines]
+    return np.array([row if isinstance(row, list) else [row] for row in rows], float)
 
 
 def with_error(found: dict[str, float | None]) -> str:

@@ -219,7 +219,7 @@ class SocialConfig(_SeveralTrainings):
 
     def parts(self) -> dict[str, dict[str, TrainConfig]]:
         """The trainings of each game, by learner."""
-        if not self.games or len({game.partition("(")[0] for game in self.games}) < len(self.games):
+        if not self.games or len({reproduce_social.folder_of(game, "") for game in self.games}) < len(self.games):
             raise ValueError(f"games: got {configs.shown(list(self.games))}; some different games are needed")
         sizes = {"seeds": self.seeds, "seed": self.seed, "total_steps": self.total_steps}
         return reproduce_social.make_configs(games=self.games, fast=self.fast, **sizes)

@@ -27,6 +27,7 @@ from meta.runs.plotting import (
     name_panel,
     name_rows,
     new_axes,
+    new_curves,
     new_panels,
     save_figure,
     shorten,
@@ -241,3 +242,32 @@ def draw_coin_curves(folder: Path, shares: dict[str, np.ndarray], steps: int, up
         f"1 is cooperation, dotted: all coins are taken; {number} trainings; band: one standard deviation between them"
     )
     return save_figure(figure, folder / "own_coins_in_training.png", title, note)
+
+
+def draw_learning(folder: Path, games: Mapping[str, Mapping[str, np.ndarray]], steps: int) -> Path:
+    """Draws the collective return during training, a panel for each game, six at most.
+
+    Args:
+      folder: where to.
+      games: of each game and learner, `[updates, seeds]`, NaN where no episode has ended.
+      steps: environment steps of an update.
+
+    Returns:
+      The file.
+    """
+    shown = dict(itertools.islice(games.items(), 6))
+    figure, panels = new_curves(len(shown))
+    for axes, (game, learners) in zip(panels, shown.items(), strict=True):
+        for name, color in colors_of(learners).items():
+            returns = learners[name]
+            parts = np.array_split(np.arange(len(returns)), min(40, len(returns)))
+            parts = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
+            if parts:
+                x = np.array([(part[-1] + 1) * steps for part in parts])
+                draw_mean(axes, x, np.array([np.nanmean(returns[part], 0) for part in parts]).T, color, name)
+        count_steps(axes)
+        axes.set_ylabel("return of all players")
+        name_panel(axes, game)
+    number = next(iter(next(iter(games.values())).values())).shape[1]
+    note = f"higher is better for the group; {number} trainings; band: one standard deviation between them"
+    return save_figure(figure, folder / "collective_returns.png", "Collective returns during training", note)

@@ -169,8 +169,9 @@ def _social(config: SocialConfig, run: RunDirectory, console: Console) -> None:
         say(console, f"this will take about {duration(seconds)} on this machine")
     results = run_jobs(jobs, console)
     data = {"config": configs.plain(config), "trainings": results}
+    sections = reproduce_social.sections(run.figures, parts, results)
     title = "Sequential social dilemmas: learners with one network for all players"
-    _report(run, title, config.fast, reproduce_social.sections(parts, jobs), data, console)
+    _report(run, title, config.fast, sections, data, console)
 
 
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:

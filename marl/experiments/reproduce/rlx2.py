@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.console import Console
 from games.registry import make_game
 from marl.blocks.sparse import kernels, num_weights
 from marl.experiments.learner_training import TrainConfig, train
+from marl.experiments.returns import read_returns
 from marl.experiments.single_agent import SingleAgent
 from marl.learners.registry import make_learner
 from meta import RunDirectory
@@ -297,7 +297,7 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
     figure, axes = new_axes("", "return of an episode", (5.5, 3.4))
     count_steps(axes)
     for row, path in paths.items():
-        returns = _returns(path)
+        returns = read_returns(path / "metrics.jsonl")
         parts = np.array_split(np.arange(len(returns)), min(40, len(returns)))
         parts = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
         if parts:
@@ -308,10 +308,3 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
     title = f"Return during training in {configs[DENSE].environment}, sparse networks with {DENSITY:.0%} of the weights"
     note = "higher is better; band: two standard errors between trainings"
     return save_figure(figure, folder / f"{name}-curves.png", title, note)
-
-
-def _returns(path: Path) -> np.ndarray:
-    """`[updates, seeds]` of a run."""
-    with (path / "metrics.jsonl").open(encoding="utf-8") as file:
-        rows = [json.loads(line)["training_return"] for line in file]
-    return np.array([row if isinstance(row, list) else [row] for row in rows], float)

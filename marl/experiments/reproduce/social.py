@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from marl.experiments.learner_training import TrainConfig, train
+from marl.experiments.reproduce.figures import draw_learning
+from marl.experiments.returns import read_returns
 from marl.experiments.team import make_experiment
 from meta.runs.experiment import run_experiment
 from meta.runs.formatting import say
@@ -24,12 +27,15 @@ GAMES = (
     "coin_game",
 )
 _SIZES = "hidden=[64, 64], activation='relu', learning_rate=1e-3, anneal=True"
+_PPO = f"ppo({_SIZES}, minibatches=8)"
 LEARNERS = {
-    "ippo": f"ppo({_SIZES}, minibatches=8)",
+    "ippo": _PPO,
+    "ippo_common": _PPO,
     "mappo": f"mappo({_SIZES}, minibatches=8)",
     "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps=200_000)",
     "random": "random",
 }
+WRAPPERS = {"ippo_common": "common_reward(game={!r})"}
 METRICS = ("efficiency", "equality", "sustainability", "peace")
 MEASURED = 3  # updates
 
@@ -44,11 +50,23 @@ def make_configs(
     learners = {name: LEARNERS[name] for name in ("ippo", "random")} if fast else LEARNERS
     return {
         game: {
-            name: TrainConfig(environment=game, learner=spec, seeds=seeds, seed=seed, **sizes)
+            name: TrainConfig(
+                environment=WRAPPERS.get(name, "{}").format(game), learner=spec, seeds=seeds, seed=seed, **sizes
+            )
             for name, spec in learners.items()
         }
         for game in (games[-1:] if fast else games)
     }
+
+
+def folder_of(game: str, name: str) -> str:
+    """The name of a training's directory: the game with its parameters, and the learner.
+
+    Args:
+      game: with parameters in brackets.
+      name: of the learner, in `LEARNERS`.
+    """
+    return f"{re.sub('[^A-Za-z0-9.]+', '_', game).strip('_')}-{name}"
 
 
 def make_jobs(
@@ -58,7 +76,7 @@ def make_jobs(
     jobs = []
     for game, row in parts.items():
         for name, config in row.items():
-            path = folder / f"{game.partition('(')[0]}-{name}"
+            path = folder / folder_of(game, name)
             seconds = 0.0 if fast or finished(path, config) else _measured(config, console)
             jobs.append(Job(path, config, seconds, _job(path, config, console)))
     return jobs
@@ -78,41 +96,67 @@ def _job(path: Path, config: TrainConfig, console: Console) -> Any:
     return run
 
 
-def sections(parts: Mapping[str, Mapping[str, TrainConfig]], jobs: Sequence[Job]) -> list[Section]:
-    """The report: collective returns of the last tenth of the trainings, and of fresh episodes.
+def sections(
+    figures: Path, parts: Mapping[str, Mapping[str, TrainConfig]], results: Mapping[str, Mapping[str, Any]]
+) -> list[Section]:
+    """The report: collective returns of the last tenth of the trainings and of fresh episodes, and social metrics.
 
     Args:
+      figures: directory of the pictures.
       parts: as of `make_configs`.
-      jobs: as of `make_jobs`, all of them done.
+      results: summaries by directory, as of `run_jobs`, all of them there.
     """
-    results = {(job.config.environment, job.config.learner): finished(job.path, job.config) or {} for job in jobs}
+    found = {(game, name): results[folder_of(game, name)] for game, row in parts.items() for name in row}
 
     def rows(figure: str) -> list[list[str]]:
-        return [
-            [f"`{game}`", *(with_error(results[game, config.learner][figure]) for config in row.values())]
-            for game, row in parts.items()
-        ]
+        return [[f"`{game}`", *(with_error(found[game, name][figure]) for name in row)] for game, row in parts.items()]
 
     first = next(iter(parts.values()))
-    columns = ["game", *first]
     one = next(iter(first.values()))
     text = (
         "The sum of the returns of all players in an episode; they share one network. The first table is of the last "
         "tenth of the trainings, and the second of fresh episodes without exploration. Errors are between "
-        f"{one.seeds} trainings of {one.total_steps:,} steps. Settings: "
+        f"{one.seeds} trainings of {one.total_steps:,} steps. With a common reward each player is paid the mean of all "
+        "rewards. Settings: "
     )
     text += "; ".join(f"{name} `{config.learner}`" for name, config in first.items()) + "."
-    tables = [table(columns, rows("training_return")), table(columns, rows("returns"))]
+    tables = [table(["game", *first], rows(figure)) for figure in ("training_return", "returns")]
     measured = [
-        [f"`{game}`", name, *(_metric(results[game, config.learner]["social"].get(metric)) for metric in METRICS)]
+        [f"`{game}`", name, *(_metric(found[game, name]["social"].get(metric)) for metric in METRICS)]
         for game, row in parts.items()
-        for name, config in row.items()
+        for name in row
     ]
-    social = "Metrics of all players in fresh episodes. Peace is the number of players that are not zapped away."
+    curves = {
+        game: {
+            name: read_returns(figures.parent / "trainings" / folder_of(game, name) / "metrics.jsonl") for name in row
+        }
+        for game, row in parts.items()
+    }
+    picture = draw_learning(figures, curves, one.steps_of_an_update)
+    social = (
+        "Metrics of all players in fresh episodes, of the rewards of the game itself. Peace is the number of players "
+        "that are not zapped away."
+    )
+    returns = Section(
+        "Collective returns",
+        text,
+        tables=tables,
+        pictures=[("collective returns during training", f"figures/{picture.name}")],
+        answer=_answer({game: {name: found[game, name]["returns"] for name in row} for game, row in parts.items()}),
+    )
     return [
-        Section("Collective returns", text, tables=tables),
+        returns,
         Section("Social metrics", social, tables=[table(["game", "learner", *METRICS], measured)]),
     ]
+
+
+def _answer(returns: Mapping[str, Mapping[str, dict[str, Any]]]) -> str:
+    """The best learner of each game beside random play."""
+    words = []
+    for game, row in returns.items():
+        best = max((name for name in row if name != "random"), key=lambda name: row[name]["mean"])
+        words.append(f"in `{game}` {best} gets {with_error(row[best])}, random play {with_error(row['random'])}")
+    return "The highest collective returns: " + "; ".join(words) + "."
 
 
 def _metric(found: Mapping[str, Any] | None) -> str:

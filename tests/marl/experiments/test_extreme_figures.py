@@ -127,6 +127,8 @@ def tables(folder, values, number, steps):
     series = {name: [mean_and_error(values) for _ in LONG[:5]] for name in ("shaper", "learners alone", *LONG[:6])}
     reports.draw_payoffs(folder / "payoffs.png", LONG[:5], series, "between trainings", f"Payoffs in {SPEC}")
     reports.draw_coin_curves(folder, {name: values(steps, number) for name in ("PPO", *LONG[:6])}, 4096, 2000)
+    learning = {name[:40]: values(steps, number) for name in LONG[:5]}
+    reports.draw_learning(folder, dict.fromkeys(LONG[:7], learning), 2048)
     shares = {row: tuple(values(2)) for row in rlx2.COLORS}
     shares = {row: (mean, abs(error)) for row, (mean, error) in shares.items()}
     rlx2._draw_returns(folder, "pendulum", "Pendulum-v1", shares)

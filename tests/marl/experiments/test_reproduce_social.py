@@ -24,7 +24,8 @@ def test_a_report_has_the_returns_of_the_summaries_and_repeats_nothing(within, t
 def test_every_game_has_every_learner_in_as_many_steps():
     parts = SocialConfig(total_steps=40_960).parts()
     assert [game.partition("(")[0] for game in parts] == ["harvest", "cleanup", "coop_mining", "coin_game"]
-    assert all(list(row) == ["ippo", "mappo", "pqn", "random"] for row in parts.values())
+    assert all(list(row) == ["ippo", "ippo_common", "mappo", "pqn", "random"] for row in parts.values())
+    assert parts["coin_game"]["ippo_common"].environment == "common_reward(game='coin_game')"
     assert {one.total_steps for row in parts.values() for one in row.values()} == {40_960}
 
 
@@ -32,7 +33,7 @@ def test_every_game_has_every_learner_in_as_many_steps():
     ("arguments", "message"),
     [
         (["--games", "harvets"], "harvets"),
-        (["--games", "harvest", "harvest(view_size=5)"], "some different games are needed"),
+        (["--games", "harvest", "harvest"], "some different games are needed"),
         (["--seeds=1"], "seeds: got 1; a whole number of at least 2 is needed"),
         (["--total-steps=3"], "total_steps: got 3"),
         (["--cluster=ray"], "cluster: has no effect where nothing is evolved"),
