@@ -27,6 +27,7 @@ from meta.runs.gpu_defaults import with_gpu_defaults
 
 Program = Callable[[], Any]
 FRESH_VICTIMS = 1024
+SOCIAL = ("harvest", "cleanup", "coop_mining", "coins")  # 390 updates of 256,000 steps
 GAMES = ("coin_game", "ipd", "CartPole-v1", "ipd_in_the_matrix", "cleanup")
 
 
@@ -142,6 +143,7 @@ PROGRAMS: dict[str, Program] = {
     "train cartpole ppo": training("cartpole"),
     "train pendulum td3": training("pendulum", learner="td3"),
     "train cartpole rigl": training("cartpole", learner="ppo(sparsity='rigl(density=0.2, every=100, until=1000)')"),
+    **{f"train {name}_socialjax": training(f"{name}_socialjax") for name in SOCIAL},
     **{f"games {name} {n}": game(name, n) for name in GAMES for n in (4096, 65536)},
 }
 

@@ -21,7 +21,10 @@ from games import Game, Rollout, SocialMetrics, scripted_policies, social_metric
 from games.scripted import Policy
 from marl.core.learner import Learner
 from marl.experiments.game_config import SampledGameConfig
-from marl.experiments.shaping.agents import make_agent
+from marl.experiments.saved.load_agent import TrainedAgent, load_agent
+from marl.experiments.shaping.agents import Agent, check_same_spaces, is_path, make_agent
+from marl.experiments.single_agent import LEARNER_FILE
+from marl.trained.catalogue import located
 from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.runs import provenance
@@ -48,7 +51,7 @@ class SchellingConfig(SampledGameConfig):
     environment: str = "harvest"
     """A game of two players or more by its name, with parameters in brackets; `python -m games` lists them."""
     cooperator: str = SCRIPTED
-    """The cooperator: scripted, an opponent of marl.mfos, or the file or run directory of a trained shaper."""
+    """The cooperator: scripted, an opponent of marl.mfos, or the file or run of a trained shaper or of marl.train."""
     defector: str = SCRIPTED
     """The defector: the same."""
     episodes: int = 100
@@ -152,10 +155,8 @@ def _acting(spec: str, game: Game) -> Player:
     spaces = {str((game.observation_space(agent), game.action_space(agent))) for agent in game.agents}
     if len(spaces) > 1:
         raise ValueError(f"agent: got {spec!r} in {game.name}, whose seats differ; scripted is needed")
-    agent = make_agent(spec, game, 0)
+    agent = _agent(spec, game)
     learner: Learner = agent.learner(agent.parameters)
-    if learner.sees_all:
-        raise ValueError(f"agent: got {spec}, whose critic sees the observations of all; another is needed")
 
     def begin(key: jax.Array) -> Any:
         policy = learner.policy(learner.init(key))
@@ -164,6 +165,8 @@ def _acting(spec: str, game: Game) -> Player:
 
     def act(key: jax.Array, state: Any, observations: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
         policy, memories = memory
+        if learner.sees_all:  # its own observation first, and those of the next seats behind
+            observations = jnp.concatenate([jnp.roll(observations, -i, 0) for i in range(game.num_agents)], -1)
         keys = jax.random.split(key, game.num_agents)
         actions, memories, _ = jax.vmap(lambda *given: learner.act(given[0], policy, *given[1:]))(
             keys, memories, observations[:, None]
@@ -176,6 +179,18 @@ def _acting(spec: str, game: Game) -> Player:
         return memory[0], jax.vmap(learner.reset_memory, (0, None))(memory[1], done[None])
 
     return Player(begin, act, reset)
+
+
+def _agent(spec: str, game: Game) -> Agent:
+    """The first learner of a run of marl.train, or another agent as of `make_agent`."""
+    path = Path(located(spec) if is_path(spec) else "")
+    if path.name != LEARNER_FILE and not (path / LEARNER_FILE).is_file():
+        return make_agent(spec, game, 0)
+    agent = load_agent(path)
+    assert isinstance(agent, TrainedAgent)
+    assert agent.game is not None
+    check_same_spaces(spec, agent.game, game, 0)
+    return agent
 
 
 def measure(diagram: Diagram, report: Callable[[int, dict[str, Any], float], None]) -> Payoffs:

@@ -91,17 +91,22 @@ def check_spaces(spec: str, config: ShapingConfig, game: Game, seat: int) -> Non
     if isinstance(config, ExactShapingConfig):
         raise ValueError(f"agent: got {spec!r}, trained in {config.game}; one of a sampled game is needed")
     trained = config.make_game()
+    check_same_spaces(spec, trained, game, seat)
+    before, paid = (getattr(one, "payoffs", None) for one in (trained, game))
+    if before is not None and paid is not None and game.num_agents == 2:
+        own, others = (paid, _of_the_other(paid))[:: -1 if seat else 1]
+        if np.array_equal(before, others) and not np.array_equal(own, others):
+            raise ValueError(f"agent: got {spec!r}, trained in the other seat of this game; the same one is needed")
+
+
+def check_same_spaces(spec: str, trained: Game, game: Game, seat: int) -> None:
+    """Raises ValueError if the first seat of the training saw or did something else than this seat; one line."""
     there, here = (
         str((one.observation_space(name), one.action_space(name)))
         for one, name in ((trained, trained.agents[0]), (game, game.agents[seat]))
     )
     if there != here:
         raise ValueError(f"agent: got {spec!r}, which saw and did {there} in its training; {here} is needed")
-    before, paid = (getattr(one, "payoffs", None) for one in (trained, game))
-    if before is not None and paid is not None and game.num_agents == 2:
-        own, others = (paid, _of_the_other(paid))[:: -1 if seat else 1]
-        if np.array_equal(before, others) and not np.array_equal(own, others):
-            raise ValueError(f"agent: got {spec!r}, trained in the other seat of this game; the same one is needed")
 
 
 def seen_from(environment: str, game: Game, seat: int) -> str:

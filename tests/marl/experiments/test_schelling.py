@@ -9,6 +9,8 @@ import pytest
 
 from games import SocialMetrics
 from marl.experiments.schelling import Payoffs, SchellingConfig, conclusion, inequalities, measure, prepare
+from marl.experiments.single_agent import LEARNER_FILE
+from meta.runs import array_files
 from meta.runs.execution import execute
 
 STRIP = "harvest(layout=['AAAAAA', '.AAAA.', 'P....P'], num_agents=2, view_size=3, episode_length=60)"
@@ -75,6 +77,25 @@ def test_agents_that_see_observations_take_every_seat():
     payoffs = measured("ipd(episode_length=4)", cooperator="tft", defector="always_defect")
     np.testing.assert_allclose(payoffs.cooperator.mean(1), [-(3 + 3 * 2) / 4, -1])
     np.testing.assert_allclose(payoffs.defector.mean(1), [-2, -3 * 2 / 4])
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("learner", "head"), [("ppo", "params._Heads_0"), ("mappo", "params.0._Heads_0")])
+def test_a_run_of_marl_train_takes_every_seat(learner, head, within, tmp_path):
+    """Its head is changed so that it gives always, and the payoffs are those of givers beside scripted keepers."""
+    game = "public_goods(num_agents=3, multiplier=1.5, episode_length=4)"
+    small = [f"--learner={learner}(hidden=[4], epochs=1, minibatches=2)", "--num-envs=2", "--evaluation-episodes=2"]
+    small += ["--steps-per-update=8", "--total-steps=16", "--out=run", "--quiet"]
+    assert within(game, *small, cwd=tmp_path, module="marl.train").returncode == 0
+    arrays, metadata = array_files.load_arrays(tmp_path / "run" / LEARNER_FILE)
+    arrays[f"{head}.Dense_0.bias"] = np.array([[1e3, -1e3]], np.float32)
+    array_files.replace_arrays(tmp_path / "run" / LEARNER_FILE, arrays, metadata)
+    for spec in (tmp_path / "run", tmp_path / "run" / LEARNER_FILE):
+        payoffs = measured(game, cooperator=str(spec))
+        np.testing.assert_allclose(payoffs.cooperator.mean(1), 0.5 * (np.arange(3) + 1), rtol=1e-6)
+        np.testing.assert_allclose(payoffs.defector.mean(1), 1 + 0.5 * np.arange(3), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"^cooperator: got .*run', which saw and did "):
+        measured("public_goods(num_agents=4)", cooperator=str(tmp_path / "run"))
 
 
 def test_a_small_harvest_is_measured_from_seeds():
