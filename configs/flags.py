@@ -57,7 +57,7 @@ def check_effect(config: Any, arguments: Sequence[str]) -> None:
             idle |= {f"{part.name}.{name}": reason for name, reason in inner.without_effect.items()}
     for field, reason in idle.items():
         for one in given:
-            if one == field or one.startswith(f"{field}."):
+            if one in (field, f"no_{field}") or one.startswith(f"{field}."):
                 raise ConfigError(f"{one}: has no effect {reason}")
 
 

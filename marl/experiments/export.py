@@ -34,6 +34,7 @@ from meta.atomic_files import write_whole
 from meta.runs import array_files
 from meta.runs.formatting import many, say
 
+ACTOR = "0."  # of a policy with a central critic
 DENSE_FROM = 0.5  # share of weights from which a layer is not compressed
 CHECKED = 512  # observations on which the exported policy has to do what the learner does
 TOLERANCE = 1e-4
@@ -167,6 +168,8 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
     network, inside = specs.read("network", chosen.get("network") or "feed_forward", "feed_forward")
     chosen |= inside
     params = {key.removeprefix("params."): x for key, x in arrays.items()}
+    if any(key.startswith(ACTOR) for key in params):
+        params = {key.removeprefix(ACTOR): x for key, x in params.items() if key.startswith(ACTOR)}
     if network != "feed_forward" or not params.keys() & {"Dense_0.kernel", "_Heads_0.Dense_0.kernel"}:
         raise ValueError(f"directory: got a policy of {spec}; one of layers without memory, feed_forward, is needed")
     if not isinstance(actions, Box | Discrete):
@@ -196,6 +199,8 @@ def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) ->
 
     def act_greedy(obs: jax.Array) -> jax.Array:
         assert learner.act_greedy is not None
+        if learner.sees_all:  # the policy reads the own observation alone
+            obs = jnp.concatenate([obs] * game.num_agents, -1)
         return learner.act_greedy(own, learner.init_memory(own, len(obs)), obs)[0]
 
     return jax.jit(act_greedy)

@@ -68,6 +68,12 @@ class TrainConfig(configs.CommandConfig):
             )
 
     @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing."""
+        alone = not self.share and make_game(self.environment).num_agents == 1
+        return {"share": "in a game of one player"} if alone else {}
+
+    @property
     def learner_name(self) -> str:
         """Without its settings."""
         return self.learner.partition("(")[0].strip()

@@ -64,10 +64,11 @@ def test_orders_are_permutations_and_all_equally_likely():
     assert len(counts) == 120
     chi_squared = ((counts - 500) ** 2 / 500).sum()
     assert abs(chi_squared - 119) < 5 * (2 * 119) ** 0.5
-    for size in (1, 2, 512, 2**16):
+    for size in (1, 2, 512, 2**16, 2**17):
         order = random_bits.permutation(jax.random.key(0), size)
         assert order.dtype == np.int32
         np.testing.assert_array_equal(np.sort(order), np.arange(size))
+    assert abs((np.diff(order) > 0).mean() - 0.5) < 0.01  # neighbours rise as often as they fall
 
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)

@@ -28,6 +28,7 @@ SPECS = {
     "ppo(hidden=[5], shared=True, activation='relu')": "Pendulum-v1",
     "dqn(network='feed_forward(hidden=[9])', buffer_size=8)": "CartPole-v1",
     "impala(hidden=[], head_weights=0.5)": "Acrobot-v1",
+    "mappo(hidden=[6])": "public_goods(num_agents=3)",
 }
 
 

@@ -126,6 +126,7 @@ def test_the_presets_of_several_players_fit_their_games():
         (["coin_game", "--learner=mappo(critic=3)"], "learner: mappo has no setting 'critic'"),
         (["coin_game", "--learner=pqn(network='recurrent')"], "network: got one with memory"),
         (["coin_game", "--share=2"], "--share: got '2'"),
+        (["pendulum", "--no-share"], "no_share: has no effect in a game of one player"),
     ],
 )
 def test_misfits_are_one_line(within, tmp_path, arguments, message):
