@@ -32,7 +32,7 @@ LEARNERS = {
     "ippo": _PPO,
     "ippo_common": _PPO,
     "mappo": f"mappo({_SIZES}, minibatches=8)",
-    "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps=200_000)",
+    "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps={{}})",  # half of the training
     "random": "random",
 }
 WRAPPERS = {"ippo_common": "common_reward(game={!r})"}
@@ -51,7 +51,11 @@ def make_configs(
     return {
         game: {
             name: TrainConfig(
-                environment=WRAPPERS.get(name, "{}").format(game), learner=spec, seeds=seeds, seed=seed, **sizes
+                environment=WRAPPERS.get(name, "{}").format(game),
+                learner=spec.format(total_steps // 2),
+                seeds=seeds,
+                seed=seed,
+                **sizes,
             )
             for name, spec in learners.items()
         }
