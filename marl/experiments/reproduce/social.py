@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from games.registry import make_game
 from marl.experiments.learner_training import TrainConfig, train
 from marl.experiments.reproduce.figures import draw_learning
 from marl.experiments.returns import read_returns
@@ -32,7 +33,7 @@ LEARNERS = {
     "ippo": _PPO,
     "ippo_common": _PPO,
     "mappo": f"mappo({_SIZES}, minibatches=8)",
-    "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps={{}})",  # half of the training
+    "pqn": f"pqn({_SIZES}, minibatches=32, epsilon_steps={{}})",  # of all players, in half of the training
     "random": "random",
 }
 WRAPPERS = {"ippo_common": "common_reward(game={!r})"}
@@ -52,7 +53,7 @@ def make_configs(
         game: {
             name: TrainConfig(
                 environment=WRAPPERS.get(name, "{}").format(game),
-                learner=spec.format(total_steps // 2),
+                learner=spec.format(total_steps // 2 * make_game(game).num_agents),
                 seeds=seeds,
                 seed=seed,
                 **sizes,
