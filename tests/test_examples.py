@@ -11,6 +11,7 @@ pytestmark = pytest.mark.system
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORT = {
     "attack_your_learner": {"generations": 6, "population_size": 8, "num_victims": 16},
+    "bench_your_method": {"generations": 20, "population_size": 32, "num_trials": 16},
     "game_of_your_own": {"num_updates": 150, "seeds": 8},
     "learner_of_your_own": {"num_updates": 60, "seeds": 8},
     "optuna_search": {"rounds": 2, "at_once": 4, "generations": 8, "population_size": 16, "num_trials": 2},
@@ -35,6 +36,9 @@ def test_an_example_has_its_promised_results(found):
     if name == "attack_your_learner":  # a seventh of the search is still worse for the victims than random messages
         assert result["evolved"] < result["random"] - 10
         assert result["evolved"] < result["silence"] - 10
+    elif name == "bench_your_method":  # two naive learners get -1.98 each
+        assert result[0] > -1.2
+        assert result[0] > result[1]
     elif name == "game_of_your_own":  # rewards from 0 to 4; even play has 2
         assert result.shape == (8, 2)
         assert np.asarray(result).mean() < 1.6

@@ -39,6 +39,7 @@ COMMANDS = {
     "sweep": Entry(
         "marl.sweep", "run a command over values: marl-shaping sweep mfos ipd --seed 0,1", "marl.commands.sweep"
     ),
+    "bench": Entry("marl.bench", "play a method through Shaping Bench: marl-shaping bench mfos", "marl.bench.command"),
     "compare": Entry("marl.compare", "put runs or seeds side by side, with intervals: marl-shaping compare RUN RUN"),
     "reproduce": Entry("marl.reproduce", "compare with papers on shaping, discovery and sparse training"),
     "act": Entry("attacks.act", "evolve messages that harm, help or control a learner: marl-shaping act cartpole"),

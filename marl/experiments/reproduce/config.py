@@ -207,7 +207,7 @@ class SocialConfig(_SeveralTrainings):
 
     games: tuple[str, ...] = reproduce_social.GAMES
     """Games of several players, with parameters in brackets."""
-    total_steps: int = 500_000
+    total_steps: int = 200_000
     """Environment steps of each training."""
     seeds: int = 3
     """Independent trainings of each learner in each game, all in one program."""

@@ -212,7 +212,7 @@ def begin_from(
     learned: MetaLearned, game: InfinitelyRepeated, seat: int = 0, *, learning_rate: float | None = 1.0
 ) -> Learner:
     """The learner of `mmaml` from what `train_mmaml` returned; a `learning_rate` of None is the learned one."""
-    trained = seat % num_seats(game)
+    trained = seat % learned.logits.shape[1]
     beginnings = jax.tree.map(lambda x: x[1 if learning_rate is None else 0, trained], learned)
     payoff = partial(game.value, seat)
 

@@ -1,0 +1,124 @@
+"""The scale of Shaping Bench: 0 and 1 of every game and opponent, written to marl/bench/references.json.
+
+0 is the opponent's own kind in the place of a method. 1 is the highest payoff that is known: of an ascent through the
+opponent's learning, in hindsight, where it is differentiable, and of the results that are given here.
+
+    python -m benchmarks.learning.bench_references [RESULT.json ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from marl.bench.exact import own_kind, play_forms
+from marl.bench.protocol import (
+    FORMS,
+    META_STEPS,
+    OPPONENTS,
+    SAMPLING,
+    TRAINED,
+    VERSION,
+    Games,
+    all_games,
+    games_of,
+    make_opponent,
+    tasks,
+)
+from marl.experiments.trajectory_ascent import NOISY, play_sequence
+from meta.xla.scalar_replacement import scalarize
+
+STATES, ITERATIONS, LEARNING_RATE = 8, 150, 0.1
+STARTS = [*NOISY.values(), ((2.0,) * 5, 0.1)]
+COPIES = 8  # of the trials of 0
+FILE = Path(__file__).parents[2] / "marl" / "bench" / "references.json"
+
+
+def ascend(opponent: str, games: Games, key: jax.Array) -> np.ndarray:
+    """The best payoff of a sequence of policies in each game, mean over initial states, `[K]`."""
+    starts = [
+        jnp.asarray(policy) + deviation * jax.random.normal(jax.random.fold_in(key, i), (STATES, META_STEPS, 5))
+        for i, (policy, deviation) in enumerate(STARTS)
+    ]
+    keys = jax.random.split(key, STATES)
+    optimiser = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, ITERATIONS))
+
+    def loss(sequence: jax.Array, key: jax.Array, own: Games) -> jax.Array:
+        return -play_sequence(key, own.game, make_opponent(opponent, own), sequence)[0]
+
+    gradient = jax.vmap(jax.vmap(scalarize(jax.value_and_grad(loss)), (0, 0, None)), (0, None, None))
+
+    def of_a_game(own: Games) -> jax.Array:
+        def step(carry: Any, _: None) -> tuple[Any, None]:
+            sequences, state, best = carry
+            losses, gradients = gradient(sequences, keys, own)
+            best = jnp.minimum(best, jnp.nan_to_num(losses, nan=jnp.inf))
+            clipped = jax.tree.map(lambda g: jnp.clip(jnp.nan_to_num(g, posinf=0, neginf=0), -1, 1), gradients)
+            updates, state = optimiser.update(clipped, state)
+            return (optax.apply_updates(sequences, updates), state, best), None
+
+        sequences = jnp.stack(starts)
+        nothing = jnp.full(sequences.shape[:2], jnp.inf)
+        best = jax.lax.scan(step, (sequences, optimiser.init(sequences), nothing), None, ITERATIONS)[0][2]
+        return -best.min(0).mean()
+
+    return np.asarray(jax.lax.map(jax.jit(of_a_game), games))
+
+
+def measure() -> dict[str, dict[str, Any]]:
+    """0 of every game and opponent, and 1 where it is found by an ascent."""
+    named = all_games()
+    games, found = games_of([*named.values()]), dict[str, dict[str, Any]]()
+    for number, opponent in enumerate(OPPONENTS):
+        started = time.perf_counter()
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(2**31), number), (COPIES, len(named)))
+        zero = np.mean([play_forms(own_kind(opponent), opponent, games, some) for some in keys], 0)
+        one = zero[0, 0] if opponent in SAMPLING else ascend(opponent, games, jax.random.fold_in(keys[0, 0], 1))
+        for i, game in enumerate(named):
+            if opponent == "mmaml" and game not in tasks("mmaml"):
+                continue
+            found.setdefault(game, {})[opponent] = {
+                "zero": {form: zero[j, :, i].round(5).tolist() for j, form in enumerate(FORMS)},
+                "one": round(float(one[i]), 5),
+                "source": "the opponent's own kind" if opponent in SAMPLING else "ascent through the learning",
+            }
+        print(f"{opponent}: {time.perf_counter() - started:.0f} s", flush=True)
+    return found
+
+
+def raise_to(found: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
+    """Lets 1 be the mean payoff of a result where that is higher."""
+    for task, row in result["tasks"].items():
+        for opponent, one in row.items():
+            payoffs = np.array(one["payoffs"][TRAINED][0], float)
+            by_game: dict[str, list[float]] = {}
+            for i, x in enumerate(payoffs):
+                by_game.setdefault(f"random_{(result['seed'] + i) % 5}" if task == "random" else task, []).append(x)
+            for game, values in by_game.items():
+                mean = float(np.mean(values))
+                if np.isfinite(mean) and mean > found[game][opponent]["one"]:
+                    found[game][opponent] |= {"one": round(mean, 5), "source": result["method"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", nargs="*", help="results of the bench")
+    parser.add_argument("--again", action="store_true", help="measure 0 and the ascents again")
+    options = parser.parse_args()
+    known = not options.again and FILE.is_file()
+    found = json.loads(FILE.read_text())["games"] if known else measure()
+    for file in options.results:
+        raise_to(found, json.loads(Path(file).read_text()))
+    FILE.write_text(json.dumps({"version": VERSION, "games": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""A run of the bench: a method trained and played against every opponent, and its result as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from marl.bench.exact import play_track
+from marl.bench.methods import Method, make_method
+from marl.bench.protocol import FORMS, META_STEPS, OPPONENTS, TRAININGS, VERSION, budget_of, tasks
+from marl.bench.scores import GROUPS, MEASURES, missing, scores_of, summary_of
+from meta import RunDirectory
+from meta.runs import provenance
+from meta.runs.command import STARTED
+from meta.runs.formatting import amount, many, say
+from meta.runs.jobs import Job, compiled_once, finished, open_run, run_jobs
+from meta.runs.progress import Progress
+from meta.runs.reports.ending import print_report
+from meta.runs.reports.tables import keep_tables
+from meta.statistics import or_nan, rounded
+
+Size = Literal["small", "standard", "paper"]
+RESULT = "result.json"
+PARTS = "opponents"  # directory of the parts
+MOST_TRAININGS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchConfig(configs.CommandConfig):
+    """A method and the size of its trainings."""
+
+    method: str = "mfos"
+    """A shaper such as mfos, which is trained; a learner such as lola, or a strategy such as tft; untrained; the run
+    directory or the file of a trained shaper, or hub:NAME; or a function of yours, module:function."""
+    size: Size = "small"
+    """Trials of each training: small, standard or paper."""
+    opponents: tuple[str, ...] = ()
+    """Some of the opponents; all if none is named. A result without one of them has no place in a table."""
+    seeds: int = TRAININGS
+    """Independent trainings; 5 at least for a place in a table."""
+    seed: int = 0
+    """The first of them."""
+
+    def __post_init__(self) -> None:
+        for name in self.opponents:
+            if name not in OPPONENTS:
+                raise ValueError(f"opponents: got {name!r}; {configs.one_of(name, list(OPPONENTS))}")
+        if len(set(self.opponents)) < len(self.opponents):
+            raise ValueError(f"opponents: got {configs.shown(list(self.opponents))}; each once is needed")
+        configs.check_least(self, seeds=1)
+        configs.check(self, f"a whole number of at most {MOST_TRAININGS}", lambda x: x <= MOST_TRAININGS, "seeds")
+        configs.check_seed(self.seed, seeds=self.seeds)
+
+    @property
+    def reads(self) -> str:
+        from marl.experiments.spec_dependencies import digests
+
+        return "".join(digests(self.method))
+
+
+@dataclasses.dataclass(frozen=True)
+class PartConfig(configs.CommandConfig):
+    """A method against one opponent."""
+
+    method: str
+    opponent: str
+    size: Size
+    seeds: int
+    seed: int
+    bench: int = VERSION
+
+
+class Bench(NamedTuple):
+    """A config whose method is known to be there."""
+
+    config: BenchConfig
+    method: Method
+
+    @property
+    def parts(self) -> list[PartConfig]:
+        """The parts, one for each opponent."""
+        config = self.config
+        chosen = [name for name in OPPONENTS if name in config.opponents or not config.opponents]
+        return [PartConfig(config.method, name, config.size, config.seeds, config.seed) for name in chosen]
+
+
+def config_of(first: str) -> BenchConfig:
+    """The config from a preset, a YAML file, or a method.
+
+    Args:
+      first: argument of the command.
+    """
+    if first in configs.presets("bench") or first.endswith((".yaml", ".yml")):
+        return configs.load(BenchConfig, "bench", first)
+    return configs.build(BenchConfig, {"method": first}, "method")
+
+
+def prepare(config: BenchConfig) -> Bench:
+    """Resolves the method of a config; raises ValueError if there is none."""
+    return Bench(config, make_method(config.method))
+
+
+def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
+    """Plays the protocol, or goes on where a run was stopped; writes result.json, summary.json and the figures."""
+    config, started = bench.config, STARTED
+    trials = sum(budget_of(config.size, one.opponent).training_trials * len(tasks(one.opponent)) for one in bench.parts)
+    in_all = f"{amount(trials * config.seeds)} trials of {META_STEPS} learning steps in all"
+    spent = in_all if bench.method.spends else "nothing is trained"
+    say(
+        console,
+        f"Shaping Bench {VERSION}, exact track, {config.size}: {config.method} against "
+        f"{many(len(bench.parts), 'opponent')} in {many(len(tasks()), 'game')}, {many(config.seeds, 'training')} each; "
+        f"{spent}",
+    )
+    folder = run.path / PARTS
+    folder.mkdir(exist_ok=True)
+    jobs = [_job(folder / part.opponent, part, bench.method, console) for part in bench.parts]
+    with compiled_once():
+        found = run_jobs(jobs, console)
+    result = make_result(bench, found, time.perf_counter() - started)
+    run.write(RESULT, json.dumps(result, indent=1) + "\n")
+    summary = {"conclusion": conclusion(result), "scores": result["scores"], "trials": result["trials"]}
+    run.write_summary(summary | {"wall_seconds": time.perf_counter() - started, **provenance.environment()})
+    from marl.bench.table import draw_opponents
+
+    draw_opponents(run.figures, result)
+    say(console, summary["conclusion"])
+    with keep_tables(console, run.path):
+        print_scores(console, result)
+    print_report(console, run.path)
+    say(console, f"written to {run.path}: {RESULT}, summary.json, config.yaml, figures")
+
+
+def _job(path: Path, part: PartConfig, method: Method, console: Console) -> Job:
+    budget = budget_of(part.size, part.opponent)
+    # Relative costs of a trial of the opponents are not known beforehand; equal ones give the order of the time left.
+    expected = 0.0 if finished(path, part) else 1.0
+
+    def run() -> None:
+        began = time.perf_counter()
+        steps = budget.population * budget.trials * META_STEPS * part.seeds * len(tasks(part.opponent))
+        store = open_run(path, part, console)
+        with Progress(console, budget.generations, steps, "meta-steps", _describe) as progress:
+            found = play_track(
+                method, part.opponent, budget, seed=part.seed, seeds=part.seeds, store=store, report=progress
+            )
+        payoffs = {
+            task: {form: [_numbers(side[form][i]) for side in (found.method, found.opponent)] for form in FORMS}
+            for i, task in enumerate(tasks(part.opponent))
+        }
+        trials = budget.training_trials if method.spends else 0
+        store.write_summary({"payoffs": payoffs, "trials": trials, "seconds": time.perf_counter() - began})
+
+    return Job(path, part, expected, run)
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    return [float(x) if np.isfinite(x) else None for x in values]
+
+
+def _describe(metrics: dict[str, np.ndarray]) -> str:
+    own, other = (np.mean(metrics[f"{side}_return"]) for side in ("shaper", "opponent"))
+    return f"method {own:.3f}  opponent {other:.3f}"
+
+
+def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """The result of all parts, with its scores.
+
+    Args:
+      bench: the run.
+      found: summaries of the parts, by opponent.
+      seconds: that the run took.
+    """
+    config = bench.config
+    result: dict[str, Any] = {
+        "bench": VERSION,
+        "track": "exact",
+        "method": config.method,
+        "kind": bench.method.kind,
+        "size": config.size,
+        "trainings": config.seeds,
+        "seed": config.seed,
+        "commit": _commit(),
+        **provenance.environment(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "trials": sum(part["trials"] * len(part["payoffs"]) for part in found.values()),
+        "seconds": sum(part["seconds"] for part in found.values()),
+        "wall_seconds": seconds,
+        "tasks": {
+            task: {opponent: {"payoffs": part["payoffs"][task]} for opponent, part in found.items()} for task in tasks()
+        },
+    }
+    result["missing"] = missing(result)
+    return result | {"scores": summary_of(result)}
+
+
+def _commit() -> str:
+    """The commit of a checkout; empty for an installed package."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        line = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        return subprocess.run(line, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def conclusion(result: dict[str, Any]) -> str:
+    """The four numbers of a result in one sentence."""
+    training, held_out = (
+        f"a gain of {shown(found['gain'])} and a welfare of {shown(found['welfare'])}"
+        for found in (result["scores"][group] for group in GROUPS)
+    )
+    words = f"against the opponents of its training {training}", f"against held-out forms of them {held_out}"
+    return (
+        f"{result['method']} has {words[0]}, and {words[1]} (0 is the opponent's own kind in its place, 1 the most "
+        f"that is known; interquartile means with 95 % intervals over {many(result['trainings'], 'training')})."
+    )
+
+
+def shown(estimate: Mapping[str, float | None]) -> str:
+    """An estimate as `0.42 [0.40, 0.44]`."""
+    value, low, high = (or_nan(estimate[name]) for name in ("value", "low", "high"))
+    interval = f" [{low:.2f}, {high:.2f}]" if np.isfinite([low, high]).all() else ""
+    return f"{rounded(value)}{interval}"
+
+
+def print_scores(console: Console, result: dict[str, Any]) -> None:
+    """Prints the aggregates, and the mean scores against each opponent."""
+    table = Table(
+        "forms of the opponents", *MEASURES, title="interquartile means, 95 % intervals", title_justify="left"
+    )
+    for group, found in result["scores"].items():
+        table.add_row(group, *(shown(found[measure]) for measure in MEASURES))
+    console.print(table)
+    scores = scores_of(result)
+    by_opponent = Table("opponent", "games", *(f"{m}, {g}" for g in GROUPS for m in MEASURES))
+    for opponent in OPPONENTS:
+        row = []
+        for forms in GROUPS.values():
+            for measure in MEASURES:
+                some = {k: x for k, x in scores[measure].items() if k.split("/")[1] == opponent}
+                values = [x.mean() for k, x in some.items() if k.rpartition("/")[2] in forms]
+                row.append(f"{np.mean(values):.2f}" if values else "")
+        games = {k.split("/")[0] for k in scores["gain"] if k.split("/")[1] == opponent}
+        if games:
+            by_opponent.add_row(opponent, str(len(games)), *row)
+    console.print(by_opponent)
+    if result["missing"]:
+        say(console, f"{many(len(result['missing']), 'task')} not played: such a result has no place in a table")

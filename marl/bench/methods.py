@@ -1,0 +1,203 @@
+"""Methods of the bench: shapers, learners, trained agents, and functions of a user's package."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import shown
+from configs.specs import first_line
+from games import InfinitelyRepeated, MatrixGame
+from marl.bench.protocol import META_STEPS, Budget, Games, make_opponent, tasks
+from marl.core.learner import Learner
+from marl.experiments.shaping.agents import is_path, load_shaper
+from marl.experiments.shaping.config import ExactShapingConfig
+from marl.learners.exact.trained import game_metadata
+from marl.learners.registry import make_learner
+from marl.shapers.registry import FORMULA as SHAPERS
+from marl.shapers.registry import make_shaper
+from marl.shapers.trial import shaping_trial
+from meta import Outcome, evolve
+from meta.loop import Report, Store
+from meta.strategies import Evolution
+
+UNTRAINED = "untrained"  # M-FOS with random parameters, drawn for each trial
+Kind = Literal["shaper", "learner", "agent", "function"]
+Player = Learner | tuple[Callable[[Any], Learner], Any]
+
+
+class Train(Protocol):
+    """A method of one's own: `module:function` on the command line."""
+
+    def __call__(self, game: InfinitelyRepeated, opponent: Learner, budget: Budget, key: jax.Array, /) -> Player:
+        """Trains a player for the first seat of a game against an opponent in the second.
+
+        Args:
+          game: a 2 x 2 game that is repeated for ever; `marl.shaping_trial` makes a trial of it.
+          opponent: a learner, which begins a new trial with its `init`.
+          budget: the trials that the training may take.
+          key: of all that is drawn.
+
+        Returns:
+          A `marl.Learner`; or `(make, parameters)` with `make(parameters)` a learner. The pair compiles one program for
+          all trainings with one opponent, so `make` must use nothing else of its training.
+        """
+
+
+class Trained(NamedTuple):
+    """Some trainings of a method against one opponent.
+
+    Attributes:
+      learner: `(parameters, games) -> Learner` for the first seat of one game.
+      parameters: of all runs, `[runs, ...]`.
+      runs: their numbers among the runs that were asked for.
+    """
+
+    learner: Callable[[Any, Games], Learner]
+    parameters: Any
+    runs: Sequence[int]
+
+
+class Method(NamedTuple):
+    """A method that can be trained and played.
+
+    Attributes:
+      name: its spec.
+      kind: of which kind it is.
+      train: `(opponent, chosen, games, budget, keys, store, report)`: the name of the opponent; the games of the runs,
+        as a list and as arrays `[K, ...]`; keys `[K]`; the last two as of `evolve`.
+      spends: whether it uses trials of the budget.
+    """
+
+    name: str
+    kind: Kind
+    train: Callable[..., list[Trained]]
+    spends: bool
+
+
+def make_method(spec: str) -> Method:
+    """A method from its spec.
+
+    Args:
+      spec: a shaper such as `mfos`, which is trained; a learner such as `lola`, or a strategy such as `tft`;
+        `untrained`; the run directory or the file of a trained shaper, or `hub:NAME`; or `module:function`.
+
+    Raises:
+      ValueError: if there is no such method, or if it does not fit; one line.
+    """
+    game = InfinitelyRepeated(tasks()["prisoners_dilemma"])
+    if is_path(spec):
+        return _agent(spec)
+    if ":" in spec:
+        return _function(spec)
+    if spec.partition("(")[0].strip() in SHAPERS:
+        make_shaper(spec, game, field="method")
+        return Method(spec, "shaper", partial(_train_shaper, spec), spends=True)
+    learner = "mfos" if spec == UNTRAINED else spec
+    make_learner(learner, game, field="method")
+    return Method(spec, "learner", partial(_no_training, learner), spends=False)
+
+
+def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], *_: Any) -> list[Trained]:
+    def learner(parameters: Any, games: Games) -> Learner:
+        del parameters
+        return make_learner(spec, games.game, field="method")
+
+    return [Trained(learner, (), range(len(chosen)))]
+
+
+def _train_shaper(
+    spec: str,
+    opponent: str,
+    chosen: list[MatrixGame],
+    games: Games,
+    budget: Budget,
+    keys: jax.Array,
+    store: Store | None,
+    report: Report | None,
+) -> list[Trained]:
+    shaper = make_shaper(spec, InfinitelyRepeated(chosen[0]), hidden_units=ExactShapingConfig.hidden_units)
+
+    def trial(parameters: Any, key: jax.Array, own: Games) -> Outcome:
+        outcome: Outcome = shaping_trial(own.game, shaper, make_opponent(opponent, own), meta_steps=META_STEPS)(
+            parameters, key
+        )
+        return outcome
+
+    evolution = Evolution(population_size=budget.population, generations=budget.generations)
+    found = evolve(
+        trial,
+        shaper.init,
+        keys,
+        evolution,
+        num_trials=budget.trials,
+        store=store,
+        report=report,
+        context=lambda *_: games,
+    )
+    return [Trained(lambda parameters, games: shaper.learner(parameters), found.parameters, range(len(chosen)))]
+
+
+def _agent(spec: str) -> Method:
+    """A trained shaper, in the game of its training alone."""
+    try:
+        agent = load_shaper(spec)
+    except ValueError as error:
+        raise ValueError(f"method: {str(error).removeprefix('agent: ')}") from None
+    if not isinstance(agent.config, ExactShapingConfig):
+        raise ValueError(f"method: got {spec!r}, trained in a sampled game; one of an exact game is needed")
+    wanted = game_metadata(agent.config.make_game())
+    known = [name for name, game in tasks().items() if game_metadata(InfinitelyRepeated(game)) == wanted]
+    if not known:
+        raise ValueError(f"method: got {spec!r}, trained in a game that the bench does not have")
+
+    def train(opponent: str, chosen: list[MatrixGame], games: Games, *_: Any) -> list[Trained]:
+        runs = [i for i, game in enumerate(chosen) if game_metadata(InfinitelyRepeated(game)) == wanted]
+        same = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(runs), *np.shape(x))), agent.parameters)
+        return [Trained(lambda parameters, games: agent.learner(parameters), same, runs)]
+
+    return Method(spec, "agent", train, spends=False)
+
+
+def _function(spec: str) -> Method:
+    module, _, name = spec.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"method: got {spec!r}; {first_line(error)}") from None
+    if not callable(function):
+        raise ValueError(f"method: got {spec!r}; a function is needed")
+    return Method(spec, "function", partial(_call, spec, function), spends=True)
+
+
+def _call(
+    spec: str,
+    function: Train,
+    opponent: str,
+    chosen: list[MatrixGame],
+    games: Games,
+    budget: Budget,
+    keys: jax.Array,
+    *_: Any,
+) -> list[Trained]:
+    found = []
+    for i, game in enumerate(chosen):
+        one = jax.tree.map(lambda x, i=i: x[i], games)
+        found.append(function(InfinitelyRepeated(game), make_opponent(opponent, one), budget, keys[i]))
+        if not isinstance(found[-1], Learner) and not (isinstance(found[-1], tuple) and len(found[-1]) == 2):
+            needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
+            raise ValueError(f"method: {spec} returned {shown(found[-1])}; {needed}")
+    if isinstance(found[0], Learner):
+        return [
+            Trained(lambda parameters, games, player=player: player, (), [i])  # type: ignore[misc]
+            for i, player in enumerate(found)
+        ]
+    make = found[0][0]
+    parameters = jax.tree.map(lambda *x: jnp.stack(x), *(pair[1] for pair in found))
+    return [Trained(lambda parameters, games: make(parameters), parameters, range(len(chosen)))]

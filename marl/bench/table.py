@@ -1,0 +1,207 @@
+"""Results side by side: a table, a page in Markdown and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import configs
+from configs.flags import Positional
+from marl.bench.experiment import shown
+from marl.bench.protocol import OPPONENTS, TRAININGS, VERSION
+from marl.bench.scores import GROUPS, MEASURES, aggregate, improvement, missing, profile, scores_of
+from meta.runs.formatting import say
+from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
+from meta.runs.reports.claims import table as markdown
+
+FIELDS = ("bench", "track", "method", "kind", "size", "trainings", "seed", "tasks", "trials", "seconds", "versions")
+LEVELS = np.linspace(-0.5, 1.5, 101)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig(configs.CommandConfig):
+    """Results that are put side by side."""
+
+    results: Annotated[tuple[str, ...], Positional("FILE ...")] = ()
+    """Files or run directories of results, complete ones of one version."""
+    out: str = "bench"
+    """Directory of table.md and the figures; it is made if it is not there."""
+
+
+def load_result(path: str, field: str = "results") -> dict[str, Any]:
+    """A result from its file, or from the run directory that has it.
+
+    Args:
+      path: of the file or the directory.
+      field: of the config, for messages.
+
+    Raises:
+      ValueError: if there is none, or for one of another version or without a field; one line.
+    """
+    from marl.bench.experiment import RESULT
+
+    file = Path(path) / RESULT if Path(path).is_dir() else Path(path)
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        raise ValueError(f"{field}: got {path!r}; the result of python -m marl.bench is needed") from None
+    lacking = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
+    if lacking:
+        raise ValueError(f"{field}: got {path!r}, without {lacking[0]}; a result of python -m marl.bench is needed")
+    if found["bench"] != VERSION:
+        raise ValueError(f"{field}: got {path!r}, of version {found['bench']}; one of version {VERSION} is needed")
+    return dict(found)
+
+
+class Results(NamedTuple):
+    """Results that fit into one table, by method, and the directory of the table."""
+
+    by_method: dict[str, dict[str, Any]]
+    folder: Path
+
+
+def load_results(config: TableConfig) -> Results:
+    """Complete results; the name of a method has its size where sizes differ.
+
+    Raises:
+      ValueError: for no result, one that lacks tasks or trainings, or two of one method and size.
+    """
+    if not config.results:
+        raise ValueError("results: got none; files of results are needed")
+    found: dict[str, dict[str, Any]] = {}
+    for path in config.results:
+        one = load_result(path)
+        if lacking := missing(one):
+            raise ValueError(f"results: got {path!r}, which lacks {lacking[0]}; a complete result is needed")
+        if one["trainings"] < TRAININGS:
+            got = f"{path!r}, of {one['trainings']} training(s)"
+            raise ValueError(f"results: got {got}; one of at least {TRAININGS} is needed")
+        name = f"{one['method']} ({one['size']})"
+        if name in found:
+            raise ValueError(f"results: got two of {name}; one is needed")
+        found[name] = one
+    sizes = {one["size"] for one in found.values() if one["kind"] in ("shaper", "function")}
+    by_method = {one["method"]: one for one in found.values()} if len(sizes) < 2 else found
+    return Results(by_method, Path(config.out))
+
+
+def make_table(prepared: Results, out: None, console: Console) -> None:
+    """Prints the table, and writes it with its figures to the directory."""
+    results, folder = prepared
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = rank(results)
+    shown_table = Table(*COLUMNS)
+    for row in rows:
+        shown_table.add_row(*row)
+    console.print(shown_table)
+    (folder / "table.md").write_text(markdown(list(COLUMNS), rows) + "\n", encoding="utf-8")
+    scores = {name: scores_of(one) for name, one in results.items()}
+    files = [draw_scores(folder, results), draw_profiles(folder, scores)]
+    best = rows[0][0]
+    lines = Table("method", f"probability of a higher gain than {best}, held-out forms")
+    for name, one in scores.items():
+        if name != best:
+            estimate = improvement(one["gain"], scores[best]["gain"], "held-out")
+            lines.add_row(name, shown(estimate._asdict()))
+    if len(results) > 1:
+        console.print(lines)
+    say(console, f"written to {folder}: table.md, {', '.join(file.name for file in files)}")
+
+
+COLUMNS = ("method", "gain, training", "welfare, training", "gain, held-out", "welfare, held-out", "size", "trials")
+
+
+def rank(results: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Rows of the table, by the gain against held-out forms."""
+    rows = []
+    for name, one in results.items():
+        scores = scores_of(one)
+        found = [aggregate(scores[measure], group) for group in GROUPS for measure in MEASURES]
+        spends = one["kind"] in ("shaper", "function")
+        cells = [shown(x._asdict()) for x in found]
+        rows.append((found[2].value, [name, *cells, one["size"] if spends else "-", f"{one['trials']:,}"]))
+    return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
+
+
+def draw_scores(folder: Path, results: dict[str, dict[str, Any]]) -> Path:
+    """Draws gain and welfare of every method, with their intervals.
+
+    Args:
+      folder: where to.
+      results: by method.
+
+    Returns:
+      The file.
+    """
+    names = [row[0] for row in rank(results)]
+    figure, panels = new_curves(2)
+    figure.set_figheight(0.9 + 0.3 * len(names))
+    for axes, measure in zip(panels, MEASURES, strict=True):
+        for offset, (group, color) in zip((-0.12, 0.12), colors_of(GROUPS).items(), strict=True):
+            found = [aggregate(scores_of(results[name])[measure], group) for name in names]
+            value, low, high = (np.array([getattr(x, bound) for x in found]) for bound in ("value", "low", "high"))
+            spread = np.nan_to_num(np.stack([value - low, high - value]))
+            y = np.arange(len(names)) + offset
+            axes.errorbar(value, y, xerr=spread, marker="o", color=color, label=f"{group} forms", **BARS)
+        axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
+        axes.set_xlabel(measure)
+        name_rows(axes, names if measure == "gain" else [""] * len(names), 24)
+    title = "Shaping Bench 0, exact track: gain of a method and welfare of its opponents"
+    note = (
+        "0: the opponent's own kind in the method's place; 1: the most that is known; interquartile means; bars: 95 %"
+    )
+    return save_figure(figure, folder / "scores.png", title, note)
+
+
+def draw_profiles(folder: Path, scores: dict[str, dict[str, dict[str, np.ndarray]]]) -> Path:
+    """Draws the performance profiles against held-out forms.
+
+    Args:
+      folder: where to.
+      scores: of each method, as of `scores_of`.
+
+    Returns:
+      The file.
+    """
+    figure, axes = new_axes("gain", "share of tasks and trainings above it", (5.5, 3.4))
+    for name, color in colors_of(scores).items():
+        levels = profile(scores[name]["gain"], "held-out", LEVELS)
+        draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name)
+    axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
+    note = "further up is better; 0: the opponent's own kind in the method's place; 1: the most that is known"
+    return save_figure(figure, folder / "profiles.png", "Gains against held-out forms of the opponents", note)
+
+
+def draw_opponents(folder: Path, result: dict[str, Any]) -> Path:
+    """Draws the gain of one method against each opponent, a point for each game.
+
+    Args:
+      folder: where to.
+      result: of the method.
+
+    Returns:
+      The file.
+    """
+    scores = scores_of(result)["gain"]
+    figure, axes = new_axes("gain", "", (5.5, 3.0))
+    names = [*OPPONENTS]
+    for group, color in colors_of(GROUPS).items():
+        points = [
+            (x.mean(), names.index(name.split("/")[1]) + (0.15 if group == "held-out" else -0.15))
+            for name, x in scores.items()
+            if name.rpartition("/")[2] in GROUPS[group]
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o", color=color, markersize=4, alpha=0.7, label=f"{group} forms")
+    axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
+    name_rows(axes, names)
+    note = (
+        "a point: mean of the trainings in one game; 0: the opponent's own kind in its place; 1: the most that is known"
+    )
+    return save_figure(figure, folder / "opponents.png", f"Gain of {result['method']} in each game", note)

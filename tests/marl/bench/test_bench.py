@@ -1,0 +1,248 @@
+"""Shaping Bench: payoffs by the library's own trials, scores by hand, and the command."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import marl
+from games import InfinitelyRepeated
+from marl.bench import exact, protocol, scores
+from marl.bench.methods import make_method
+from marl.bench.protocol import Budget, games_of, root_key, tasks
+from marl.shapers.trial import play
+from meta.run_keys import RunBranch
+
+TINY = Budget("small", 2, 4, 1)
+SHORT = 5  # learning steps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short():
+    """Short trials: what is compared is computed from the same constants."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (protocol, exact):
+            patch.setattr(module, "META_STEPS", SHORT)
+        patch.setattr("marl.bench.methods.META_STEPS", SHORT)
+        patch.setattr(exact, "TRIALS", 8)
+        yield
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Tit for tat against naive learners in all games, two trainings each."""
+    return exact.play_track(make_method("tft"), "naive", TINY, seed=3, seeds=2)
+
+
+def by_hand(name, training, learning_rate, steps, spec="tft"):
+    game = InfinitelyRepeated(tasks(training=training)[name])
+    player = marl.make_learner(spec, game)
+    opponent = marl.make_learner(f"naive(learning_rate={learning_rate})", game, 1)
+    keys = jax.random.split(jax.random.fold_in(root_key(training, name, "naive"), RunBranch.EVALUATION), 8)
+
+    def trial(key):  # keys of the learning steps are split by their number: the longer trial is played for all forms
+        rewards = play(key, game, player, opponent, meta_steps=2 * SHORT).rewards
+        return [reward[1 : 1 + steps].mean() for reward in rewards]
+
+    return [float(x.mean()) for x in jax.vmap(trial)(keys)]
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "form", "learning_rate", "steps"),
+    [
+        ("random", 1, "training", 1.0, SHORT),
+        ("chicken", 0, "slower", 0.5, SHORT),
+        ("stag_hunt", 1, "faster", 2.0, SHORT),
+        ("prisoners_dilemma", 0, "longer", 1.0, 2 * SHORT),
+    ],
+)
+def test_payoffs_are_those_of_trials_with_this_form(played, name, training, form, learning_rate, steps):
+    found = [side[form][[*tasks()].index(name), training] for side in played]
+    np.testing.assert_allclose(found, by_hand(name, 3 + training, learning_rate, steps), rtol=1e-4)
+
+
+def test_each_training_has_a_random_game_of_its_own_and_games_are_what_the_protocol_says():
+    drawn = [tasks(training=i)["random"].row_payoffs for i in range(6)]
+    assert len({tuple(x) for x in drawn[:5]}) == 5
+    assert drawn[5] == drawn[0]
+    assert all(-3 <= x <= 0 for row in drawn for x in row)
+    assert "random" not in tasks("mmaml")
+    arrays = games_of([*tasks().values()])
+    assert arrays.beginnings.shape == (6, 2, 10, 5)
+    np.testing.assert_array_equal(arrays.payoffs[2], [[3, 1, 4, 0], [3, 4, 1, 0]])
+
+
+def test_beginnings_of_mmaml_are_those_of_its_files():
+    game = InfinitelyRepeated(tasks()["matching_pennies"])
+    ours = protocol.make_opponent("mmaml", jax.tree.map(lambda x: x[0], games_of([game.payoffs])), 1, 0.5)
+    theirs = marl.make_learner("mmaml(learning_rate=0.5)", game, 1)
+    for key in jax.random.split(jax.random.key(0), 3):
+        assert np.array_equal(ours.init(key).logits, theirs.init(key).logits)
+        assert float(ours.init(key).learning_rate) == 0.5
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("opponent", protocol.OPPONENTS)
+def test_every_opponent_meets_its_own_kind_in_every_form(opponent):
+    games = games_of([tasks()["chicken"]] * 2)
+    found = exact.play_forms(exact.own_kind(opponent), opponent, games, jax.random.split(jax.random.key(0)))
+    assert found.shape == (4, 2, 2)
+    assert np.isfinite(found).all()
+    assert ((found >= 0) & (found <= 4)).all()
+    assert len(np.unique(found[:, 0, 0])) == 4  # the forms differ
+
+
+def test_a_pair_of_a_function_of_ones_own_has_the_parameters_of_its_training(monkeypatch):
+    def train(game, opponent, budget, key):
+        assert budget == TINY
+        shift = float(game.payoffs.row_payoffs[0])  # a number of this training
+        return lambda logits: marl.make_learner("all_c", game)._replace(init=lambda key: State(logits)), jnp.full(
+            5, shift
+        )
+
+    State = type(marl.make_learner("all_c", InfinitelyRepeated(tasks()["chicken"])).init(jax.random.key(0)))
+    monkeypatch.setitem(sys.modules, "own_module", type(sys)("own_module"))
+    sys.modules["own_module"].train = train
+    trained = make_method("own_module:train").train(
+        "naive", [*tasks().values()], games_of([*tasks().values()]), TINY, jax.random.split(jax.random.key(0), 6)
+    )
+    assert [list(one.runs) for one in trained] == [[0, 1, 2, 3, 4, 5]]
+    firsts = [game.row_payoffs[0] for game in tasks().values()]
+    np.testing.assert_allclose(trained[0].parameters[:, 0], firsts, rtol=1e-6)
+
+
+@pytest.mark.system
+def test_a_shaper_is_trained_for_each_game_and_training():
+    found = exact.play_track(make_method("good_shepherd"), "naive", TINY, seed=0, seeds=2, chosen=["chicken"])
+    assert all(np.isfinite(side[form]).all() for side in found for form in protocol.FORMS)
+    again = exact.play_track(make_method("good_shepherd"), "naive", TINY, seed=1, seeds=1, chosen=["chicken"])
+    np.testing.assert_allclose(again.method["training"][0, 0], found.method["training"][0, 1], rtol=1e-5)
+
+
+def test_an_agent_plays_in_the_game_of_its_training_alone():
+    found = exact.play_track(make_method("hub:good_shepherd-ipd-naive"), "naive", TINY, seed=0, seeds=1)
+    finite = np.isfinite(found.method["training"][:, 0])
+    assert [name for name, there in zip(tasks(), finite, strict=True) if there] == ["prisoners_dilemma"]
+
+
+def result_of(payoff, **more):
+    """A result whose payoffs are a function of (the scale, side, form)."""
+    scale = scores.references()
+    found = {"seed": 0, "trainings": 5, "method": "x", "kind": "learner", "size": "small", "bench": 0, "trials": 0}
+    found |= {"track": "exact", "seconds": 1.0, "versions": {}, "tasks": {}} | more
+    for opponent in protocol.OPPONENTS:
+        for name in tasks(opponent):
+            rows = [scale[tasks(training=i)[name].name][opponent] for i in range(5)]
+            payoffs = {f: [[payoff(row, side, f) for row in rows] for side in (0, 1)] for f in protocol.FORMS}
+            found["tasks"].setdefault(name, {})[opponent] = {"payoffs": payoffs}
+    return found
+
+
+def test_the_opponents_own_kind_scores_0_and_the_most_that_is_known_1():
+    zero = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side]))
+    assert {float(abs(x).max()) for row in zero.values() for x in row.values()} == {0.0}
+    one = scores.scores_of(result_of(lambda row, side, form: row.one if side == 0 else row.zero[form][1]))
+    np.testing.assert_allclose([x for name, x in one["gain"].items() if name.endswith("/training")], 1)
+    # Half of the unit is taken from the opponent.
+    unit = lambda row: row.one - row.zero["training"][0]  # noqa: E731
+    taken = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side] - 0.5 * side * unit(row)))
+    np.testing.assert_allclose(np.concatenate([*taken["welfare"].values()]), -0.5)
+
+
+def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap():
+    generator = np.random.default_rng(0)
+    noisy = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side] + 0.1 * generator.normal()))["gain"]
+    same = scores.improvement(noisy, noisy, "held-out")
+    assert same.value == pytest.approx(0.5)
+    assert same.low < 0.5 < same.high
+    halves = [{name: x[part] for name, x in noisy.items()} for part in (slice(0, 2), slice(2, 5))]
+    first, second = (scores.aggregate(half, "held-out") for half in halves)
+    assert first.low < second.high
+    assert second.low < first.high
+    levels = np.array([-np.inf, np.inf])
+    np.testing.assert_array_equal(scores.profile(noisy, "training", levels), [1, 0])
+
+
+def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within, tmp_path):
+    zero = result_of(lambda row, side, form: row.zero[form][side], method="zero")
+    one = result_of(lambda row, side, form: row.one + 1, method="above")
+    lacking = result_of(lambda row, side, form: 0.0, method="lacking")
+    del lacking["tasks"]["chicken"]["sos"]
+    few = zero | {"trainings": 4}
+    other = zero | {"bench": 1}
+    for name, result in {"zero": zero, "one": one, "lacking": lacking, "few": few, "other": other}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    for names, message in (
+        (["lacking"], "results: got 'lacking.json', which lacks chicken/sos; a complete result is needed"),
+        (["few"], "of 4 training(s); one of at least 5 is needed"),
+        (["other"], "of version 1; one of version 0 is needed"),
+        (["zero", "zero"], "results: got two of zero (small); one is needed"),
+        (["nothing"], "results: got 'nothing.json'; the result of python -m marl.bench is needed"),
+        ([], "results: got none; files of results are needed"),
+    ):
+        files = [f"{name}.json" for name in names]
+        refused = within("table", *files, cwd=tmp_path, module="marl.bench.__main__")
+        assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+        assert message in refused.stderr
+    done = within("table", "zero.json", "one.json", "--out=t", cwd=tmp_path, module="marl.bench.__main__")
+    assert done.returncode == 0, done.stderr
+    rows = (tmp_path / "t" / "table.md").read_text().splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:]] == ["above", "zero"]
+    assert {file.name for file in (tmp_path / "t").iterdir()} == {"table.md", "scores.png", "profiles.png"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tftt"], "method: got 'tftt'; did you mean tft or gtft?"),
+        (["os:nothing"], "method: got 'os:nothing'; module 'os' has no attribute 'nothing'"),
+        (["nowhere:train"], "method: got 'nowhere:train'; No module named 'nowhere'"),
+        (["tft", "--opponents", "nave"], "opponents: got 'nave'; did you mean naive?"),
+        (["tft", "--seeds=0"], "seeds: got 0; a whole number of at least 1 is needed"),
+        (
+            ["hub:shaper-ipd_sampled-tabular_ppo"],
+            "method: got 'hub:shaper-ipd_sampled-tabular_ppo', trained in a sampled game",
+        ),
+        (["verify"], "result: got none; the file of a result is needed"),
+    ],
+)
+def test_misfits_are_one_line(arguments, message, within, tmp_path):
+    found = within(*arguments, cwd=tmp_path, module="marl.bench.__main__")
+    assert (found.returncode, found.stderr.count("\n")) == (2, 1)
+    assert message in found.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.system
+def test_a_killed_run_ends_as_an_unbroken_one_and_is_verified(environment, tmp_path, within):
+    """Against naive learners alone, one training in each game."""
+    line = [sys.executable, "-m", "marl.bench", "good_shepherd", "--opponents", "naive", "--seeds=1", "--quiet"]
+    first = subprocess.Popen([*line, "--out=run"], cwd=tmp_path, env=environment)
+    rows = tmp_path / "run" / "opponents" / "naive" / "metrics.jsonl"
+    deadline = time.monotonic() + 240
+    while not rows.is_file() or not rows.read_bytes():
+        assert first.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert not (tmp_path / "run" / "result.json").exists()
+    for arguments in (["--resume", "run", "--quiet"], ["good_shepherd", *line[4:], "--out=whole"]):
+        done = subprocess.run([*line[:3], *arguments], cwd=tmp_path, env=environment, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("run", "whole")]
+    assert results[0]["tasks"] == results[1]["tasks"]
+    assert results[0]["trials"] == 6 * 100 * 64 * 4
+    assert len(results[0]["missing"]) == 35
+    # A result that claims more is found out; the learners of a strategy need no training again.
+    claimed = results[0] | {"method": "tft"}
+    (tmp_path / "claimed.json").write_text(json.dumps(claimed))
+    found = within("verify", "claimed.json", cwd=tmp_path, module="marl.bench.__main__")
+    assert found.returncode == 1
+    assert "result: is another than what was played again" in found.stderr
