@@ -134,6 +134,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         {
             "Runs": "marl.load_run marl.SavedRun meta.RunDirectory",
             "Trained agents": "marl.load_agent marl.list_agents marl.Card marl.TrainedAgent marl.Adversary",
+            "Shaping Bench": "marl.bench.Train marl.bench.Budget",
             "Trackers": "meta.Tracker meta.TrackedRun meta.MetricsRow meta.make_tracker",
             "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
             "Actors and learners": """

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("games", "marl", "marl.shapers", "marl.distributed", "meta", "attacks")
+PACKAGES = ("games", "marl", "marl.shapers", "marl.distributed", "marl.bench", "meta", "attacks")
 NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages")  # modules with `__all__`
 MODULES = ("games.zd", "marl.objectives")  # modules, of which every name without underscore is public
 ADAPTERS = {  # to other libraries, each imported by its users alone

@@ -5,7 +5,7 @@
 `module:function`.
 """
 
-from marl.bench.methods import Player, Train
+from marl.bench.methods import Train
 from marl.bench.protocol import Budget
 
-__all__ = ["Budget", "Player", "Train"]
+__all__ = ["Budget", "Train"]

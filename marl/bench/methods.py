@@ -33,7 +33,18 @@ Player = Learner | tuple[Callable[[Any], Learner], Any]
 
 
 class Train(Protocol):
-    """A method of one's own: `module:function` on the command line."""
+    """A method of one's own: `module:function` on the command line.
+
+    Example:
+      >>> import games, jax, marl
+      >>> from marl.bench import Budget
+      >>> def train(game, opponent, budget, key):  # a method that needs no training
+      ...     return marl.make_learner("tft", game)
+      >>> game = games.InfinitelyRepeated(games.prisoners_dilemma)
+      >>> opponent = marl.make_learner("naive", game, seat=1)
+      >>> type(train(game, opponent, Budget("small", 100, 64, 4), jax.random.key(0))).__name__
+      'Learner'
+    """
 
     def __call__(self, game: InfinitelyRepeated, opponent: Learner, budget: Budget, key: jax.Array, /) -> Player:
         """Trains a player for the first seat of a game against an opponent in the second.

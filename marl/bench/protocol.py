@@ -60,6 +60,11 @@ class Budget(NamedTuple):
       generations: of an evolution.
       population: candidates of a generation.
       trials: of each candidate in a generation.
+
+    Example:
+      >>> from marl.bench import Budget
+      >>> Budget("small", generations=100, population=64, trials=4).training_trials
+      25600
     """
 
     size: str
