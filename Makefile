@@ -18,7 +18,7 @@ docs: .venv/documented
 # Lint, types and the unit tests.
 test: lint unit
 
-# These and the system tests: processes, whole commands, clusters, documents.
+# These and the system tests: processes, whole commands, clusters, documents; but none of the nightly run.
 test-all: lint tests
 
 unit: .venv/tested
@@ -28,8 +28,9 @@ tests: .venv/tested
 	$(PYTEST)
 
 # Games, learners and evolution in a mode of JAX: JAX_ENABLE_X64=1 make mode
+TIER ?= not slow
 mode: .venv/tested
-	$(PYTEST) -m "not slow" tests/games tests/marl/core tests/marl/learners tests/marl/shapers tests/meta/test_evolution.py
+	$(PYTEST) -m "$(TIER)" tests/games tests/marl/core tests/marl/learners tests/marl/shapers tests/meta/test_evolution.py
 
 lint: .venv/tested
 	$(BIN)/ruff check .
@@ -41,8 +42,10 @@ hooks: .venv/tested
 	$(INSTALL) -e ".[test,hooks]"
 	$(BIN)/pre-commit install
 
+# What CI runs every night: results of whole experiments, then all that `make test-all` leaves to representatives.
 slow: .venv/tested
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not system"
+	$(PYTEST) -m "slow and system"
 
 benchmark: .venv/tested
 	$(BIN)/python -m benchmarks.speed.exact_game

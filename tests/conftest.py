@@ -24,8 +24,11 @@ settings.load_profile("fixed")
 
 
 def pytest_configure(config):
-    """Compiles without optimisations: they take half of the tests' time and change rounding only."""
-    if "not slow" in config.option.markexpr:
+    """Compiles without optimisations: they take half of the tests' time and change rounding only.
+
+    Results of whole experiments, `slow and not system`, are computed with them.
+    """
+    if "not slow" in config.option.markexpr or "slow and system" in config.option.markexpr:
         flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
         if jax.__version_info__ < (0, 11):  # later versions do not know the first flag
             # One LLVM module for each program, because all cores have tests to run, and splitting it has its price.

@@ -109,6 +109,7 @@ def test_without_the_plugin_one_line_says_so():
     assert run.stdout.startswith("skipped: jax-cuda13-plugin is not installed")
 
 
+@pytest.mark.system
 def test_a_trial_in_one_kernel_is_the_trial_of_the_library():
     """On a CPU, where Pallas runs the operations of the kernel one by one."""
     game = games.InfinitelyRepeated(games.chicken)

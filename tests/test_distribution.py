@@ -84,7 +84,9 @@ def test_an_installed_wheel_has_commands_presets_and_trained_agents(installed, t
     program = "import marl; print(marl.load_agent('good_shepherd-ipd-naive').play('tft', 4).cooperation.shape)"
     assert installed("python", "-c", program, cwd=tmp_path).strip() == "(4, 100, 2)"
     tiny = ["--evolution.generations=2", "--evolution.population-size=2", "--trials=1", "--evaluation-trials=2"]
-    installed("marl-shaping", "mfos", "ipd", *tiny, "--meta-steps=2", "--out=run", "--quiet", cwd=tmp_path)
+    installed(
+        "marl-shaping", "mfos", "ipd", *tiny, "--discount=0", "--meta-steps=2", "--out=run", "--quiet", cwd=tmp_path
+    )
     assert marl.load_run(tmp_path / "run").summary["seeds"] == 1
 
 

@@ -57,6 +57,7 @@ def test_the_main_functions_have_an_example(name):
     assert has_example(getattr(module, function))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("found", [*public(has_example, "configs.specs")])
 def test_examples_print_what_they_say(found):
     (example,) = doctest.DocTestFinder(recurse=False).find(found, found.__name__, globs={})

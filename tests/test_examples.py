@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.nightly import grid
+
 pytestmark = pytest.mark.system
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -23,7 +25,7 @@ def test_every_example_is_tested():
     assert sorted(SHORT) == sorted(file.stem for file in EXAMPLES.glob("*.py"))
 
 
-@pytest.fixture(scope="module", params=SHORT)
+@pytest.fixture(scope="module", params=grid(SHORT, "learner_of_your_own"))
 def found(request):
     if request.param.startswith("optuna"):
         pytest.importorskip("optuna")

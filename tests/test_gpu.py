@@ -18,6 +18,9 @@ from meta.evaluators import EvaluationSpec
 from meta.runs.gpu_defaults import gpu_line, with_gpu_defaults
 from meta.xla.backend import tracing_for
 from meta.xla.memory import TooLarge, largest_that_fits
+from tests.nightly import MARKS, grid
+
+pytestmark = pytest.mark.system
 
 TINY = {"evolution": {"population_size": 4, "generations": 1}, "trials": 1}
 TD3 = "td3(hidden=[8], buffer_size=64, batch_size=8, learning_starts=1)"
@@ -53,7 +56,8 @@ def is_loop(equation):
     return equation.primitive.name == "while" or (equation.primitive.name == "scan" and equation.params["length"] > 1)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+# Formulas, an evolution, a learner with a replay buffer, and a game.
+@pytest.mark.parametrize("name", grid(PROGRAMS, "naive", "reinforce", "td3", "games"))
 def test_a_program_for_a_gpu_has_nothing_that_would_wait_for_its_host(name):
     with tracing_for("gpu"):
         traced = programs.caught(PROGRAMS[name], lambda jitted, arguments: jitted.trace(*arguments))
@@ -72,7 +76,7 @@ def test_a_program_for_a_gpu_has_nothing_that_would_wait_for_its_host(name):
     ("name", "spec"),
     [
         # Blocks of eight steps, each second one of the actor too, whose last may change the topologies.
-        ("pendulum", f"{TD3[:-1]}, sparsity='rigl(density=0.5, every=4, until=100)')"),
+        pytest.param("pendulum", f"{TD3[:-1]}, sparsity='rigl(density=0.5, every=4, until=100)')", marks=MARKS),
         ("CartPole-v1", "ppo(hidden=[4], epochs=2, minibatches=2)"),  # parameters as one vector
     ],
 )

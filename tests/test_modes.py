@@ -21,6 +21,7 @@ from marl.experiments.learner_training import TrainConfig, train
 from marl.learners.registry import FORMULA, SAMPLED
 from meta import Evolution, Outcome, evolve
 from meta.batched_trials import with_nan, without_nan
+from tests.nightly import grid
 
 pytestmark = pytest.mark.system
 
@@ -36,6 +37,12 @@ IPD = make("ipd", episode_length=4)
 REACHER = make("reacher")
 FORMULA_GAME = InfinitelyRepeated(prisoners_dilemma)
 CONTINUOUS = ("td3", "sac")
+APART = ("memory_one", "axelrod", "cola")
+WITHOUT_NAN = ("ppo", "reinforce", "dqn", "r2d2", "impala", "loqa", "lola_dice", "tabular_ppo")
+# One of each mechanism is always tested, and all of them by the nightly run.
+GAMES = ("ipd", "three_player_ipd", "coin_game", "coins", "ipd_in_the_matrix", "negotiation", "fishery", "pendulum")
+OF_SAMPLES = ("ppo", "a3c", "dqn", "lola_dice", "tabular_ppo", "reinforce", "mfos", "zd", "random", "always_defect")
+OF_FORMULAS = ("naive", "lola", "reinforce", "mfos", "zd")
 # Settings with which learners learn from few steps and are traced fast.
 SMALL = {
     **dict.fromkeys(("ppo", "a2c", "impala", "a3c", "advantage_alignment", "loqa"), "hidden=[4]"),
@@ -66,7 +73,7 @@ def played(game, key):
 
 
 @every_mode
-@pytest.mark.parametrize("name", registry.ours())
+@pytest.mark.parametrize("name", grid(registry.ours(), *GAMES))
 def test_a_game_has_the_dtypes_of_its_spaces_and_of_its_first_state(name, mode):
     game = make(name)
     found = traced(mode, functools.partial(played, game), KEY)
@@ -110,7 +117,9 @@ def of_learner(name, game):
 
 
 @every_mode
-@pytest.mark.parametrize("name", [name for name in SAMPLED.names() if name not in ("memory_one", *CONTINUOUS)])
+@pytest.mark.parametrize(
+    "name", grid((x for x in SAMPLED.names() if x not in ("memory_one", *CONTINUOUS)), *OF_SAMPLES)
+)
 def test_a_learner_of_samples_keeps_its_dtypes(name, mode):
     with MODES[mode]():
         players = [of_learner(name, IPD), make_learner("random", IPD, 1)]
@@ -128,7 +137,7 @@ def test_a_learner_of_continuous_actions_keeps_its_dtypes(name, mode):
 
 
 @every_mode
-@pytest.mark.parametrize("name", [name for name in FORMULA.names() if name not in ("memory_one", "axelrod", "cola")])
+@pytest.mark.parametrize("name", grid((x for x in FORMULA.names() if x not in APART), *OF_FORMULAS))
 def test_a_learner_of_formulas_keeps_its_dtypes(name, mode):
     with MODES[mode]():
         players = [of_learner(name, FORMULA_GAME), make_learner("naive", FORMULA_GAME, 1)]
@@ -164,7 +173,7 @@ def test_evolution_runs(mode, noise):
     assert found.parameters.dtype == jnp.float32
 
 
-@every_mode
+@pytest.mark.parametrize("mode", grid(("x64", "ranks", "dtypes"), "x64", "dtypes"))
 def test_a_shaper_is_evolved_to_the_same_bits(mode):
     """Parameters, trials and fitness have 32 bits even if JAX's default numbers have 64."""
     shaper = make_shaper("good_shepherd", FORMULA_GAME)
@@ -184,7 +193,7 @@ def test_games_make_no_nan(name):
         jax.jit(functools.partial(played, make(name)))(KEY)
 
 
-@pytest.mark.parametrize("name", ["ppo", "reinforce", "dqn", "r2d2", "impala", "loqa", "lola_dice", "tabular_ppo"])
+@pytest.mark.parametrize("name", grid(WITHOUT_NAN, "ppo", "dqn", "lola_dice"))
 def test_learners_make_no_nan_but_the_return_of_no_episode(name):
     """No episode of a hundred steps ends in two updates: its return is NaN, which is no fault."""
     game = make("ipd")
@@ -217,7 +226,7 @@ def test_evolution_makes_no_nan(noise):
         test_evolution_runs("default", noise)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", grid(CONTINUOUS, "td3"))
 def test_learners_of_continuous_actions_make_no_nan(name):
     player = make_learner(f"{name}(hidden=[4], buffer_size=16, batch_size=4)", REACHER)
     with jax.debug_nans(True):

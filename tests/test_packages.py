@@ -13,7 +13,7 @@ pytestmark = pytest.mark.system
 
 ROOT = Path(marl_shaping.__file__).parent
 TINY = ["--evolution.generations=2", "--evolution.population-size=2", "--trials=1", "--evaluation-trials=2"]
-LINE = ["-m", "marl.mfos", "ipd", *TINY, "--meta-steps=2", "--hidden-units=2", "--opponent=cola", "--out=run"]
+LINE = ["-m", "marl.mfos", "ipd", *TINY, "--meta-steps=2", "--hidden-units=2", "--out=run"]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_a_command_runs_from_a_zip_file_and_every_text_has_an_encoding(python, t
         packed.write(ROOT / "marl_shaping.py", "marl_shaping.py")
     where = {"PYTHONPATH": str(tmp_path / "library.zip")}
     warned = ["-X", "warn_default_encoding", "-W", "always::EncodingWarning"]
-    found = python(*warned, *LINE, cwd=tmp_path, **where)  # COLA's parameters come with the library
+    found = python(*warned, *LINE, "--opponent=cola", cwd=tmp_path, **where)  # COLA's parameters come with the library
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "run" / "summary.json").is_file()
     assert "library.zip" not in found.stderr  # JAX itself opens a file without an encoding
@@ -103,7 +103,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 def test_a_command_writes_and_resumes_a_run_without_posix(python, tmp_path):
     (tmp_path / "without.py").write_text(WITHOUT_POSIX)
-    for line in (LINE[1:], ["marl.mfos", "--resume=run", "--evaluation-trials=3"]):
+    for line in ([*LINE[1:], "--discount=0"], ["marl.mfos", "--resume=run", "--evaluation-trials=3"]):
         found = python("without.py", *line, cwd=tmp_path)
         assert (found.returncode, found.stderr) == (0, "")
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes().count(b"\n") == 2

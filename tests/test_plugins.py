@@ -138,7 +138,7 @@ def test_commands_know_the_names_of_an_installed_package(installed, environment,
 
     listed = run("games")
     assert "Iterated deadlock: both prefer mutual defection" in listed.stdout
-    tiny = ["--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--unseen", "tft", "--quiet"]
+    tiny = ["--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--discount=0", "--quiet"]
     tiny += ["--evolution.generations=2", "--evolution.population-size=4", "--out=run"]
     shaped = run("marl.mfos", "ipd", "--shaper=tilted", "--opponent=sign_naive(step=0.2)", *tiny)
     assert (shaped.returncode, shaped.stderr) == (0, "")
@@ -155,7 +155,7 @@ def test_a_run_with_a_module_of_ones_own_goes_on_with_it(within, tmp_path, monke
         "import marl\nmarl.register_learner('slow', lambda game, seat: marl.naive(game, seat, learning_rate=0.01),"
         " replace=True)\n"
     )
-    tiny = ["--opponent=slow", "--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--unseen", "tft", "--quiet"]
+    tiny = ["--opponent=slow", "--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--discount=0", "--quiet"]
     tiny += ["--evolution.population-size=4", "--evolution.generations=2", "--out=run"]
     own = ["--import", "a_learner_of_mine"]
     first = within("ipd", *tiny, *own, cwd=tmp_path, module="marl.mfos")

@@ -19,6 +19,7 @@ from marl.experiments.shaping.agents import save_agent
 from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.learners.registry import FORMULA
 from marl.mfos import main as mfos
+from tests.nightly import MARKS, nightly
 
 pytestmark = pytest.mark.system
 
@@ -58,7 +59,8 @@ def test_a_learner_of_ones_own():
     assert 2.0 < float(output.getvalue()) <= 4.0  # stags are caught more often
 
 
-@pytest.mark.parametrize("code", LEARNERS)
+# The last one trains twice, by self-play and after its network has grown.
+@pytest.mark.parametrize("code", [*LEARNERS[:-1], pytest.param(LEARNERS[-1], marks=MARKS)])
 def test_the_guides_to_learners(code):
     output = io.StringIO()
     names: dict = {}
@@ -75,6 +77,7 @@ def test_the_guides_to_learners(code):
         assert names["learner"].init(jax.random.key(0)).logits.shape == (5,)
 
 
+@nightly
 def test_a_run_as_an_object(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code = RUN.replace('"--evolution.generations", "20"', '"--evolution.generations", "2", "--evaluation-trials", "8"')
@@ -84,6 +87,7 @@ def test_a_run_as_an_object(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "metrics.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@nightly
 @pytest.mark.usefixtures("headless")
 def test_a_finished_run(tmp_path, monkeypatch):
     """The run of an exact game is a short one, and that of a sampled game has an agent without training."""
@@ -129,6 +133,7 @@ def test_a_learner_with_a_network():
     assert float(output.getvalue()) > 60
 
 
+@nightly
 def test_the_example_of_the_attacks_page_runs():
     page = (Path(__file__).parent.parent / "docs/guides/attacks.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
@@ -150,6 +155,7 @@ def test_the_example_of_the_attacks_page_runs():
     assert returns.tolist() == pytest.approx([8, 8])  # steps: no pole falls sooner
 
 
+@nightly
 def test_the_page_of_discovery():
     page = (Path(__file__).parent.parent / "docs/guides/discovery.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
@@ -165,6 +171,7 @@ def test_the_page_of_discovery():
     assert fitness[-1] > -2.8  # sums: random play has -3, mutual defection -4
 
 
+@nightly
 def test_a_shaper_of_learners_that_sample():
     code = SAMPLED.replace("population_size=32, generations=5", "population_size=4, generations=2")
     names: dict = {}

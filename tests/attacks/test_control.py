@@ -34,6 +34,7 @@ from marl.core.learner import Learner, keep_state
 from marl.learners.sampled.dice import reinforce
 from marl.learners.sampled.ppo import ppo
 from meta import Evolution, evolve
+from tests.nightly import nightly
 
 KEY = jax.random.key(0)
 GAME = games.make("CartPole-v1", max_steps_in_episode=8)
@@ -115,6 +116,7 @@ def test_messages_are_clipped_to_the_scale():
     jax.tree.map(np.testing.assert_array_equal, after, left)
 
 
+@pytest.mark.system
 def test_the_victim_does_not_change_while_a_controller_learns(trained):
     puppet, training = trained
 
@@ -166,7 +168,7 @@ class Point(Game):
         return Box(-np.inf, np.inf, (1,))
 
 
-@pytest.mark.system
+@nightly
 def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     goals = Goals(
         lambda game, key: jax.random.uniform(key, (1,), minval=-2, maxval=2), lambda game, state: state[:1], None
@@ -187,7 +189,7 @@ def test_an_oracle_learns_to_push_to_the_goal(monkeypatch):
     assert 0.75 < taught < 0.92
 
 
-@pytest.mark.system
+@nightly
 def test_the_trial_runs_under_evolution():
     schedule = SCHEDULE._replace(num_envs=12, num_episodes=12)  # arrays of up to 10 entries become scalars: slower
     trial = control_trial(GAME, SHAPER, CONTROLLER, make_simple_victim, schedule)
@@ -200,7 +202,7 @@ def test_the_trial_runs_under_evolution():
     assert not found.metrics["non_finite"].any()
 
 
-@pytest.mark.system
+@nightly
 def test_the_comparison_has_a_row_for_each_baseline_and_they_are_paired():
     def run(key, parameters):
         alone = SCHEDULE._replace(num_envs=1)

@@ -25,6 +25,7 @@ from marl.blocks.networks import feed_forward
 from marl.core.learn import learn
 from marl.core.learner import Learner
 from marl.learners.sampled.dice import reinforce
+from tests.nightly import grid
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
@@ -60,7 +61,7 @@ def undefended(parameters):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
+@pytest.mark.parametrize("name", grid((name for name in DEFENCES if name != "none"), "noise", "ensemble"))
 def test_every_defence_changes_the_training_run(name, parameters, undefended):
     returned, curve, params = train_one(name, parameters)
     assert 8 <= returned <= 20  # no pole falls earlier
@@ -106,6 +107,7 @@ def test_dropout_removes_messages_only(parameters):
     assert heard.mean() == pytest.approx(0.75, abs=4 * error)
 
 
+@pytest.mark.system
 def test_an_ensemble_acts_by_the_majority_of_its_members(parameters):
     """Some members balance a pole for twenty steps, the others push to one side until it falls."""
 
@@ -166,6 +168,7 @@ def test_an_observation_is_disturbed_once(parameters):
     assert np.abs(first - noise[0]).max() > 0.1  # another training run
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("shared", [True, False])
 def test_input_decay_shrinks_only_kernels_that_read_the_input(parameters, shared):
     """Layers have the width of the input, so that shapes do not tell which kernels read it."""
@@ -203,6 +206,7 @@ def test_input_decay_shrinks_the_input_kernels_of_critics_too():
     assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # an actor and two critics
 
 
+@pytest.mark.system
 def test_weights_of_hidden_inputs_are_never_changed(parameters):
     """The transform replaces inputs by zeros, so that their weights have no gradient."""
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)

@@ -12,6 +12,7 @@ from attacks.experiments.config import AttackConfig
 from configs.specs import read
 from games.wrappers.cheap_talk import CheapTalk
 from marl.core.learn import learning
+from tests.nightly import grid
 
 ENVS, STEPS = 2, 24
 SHORT = {  # games in which a limit ends episodes within the steps; Breakout's are ended by its rules
@@ -75,7 +76,7 @@ def gradient(w, x, action, old_log_prob, old_value, advantage, activation, entro
     return found
 
 
-@pytest.fixture(scope="module", params=SHORT)
+@pytest.fixture(scope="module", params=grid(SHORT, "cartpole_paper", "pendulum_paper"))
 def train_one(request):
     """The preset's config, the victim's first parameters, the steps from which it learns, the parameters after that."""
     config = configs.load(AttackConfig, "act", request.param)

@@ -40,6 +40,7 @@ from marl import make_learner
 from marl.blocks.networks import feed_forward
 from marl.learners.registry import SAMPLED, settings
 from marl.learners.sampled.dice import reinforce
+from tests.nightly import nightly
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
 MESSAGE = make_message("mlp(hidden=[4])", (4,), 2)
@@ -104,6 +105,7 @@ def test_an_evolved_message_is_compared_with_silence_and_random_messages_of_its_
     assert speakers["random"] is None  # each victim draws its own
 
 
+@pytest.mark.system
 def test_adversaries_and_allies_have_opposite_fitness(parameters, alone, monkeypatch):
     key = jax.random.key(3)
     training = alone(key)
@@ -122,7 +124,7 @@ def test_adversaries_and_allies_have_opposite_fitness(parameters, alone, monkeyp
     np.testing.assert_allclose(trial(fitness="last_update")(parameters, key).fitness, -training.last_update, rtol=1e-5)
 
 
-@pytest.mark.system
+@nightly
 def test_a_message_with_a_memory_may_turn_after_the_training_run():
     """A message that counts the 32 steps of the training run changes in the evaluation after them."""
     turning, linear = make_message("turn(steps=32)", (4,), 2), make_message("linear", (4,), 2)
@@ -173,7 +175,7 @@ def test_a_random_turning_message_has_the_amplitude_of_a_whole_training_run():
     assert float(magnitude(spoken, spoken.init(jax.random.key(9)), seen)) == pytest.approx(volume, rel=1e-4)
 
 
-@pytest.mark.system
+@nightly
 def test_fitness_may_be_measured_on_victims_with_a_defence(parameters):
     trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, fitness="training", defence=DEFENCES["dropout"])
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)

@@ -19,6 +19,7 @@ from games import make, prisoners_dilemma
 from games.exact.strategies import STRATEGIES, MemoryOne, formula_of, strategy
 from games.exact.zd import zd_policy
 from marl import learn, make_learner
+from tests.nightly import grid
 
 KEY = jax.random.key(0)
 
@@ -119,7 +120,7 @@ def step_once(pipe):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", grid(("fork", "spawn"), "fork"))
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_says_that_spawn_is_needed(method):
     jnp.zeros(3).block_until_ready()  # JAX has begun here

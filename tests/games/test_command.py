@@ -27,6 +27,7 @@ def test_the_list_has_every_game_with_its_numbers(capsys):
     assert rows["CartPole-v1"].startswith("1 4 2 discrete")
 
 
+@pytest.mark.system
 def test_the_file_of_the_list_is_what_the_games_are():
     """`python -m games.catalogue` writes it again."""
     kept = Path(catalogue.__file__).with_name(catalogue.FILE).read_text()
@@ -56,6 +57,7 @@ def test_the_list_and_the_version_do_not_wait_for_jax(arguments, tmp_path):
     assert "coin_game" in found.stdout or f"marl-shaping {metadata.version('marl-shaping')}, jax" in found.stdout
 
 
+@pytest.mark.system
 def test_a_game_is_played_and_drawn(tmp_path):
     played = run("coin_game", "--gif", "c.gif", "--png", "c.png", "--params", "grid_size=4", cwd=tmp_path)
     assert played.returncode == 0, played.stderr
@@ -102,6 +104,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, capsys):
     assert str(tmp_path / "none" / "x.gif") in capsys.readouterr().err
 
 
+@pytest.mark.system
 def test_the_gallery_has_a_picture_of_every_game(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", {name: registry._ENTRIES[name] for name in ("ipd", "coin_game")})
     assert main(["--gallery", str(tmp_path)]) == 0

@@ -17,30 +17,34 @@ from gymnax.wrappers import FlattenObservationWrapper, LegacyStepAPIWrapper, Log
 import games
 import marl
 from games.gymnax import env
-from games.registry import ids, ours
+from games.registry import ids
+from tests.games.every_game import suite
 
 KEY = jax.random.key(0)
 TFT = marl.play_memory_one([1, 1, 0, 1, 0])
 
 
-@pytest.mark.system
-def test_every_game_of_ours_is_an_environment():
-    """Environments are made by registered names, as gymnax's own; the shapes of a step fit the spaces."""
+def test_every_game_of_ours_is_registered():
     assert {*ids()} <= {*gymnax.registered_envs}
     assert {*ids()}.isdisjoint(games.names())
-    for name in ours():
-        environment, params = gymnax.make(f"marl-shaping/{name}-v0")
-        assert isinstance(environment, Environment)
-        assert environment.name == games.make(name).name
-        assert params.max_steps_in_episode == games.make(name).time_limit
-        seen, acts = environment.observation_space(params), environment.action_space(params)
-        assert isinstance(seen, spaces.Box)
-        assert environment.num_actions == (acts.n if isinstance(acts, spaces.Discrete) else acts.shape[0])
-        obs, state = jax.eval_shape(environment.reset, KEY, params)
-        stepped = jax.eval_shape(environment.step, KEY, state, acts.sample(KEY), params)
-        assert (obs.shape, obs.dtype) == (stepped[0].shape, stepped[0].dtype) == (tuple(seen.shape), seen.dtype)
-        assert jax.tree.structure(stepped[1]) == jax.tree.structure(state)
-        assert [(x.shape, x.dtype) for x in stepped[2:5]] == [((), jnp.float32), ((), bool), ((), bool)]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", suite())
+def test_every_game_of_ours_is_an_environment(name):
+    """Environments are made by registered names, as gymnax's own; the shapes of a step fit the spaces."""
+    environment, params = gymnax.make(f"marl-shaping/{name}-v0")
+    assert isinstance(environment, Environment)
+    assert environment.name == games.make(name).name
+    assert params.max_steps_in_episode == games.make(name).time_limit
+    seen, acts = environment.observation_space(params), environment.action_space(params)
+    assert isinstance(seen, spaces.Box)
+    assert environment.num_actions == (acts.n if isinstance(acts, spaces.Discrete) else acts.shape[0])
+    obs, state = jax.eval_shape(environment.reset, KEY, params)
+    stepped = jax.eval_shape(environment.step, KEY, state, acts.sample(KEY), params)
+    assert (obs.shape, obs.dtype) == (stepped[0].shape, stepped[0].dtype) == (tuple(seen.shape), seen.dtype)
+    assert jax.tree.structure(stepped[1]) == jax.tree.structure(state)
+    assert [(x.shape, x.dtype) for x in stepped[2:5]] == [((), jnp.float32), ((), bool), ((), bool)]
 
 
 def test_an_episode_and_its_two_ends():

@@ -205,6 +205,7 @@ def ippo(env, *, num_envs=32, num_steps=16, num_updates, epochs=4, discount=0.96
     return train(KEY)
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("promoted")
 def test_its_ippo_learns_to_defect():
     info = ippo(LogWrapper(wrap("ipd", episode_length=16)), num_updates=60)

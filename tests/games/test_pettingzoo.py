@@ -182,6 +182,7 @@ def test_a_window_shows_every_step(headless, monkeypatch):
     assert not pyplot.get_fignums()
 
 
+@pytest.mark.system
 def test_every_game_of_ours_is_registered():
     for name in registry.ours():
         for kind in ("parallel", "aec"):

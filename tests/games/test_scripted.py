@@ -38,6 +38,7 @@ def chosen(game, policy, positions, directions, **fields):
     return int(getattr(games.scripted_policies(game), policy)(KEY, state, jnp.int32(0)))
 
 
+@pytest.mark.system
 def test_a_cooperator_in_harvest_leaves_the_last_apples_of_a_patch():
     game = Harvest(layout=("AAAAA", "AAAAA", "P...P"), num_agents=2)
     places, looks = [(2, 0), (2, 4)], [UP, UP]
@@ -158,6 +159,7 @@ def test_choices_in_games_without_a_grid():
         games.scripted_policies(games.make("rice_n", club="mediated"))
 
 
+@pytest.mark.system
 def test_policies_are_those_of_the_class_of_a_game_and_of_the_game_in_a_wrapper():
     harvest = games.make("harvest")
     wrapped = games.InequityAversion(harvest)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from marl.commands import COMMANDS, main, overview
+from tests.nightly import grid
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +46,7 @@ def test_an_unknown_command_gets_one_line_and_status_2(capsys):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("program", ["marl-shaping", "python -m marl"])
+@pytest.mark.parametrize("program", grid(("marl-shaping", "python -m marl"), "marl-shaping"))
 def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_path):
     """The console script is installed beside Python and ignores files of the current directory."""
     folder = Path(sys.executable).parent
@@ -62,7 +63,9 @@ def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("words", ["marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"])
+@pytest.mark.parametrize(
+    "words", grid(("marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"), "marl-shaping mfos")
+)
 def test_messages_name_a_command_as_it_was_called(words, environment, tmp_path):
     first, *rest = words.split()
     folder = Path(sys.executable).parent
@@ -73,7 +76,14 @@ def test_messages_name_a_command_as_it_was_called(words, environment, tmp_path):
 
     assert run("nowhere").stderr.startswith(f"{words}: preset: got 'nowhere'")
     assert run("ipd", "--help").stdout.startswith(f"usage: {words} ipd ")
-    small = ("--evolution.generations=2", "--evolution.population-size=4", "--trials=2", "--meta-steps=2", "--quiet")
+    small = (
+        "--evolution.generations=2",
+        "--evolution.population-size=4",
+        "--trials=2",
+        "--meta-steps=2",
+        "--discount=0",
+        "--quiet",
+    )
     done = run("ipd", *small, "--evaluation-trials=4", "--hidden-units=2", "--out=run")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run/config.yaml").read_text().startswith("# python -m marl.mfos ipd ")

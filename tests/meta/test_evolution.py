@@ -12,6 +12,7 @@ import pytest
 
 from meta import Evolution, NonFiniteFitness, Outcome, evolve, strategy_names
 from meta.strategies import MIRRORED, make_strategy
+from tests.nightly import grid
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
 
@@ -54,7 +55,8 @@ def test_chunks_change_nothing(plain):
         np.testing.assert_allclose(chunked.parameters["x"], plain.parameters["x"], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("strategy", ["open_es", pytest.param("cma_es", marks=pytest.mark.system)])
+@pytest.mark.system
+@pytest.mark.parametrize("strategy", grid(("open_es", "cma_es"), "open_es"))
 def test_runs_of_one_program_may_differ_in_the_numbers_of_their_evolution(strategy):
     short = {"strategy": strategy, "generations": 20, "population_size": 16}
     numbers = {"sigma": [0.1, 0.3], "learning_rate": [0.05, 0.2], "sigma_end": [1.0, 0.1]}
@@ -215,7 +217,7 @@ for size, chunk in {sizes}:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("module", ["test_evolution", "test_low_rank"])
+@pytest.mark.parametrize("module", grid(("test_evolution", "test_low_rank"), "test_evolution"))
 def test_one_device_and_four_evolve_the_same_population(module):
     sizes, found = [(32, 0), (30, 3)], []
     for devices in (1, 4):

@@ -50,6 +50,7 @@ def plain():
     return evolve(trial, init, jax.random.key(0), settings(), num_trials=2)
 
 
+@pytest.mark.system
 def test_the_best_parameters_are_found():
     evolution = settings(generations=100, population_size=128, learning_rate=0.1)
     found = evolve(trial, init, jax.random.key(0), evolution, num_trials=1)
@@ -59,6 +60,7 @@ def test_the_best_parameters_are_found():
     assert jnp.linalg.norm(found) < 0.4 * jnp.linalg.norm(start)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("rank", [1, 3, 8])
 def test_an_evolution_is_open_es_on_the_same_draws(rank):
     """evosax's own strategy, which gets all candidates in full; with rank 8 all noise is full."""
@@ -143,6 +145,7 @@ def test_chunks_change_nothing(plain):
     np.testing.assert_allclose(chunked.parameters["w"], plain.parameters["w"], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.system
 def test_runs_of_one_program_are_those_alone_with_numbers_of_their_own(plain):
     keys, numbers = (
         jnp.stack([jax.random.key(0), jax.random.key(1)]),
@@ -187,6 +190,7 @@ class Memory:
         self.kept = generation, jax.tree.map(np.asarray, state), metrics
 
 
+@pytest.mark.system
 def test_a_run_goes_on_bit_for_bit(plain):
     store = Memory()
     evolution = settings(learning_rate_end=1.0, sigma_end=1.0, chunk_size=8)

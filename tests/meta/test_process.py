@@ -292,7 +292,7 @@ def test_commands_in_threads_restore_the_process_after_the_last_one(tmp_path, mo
 def test_a_whole_command_runs_in_a_thread(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = ["--evolution.generations=2", "--evolution.population-size=2", "--trials=1", "--evaluation-trials=2"]
-    line = ["ipd", *tiny, "--meta-steps=2", "--hidden-units=2", "--quiet", "--out=run"]
+    line = ["ipd", *tiny, "--discount=0", "--meta-steps=2", "--hidden-units=2", "--quiet", "--out=run"]
     assert asyncio.run(asyncio.to_thread(importlib.import_module("marl.mfos").main, line)) == 0
     assert (tmp_path / "run" / "summary.json").is_file()
 

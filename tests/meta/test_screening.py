@@ -11,6 +11,7 @@ import pytest
 
 from meta import Evolution, Outcome, RunDirectory, evolve
 from meta.screening import rescaled, screen
+from tests.nightly import nightly
 
 KEY = jax.random.key(0)
 
@@ -148,7 +149,7 @@ print(len(jax.devices()))
 """
 
 
-@pytest.mark.system
+@nightly
 def test_the_number_of_devices_need_not_divide_the_candidates():
     """Ten candidates and four finalists use two of three devices, and six candidates of an evolution all."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=3"
@@ -186,7 +187,7 @@ for number in (1, 2, 4, 8):
 """
 
 
-@pytest.mark.system
+@nightly
 def test_the_size_of_batches_does_not_depend_on_the_number_of_cores():
     """XLA rounds differently for another size of a batch."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"

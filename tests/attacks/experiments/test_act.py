@@ -28,6 +28,7 @@ from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.experiment import Context, Programs
 from meta.runs.progress import Stages
+from tests.nightly import grid, nightly
 
 pytestmark = pytest.mark.system
 
@@ -92,6 +93,7 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
     assert (tmp_path / "run/start.safetensors").stat().st_mtime_ns == taught
 
 
+@nightly
 def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path, monkeypatch):
     monkeypatch.setattr(control_experiment, "NUM_GOALS", 2)  # a hundred frames each
     finished = act("cartpole", *TINY, *CONTROL, "--out", "run")
@@ -164,7 +166,7 @@ def test_units_of_play_are_measured_once_and_only_by_resolving(monkeypatch):
     assert len(played) == 1
 
 
-@pytest.mark.parametrize("preset", configs.presets("act"))
+@pytest.mark.parametrize("preset", grid(configs.presets("act"), "cartpole"))
 def test_the_trainings_of_every_preset_can_be_traced(preset):
     config = configs.load(AttackConfig, "act", preset)
     attack = prepare(config).attack
@@ -284,6 +286,7 @@ def test_the_shortest_training_run_depends_on_the_victim_and_its_defence():
     assert endless.fitness == "end"
 
 
+@nightly
 def test_a_search_may_begin_with_zeros_and_know_a_defence():
     config = AttackConfig(message="lstm(units=3)", begin="zero", defence="dropout", fitness="last_update")
     begun = resolve(config).init(jax.random.key(0))

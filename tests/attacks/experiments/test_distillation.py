@@ -14,6 +14,7 @@ from attacks.experiments.config import AttackConfig
 from attacks.experiments.evaluation import magnitude
 from attacks.random_play import observations_of_play
 from games import Box, Discrete
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -70,6 +71,7 @@ def test_a_quadratic_message_learns_a_bilinear_target_and_a_linear_one_does_not(
     assert abs(explained["linear"]) < 0.01
 
 
+@nightly
 @pytest.mark.usefixtures("sooner")
 def test_a_message_gives_the_expert_s_action_and_a_harmful_one_the_opposite_at_the_end():
     key = jax.random.key(0)
@@ -89,6 +91,7 @@ def test_a_message_gives_the_expert_s_action_and_a_harmful_one_the_opposite_at_t
     np.testing.assert_allclose(early, message.speak(both, seen, jnp.float32(1)), rtol=1e-6)
 
 
+@nightly
 @pytest.mark.usefixtures("sooner")
 def test_the_first_controller_pushes_a_trained_victim_to_either_goal():
     """A cart rests in the middle with a goal at either side: the message to push there has the larger amplitude."""

@@ -13,6 +13,7 @@ from games.wrappers.cheap_talk import CheapTalk
 from marl import learn, make_learner
 from marl.distributed.adapters.game_env import GameVectorEnv
 from marl.distributed.runtime import train
+from tests.nightly import grid
 
 pytestmark = pytest.mark.system
 
@@ -31,7 +32,7 @@ TALKS = {
 }
 
 
-@pytest.mark.parametrize("name", TALKS)
+@pytest.mark.parametrize("name", grid(TALKS, "with a memory of a training run"))
 def test_a_pure_game_on_a_host_with_messages_is_the_game_with_messages(name):
     """Every observation of a training run, across the ends of episodes, as seen in the learner's final state."""
     talk = TALKS[name]

@@ -30,6 +30,7 @@ from attacks.experiments.reproduction import (
 from attacks.experiments.transfer import FILE, _fits, _read_known
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -194,6 +195,7 @@ def attacked(tmp_path):
     return attack
 
 
+@nightly
 def test_an_examination_is_computed_again_for_another_adversary(attacked, within, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "DEFENCES", {"none": undefended})
     examined = []

@@ -60,6 +60,7 @@ def test_whole_episodes_count_alike_and_the_rest_does_not_count():
     assert float(unfinished.efficiency) == 14 / 4
 
 
+@pytest.mark.system
 def test_leading_axes_are_those_of_vmap():
     game = games.make("harvest", episode_length=4)
     keys = jax.random.split(jax.random.key(0), 6)

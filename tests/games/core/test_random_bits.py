@@ -55,6 +55,7 @@ def test_uniform_numbers_fill_the_unit_interval():
     assert float(random_bits.uniform(np.uint32(2**32 - 1))) < 1
 
 
+@pytest.mark.system
 def test_orders_are_permutations_and_all_equally_likely():
     orders = np.asarray(
         jax.vmap(lambda key: random_bits.permutation(key, 5))(jax.random.split(jax.random.key(2), 60_000))

@@ -8,10 +8,12 @@ import pytest
 from games.suite.coins import Coins
 from games.toolbox import boards
 from tests.games.suite.grid_tools import FORWARD, KEY, STAY, UP, begin, board, play
+from tests.nightly import grid
 
 GAME = Coins(layout=("CCC", "CCC", "PPP"), num_agents=2, view_size=3, growth=0.0)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("color", "paid", "own"), [(0, [1, 0], [1, 0]), (1, [1, -2], [0, 0])])
 def test_a_coin_pays_its_taker_and_costs_its_owner(color, paid, own):
     coins = jnp.stack([board(GAME, *([(0, 0)] if color == i else [])) for i in range(2)])
@@ -31,7 +33,8 @@ def test_two_that_take_each_others_coins_lose_one_each():
     assert play(GAME, state, FORWARD, FORWARD)[2] == [-1, -1]
 
 
-@pytest.mark.parametrize("num_agents", [2, 3])
+@pytest.mark.system
+@pytest.mark.parametrize("num_agents", grid((2, 3), 2))
 def test_coins_appear_on_free_cells_in_all_colours_alike(num_agents):
     game = GAME.replace(growth=0.3, num_agents=num_agents)
     coins = jnp.stack([board(game, (0, 0))] + [board(game)] * (num_agents - 1))

@@ -43,6 +43,7 @@ def paid(rewards):
     return [float(rewards[agent]) for agent in ("agent_0", "agent_1")]
 
 
+@pytest.mark.system
 def test_an_apple_is_eaten_and_no_other_is_near_enough_to_bring_it_back():
     before = begin(HARVEST, [(1, 0), (2, 4)], [UP, UP], apples=board(0))
     _, after, rewards, _, infos = step(HARVEST, before, FORWARD, STAY)

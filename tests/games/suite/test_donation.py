@@ -65,6 +65,7 @@ def test_errors_have_their_probabilities():
     np.testing.assert_array_equal(infos["cooperation"], [[1, 0]] * 4000)  # what it wanted
 
 
+@pytest.mark.system
 def test_pairs_are_mutual_random_and_drawn_again_with_their_probability():
     game = Donation(num_agents=6, rematch=0.25)
     _, states = jax.vmap(game.reset)(jax.random.split(KEY, 3000))

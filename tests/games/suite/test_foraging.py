@@ -23,6 +23,7 @@ def begin(positions, levels, food, food_levels):
     )
 
 
+@pytest.mark.system
 def test_food_is_shared_by_levels():
     state = begin([(1, 2), (3, 2), (2, 1)], [1, 2, 1], [(2, 2), (3, 4)], [3, 2])
     _, after, rewards, infos = play(GAME, state, LOAD, LOAD, STAY)
@@ -66,6 +67,7 @@ def test_the_four_moves():
         assert play(GAME, state, act, RIGHT, UP)[1].positions.tolist() == [place, [4, 4], [0, 0]]
 
 
+@pytest.mark.system
 def test_a_reset_draws_places_and_levels():
     game = Foraging(num_agents=3, grid_size=5, num_food=4, max_player_level=3, min_food_level=2, max_food_level=20)
     _, states = jax.vmap(game.reset)(jax.random.split(KEY, 2000))

@@ -20,6 +20,7 @@ from games.suite.mushrooms import Mushrooms
 from games.suite.territory import Territory
 from games.toolbox import boards
 from tests.games.suite.grid_tools import BACK, BEAM, FORWARD, LEFT, RIGHT, STAY, UP, begin, play
+from tests.nightly import grid
 
 CROWD = {"num_agents": 7, "view_size": 3}
 SMALL = {
@@ -36,7 +37,8 @@ SMALL = {
 STEPS, GAMES = 500, 8
 
 
-@pytest.fixture(scope="module", params=SMALL)
+# Players that are zapped away and return, and those that are gone for good.
+@pytest.fixture(scope="module", params=grid(SMALL, "harvest", "territory"))
 def played(request):
     """(game, states `[STEPS * GAMES, ...]`, those before them, observations of the latter) of random play."""
     game = SMALL[request.param].replace(episode_length=100)
@@ -60,6 +62,7 @@ def _lie(game, words):
     return bits.astype(bool).reshape(*words.shape[:-1], -1)[..., : game.grid.num_cells]
 
 
+@pytest.mark.system
 def test_no_two_players_share_a_cell_and_none_is_in_a_wall(played):
     _, game, states, _ = played
     present, cells = _present(game, states), np.asarray(game.grid.cell(states.positions))

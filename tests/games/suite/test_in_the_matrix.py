@@ -180,6 +180,7 @@ def test_swapping_the_seats_swaps_observations_and_rewards():
     assert (np.asarray(rewards["agent_0"])[same] != 0).sum() > 3
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("game", [GAME, InTheMatrix(num_agents=4, grid_size=6, num_resources=3, freeze_steps=2)])
 def test_random_play_conserves_resources(game):
     played = jax.jit(jax.vmap(lambda key: rollout(key, game, 150)))(jax.random.split(jax.random.key(3), 4))

@@ -10,6 +10,7 @@ from jaxmarl.environments import spaces
 import games
 from games.jaxmarl import wrap
 from marl import learn, make_learner
+from tests.nightly import grid
 
 KEY = jax.random.key(3)
 RAW = jax.random.key_data(KEY)
@@ -41,6 +42,7 @@ class Duel:
         return spaces.Box(-2.0, 2.0, (1,)), (1,)
 
 
+@pytest.mark.system
 def test_an_environment_is_the_same_step_for_step():
     theirs = jaxmarl.make("MPE_simple_tag_v3")
     game = games.from_jaxmarl(theirs)
@@ -100,7 +102,7 @@ def test_an_end_at_the_limit_is_truncated_and_one_before_it_is_not():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", grid(KINDS, "overcooked"))
 def test_every_kind_is_played_and_learned_in(name):
     game = games.from_jaxmarl(name)
     played = jax.jit(lambda key: games.rollout(key, game, 4))(KEY)

@@ -43,6 +43,7 @@ def test_others_see_that_a_player_digests():
     assert np.asarray(obs["agent_0"])[..., 9].sum() == 0
 
 
+@pytest.mark.system
 def test_spores_grow_with_their_probabilities_on_free_sites():
     growth = np.array([[0.5, 0.25, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]], np.float32)
     game = GAME.replace(growth=growth)

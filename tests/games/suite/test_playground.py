@@ -79,6 +79,7 @@ def test_only_ended_episodes_are_reset():
     assert len(CALLS) == 3 * 3  # at first and after each of two games, and not after every step
 
 
+@pytest.mark.system
 def test_learners_play_it():
     learner = make_learner("sac(hidden=[4], learning_starts=4, batch_size=4, buffer_size=16)", GAME)
     run = jax.jit(lambda key: learn(key, GAME, [learner], num_updates=3, steps_per_update=4, num_envs=2))

@@ -30,6 +30,7 @@ def colors(*walls):
     return jnp.stack([board(GAME, *lie) for lie in walls])
 
 
+@pytest.mark.system
 def test_a_wall_is_painted_by_touch_and_pays_once_it_is_dry():
     state = begin(GAME, [(1, 0), (2, 2)], [UP, UP])
     paid = []

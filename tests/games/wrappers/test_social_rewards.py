@@ -13,6 +13,7 @@ import games
 from games.core.rollout import rollout
 from games.pettingzoo import parallel_env
 from games.registry import make_game
+from tests.nightly import MARKS
 
 KEY = jax.random.key(0)
 GOODS = games.make("public_goods", num_agents=3, multiplier=1.5, episode_length=3)  # a gift pays 0.5 to all
@@ -68,8 +69,9 @@ def test_rewards_are_smoothed_over_an_episode_and_forgotten_after_it():
     np.testing.assert_allclose(np.stack(list(played.rewards.values()), -1), sums, rtol=1e-6)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
-    "name", ["coin_game", *(pytest.param(name, marks=pytest.mark.system) for name in ("harvest", "negotiation"))]
+    "name", ["coin_game", pytest.param("negotiation", marks=pytest.mark.system), pytest.param("harvest", marks=MARKS)]
 )
 def test_a_player_that_cares_for_itself_alone_plays_the_bare_game(name):
     bare = games.make(name)

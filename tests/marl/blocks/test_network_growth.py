@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from games import make
 from marl import convolutional, feed_forward, learn, make_learner, recurrent
 from marl.blocks.network_growth import widen
+from tests.nightly import nightly
 
 SMALL, LARGE = jax.random.split(jax.random.key(0))
 
@@ -35,6 +36,7 @@ def test_a_wider_network_computes_the_same(shared):
         np.testing.assert_allclose(after, before, atol=1e-6)
 
 
+@pytest.mark.system
 def test_a_wider_network_with_a_memory_computes_the_same_over_many_steps():
     sizes = ({"hidden": (8,), "memory": 6}, {"hidden": (12,), "memory": 16})
     small, large = (recurrent((5,), 3, **size) for size in sizes)
@@ -71,7 +73,7 @@ def test_networks_that_cannot_grow_are_refused():
         widen(*images)
 
 
-@pytest.mark.system
+@nightly
 def test_a_learner_grows_in_the_midst_of_its_training_and_goes_on():
     """PPO on CartPole, with 8 units and then 32; the assertions hold for all of 16 seeds."""
     game = make("CartPole-v1")

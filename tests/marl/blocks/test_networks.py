@@ -78,6 +78,7 @@ def gated(unit, x, h):
     return (1 - update) * np.tanh(of("in", x) + reset * of("hn", h)) + update * h
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("make", "shape", "strides", "settings"),
     [

@@ -15,6 +15,7 @@ from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.blocks.perceptron import perceptron
 from marl.blocks.sparse import SparseState, allocate, descent, kernels, make_sparsity, num_weights, sparse
 from marl.learners.registry import make_learner
+from tests.nightly import MARKS
 
 NETWORK = perceptron(6, 3, hidden=(20, 20))
 
@@ -198,7 +199,7 @@ def test_parameters_without_kernels_are_refused():
         ),
         pytest.param(
             "r2d2(hidden=[8], memory=4, sequence_length=4, burn_in=0, buffer_size=8, batch_size=4, learning_starts=1",
-            marks=pytest.mark.system,
+            marks=MARKS,
             id="r2d2",
         ),
     ],

@@ -73,6 +73,7 @@ def test_a_trial_of_the_shaper_is_the_papers_meta_game():
         own = np.tanh(seen @ w["w1"] + w["b1"]) @ w["w2"] + w["b2"]
 
 
+@pytest.mark.system
 def test_a_scalarized_trial_has_the_results_of_playing():
     shaper, opponent = mfos(), make_learner("naive", GAME, 1)
     trial = shaping_trial(GAME, shaper, opponent, meta_steps=STEPS)
@@ -203,6 +204,7 @@ def test_returns_are_each_players_own_and_means_over_environments():
     assert (history.returns[0] != history.returns[1]).all()
 
 
+@pytest.mark.system
 def test_learning_step_by_step_is_learning():
     game, players = make("ipd", discount=0.5), [play_memory_one([0.5] * 5), by_turns()]
     settings = {"num_envs": 3, "steps_per_update": 2, "keep_trajectories": True}

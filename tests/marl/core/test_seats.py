@@ -66,6 +66,7 @@ def test_a_central_observation_begins_with_the_own_one():
     assert seats.observe(values).tolist() == [[10, 11, 20, 21, 0, 1], [20, 21, 0, 1, 10, 11]]
 
 
+@pytest.mark.system
 def test_a_shared_learner_of_one_player_is_the_learner_to_the_bit():
     learner = ppo(CART_POLE, network=linear(), minibatches=2, normalize_observations=True)
     ours, plain = (
@@ -74,6 +75,7 @@ def test_a_shared_learner_of_one_player_is_the_learner_to_the_bit():
     assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True))
 
 
+@pytest.mark.system
 def test_each_seat_learns_from_its_own_reward_by_advantages_in_float64(history):
     (rows,) = history.trajectories
     first = jax.tree.map(lambda x: np.asarray(x[0], np.float64), rows._replace(first_memory=(), last_memory=()))
@@ -94,6 +96,7 @@ def test_each_seat_learns_from_its_own_reward_by_advantages_in_float64(history):
     assert float(history.metrics[0]["value_loss"][0]) == pytest.approx(0.5 * (advantage**2).mean(), rel=1e-4)
 
 
+@pytest.mark.system
 def test_exchanged_seats_exchange_rows_and_learn_the_same():
     learner = shared(ppo(COINS, network=flat_linear(36), **SMALL), COINS)
     state, (seats,) = learner.init(jax.random.key(0)), seats_of(COINS, [learner], 3)
@@ -179,7 +182,7 @@ def test_misfits_are_refused():
         evaluate_team(jax.random.key(1), COINS, [team], states, num_episodes=4, num_steps=5, num_envs=3)
 
 
-@pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["ppo", "mappo"])
 def test_a_team_with_one_network_learns_to_harvest(spec):
     game = make("harvest", episode_length=64)

@@ -16,6 +16,7 @@ from marl.distributed.config import DistributedConfig
 from marl.distributed.experiment import DistributedExperiment
 from marl.learners.registry import make_learner
 from meta.runs import array_files
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -88,6 +89,7 @@ def test_bad_input_is_refused_in_one_line(arguments, words, within, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+@nightly
 def test_presets_are_known_to_fit():
     """Presets that need no further package; each is one system of the literature."""
     names = configs.presets("distributed")
@@ -119,6 +121,7 @@ def test_a_barrier_makes_one_batch_of_what_all_actors_play():
         DistributedExperiment(DistributedConfig("CartPole-v1", actors=3, **settings))
 
 
+@nightly
 def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):
     """A resumed run does not import Ray: a package of that name, found first, would fail."""
     (tmp_path / "ray.py").write_text("open('imported', 'w')")

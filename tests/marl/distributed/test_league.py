@@ -11,6 +11,7 @@ from marl.distributed.runtime import train
 from marl.distributed.system import System
 from meta import RunDirectory
 from meta.prng_data import data_of
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -30,6 +31,7 @@ def assert_equal(one, two, **tolerances):
         np.testing.assert_allclose(data_of(x), data_of(y), **tolerances)
 
 
+@nightly
 def test_one_actor_has_the_results_of_learn(pair):
     game = make("ipd", episode_length=4)
     expected = jax.jit(lambda key: learn(key, game, pair, num_updates=UPDATES, steps_per_update=4, num_envs=2))(

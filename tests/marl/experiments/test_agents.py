@@ -23,6 +23,7 @@ from marl.shapers.registry import drawn
 from marl.shapers.trial import play
 from meta import scalarize
 from meta.runs import array_files
+from tests.nightly import grid
 
 GAME = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 LATE = "mfos(observe='before')"
@@ -140,7 +141,7 @@ def table():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("pair", [(0, 1), (4, 1), (3, 4), (4, 2), (5, 1), (3, 5)])
+@pytest.mark.parametrize("pair", grid([(0, 1), (4, 1), (3, 4), (4, 2), (5, 1), (3, 5)], (4, 2), (3, 5)))
 def test_an_agent_chosen_by_number_plays_its_own_trial(table, pair):
     seats, by_number = table
     keys = jax.random.split(jax.random.key(5), 8)

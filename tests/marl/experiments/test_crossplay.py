@@ -33,6 +33,7 @@ from meta import RunDirectory
 from meta.runs import array_files
 from meta.runs.array_files import load_arrays
 from meta.statistics import with_error
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -64,6 +65,7 @@ def head_to_head(game_name, names, trials):
     return payoffs.mean(-1), payoffs.std(-1, ddof=1) / trials**0.5
 
 
+@nightly
 def test_naive_and_lola_get_what_was_measured_with_the_public_code():
     names = ["naive", "lola"]
     means, errors = head_to_head("prisoners_dilemma", names, 2048)
@@ -73,6 +75,7 @@ def test_naive_and_lola_get_what_was_measured_with_the_public_code():
             assert abs(mean - expected) < 3 * math.hypot(error, PUBLISHED_ERROR), (row, column)
 
 
+@nightly
 def test_matching_pennies_is_antisymmetric():
     means, errors = head_to_head("matching_pennies", ["naive", "lola"], 1024)
     np.testing.assert_allclose(means[..., 0], -means[..., 1], atol=1e-4)  # a zero-sum game

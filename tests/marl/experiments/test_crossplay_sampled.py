@@ -19,6 +19,7 @@ from marl.experiments.saved.load_agent import load_agent
 from marl.experiments.shaping.agents import make_agent, of_training, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.shaping.sampled_pairs import Lengths, play_pair
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -68,6 +69,7 @@ def test_agents_of_a_sampled_game_have_the_results_of_learn(within, tmp_path):
     np.testing.assert_allclose(last, rewards[:, :, 1].T, rtol=1e-5)
 
 
+@nightly
 def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
     """Errors of a single training are between its pairs, against any number of learners."""
     saved(tmp_path / "one.safetensors", 1)
@@ -100,6 +102,7 @@ def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
     assert found["row_standard_error"] == pytest.approx(abs(means[0] - means[1]) / 2)
 
 
+@nightly
 def test_the_coin_game_has_shares_of_own_coins(within, tmp_path):
     options = [
         "--sampled-evaluation-trials=8",

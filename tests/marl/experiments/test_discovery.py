@@ -14,6 +14,7 @@ from marl.experiments.discovery import figures
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.learners.sampled.objective_registry import Form, load_objective
 from tests.marl.sampled_steps import CART_POLE
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -37,6 +38,7 @@ def discover(within, tmp_path):
     return run
 
 
+@nightly
 def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, within):
     steady = ("--evolution.learning-rate-end=1", "--evolution.sigma-end=1", "--searches=2")
     seen = ("--unseen", "--longer=1", "--wider=1")
@@ -81,6 +83,7 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
     assert within(GAME, spec, *few, cwd=folder, module="marl.train").returncode == 0
 
 
+@nightly
 def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover):
     games = ("--environments", PAIR, "--unseen", "--longer=1", "--wider=3", "--out=value", "--evolution.generations=1")
     tiny = (word.replace("hidden=[4]", "hidden=[4], clip=0.3") for word in TINY)

@@ -22,6 +22,7 @@ from marl.experiments.discovery.trial import (
 )
 from marl.experiments.discovery.trial import scaled as scaled_settings
 from marl.learners.sampled.objective_registry import Form
+from tests.nightly import grid, nightly
 
 pytestmark = pytest.mark.system
 
@@ -68,6 +69,7 @@ def test_scales_begin_at_the_learners_own_settings_and_multiply_them(kind):
         assert float(x) == pytest.approx(own[name] * np.exp(0.1 * LOG_UNIT), rel=1e-5)
 
 
+@nightly
 def test_the_tuned_baseline_and_the_objective_begin_as_ppo(as_it_is):
     begun, first = trained(with_huber, first_scales("drift")).curve, first_scales("drift")
     assert not np.allclose(begun, as_it_is.curve)  # PPO itself clips its values
@@ -102,7 +104,7 @@ def test_dpo_learns_differently_from_ppo(as_it_is):
     assert not np.array_equal(found.curve, as_it_is.curve)
 
 
-@pytest.mark.parametrize("preset", ["cartpole_paper", "space_invaders_paper", "pendulum", "ipd"])
+@pytest.mark.parametrize("preset", grid(("cartpole_paper", "space_invaders_paper", "pendulum", "ipd"), "ipd"))
 @pytest.mark.parametrize("kind", ["drift", "value_loss"])
 def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
     """Presets with a falling step size, continuous actions and several players."""
@@ -116,6 +118,7 @@ def test_the_learners_of_presets_take_numbers_that_are_traced(preset, kind):
         assert jax.eval_shape(trial, parameters, KEY).fitness.shape == ()
 
 
+@nightly
 def test_the_score_of_several_players_is_the_sum_of_their_rewards_in_the_second_half():
     found = trained(plain, first_scales("drift"), PAIR)
     learners = [make_learner(SPEC, PAIR.game, seat) for seat in range(2)]
@@ -126,6 +129,7 @@ def test_the_score_of_several_players_is_the_sum_of_their_rewards_in_the_second_
     assert float(found.score) == pytest.approx(sum(rewards))
 
 
+@nightly
 def test_scores_of_several_games_are_standardised_by_their_units():
     trial = discovery_trial([ARENA, PAIR], SPEC, plain, [(5.0, 2.0), (-4.0, 0.5)])
     found = jax.jit(trial)(first_scales("drift"), KEY)

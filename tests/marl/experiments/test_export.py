@@ -17,6 +17,7 @@ from marl.experiments.single_agent import LEARNER_FILE, _policy
 from marl.export import main
 from marl.learners.registry import make_learner
 from meta.runs import array_files
+from tests.nightly import grid
 
 pytestmark = pytest.mark.system
 
@@ -30,6 +31,8 @@ SPECS = {
     "impala(hidden=[], head_weights=0.5)": "Acrobot-v1",
     "mappo(hidden=[6])": "public_goods(num_agents=3)",
 }
+
+ALWAYS = [spec for spec in SPECS if spec.startswith(("dqn", "ppo(hidden=[5]"))]
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def run(tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", grid(SPECS, *ALWAYS))
 def test_the_code_acts_as_the_learner(run, spec, tmp_path):
     source = export.read(export.ExportConfig(str(run(spec, SPECS[spec])), number=1))
     assert any(layer.is_sparse for layer in source.policy.layers) == (SPARSE in spec)

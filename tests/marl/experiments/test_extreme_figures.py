@@ -24,6 +24,9 @@ from marl.experiments.shaping import figures as shaping
 from marl.experiments.shaping.evaluation import OWN_KIND, EvaluationResult
 from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import PANELS, WIDEST, draw_training
+from tests.nightly import grid
+
+pytestmark = pytest.mark.system
 
 GAME = InfinitelyRepeated(prisoners_dilemma, 0.96)
 SPEC = "ppo(hidden=[64, 64], learning_rate=0.0001, epochs=4, minibatches=4, sparsity='static(density=0.2)')"
@@ -208,7 +211,7 @@ def overlap(a, b):
     return min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 1
 
 
-@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("extreme", grid(EXTREMES, "huge, some missing"))
 @pytest.mark.parametrize("draw", FIGURES, ids=lambda draw: draw.__name__)
 def test_extreme_values_are_drawn_and_named(drawn, tmp_path, draw, extreme):
     with warnings.catch_warnings():

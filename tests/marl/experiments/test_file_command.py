@@ -8,6 +8,7 @@ import pytest
 
 from meta import RunDirectory
 from meta.runs.array_files import load_arrays
+from tests.nightly import MARKS, nightly
 
 pytestmark = pytest.mark.system
 
@@ -44,7 +45,9 @@ def trained(within, tmp_path):
     return run
 
 
-@pytest.mark.parametrize(("module", "shorter", "longer"), [("marl.mmaml", 3, 6), ("marl.bound", 6, 6)])
+@pytest.mark.parametrize(
+    ("module", "shorter", "longer"), [("marl.mmaml", 3, 6), pytest.param("marl.bound", 6, 6, marks=MARKS)]
+)
 def test_a_stopped_run_writes_the_file_of_a_whole_run(module, shorter, longer, trained, within, tmp_path, monkeypatch):
     """Without a schedule over its iterations, a run may be resumed with more of them."""
     options = ["chicken", *SMALL[module]]
@@ -68,6 +71,7 @@ def test_a_stopped_run_writes_the_file_of_a_whole_run(module, shorter, longer, t
     assert not list(tmp_path.glob(".*"))
 
 
+@nightly
 def test_a_killed_run_writes_the_file_of_a_whole_run(trained, environment, tmp_path):
     options = ["chicken", *SMALL["marl.cola"], "--checkpoint-seconds=0", "--quiet"]
     line = [sys.executable, "-c", DIES, *options, "--out=part"]

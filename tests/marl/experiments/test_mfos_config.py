@@ -13,6 +13,7 @@ from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingCo
 from marl.experiments.shaping.jobs import make_shaping
 from marl.learners import registry
 from meta import Evolution
+from tests.nightly import grid
 
 TINY = """
 environment: ipd(episode_length=4)
@@ -222,7 +223,9 @@ def test_a_preset_may_have_settings_of_the_other_meta_learner():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", configs.presets("mfos"))
+@pytest.mark.parametrize(
+    "name", grid(configs.presets("mfos"), "ipd", "chicken", "ipd_sampled", "three_player_ipd", "harvest")
+)
 def test_every_preset_fits_and_comes_back_from_its_file(name):
     config = configs.load(ShapingConfig, "mfos", name)
     make_shaping(config)

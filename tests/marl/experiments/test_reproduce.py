@@ -22,6 +22,7 @@ from marl.experiments.shaping import jobs, runtime_estimate
 from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ExactShapingConfig
 from meta.runs.reports.claims import difference, passes, summary
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -133,6 +134,7 @@ def pictures_exist(path):
     assert all(link.startswith("figures/") and (path / link).read_bytes()[:4] == b"\x89PNG" for link in links)
 
 
+@nightly
 def test_mfos_goes_on_where_it_was_stopped_and_reports_everything(reproduce, tmp_path, monkeypatch):
     path, first = tmp_path / "run", tmp_path / "run" / "shapers" / "ipd-naive" / "summary.json"
 
@@ -224,8 +226,7 @@ def test_zd_compares_the_shapers_with_extortioners_and_with_chance(reproduce, tm
     pictures_exist(tmp_path / "run")
 
 
-@pytest.mark.usefixtures("constant_speed")
-def test_generalists_meet_every_learner_and_are_compared_with_untrained_shapers(reproduce, tmp_path):
+def test_generalists_meet_every_learner():
     parts = reproduce_generalists.make_configs(seeds=10, seed=3, fast=False)
     learners = set(reproduce_generalists.columns(False))
     assert len(parts) == 2 * (len(reproduce_generalists.SEEN) + 1)
@@ -234,6 +235,11 @@ def test_generalists_meet_every_learner_and_are_compared_with_untrained_shapers(
     for config in parts.values():
         assert learners <= {config.opponent, *config.unseen}
         assert (config.seed, config.seeds) == (3, 10)
+
+
+@nightly
+@pytest.mark.usefixtures("constant_speed")
+def test_generalists_are_compared_with_untrained_shapers(reproduce, tmp_path):
     result = reproduce("generalists", "--fast", "--seeds=2", "--out=run")
     assert result.returncode == 0, result.stderr
     pictures_exist(tmp_path / "run")
@@ -267,7 +273,7 @@ def test_a_generalist_is_compared_with_the_best_untrained_player_and_the_best_sp
     assert [passes(claim) for claim in section.claims] == [True, True, True, False]
 
 
-def test_an_evolved_objective_has_to_beat_ppo_and_tuned_ppo_and_lose_nowhere(reproduce, tmp_path):
+def test_an_evolved_objective_has_to_beat_ppo_and_tuned_ppo_and_lose_nowhere():
     """Claims in standard errors: 5 above PPO, 3 above tuned PPO and L2, and at most 2 below in longer trainings."""
     (config,) = reproduce_discovery.make_configs(searches=1, seed=3, fast=True).values()
     assert (config.kind, config.searches, config.seed) == ("drift", 1, 3)
@@ -306,6 +312,10 @@ def test_an_evolved_objective_has_to_beat_ppo_and_tuned_ppo_and_lose_nowhere(rep
     assert section.claims[-1].ours == pytest.approx(4)
     assert not passes(section.claims[-1])
     assert set(reproduce_discovery.make_configs(searches=3, seed=0, fast=False)) == set(reproduce_discovery.PARTS)
+
+
+@nightly
+def test_the_report_of_discovery_has_every_picture(reproduce, tmp_path):
     result = reproduce("discovery", "--fast", "--searches=1", "--out=run")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "run" / "report.md").is_file()

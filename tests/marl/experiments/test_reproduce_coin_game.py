@@ -14,10 +14,12 @@ from marl.experiments.reproduce.config import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.reports.claims import passes
 from meta.statistics import mean_and_error
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
 GAME = CoinGame(episode_length=16)
+SMALL = "ppo(network='recurrent', hidden=[4], memory=4, epochs=1, minibatches=1)"
 
 
 def test_cooperators_take_their_own_coins_only():
@@ -44,8 +46,9 @@ def test_errors_are_between_the_trainings_of_both_and_partners_are_left_out():
     assert between(values, same=False)["mean"] == pytest.approx(values.mean())
 
 
+@nightly
 def test_a_training_has_the_results_of_learn_and_is_not_repeated(tmp_path):
-    config, seen = SelfPlay(LEARNERS["PPO"], updates=3, num_envs=2, episode_length=16, seeds=2, seed=1), []
+    config, seen = SelfPlay(SMALL, updates=3, num_envs=2, episode_length=16, seeds=2, seed=1), []
 
     def run():
         return train_pair(config, store=RunDirectory(tmp_path), report=lambda *now: seen.append(now))
@@ -83,12 +86,13 @@ def test_claims_are_about_cooperation_and_about_defectors():
     assert [claims[f"{name} against one that always defects"] for name in SHAPING] == [True, False]
 
 
+@nightly
 def test_the_command_resumes_and_reports_every_learner(within, tmp_path, monkeypatch):
     # Few operations, because each meeting is compiled; one learner has a memory, as all have in the full run.
     monkeypatch.setitem(
         LEARNERS, "advantage alignment", "proximal_advantage_alignment(hidden=[4], shared=True, epochs=1)"
     )
-    monkeypatch.setitem(LEARNERS, "PPO", "ppo(network='recurrent', hidden=[4], memory=4, epochs=1, minibatches=1)")
+    monkeypatch.setitem(LEARNERS, "PPO", SMALL)
     monkeypatch.setattr(coin_game, "EPISODES", 1)
     monkeypatch.setattr(coin_game, "ENVS", 8)
     result = within("coin_game", "--fast", "--out=run", cwd=tmp_path, module="marl.reproduce")

@@ -11,12 +11,14 @@ from marl.experiments.reproduce import rlx2
 from marl.learners.registry import make_learner
 from meta import RunDirectory
 from meta.runs.reports.claims import passes
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
 PARTS = rlx2.make_configs(seeds=8, seed=0, fast=False)
 
 
+@nightly
 def test_every_row_is_a_learner_with_the_stated_number_of_weights():
     for name, rows in PARTS.items():
         task = rlx2.TASKS[name]

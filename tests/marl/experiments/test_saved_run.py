@@ -12,7 +12,7 @@ import marl
 from marl.mfos import main
 
 TINY = [
-    *("--meta-steps=3", "--trials=1", "--hidden-units=2", "--evaluation-trials=4", "--unseen", "tft"),
+    *("--meta-steps=3", "--trials=1", "--hidden-units=2", "--evaluation-trials=4", "--discount=0"),
     *("--evolution.generations=4", "--evolution.population-size=4", "--seeds=2", "--quiet"),
 ]
 

@@ -1,8 +1,6 @@
 """Schelling diagrams: exact payoffs by hand, verdicts, a small gridworld, and the command."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -98,6 +96,7 @@ def test_a_run_of_marl_train_takes_every_seat(learner, head, within, tmp_path):
         measured("public_goods(num_agents=4)", cooperator=str(tmp_path / "run"))
 
 
+@pytest.mark.system
 def test_a_small_harvest_is_measured_from_seeds():
     payoffs = measured(STRIP, episodes=8)
     assert payoffs.cooperator.shape == payoffs.defector.shape == (2, 8)
@@ -133,9 +132,8 @@ def test_a_run_is_kept(tmp_path):
         (["matrix_game(payoffs=[[[1, 1], [2, 2], [3, 3]]])", "--cooperator=random"], "cooperator: got 'random' in "),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(arguments, message, tmp_path):
-    line = [sys.executable, "-m", "marl.schelling", *arguments]
-    found = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+def test_bad_input_is_one_line_and_status_2(arguments, message, within, tmp_path):
+    found = within(*arguments, cwd=tmp_path, module="marl.schelling")
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr.startswith(f"python -m marl.schelling: {message}"), found.stderr
     assert len(found.stderr.splitlines()) == 1

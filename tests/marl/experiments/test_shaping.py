@@ -1,6 +1,7 @@
 """A shaping experiment in both kinds of game: its files, its resumption and its agents."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -25,6 +26,7 @@ from marl.mfos import main
 from marl.shapers.trial import play
 from meta.batched_trials import run_trials
 from meta.runs import array_files
+from tests.nightly import grid, nightly
 
 pytestmark = pytest.mark.system
 
@@ -69,6 +71,7 @@ FIGURES = {
     "sampled": {"learning_curve.png", "trial_payoffs.png", "opponents.png", "states.png", "episodes.gif"},
 }
 both = pytest.mark.parametrize("kind", KINDS)
+one_of_both = pytest.mark.parametrize("kind", grid(KINDS, "formula"))
 
 
 def summary(path):
@@ -118,11 +121,13 @@ def finished(folder):
 
 @pytest.fixture(scope="module")
 def pairs(folder):
-    """Two trainings in each kind of game, the first of them with the seed of `finished`."""
-    return {
-        kind: (folder / f"{kind}-2", finish(folder, f"{kind}.yaml", "--seed=3", "--seeds=2", f"--out={kind}-2"))
-        for kind in KINDS
-    }
+    """A function of a kind of game that gives two trainings, the first of them with the seed of `finished`."""
+
+    @functools.cache
+    def trained(kind):
+        return folder / f"{kind}-2", finish(folder, f"{kind}.yaml", "--seed=3", "--seeds=2", f"--out={kind}-2")
+
+    return trained
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +263,7 @@ def test_the_output_names_the_run_its_progress_and_its_results(kind, finished):
         assert words in shown
 
 
-@both
+@one_of_both
 def test_a_killed_run_ends_as_an_unbroken_one(kind, environment, within, finished, tmp_path, monkeypatch):
     shutil.copy(finished[kind][0].parent / f"{kind}.yaml", tmp_path)
     path = tmp_path / "run"
@@ -288,7 +293,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(kind, environment, within, finishe
         np.testing.assert_array_equal(kept[name], array)
 
 
-@both
+@one_of_both
 def test_evaluations_before_a_stop_are_not_repeated(kind, within, finished, tmp_path, monkeypatch):
     path = shutil.copytree(finished[kind][0], tmp_path / "run")
     assert not (path / "evaluation").exists()  # the summary has the results
@@ -320,9 +325,10 @@ def test_evaluations_before_a_stop_are_not_repeated(kind, within, finished, tmp_
     assert not (path / "evaluation").exists()
 
 
+@nightly
 @both
 def test_several_trainings_are_reported_each_and_pooled(kind, pairs, finished):
-    path, shown = pairs[kind]
+    path, shown = pairs(kind)
     found = summary(path)
     assert [run["seed"] for run in found["runs"]] == [3, 4]
     for spec in OPPONENTS[kind]:
@@ -342,14 +348,16 @@ def test_several_trainings_are_reported_each_and_pooled(kind, pairs, finished):
         assert first["mean"] == pytest.approx(alone["against"][OPPONENTS[kind][0]][side]["mean"], abs=1e-3)
 
 
+@nightly
 def test_trainings_in_sequence_have_the_results_of_single_ones(pairs, finished):
-    together, alone = rows(pairs["sampled"][0]), rows(finished["sampled"][0])
+    together, alone = rows(pairs("sampled")[0]), rows(finished["sampled"][0])
     np.testing.assert_allclose([row["fitness"][0] for row in together], [row["fitness"] for row in alone], atol=1e-6)
 
 
+@nightly
 @both
 def test_an_agent_of_several_trainings_draws_one_of_them(kind, pairs):
-    agent = load_agent(pairs[kind][0])
+    agent = load_agent(pairs(kind)[0])
     assert agent.config.seeds == 2
     learner = agent.learner(agent.parameters)
     drawn = {int(learner.init(jax.random.key(i)).which) for i in range(8)}
@@ -365,6 +373,7 @@ def test_the_film_shows_three_episodes_side_by_side(finished):
     assert (width, height) == (3 * one + 2 * 12, 2 * 32 + 8 + 3 * 24)
 
 
+@nightly
 def test_a_run_by_ppo_in_the_coin_game(coins):
     path, shown = coins
     found = summary(path)

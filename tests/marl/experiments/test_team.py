@@ -14,6 +14,7 @@ from marl.experiments import single_agent
 from marl.experiments.learner_training import TrainConfig, make_program
 from marl.train import main
 from meta.runs import array_files
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -60,6 +61,7 @@ def test_a_run_reports_collective_returns_and_those_of_each_seat(finished):
         assert last["training_return"][seed] == pytest.approx(sum(each), rel=1e-5, abs=1e-5)
 
 
+@nightly
 def test_each_seed_has_the_results_of_learn(finished):
     arrays, metadata = array_files.load_arrays(finished / "learner.safetensors")
     agent = marl.load_agent(finished, number=1)
@@ -82,6 +84,7 @@ def test_each_seed_has_the_results_of_learn(finished):
             np.testing.assert_allclose(returns, history.returns[seat], rtol=1e-5, atol=1e-6)
 
 
+@nightly
 def test_a_stopped_run_with_one_network_for_each_ends_with_the_files_of_an_unbroken_run(within, tmp_path, monkeypatch):
     arguments = [GAME, "--learner=pqn(hidden=[4], minibatches=2)", "--no-share", *SMALL, "--total-steps=320"]
 
@@ -112,6 +115,7 @@ def test_a_stopped_run_with_one_network_for_each_ends_with_the_files_of_an_unbro
         marl.load_agent(tmp_path / "run", number=2)
 
 
+@nightly
 def test_the_presets_of_several_players_fit_their_games():
     for preset in ("harvest", "harvest_socialjax"):
         config = single_agent.configs.load(TrainConfig, "train", preset)

@@ -21,10 +21,13 @@ from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.spec_dependencies import digests
 from marl.trained import catalogue, folder
 from meta.runs import array_files
+from tests.nightly import grid, nightly
 
 GAME = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 CARDS = marl.list_agents()
 SHAPERS = [name for name, card in CARDS.items() if card.kind == "shaper"]
+# One of each kind of shaper, game and opponent is always tested, and all of them by the nightly run.
+ALWAYS = ("shaper-imp-naive", "mfos-ipd-mmaml", "mfos-chicken-lola", "good_shepherd-chicken-naive")
 
 
 def test_all_that_comes_with_the_library_is_small():
@@ -57,6 +60,7 @@ def _gap(name):
     return abs(means.mean() - found["mean"]) / error, means.mean()
 
 
+@pytest.mark.system
 def test_a_shaper_plays_as_its_card_says():
     gap, mean = _gap("good_shepherd-ipd-naive")
     assert gap < 4
@@ -64,7 +68,7 @@ def test_a_shaper_plays_as_its_card_says():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", SHAPERS)
+@pytest.mark.parametrize("name", grid(SHAPERS, *ALWAYS))
 def test_every_shaper_plays_as_its_card_says(name):
     assert _gap(name)[0] < 4
 
@@ -99,7 +103,7 @@ def test_a_trained_agent_is_an_opponent(tmp_path):
         marl.make_learner("hub:mfos-imp-naive", GAME, 1, field="opponent")
 
 
-@pytest.mark.system
+@nightly
 def test_a_shaper_is_evolved_against_a_trained_one(within, tmp_path):
     tiny = ["ipd", "--opponent=hub:good_shepherd-ipd-naive", "--meta-steps=3", "--trials=1", "--evaluation-trials=4"]
     tiny += ["--unseen", "tft", "--evolution.generations=2", "--evolution.population-size=4", "--quiet", "--out=run"]
@@ -141,6 +145,7 @@ def test_a_shaper_plays_an_opponent_of_ones_choice_in_a_game_of_ones_choice():
         agent.play("tft", 0)
 
 
+@nightly
 def test_trials_of_evolution_in_a_sampled_game_have_the_opponents_that_have_learned(tmp_path):
     lengths = {"meta_steps": 3, "episode_length": 4, "num_envs": 2}
     config = SampledShapingConfig(environment="ipd(episode_length=4)", opponent="tabular_ppo", **lengths)
@@ -178,7 +183,7 @@ def test_a_learner_plays_fresh_episodes(within, tmp_path):
         agent.play(game="Acrobot-v1")
 
 
-@pytest.mark.system
+@nightly
 def test_an_adversary_plays_against_fresh_victims_beside_its_controls(tmp_path):
     victim = "ppo(hidden=[4], epochs=1, minibatches=1)"
     config = AttackConfig(environment="CartPole-v1", message="linear", victim=victim, num_envs=2, num_updates=2)
@@ -208,9 +213,17 @@ def shelf(tmp_path, monkeypatch):
     catalogue._cards.cache_clear()
 
 
-@pytest.mark.system
+@nightly
 def test_a_finished_run_is_added_and_trained_again_to_the_bit(within, tmp_path, shelf):
-    tiny = ["ipd", "--shaper=good_shepherd", "--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--seeds=2"]
+    tiny = [
+        "ipd",
+        "--shaper=good_shepherd",
+        "--discount=0",
+        "--meta-steps=3",
+        "--trials=1",
+        "--evaluation-trials=4",
+        "--seeds=2",
+    ]
     tiny += ["--evolution.generations=2", "--evolution.population-size=4", "--quiet"]
     assert within(*tiny, "--out=run", cwd=tmp_path, module="marl.mfos").returncode == 0
     add = within("tiny-one", "--add=run", cwd=tmp_path, module="marl.agents")

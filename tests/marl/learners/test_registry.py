@@ -26,6 +26,7 @@ from marl.shapers import registry as shapers
 from marl.shapers import sampled_policies
 from marl.shapers.exact_policies import mfos
 from tests.marl.sampled_steps import CART_POLE
+from tests.nightly import grid
 
 EXACT, ROUNDS = InfinitelyRepeated(prisoners_dilemma), make("ipd", episode_length=4)
 BREAKOUT, PENDULUM = make("Breakout-MinAtar"), make("Pendulum-v1")
@@ -111,6 +112,7 @@ def test_every_default_may_be_given_as_a_setting(game):
             make_learner(spec, continuous, num_updates=1)
 
 
+@pytest.mark.system
 def test_annealing_ends_with_the_last_update():
     spec = "ppo(anneal=True, epochs=2, minibatches=2, learning_rate=0.01, hidden=[4])"
     learner = make_learner(spec, CART_POLE, num_updates=3)
@@ -318,7 +320,7 @@ def test_bad_specs_of_shapers_are_refused_in_one_line(game, spec, message):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", ["mfos", "shaper"])
+@pytest.mark.parametrize("name", grid(("mfos", "shaper"), "shaper"))
 def test_an_untrained_shaper_is_a_learner_with_random_parameters(name):
     """Parameters are drawn for each trial and do not change while the co-player learns."""
 

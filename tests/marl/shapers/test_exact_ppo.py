@@ -19,6 +19,7 @@ from marl.shapers.exact_ppo import PPOState, TrialBatch, check_finite, gaussian_
 from marl.shapers.meta_ppo_config import ExactMetaPPO, SampledMetaPPO
 from marl.shapers.trial import play
 from meta import NonFiniteFitness, RunDirectory
+from tests.nightly import nightly
 
 GAME = InfinitelyRepeated(prisoners_dilemma, 0.96)
 SMALL = ExactMetaPPO(
@@ -143,7 +144,7 @@ def trained():
     return opponent, meta_ppo(lambda: (GAME, opponent), 5, keys, SMALL, meta_steps=5)
 
 
-@pytest.mark.system
+@nightly
 def test_the_best_reply_to_a_cooperator_is_learned(trained):
     _, found = trained
     assert found.metrics["shaper_return"].shape == (40, 2)
@@ -153,6 +154,7 @@ def test_the_best_reply_to_a_cooperator_is_learned(trained):
     assert (found.metrics["non_finite"] == 0).all()
 
 
+@pytest.mark.system
 def test_a_stopped_run_goes_on_bit_for_bit(trained, tmp_path):
     opponent, whole = trained
     keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
@@ -206,7 +208,14 @@ def test_ppo_trains_the_meta_policy_of_mfos_alone():
 def test_the_command_trains_by_ppo(within, tmp_path):
     options = ["--meta-ppo.iterations=3", "--meta-ppo.batch-size=8", "--meta-ppo.hidden-units=4", "--meta-steps=4"]
     result = within(
-        "ipd", "--meta-learner=ppo", *options, "--evaluation-trials=8", "--seeds=2", "--out=run", cwd=tmp_path
+        "ipd",
+        "--discount=0",
+        "--meta-learner=ppo",
+        *options,
+        "--evaluation-trials=8",
+        "--seeds=2",
+        "--out=run",
+        cwd=tmp_path,
     )
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -222,7 +231,7 @@ def test_the_command_trains_by_ppo(within, tmp_path):
     assert "meta_ppo.clip: got 0.0" in bad.stderr
 
 
-@pytest.mark.system
+@nightly
 def test_the_kind_of_evaluation_changes_no_training():
     """Two shapers that learn against each other act by samples, also if their means are evaluated."""
     found = []

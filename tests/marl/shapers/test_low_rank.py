@@ -14,6 +14,7 @@ import marl
 from benchmarks.speed import low_rank
 from meta import Evolution, Outcome
 from meta.low_rank import AXES, LowRankNoise, Proposals
+from tests.nightly import MARKS, nightly
 
 
 def exact():
@@ -46,6 +47,7 @@ def message(spec):
     return trial, made.init
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("made", "matrices"),
     [
@@ -53,8 +55,8 @@ def message(spec):
         pytest.param(lambda: message("mlp(hidden=[8, 8])"), 3, id="mlp"),
         pytest.param(lambda: message("lstm(units=8)"), 9, id="lstm"),
         pytest.param(lambda: message("linear"), 1, id="linear"),
-        pytest.param(lambda: sampled("shaper(channels=4)"), 6, id="shaper", marks=pytest.mark.system),
-        pytest.param(lambda: sampled("mfos(channels=4)"), 12, id="mfos", marks=pytest.mark.system),
+        pytest.param(lambda: sampled("shaper(channels=4)"), 6, id="shaper", marks=MARKS),
+        pytest.param(lambda: sampled("mfos(channels=4)"), 12, id="mfos", marks=MARKS),
     ],
 )
 def test_a_trial_with_shared_matrices_is_that_of_a_candidate_in_full(made, matrices):
@@ -79,7 +81,7 @@ def test_a_trial_with_shared_matrices_is_that_of_a_candidate_in_full(made, matri
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.system
+@nightly
 def test_4096_candidates_of_a_recurrent_shaper_of_512_units_need_less_than_two_gigabytes():
     """With 1.6 million parameters all candidates would be 26 gigabytes in full."""
     assert 4096 * low_rank.parameters(512) * 4 > 25e9

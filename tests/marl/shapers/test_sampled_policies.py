@@ -13,6 +13,7 @@ from marl.learners.registry import make_learner
 from marl.shapers.sampled_policies import FEW, good_shepherd, mfos, shaper
 from marl.shapers.trial import play_sampled, shaping_trial
 from tests.marl.shapers.sampled_in_numpy import AVERAGED, UNITS, InNumPy, parameters_of, sigmoid
+from tests.nightly import nightly
 
 ENVS, EPISODES, STEPS = 2, 3, 4
 LENGTHS = {"meta_steps": EPISODES, "episode_length": STEPS, "num_envs": ENVS}
@@ -175,6 +176,7 @@ def played(request):
     return request.param, parameters, jax.jit(lambda key, p: play(key, parameters=p))(jax.random.key(5), parameters)
 
 
+@pytest.mark.system
 def test_the_shapers_parameters_are_the_same_in_every_step_of_a_trial(played, replays):
     name, parameters, history = played
     own = history.trajectories[0]
@@ -272,7 +274,7 @@ def coins():
     return opponent, history
 
 
-@pytest.mark.system
+@nightly
 def test_an_opponent_with_a_memory_learns_as_the_learner_alone(coins):
     opponent, history = coins
     state = alone(jax.random.key(6), opponent, history.trajectories[1], seat=1, num_players=2)
@@ -329,6 +331,7 @@ def test_the_fitness_is_the_mean_of_the_shapers(three):
     assert float(outcome.metrics["opponent_return"]) == pytest.approx(rewards[2], rel=1e-5)
 
 
+@pytest.mark.system
 def test_a_trial_without_a_shaper_is_learning():
     learners = [make_learner("reinforce", GAME, seat, num_updates=2) for seat in (0, 1)]
 

@@ -19,6 +19,7 @@ from marl.shapers.sampled_policies import Extras, Policy, mfos
 from marl.shapers.sampled_ppo import coala_returns, sampled_ppo
 from marl.shapers.trial import play_sampled
 from meta import NonFiniteFitness, RunDirectory
+from tests.nightly import nightly
 
 EPISODES, STEPS, ENVS = 3, 4, 2
 DISCOUNT, GAE_LAMBDA, ENTROPY, VALUE_COEFFICIENT, RATE, CLIP = 0.9, 0.7, 0.03, 0.4, 0.25, 0.2
@@ -316,7 +317,7 @@ def test_unsuitable_settings_are_refused(settings, message):
     assert str(error.value) == message
 
 
-@pytest.mark.system
+@nightly
 @pytest.mark.usefixtures("nans")
 def test_diverged_parameters_end_the_training():
     """NaN logits still act, with finite returns."""

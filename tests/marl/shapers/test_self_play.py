@@ -15,6 +15,7 @@ from marl.shapers.exact_policies import good_shepherd, mfos
 from marl.shapers.self_play import Rival, annealing, by_seat, pair_keys, rivals, seat_rival
 from marl.shapers.trial import play, play_trials, shaping_trial
 from meta import Evolution
+from tests.nightly import nightly
 
 
 def test_the_annealing_is_read_from_the_opponents_name():
@@ -116,7 +117,7 @@ def test_the_returns_of_pairs_are_taken_apart_by_seat():
     assert by_seat({name: x[:, :2] for name, x in metrics.items()})["opponent_return"].tolist() == [1, 5]
 
 
-@pytest.mark.system
+@nightly
 def test_without_naive_learners_two_shapers_defect():
     evolution = Evolution(population_size=64, generations=25, learning_rate=0.1, learning_rate_end=1.0)
     config = ExactShapingConfig(
@@ -134,7 +135,14 @@ def test_without_naive_learners_two_shapers_defect():
 def test_the_command_reports_both_seats_and_resumes(within, tmp_path):
     options = ["--evolution.population-size=4", "--evolution.generations=6", "--trials=1", "--meta-steps=3"]
     result = within(
-        "imp", "--opponent=self_play", *options, "--evaluation-trials=8", "--seeds=2", "--out=run", cwd=tmp_path
+        "imp",
+        "--discount=0",
+        "--opponent=self_play",
+        *options,
+        "--evaluation-trials=8",
+        "--seeds=2",
+        "--out=run",
+        cwd=tmp_path,
     )
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -16,7 +16,7 @@ from meta.cluster.connection import OnCluster
 pytestmark = pytest.mark.system
 
 SMALL = shlex.split(
-    "--meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
+    "--discount 0 --meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
     " --evolution.generations 40 --evolution.checkpoint-seconds 0 --quiet"
 )
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from tests.nightly import MARKS, nightly
 from tests.sockets import free_port
 
 pytestmark = pytest.mark.system
@@ -58,6 +59,7 @@ def ends(processes):
     return [(process.returncode, *texts) for process, texts in zip(processes, found, strict=True)]
 
 
+@nightly
 def test_any_number_of_processes_gives_equal_bits_and_resumes_the_runs_of_others(start, tmp_path, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS")  # compiled as for users, because the options of the tests round in fewer ways
 
@@ -93,7 +95,12 @@ def test_any_number_of_processes_gives_equal_bits_and_resumes_the_runs_of_others
 
 @pytest.mark.parametrize(
     ("number", "victim", "number_of_signal"),
-    [(3, 2, signal.SIGKILL), (2, 0, signal.SIGKILL), (2, 1, signal.SIGSTOP), (2, 0, signal.SIGSTOP)],
+    [
+        (3, 2, signal.SIGKILL),
+        pytest.param(2, 0, signal.SIGKILL, marks=MARKS),
+        (2, 1, signal.SIGSTOP),
+        pytest.param(2, 0, signal.SIGSTOP, marks=MARKS),
+    ],
 )
 def test_all_end_when_a_process_is_lost(start, tmp_path, number, victim, number_of_signal):
     run = tmp_path / "run"

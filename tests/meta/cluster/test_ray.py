@@ -21,6 +21,7 @@ from meta.cluster.ray_driver import Plan
 from meta.evaluators import current, evaluating
 from meta.xla.backend import platform
 from tests.fault_injection.kills import digest, processes
+from tests.nightly import MARKS, grid, nightly
 from tests.sockets import listening
 
 pytestmark = pytest.mark.system
@@ -89,10 +90,10 @@ def test_four_workers_give_the_bits_of_one_process(cluster, alone):
     [
         ({"shared_trials": "pair"}, {"num_trials": 3}),
         # Its state is larger than its population, so that the population is sent instead.
-        ({"strategy": "cr_fm_nes", "population_size": 8}, {"num_trials": 2}),
+        pytest.param({"strategy": "cr_fm_nes", "population_size": 8}, {"num_trials": 2}, marks=MARKS),
         ({"noise": "low_rank", "rank": 2}, {"num_trials": 2, "trial": multiplied, "init": matrix}),
         ({"generations": 3}, {"num_trials": 40}),  # more trials than candidates
-        ({"generations": 3}, {"num_trials": 2, "key": jax.random.key(2, impl="rbg")}),
+        pytest.param({"generations": 3}, {"num_trials": 2, "key": jax.random.key(2, impl="rbg")}, marks=MARKS),
     ],
 )
 def test_a_cluster_gives_the_bits_of_one_process(cluster, settings, options):
@@ -101,7 +102,7 @@ def test_a_cluster_gives_the_bits_of_one_process(cluster, settings, options):
     assert digest(here) == digest(there)
 
 
-@pytest.mark.parametrize("together", ["all", "run", "trial"])
+@pytest.mark.parametrize("together", grid(("all", "run", "trial"), "run"))
 def test_runs_that_depend_on_each_other_evolve_on_a_cluster_too(cluster, together):
     def context(keys, generation, means):
         return jnp.stack([jnp.float32(0), means["x"][0].sum() * generation])
@@ -203,11 +204,12 @@ def test_a_chunk_that_no_worker_can_evaluate_is_reported_once(cluster, monkeypat
 
 
 SMALL = shlex.split(
-    "--meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
+    "--discount 0 --meta-steps 5 --trials 2 --hidden-units 4 --evaluation-trials 16 --evolution.population-size 8"
     " --evolution.generations 40 --evolution.checkpoint-seconds 0"
 )
 
 
+@nightly
 def test_a_killed_run_is_resumed_on_other_workers_bit_for_bit(command, environment, tmp_path):
     """A run on one worker, killed and resumed on two, has the bits of a run in one process."""
     there = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--cluster", "ray", "--cluster-workers", "1"]

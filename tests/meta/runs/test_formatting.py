@@ -38,6 +38,7 @@ def test_names_of_runs_are_readable(words, name):
     assert directory_name(words) == name
 
 
+@pytest.mark.system
 @given(strategies.text(max_size=12) | strategies.sampled_from(["aux", "NUL.x", "con-1", "com7", "..", "lpt1."]))
 def test_names_of_runs_are_valid_on_windows(words):
     name = directory_name(words)

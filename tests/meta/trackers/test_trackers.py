@@ -14,6 +14,7 @@ import pytest
 
 from meta import Evolution, Outcome, evolve, make_tracker
 from tests.meta.trackers import readers
+from tests.nightly import grid, nightly
 from tests.sockets import free_port
 
 pytestmark = pytest.mark.system
@@ -119,7 +120,7 @@ def followers(run):
     return [int(line.split()[0]) for line in listed.splitlines() if f"meta.trackers.follower {run} " in line]
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("tracker", grid(TRACKERS, "tensorboard"))
 def test_a_tracker_has_every_row_once_however_often_the_run_and_the_tracker_are_killed(tracker, walk):
     it = walk(tracker)
     # The run is killed while rows are written: the tracker's process takes the rest and ends by itself.
@@ -155,6 +156,7 @@ def test_a_tracker_has_every_row_once_however_often_the_run_and_the_tracker_are_
     assert [step for step, _ in series["mean"]] == list(range(1, 11))
 
 
+@nightly
 def test_a_resumed_run_may_have_another_tracker_or_none(walk):
     it = walk("tensorboard")
     assert it.whole("there", "--out", str(it.run))[0] == 0
@@ -182,7 +184,7 @@ FAKES = {
 }
 
 
-@pytest.mark.parametrize("fault", FAKES)
+@pytest.mark.parametrize("fault", grid(FAKES, next(iter(FAKES))))
 def test_a_tracker_that_fails_stops_no_run_and_is_told_of_in_one_line(fault, walk):
     it = walk("wandb")
     code, words = FAKES[fault]
@@ -211,6 +213,7 @@ def test_a_stop_ends_the_tracker_which_goes_on_later(walk):
     assert [step for step, _ in it.read()[0]["mean"]] == list(range(1, GENERATIONS + 1))
 
 
+@nightly
 def test_a_named_tracker_is_one_of_evolve(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -55,6 +55,7 @@ def test_a_gpu_that_jax_cannot_use_is_one_line(caplog):
     assert len(caplog.records) == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("name", "reason"), [("cuda", "no device of it is found"), ("nonsense", "Unable to init")])
 def test_a_backend_that_is_not_there_is_one_line(name, reason, tmp_path):
     if name == jax.default_backend():

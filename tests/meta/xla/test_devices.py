@@ -13,6 +13,7 @@ import pytest
 from marl.experiments.learner_training import TrainConfig, train
 from meta import RunDirectory
 from meta.xla.devices import in_chunks, spread, use_all_cores
+from tests.nightly import MARKS, nightly
 
 pytestmark = pytest.mark.system
 
@@ -132,6 +133,7 @@ def test_chunks_on_a_core_divide_its_share_and_have_a_maximum():
         assert set(sizes) == {together}
 
 
+@nightly
 def test_one_seed_has_one_device_and_xla_one_thread(environment):
     code = f"""
 import os
@@ -175,8 +177,8 @@ print(len(jax.devices()))
     ("module", "arguments"),
     [
         ("marl.mfos", ["coin_game", "--evolution.chunk-size", "8"]),  # its chunks ask for the backend
-        ("marl.crossplay", ["coin_game", "--agents", "tabular_ppo"]),
-        ("marl.reproduce", ["sparse"]),
+        pytest.param("marl.crossplay", ["coin_game", "--agents", "tabular_ppo"], marks=MARKS),
+        pytest.param("marl.reproduce", ["sparse"], marks=MARKS),
     ],
 )
 def test_a_command_of_sampled_games_has_a_device_for_each_core(module, arguments, environment, tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from meta.xla.fixed_order import has_large, in_fixed_order
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -147,6 +148,7 @@ def test_sums_products_convolutions_and_chunks_have_the_same_bits_on_any_number_
     assert printed[0][0] == printed[1][0] != "", printed
 
 
+@nightly
 def test_a_run_with_chunks_is_the_same_bit_for_bit_on_any_number_of_cores(environment, tmp_path):
     """A process bound to one core, and one with the threads of four."""
     bound = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "

@@ -11,6 +11,7 @@ from marl.experiments.shaping.jobs import make_shaping
 from marl.experiments.sweep import plan
 from marl.experiments.sweep.common_program import groups_of, train_together
 from meta import RunDirectory
+from tests.nightly import MARKS
 
 MFOS = (
     "mfos ipd --evolution.generations 3 --evolution.population_size 8 --meta_steps 4 --trials 2 --hidden_units 4"
@@ -76,11 +77,13 @@ def alone(point, run):
 @pytest.mark.parametrize(
     ("line", "last"),
     [
-        (f"{MFOS} --evolution.sigma 0.1,0.4 --evolution.learning_rate_end 0.1,1", 3),
-        (f"{MFOS} --opponent.learning_rate 0.5,1 --evolution.sigma 0.1 --seeds 2", 3),
-        (f"{SAMPLED} --opponent.learning_rate 0.05,1 --opponent reinforce --evolution.sigma 0.1", 2),
+        pytest.param(f"{MFOS} --evolution.sigma 0.1,0.4 --evolution.learning_rate_end 0.1,1", 3, marks=MARKS),
+        pytest.param(f"{MFOS} --opponent.learning_rate 0.5,1 --evolution.sigma 0.1 --seeds 2", 3, marks=MARKS),
+        pytest.param(
+            f"{SAMPLED} --opponent.learning_rate 0.05,1 --opponent reinforce --evolution.sigma 0.1", 2, marks=MARKS
+        ),
         (f"{TRAIN} --learner.learning_rate 0.001,0.05", 4),
-        (f"{TRAIN} --learner.learning_rate 0.001,0.05 --seeds 2", 4),
+        pytest.param(f"{TRAIN} --learner.learning_rate 0.001,0.05 --seeds 2", 4, marks=MARKS),
     ],
 )
 def test_checkpoints_are_those_of_separate_programs(line, last, tmp_path):

@@ -15,12 +15,13 @@ from marl.commands.sweep import PROGRAM, main
 from marl.experiments.sweep import clusters, plan
 from marl.experiments.sweep.tasks import TOGETHER, Ended, Task, run_task
 from meta import RunDirectory
+from tests.nightly import nightly
 
 TINY = (
     "--evolution.population_size 8 --meta_steps 4 --trials 2 --hidden_units 4 --evaluation_trials 4 --start random"
-    " --evolution.checkpoint_seconds 0"
+    " --evolution.checkpoint_seconds 0 --discount 0"
 )
-SLOW = "--evolution.generations 3000"
+SLOW = "--evolution.generations 1500"
 
 
 def start(*arguments):
@@ -41,7 +42,7 @@ def rows_in(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.system
+@nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
     out = tmp_path / "sweep"
@@ -54,14 +55,14 @@ def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
         os.kill(number, signal.SIGKILL)
     first.communicate()
     done = len(rows_in(points[0]))
-    assert 0 < done < 3000
+    assert 0 < done < 1500
 
     second = start("--resume", str(out))
     said, wrong = second.communicate()
     assert (second.returncode, wrong) == (0, "")
     assert said.startswith("mfos ipd: 2 points\npart 1 of 3: training of several points in one program\n")
     for one in points:
-        assert [row["generation"] for row in rows_in(one)] == list(range(1, 3001))
+        assert [row["generation"] for row in rows_in(one)] == list(range(1, 1501))
     with open(out / "sweep.csv") as file:
         table = list(csv.DictReader(file))
     assert [row["evolution.sigma"] for row in table] == ["0.1", "0.3"]
@@ -141,7 +142,7 @@ def check(found):
     assert all(isinstance(one, Ended) and one.seconds > 0 for one in found)
 
 
-@pytest.mark.system
+@nightly
 def test_tasks_run_as_jobs_of_submitit(tasks, tmp_path):
     pytest.importorskip("submitit")
     found = []

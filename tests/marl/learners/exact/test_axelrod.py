@@ -17,8 +17,9 @@ from games import InfinitelyRepeated, discounted_payoffs, prisoners_dilemma, sym
 from marl import Learner, learn, load_agent, make_learner, memory_one, play_memory_one
 from marl.experiments.shaping.agents import save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
+from tests.nightly import MARKS
 
-pytestmark = pytest.mark.system
+pytestmark = MARKS
 
 OURS = symmetric("axelrod", ((3.0, 0.0), (5.0, 1.0)))  # the game that the library plays
 DISCOUNT = 0.96

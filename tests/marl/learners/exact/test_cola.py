@@ -55,6 +55,7 @@ def trained():
     )
 
 
+@pytest.mark.system
 def test_the_loss_of_exact_lola_and_its_next_order_in_the_tandem_game_by_hand():
     # With s = x + y and eta 1, LOLA steps 6 - 2s; against that step 14 - 2s is best, and against this 30 - 2s.
     assert rival_loss("exact lola") == pytest.approx(2 * 8**2, rel=1e-4)
@@ -68,6 +69,7 @@ def test_steps_that_are_consistent_by_hand_have_no_loss_and_are_not_the_only_one
         assert tandem_loss(pair) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.system
 def test_the_loss_falls_below_that_of_lola_of_every_order(trained):
     assert tandem_loss(updates(trained)) < 0.1 < min(rival_loss(name) for name in RIVALS)
 

@@ -69,6 +69,7 @@ def head_to_head(row, column):
     return [float(r[:, 1:].mean()) for r in play(jax.random.split(jax.random.key(3), 512))]
 
 
+@pytest.mark.system
 def test_the_trained_start_does_at_least_as_well_as_that_of_the_public_code():
     """Against a naive learner the public code's initial parameters get -1.25 / -1.28; two naive ones get -1.98."""
     own, other = head_to_head(mmaml(IPD, 0), naive(partial(IPD.value, 1)))

@@ -15,6 +15,7 @@ from marl.learners.exact.naive import PolicyState
 from marl.learners.registry import learner_names
 from meta import Evolution, evolve
 from tests.marl.exact_game import GAME
+from tests.nightly import nightly
 
 SPEC = "naive + naive(learning_rate=[0.5, 2], init_scale=[0, 3]) + memory_one(probabilities=[0.9, 1, 0, 1, 0])"
 TRIALS = 3000
@@ -83,7 +84,7 @@ def test_a_drawn_member_learns_as_it_does_alone():
         assert same == [i == member for i in range(3)]
 
 
-@pytest.mark.system
+@nightly
 def test_only_the_drawn_member_is_computed_where_candidates_share_a_trial():
     shaper = make_shaper("mfos(hidden_units=2)", GAME)
 

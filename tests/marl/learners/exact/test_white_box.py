@@ -13,6 +13,7 @@ from marl import Trajectory, learn
 from marl.learners.exact.naive import PolicyState, naive
 from marl.learners.exact.white_box import cgd, hola, lola, lookahead, pola, sga, sos
 from tests.marl.exact_game import GAME, sigmoid, values
+from tests.nightly import MARKS
 
 ALPHA, ETA = 0.3, 0.2
 A, B = 0.2, 0.15  # of SOS
@@ -184,7 +185,8 @@ def step(learner):
 @pytest.mark.parametrize(
     ("name", "game"),
     # In the exact game only learners that compile fast; its derivatives are the same for all.
-    [(name, game) for name in LEARNERS for game in GAMES if game != "dilemma" or name in ("lola", "sos")],
+    [(name, game) for name in LEARNERS for game in GAMES if game != "dilemma" or name == "lola"]
+    + [pytest.param("sos", "dilemma", marks=MARKS)],
 )
 def test_a_step_agrees_with_its_definition(name, game):
     expected_values, library_values, size = GAMES[game]

@@ -25,6 +25,7 @@ from tests.marl.sampled_steps import (
     single,
     some_steps,
 )
+from tests.nightly import MARKS
 
 IPD, BETA, LAMBDA = make("ipd"), 0.6, 0.8
 
@@ -115,7 +116,10 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("make_learner", "plain"), [(advantage_alignment, a2c), (proximal_advantage_alignment, ppo)])
+@pytest.mark.parametrize(
+    ("make_learner", "plain"),
+    [(advantage_alignment, a2c), pytest.param(proximal_advantage_alignment, ppo, marks=MARKS)],
+)
 def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
     settings = {"network": feed_forward((5,), 2, hidden=(4,)), "discount": 0.9, "gae_lambda": 0.7}
     settings |= {"entropy_coefficient": 0.0, "learning_rate": 0.01, "max_gradient_norm": 1e9}
@@ -145,9 +149,9 @@ def test_without_alignment_it_is_the_policy_gradient(make_learner, plain):
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        pytest.param("negotiation", "hidden=[4]", marks=pytest.mark.system),
-        ("ipd", "network='recurrent', hidden=[], memory=3"),
-        pytest.param("coin_game", "network='convolutional', channels=1, hidden=[4]", marks=pytest.mark.system),
+        pytest.param("negotiation", "hidden=[4]", marks=MARKS),
+        pytest.param("ipd", "network='recurrent', hidden=[], memory=3", marks=MARKS),
+        pytest.param("coin_game", "network='convolutional', channels=1, hidden=[4]", marks=MARKS),
         ("three_player_ipd", "hidden=[], shared=True, normalize_observations=True"),
     ],
 )

@@ -15,6 +15,7 @@ from marl.core.learner import Trajectory
 from marl.learners.exact.white_box import hola, lola
 from marl.learners.sampled.dice import DiceState, Table, naive_dice, reinforce
 from marl.learners.sampled.lola_dice import LolaState, lola_dice
+from tests.nightly import nightly
 
 STEPS, ENVS, DISCOUNT = 7, 3, 0.9
 OWN = np.array([-1.0, -3.0, 0.0, -2.0])  # after CC, CD, DC, DD, own action first
@@ -205,7 +206,7 @@ def table(logits):
     return jnp.float32(np.stack([logits, -logits], -1) / 2)
 
 
-@pytest.mark.system
+@nightly
 @pytest.mark.usefixtures("promoted")
 def test_lola_follows_the_gradient_of_exact_lola():
     batches, steps, discount, rate = 24, 24, 0.8, 0.3

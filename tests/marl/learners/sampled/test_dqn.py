@@ -89,6 +89,7 @@ def waiting():
     )
 
 
+@pytest.mark.system
 def test_the_newest_steps_take_the_place_of_the_oldest(waiting):
     buffer, steps = waiting.states[0].buffer, waiting.trajectories[0]
     np.testing.assert_array_equal(waiting.states[0].steps, [12, 12])

@@ -10,6 +10,7 @@ import pytest
 from games import CoinGame, make
 from games.suite.coin_game import CoinState
 from marl import learn, make_learner
+from tests.nightly import grid
 
 RIGHT, LEFT, DOWN, UP, STAY = range(5)
 
@@ -69,7 +70,7 @@ def played():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("num_coins", [1, 2])
+@pytest.mark.parametrize("num_coins", grid((1, 2), 2))
 def test_cooperators_take_their_own_coins_and_defectors_any(played, num_coins):
     own, other, rewards = played("always_cooperate", "always_cooperate", num_coins)
     assert not other.any()

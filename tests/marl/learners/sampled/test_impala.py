@@ -7,6 +7,7 @@ import pytest
 from marl import a3c, impala, learn, make_learner, stale
 from marl.learners.sampled.impala import ActorCriticExtras, ActorCriticMemory
 from tests.marl.sampled_steps import CART_POLE, DISCOUNT, ENVS, STEPS, gradient, linear, log_softmax, single, some_steps
+from tests.nightly import nightly
 
 SETTINGS = {"discount": DISCOUNT, "learning_rate": 1e-3, "max_gradient_norm": 1e9}
 
@@ -115,7 +116,7 @@ def test_invalid_steps_have_no_gradient():
         np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.system
+@nightly
 def test_v_trace_corrects_the_targets_of_old_steps():
     """Steps of an old policy: the corrected targets are those of the current policy, so that both runs differ."""
     settings = {"num_updates": 12, "steps_per_update": 8, "num_envs": 4}

@@ -10,6 +10,7 @@ from marl.blocks.networks import feed_forward
 from marl.learners.sampled.fixed import always_defect
 from marl.learners.sampled.loqa import loqa
 from tests.marl.sampled_steps import CART_POLE, DISCOUNT, ENVS, STEPS, gradient, linear, log_softmax, single, some_steps
+from tests.nightly import nightly
 
 IPD, AHEAD, TEMPERATURE, INFLUENCE, ENTROPY, RATE = make("ipd"), 0.7, 1.3, 0.6, 0.05, 0.5
 
@@ -119,7 +120,7 @@ def test_values_follow_the_gradient_of_their_loss(steps, updated):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), new_target, expected)
 
 
-@pytest.mark.system
+@nightly
 def test_loqa_plays_with_a_memory():
     game = make("ipd", episode_length=3)
     players = [make_learner("random", game, 0), make_learner("loqa(network='recurrent', hidden=[], memory=3)", game, 1)]

@@ -10,10 +10,11 @@ from marl import learn, make_learner
 from marl.learners.sampled import objective_registry
 from meta.runs import array_files
 from tests.marl.sampled_steps import CART_POLE
+from tests.nightly import grid
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("kind", ["drift", "value_loss"])
+@pytest.mark.parametrize("kind", grid(("drift", "value_loss"), "value_loss"))
 def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
     """The loaded objective differs from PPO's: the same steps give other parameters."""
     form = objective_registry.Form(kind, "ppo" if kind == "drift" else "l2", hidden=3)

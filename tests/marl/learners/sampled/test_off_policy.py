@@ -14,6 +14,7 @@ from marl import Learner, Trajectory, evaluate, learn, make_learner
 from marl.blocks.sparse import kernels
 from marl.learners.sampled.sac import sac
 from marl.learners.sampled.td3 import td3
+from tests.nightly import nightly
 
 PENDULUM = make("Pendulum-v1")  # torques in [-2, 2]
 SMALL = {"hidden": [5], "discount": 0.9, "learning_rate": 0.01, "tau": 0.25}
@@ -272,7 +273,7 @@ def test_first_actions_are_uniform_and_later_ones_explore(name):
             assert ((before - before.mean()) ** 4).mean() / before.var() ** 2 == pytest.approx(3, abs=0.3)
 
 
-@pytest.mark.system
+@nightly
 def test_all_networks_stay_sparse():
     """Actor, critics and all targets are sparse; both critics together have one density."""
     learner = make_learner(
@@ -291,7 +292,7 @@ def test_all_networks_stay_sparse():
     assert len(kernels(after.critics)) == 6
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_sac_learns_to_swing_a_pendulum_up():
     """Random play gets -1,200, the best policy about -150; after 6,000 steps the return is above -250."""
     learner = make_learner("sac(hidden=[32, 32], learning_rate=2e-3, buffer_size=8192, batch_size=128)", PENDULUM)
@@ -323,7 +324,7 @@ def test_actions_without_bounds_and_integers_are_refused():
         )
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_sac_finds_the_best_response_to_a_player_that_does_not_learn():
     """In Cournot's market with the price 4 less the total, it is (4 - 1) / 2 to a quantity of 1, and 1/2 to 3."""
     game = make("cournot", intercept=4.0, marginal_cost=0.0, capacity=4.0, episode_length=4)

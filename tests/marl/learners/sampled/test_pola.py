@@ -10,6 +10,7 @@ import pytest
 from games import make
 from marl.core.learner import Trajectory
 from marl.learners.sampled.lola_dice import LolaState, pola_dice
+from tests.nightly import nightly
 
 DISCOUNT = 0.9
 COURSES = np.array(list(itertools.product(range(2), repeat=4))).reshape(16, 2, 2)  # course, round, player
@@ -78,7 +79,7 @@ def expected_update(own, model):
     return own
 
 
-@pytest.mark.system
+@nightly
 def test_many_imagined_episodes_give_the_proximal_steps_of_the_expected_returns():
     batches, steps = 16, 2
     rng = np.random.default_rng(1)

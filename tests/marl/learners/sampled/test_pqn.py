@@ -87,7 +87,7 @@ def test_misfits_are_refused():
         )  # fmt: skip
 
 
-@pytest.mark.system
+@pytest.mark.slow
 def test_it_learns_cart_pole():
     updates = 100_000 // (16 * 32)
     exploration = {"epsilon_steps": 20_000}

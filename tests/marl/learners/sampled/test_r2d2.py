@@ -118,6 +118,7 @@ def test_a_gradient_step_goes_down_the_square_of_the_errors():
     np.testing.assert_allclose(after.target, target + 0.02 * (np.asarray(after.params) - target), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.system
 def test_the_burn_in_sets_the_memory_but_has_no_gradient():
     learner = r2d2(
         CART_POLE, network=leaky(), sequence_length=LENGTH, burn_in=BURN_IN, multi_step=1,

@@ -58,6 +58,7 @@ def means(old, states, columns, wanted):
     return found
 
 
+@pytest.mark.system
 def test_an_update_is_ppo_s_with_rewards_for_reciprocation(steps):
     t, states = steps
     game = make("ipd")
