@@ -6,7 +6,6 @@ import dataclasses
 import json
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +17,8 @@ import configs
 from marl.bench.exact import play_track
 from marl.bench.methods import Method, make_method
 from marl.bench.protocol import FORMS, META_STEPS, OPPONENTS, TRAININGS, VERSION, budget_of, tasks
-from marl.bench.scores import GROUPS, MEASURES, missing, scores_of, summary_of
+from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
+from marl.bench.table import draw_opponents
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.command import STARTED
@@ -27,10 +27,8 @@ from meta.runs.jobs import Job, compiled_once, finished, open_run, run_jobs
 from meta.runs.progress import Progress
 from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import keep_tables
-from meta.statistics import or_nan, rounded
 
 Size = Literal["small", "standard", "paper"]
-RESULT = "result.json"
 PARTS = "opponents"  # directory of the parts
 MOST_TRAININGS = 1000
 
@@ -131,8 +129,6 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     run.write(RESULT, json.dumps(result, indent=1) + "\n")
     summary = {"conclusion": conclusion(result), "scores": result["scores"], "trials": result["trials"]}
     run.write_summary(summary | {"wall_seconds": time.perf_counter() - started, **provenance.environment()})
-    from marl.bench.table import draw_opponents
-
     draw_opponents(run.figures, result)
     say(console, summary["conclusion"])
     with keep_tables(console, run.path):
@@ -227,13 +223,6 @@ def conclusion(result: dict[str, Any]) -> str:
         f"{result['method']} has {words[0]}, and {words[1]} (0 is the opponent's own kind in its place, 1 the most "
         f"that is known; interquartile means with 95 % intervals over {many(result['trainings'], 'training')})."
     )
-
-
-def shown(estimate: Mapping[str, float | None]) -> str:
-    """An estimate as `0.42 [0.40, 0.44]`."""
-    value, low, high = (or_nan(estimate[name]) for name in ("value", "low", "high"))
-    interval = f" [{low:.2f}, {high:.2f}]" if np.isfinite([low, high]).all() else ""
-    return f"{rounded(value)}{interval}"
 
 
 def print_scores(console: Console, result: dict[str, Any]) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 from games import MatrixGame
 from marl.bench.protocol import FORMS, HELD_OUT, OPPONENTS, ROOM, TRAINED, VERSION, tasks
 from meta.runs.reports.aggregates import Estimate, interquartile_mean, probability_of_improvement
+from meta.statistics import or_nan, rounded
 
+RESULT = "result.json"  # in a run directory
 RESAMPLES = 2_000
 MEASURES = ("gain", "welfare")
 GROUPS = {"training": (TRAINED,), "held-out": HELD_OUT}  # forms of the opponents that are judged together
@@ -137,6 +139,13 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float
         return {name: round(float(x), 6) if np.isfinite(x) else None for name, x in found.items()}
 
     return {group: {measure: numbers(scores[measure], group) for measure in MEASURES} for group in GROUPS}
+
+
+def shown(estimate: Mapping[str, float | None]) -> str:
+    """An estimate as `0.42 [0.40, 0.44]`."""
+    value, low, high = (or_nan(estimate[name]) for name in ("value", "low", "high"))
+    interval = f" [{low:.2f}, {high:.2f}]" if np.isfinite([low, high]).all() else ""
+    return f"{rounded(value)}{interval}"
 
 
 def missing(result: Mapping[str, Any]) -> list[str]:

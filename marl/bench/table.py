@@ -13,9 +13,8 @@ from rich.table import Table
 
 import configs
 from configs.flags import Positional
-from marl.bench.experiment import shown
 from marl.bench.protocol import OPPONENTS, TRAININGS, VERSION
-from marl.bench.scores import GROUPS, MEASURES, aggregate, improvement, missing, profile, scores_of
+from marl.bench.scores import GROUPS, MEASURES, RESULT, aggregate, improvement, missing, profile, scores_of, shown
 from meta.runs.formatting import say
 from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
 from meta.runs.reports.claims import table as markdown
@@ -44,8 +43,6 @@ def load_result(path: str, field: str = "results") -> dict[str, Any]:
     Raises:
       ValueError: if there is none, or for one of another version or without a field; one line.
     """
-    from marl.bench.experiment import RESULT
-
     file = Path(path) / RESULT if Path(path).is_dir() else Path(path)
     try:
         found = json.loads(file.read_bytes())

@@ -59,7 +59,7 @@ def overview(package: str = "") -> str:
     lines = [f"  {name:<{width}}  {one.purpose}" for name, one in chosen.items()]
     usage = "usage: marl-shaping COMMAND ...; marl-shaping COMMAND --help lists the options of a command"
     return "\n".join(
-        [usage, "", *lines, "", f"Each is a module too, such as python -m {next(iter(chosen.values())).module}."]
+        [usage, "", *lines, f"Each is a module too, such as python -m {next(iter(chosen.values())).module}."]
     )
 
 
