@@ -209,7 +209,6 @@ SMALL = shlex.split(
 )
 
 
-@nightly
 def test_a_killed_run_is_resumed_on_other_workers_bit_for_bit(command, environment, tmp_path):
     """A run on one worker, killed and resumed on two, has the bits of a run in one process."""
     there = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--cluster", "ray", "--cluster-workers", "1"]
