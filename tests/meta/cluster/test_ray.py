@@ -21,7 +21,7 @@ from meta.cluster.ray_driver import Plan
 from meta.evaluators import current, evaluating
 from meta.xla.backend import platform
 from tests.fault_injection.kills import digest, processes
-from tests.nightly import MARKS, grid, nightly
+from tests.nightly import MARKS, grid
 from tests.sockets import listening
 
 pytestmark = pytest.mark.system
