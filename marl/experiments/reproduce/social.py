@@ -79,7 +79,7 @@ def folder_of(game: str, name: str) -> str:
 def make_jobs(
     folder: Path, parts: Mapping[str, Mapping[str, TrainConfig]], console: Console, *, fast: bool
 ) -> list[Job]:
-    """The trainings, with the seconds that each will take: PPO is measured in each game, because compiling takes long."""
+    """The trainings with the seconds that each will take; PPO alone is measured, because compiling takes long."""
     jobs = []
     for game, row in parts.items():
         paths = {name: folder / folder_of(game, name) for name in row}
