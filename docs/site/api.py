@@ -75,8 +75,8 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         "exact",
         {
             "Shapers": """
-                marl.shapers marl.shapers.mfos marl.shapers.good_shepherd marl.shapers.shaper marl.Shaper
-                marl.shapers.Policy marl.make_shaper marl.register_shaper
+                marl.shapers marl.shapers.mfos marl.shapers.good_shepherd marl.shapers.shaper marl.shapers.counts
+                marl.Shaper marl.shapers.Policy marl.make_shaper marl.register_shaper
             """,
             "Trials": "marl.shaping_trial marl.play_trials marl.play_sampled marl.Trials",
         },
