@@ -173,7 +173,10 @@ def ppo(
     value_clip, normalize_advantages = details["value_clip"], details["normalize_advantages"]
     adam_epsilon, observation_epsilon = details["adam_epsilon"], details["observation_epsilon"]
     bootstrap_limits, learn_last_step = details["bootstrap_limits"], details["learn_last_step"]
-    alignment, objective = objective if isinstance(objective, Aligned) else (None, objective)
+    alignment, estimate = None, generalized_advantages
+    if isinstance(objective, Aligned):
+        alignment, objective, of_one = objective
+        estimate = jax.vmap(of_one, (2, 2, 2, None, None, None, None), 2)
     checks.size("epochs", epochs, 1)
     checks.size("minibatches", minibatches, 1)
     checks.number("discount", discount, 0, 1)
@@ -279,10 +282,7 @@ def ppo(
         until = None if learn_last_step else -1
         obs, action, log_prob, value, reward, done, truncated, next_value = (x[:until] for x in (*of_step, next_value))
         valid = None if trajectory.valid is None else trajectory.valid[:until]
-        advantages = generalized_advantages
-        if alignment is not None:
-            advantages = jax.vmap(advantages, (2, 2, 2, None, None, None, None), 2)
-        advantage = advantages(reward, value, next_value, done, truncated, discount, gae_lambda)
+        advantage = estimate(reward, value, next_value, done, truncated, discount, gae_lambda)
         target = value + advantage
         if alignment is not None:
             both = (advantage[..., i] for i in range(2))
