@@ -234,10 +234,14 @@ def ppo(
         extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry, statistics)
         return action, PPOMemory(statistics, carry), extras
 
-    def act_greedy(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
+    def see(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, Any]:
         if memory.statistics:
             obs = normalize(memory.statistics, obs, observation_epsilon)
         outputs, _, carry = network.apply(parameters.params, obs, memory.carry)
+        return outputs, carry
+
+    def act_greedy(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
+        outputs, carry = see(parameters, memory, obs)
         return actions.mode(outputs), memory._replace(carry=carry)
 
     def reset_memory(memory: PPOMemory, done: jax.Array) -> PPOMemory:
@@ -327,6 +331,7 @@ def ppo(
         reset_memory=reset_memory if has_memory else None,
         act_greedy=act_greedy,
         seat=seat,
+        outputs=lambda *seen: see(*seen)[0],
     )
 
 
