@@ -128,7 +128,9 @@ def test_a_learner_of_continuous_actions_keeps_its_dtypes(name, mode):
 
 
 @every_mode
-@pytest.mark.parametrize("name", [name for name in FORMULA.names() if name not in ("memory_one", "axelrod", "cola")])
+@pytest.mark.parametrize(
+    "name", [name for name in FORMULA.names() if name not in ("memory_one", "axelrod", "cola", "meva")]
+)
 def test_a_learner_of_formulas_keeps_its_dtypes(name, mode):
     with MODES[mode]():
         players = [of_learner(name, FORMULA_GAME), make_learner("naive", FORMULA_GAME, 1)]

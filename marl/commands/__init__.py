@@ -33,6 +33,7 @@ COMMANDS = {
     "distributed": Entry("marl.distributed", "train learners by actors in Gymnasium, PettingZoo or EnvPool"),
     "discover": Entry("marl.discover", "evolve the objective of a learner: marl-shaping discover drift cartpole"),
     "cola": Entry("marl.cola", "train COLA's consistent update functions"),
+    "meva": Entry("marl.meva", "train MeVa's meta-values"),
     "mmaml": Entry("marl.mmaml", "meta-learn the initial parameters of M-MAML"),
     "export": Entry("marl.export", "write a trained policy as a file of C"),
     "report": Entry("marl.report", "write the page of a run again: marl-shaping report runs/ipd-naive-0"),

@@ -194,13 +194,14 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
     """A shaper trained against learners in an exact game."""
 
     opponent: str = "naive"
-    """The learner that is shaped: naive, lookahead, lola, exact_lola, hola2, hola, sos, sga, cgd, cola, pola, mmaml,
-    reinforce, tabular_ppo, q_learning, best_response; all_c, all_d, tft, wsls, grim, gtft, random, zd, or five
-    probabilities such as 0.9,1,0,1,0. With settings in brackets: "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)";
-    "axelrod(name='Bully')" is any memory-one strategy of the Axelrod library. Also a population, of which each trial
-    draws one: "naive + lola"; a range that each trial draws from: "naive(learning_rate=[0.1, 3])". With self_play, or
-    "self_play(annealing=0.5)", two shapers are trained against each other, one in each seat; annealing is the fraction
-    of the training over which the probability of meeting a naive learner instead falls from 1 to 0."""
+    """The learner that is shaped: naive, lookahead, lola, exact_lola, hola2, hola, sos, sga, cgd, cola, pola, meva,
+    mmaml, reinforce, tabular_ppo, q_learning, best_response, best_response_shaping; all_c, all_d, tft, wsls, grim,
+    gtft, random, zd, or five probabilities such as 0.9,1,0,1,0. With settings in brackets:
+    "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)"; "axelrod(name='Bully')" is any memory-one strategy of the Axelrod
+    library. Also a population, of which each trial draws one: "naive + lola"; a range that each trial draws from:
+    "naive(learning_rate=[0.1, 3])". With self_play, or "self_play(annealing=0.5)", two shapers are trained against each
+    other, one in each seat; annealing is the fraction of the training over which the probability of meeting a naive
+    learner instead falls from 1 to 0."""
     shaper: str = "mfos"
     """mfos (a policy from both players' last policies), good_shepherd (one policy for all episodes), shaper (recurrent)
     or counts (a policy from the shares of all joint actions so far); with settings such as "mfos(hidden_units=64)", or
