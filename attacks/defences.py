@@ -23,6 +23,7 @@ from games import Discrete, Game, rollout
 from games.core import checks
 from games.core.arguments import check_arguments
 from games.wrappers.cheap_talk import CheapTalk
+from marl.blocks.distributions import distribution
 from marl.core.learner import Learner, Metrics, Trajectory
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "input_noise",
     "masking",
     "message_dropout",
+    "power_regularization",
     "seeing",
     "undefended",
 ]
@@ -121,6 +123,60 @@ def input_decay(rate: float = 0.05) -> Defence:
         def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
             state, metrics = victim.update(key, state, trajectory)
             return with_weights(state, jax.tree.map(jnp.multiply, keep, weights_of(state))), metrics
+
+        return train_in(key, talk, victim._replace(update=update), schedule)
+
+    return defend
+
+
+@check_arguments
+def power_regularization(rate: float = 0.3, steps: int = 8) -> Defence:
+    """After every learning step the policy is moved so that messages have less power over it.
+
+        w <- w - rate d/dw mean_t D(pi_w(. | o_t, m_t) | pi_w(. | o_t, 0)),        `steps` times
+
+    with D the divergence of Kullback and Leibler, over all observations o and messages m since the last learning step;
+    a message of zeros is silence. That is for victims with a stochastic policy and no memory, such as ppo.
+
+    Args:
+      rate: step size, 0 or more.
+      steps: in each learning step, 1 or more.
+
+    Raises:
+      ValueError: for numbers out of range, or a victim of another kind.
+
+    Source: after Communicative Power Regularization; Piazza et al., Robust Coordination under Misaligned Communication
+    via Power Regularization (2024), arXiv:2404.06387. There power is a penalty on the reward of a teammate; here, where
+    one victim hears one adversary, the influence on the policy is lowered by its own gradient.
+    """
+    checks.number("rate", rate, 0)
+    checks.size("steps", steps, 1)
+
+    def defend(
+        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
+    ) -> VictimTraining:
+        victim, actions = make_victim(talk), distribution(talk.action_space("agent_0"))
+        outputs = victim.outputs
+        if outputs is None or victim.reset_memory is not None:
+            raise ValueError("got a victim without a stochastic policy or with memory; one such as ppo is needed")
+
+        def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
+            state, metrics = victim.update(key, state, trajectory)
+            obs, memory = trajectory.obs, trajectory.last_memory
+
+            def power(weights: Any) -> jax.Array:
+                policy = victim.policy(with_weights(state, weights))
+                spoken, silent = (
+                    jax.vmap(outputs, (None, None, 0))(policy, memory, seen)
+                    for seen in (obs, obs.at[..., -size:].set(0.0))
+                )
+                return actions.divergence(spoken, silent).mean()
+
+            def step(weights: Any, _: None) -> tuple[Any, None]:
+                return jax.tree.map(lambda w, g: w - rate * g, weights, jax.grad(power)(weights)), None
+
+            weights, _ = jax.lax.scan(step, weights_of(state), None, steps)
+            return with_weights(state, weights), metrics | {"power": power(weights)}
 
         return train_in(key, talk, victim._replace(update=update), schedule)
 
@@ -240,6 +296,7 @@ DEFENCES: dict[str, Defence] = {
     "masking": masking(),
     "noise": input_noise(),
     "decay": input_decay(),
+    "power": power_regularization(),
     "ensemble": ensemble(),
     "ensemble_of_trainings": ensemble(experience=MEMBERS),
 }
@@ -274,7 +331,7 @@ def seeing(learner: Learner, transform: Callable[[jax.Array], jax.Array]) -> Lea
     def act_greedy(policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
         return best(policy, memory, transform(obs))
 
-    return learner._replace(act=act, update=update, act_greedy=act_greedy)
+    return learner._replace(act=act, update=update, act_greedy=act_greedy, outputs=None)
 
 
 def _act_greedy_of(learner: Learner) -> Any:

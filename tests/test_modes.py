@@ -37,7 +37,7 @@ IPD = make("ipd", episode_length=4)
 REACHER = make("reacher")
 FORMULA_GAME = InfinitelyRepeated(prisoners_dilemma)
 CONTINUOUS = ("td3", "sac")
-APART = ("memory_one", "axelrod", "cola")
+APART = ("memory_one", "axelrod", "cola", "meva")
 WITHOUT_NAN = ("ppo", "reinforce", "dqn", "r2d2", "impala", "loqa", "lola_dice", "tabular_ppo")
 # One of each mechanism is always tested, and all of them by the nightly run.
 GAMES = ("ipd", "three_player_ipd", "coin_game", "coins", "ipd_in_the_matrix", "negotiation", "fishery", "pendulum")

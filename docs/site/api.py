@@ -75,8 +75,8 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
         "exact",
         {
             "Shapers": """
-                marl.shapers marl.shapers.mfos marl.shapers.good_shepherd marl.shapers.shaper marl.Shaper
-                marl.shapers.Policy marl.make_shaper marl.register_shaper
+                marl.shapers marl.shapers.mfos marl.shapers.good_shepherd marl.shapers.shaper marl.shapers.counts
+                marl.Shaper marl.shapers.Policy marl.make_shaper marl.register_shaper
             """,
             "Trials": "marl.shaping_trial marl.play_trials marl.play_sampled marl.Trials",
         },
@@ -97,8 +97,8 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             "Defences": """
                 attacks.defences attacks.Defence attacks.defences.DEFENCES attacks.defences.undefended
                 attacks.defences.message_dropout attacks.defences.masking attacks.defences.input_noise
-                attacks.defences.input_decay attacks.defences.ensemble attacks.defences.seeing
-                attacks.defences.disturbed
+                attacks.defences.input_decay attacks.defences.power_regularization attacks.defences.ensemble
+                attacks.defences.seeing attacks.defences.disturbed
             """,
             "Control": """
                 attacks.control attacks.control_trial attacks.control.Puppet attacks.control.train_puppet

@@ -99,6 +99,32 @@ def returns_to_go(rewards: jax.Array, done: jax.Array, discount: Scalar) -> jax.
     return generalized_advantages(rewards, nothing, nothing, done, jnp.zeros(done.shape, bool), discount, 1.0)
 
 
+def group_relative(
+    reward: jax.Array,
+    value: jax.Array,
+    next_value: jax.Array,
+    done: jax.Array,
+    truncated: jax.Array,
+    discount: Scalar,
+    gae_lambda: Scalar,
+) -> jax.Array:
+    """Returns to go less their mean over the other environments at the same step, `[T, N]`.
+
+    No value is asked, so that the step of the environments should be that of their episodes too. The arguments are
+    those of `generalized_advantages`, of which reward, done and discount count.
+
+    Raises:
+      ValueError: for a single environment.
+
+    Source: Piche et al., Learning Robust Social Strategies with Large Language Models (2025), arXiv:2511.19405.
+    """
+    del value, next_value, truncated, gae_lambda
+    if reward.shape[1] < 2:
+        raise ValueError("baseline: got 'group' in one environment; two at least are needed")
+    to_go = returns_to_go(reward, done, discount)
+    return to_go - leave_one_out(to_go)
+
+
 def of_action(values: jax.Array, action: jax.Array) -> jax.Array:
     """The values `[...]` of these actions `[...]`, of those of all actions `[..., actions]`."""
     chex.assert_shape(action, values.shape[:-1])

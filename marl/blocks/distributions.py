@@ -32,6 +32,7 @@ class Distribution(NamedTuple):
     log_prob: Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, actions) -> [...]
     entropy: Callable[[jax.Array], jax.Array]  # (outputs) -> [...]
     mode: Callable[[jax.Array], jax.Array]  # (outputs) -> actions
+    divergence: Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, others) -> [...], of Kullback and Leibler
 
 
 def distribution(space: Space) -> Distribution:
@@ -78,7 +79,14 @@ def categorical(num_actions: int) -> Distribution:
     def entropy(logits: jax.Array) -> jax.Array:
         return -_sum(jnp.exp(x) * x for x in log_probs(logits))
 
-    return Distribution(num_actions, 0, sample, log_prob, entropy, lambda logits: jnp.argmax(logits, -1))
+    def divergence(logits: jax.Array, others: jax.Array) -> jax.Array:
+        each = zip(log_probs(logits), log_probs(others), strict=True)
+        return _sum(jnp.exp(x) * (x - y) for x, y in each)
+
+    def mode(logits: jax.Array) -> jax.Array:
+        return jnp.argmax(logits, -1)
+
+    return Distribution(num_actions, 0, sample, log_prob, entropy, mode, divergence)
 
 
 def multi_categorical(nums_actions: Sequence[int]) -> Distribution:
@@ -104,7 +112,11 @@ def multi_categorical(nums_actions: Sequence[int]) -> Distribution:
     def mode(logits: jax.Array) -> jax.Array:
         return jnp.stack([one.mode(part) for one, part in parts(logits)], -1)
 
-    return Distribution(ends[-1], 0, sample, log_prob, entropy, mode)
+    def divergence(logits: jax.Array, others: jax.Array) -> jax.Array:
+        each = zip(parts(logits), parts(others), strict=True)
+        return _sum(one.divergence(part, other) for (one, part), (_, other) in each)
+
+    return Distribution(ends[-1], 0, sample, log_prob, entropy, mode, divergence)
 
 
 def _sum(arrays: Iterable[jax.Array], *first: jax.Array) -> jax.Array:
@@ -134,4 +146,12 @@ def diagonal_normal(shape: tuple[int, ...]) -> Distribution:
     def entropy(outputs: jax.Array) -> jax.Array:
         return (parts(outputs)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
-    return Distribution(size, size, sample, log_prob, entropy, lambda outputs: arranged(parts(outputs)[0]))
+    def mode(outputs: jax.Array) -> jax.Array:
+        return arranged(parts(outputs)[0])
+
+    def divergence(outputs: jax.Array, others: jax.Array) -> jax.Array:
+        (mean, log_scale), (other_mean, other_log_scale) = parts(outputs), parts(others)
+        ratio, distance = jnp.exp(2 * (log_scale - other_log_scale)), (mean - other_mean) * jnp.exp(-other_log_scale)
+        return (0.5 * (ratio + distance**2 - 1) + other_log_scale - log_scale).sum(-1)
+
+    return Distribution(size, size, sample, log_prob, entropy, mode, divergence)

@@ -16,6 +16,7 @@ import optax
 from games.core import checks
 from games.core.arguments import check_arguments
 from games.core.game import Scalar
+from marl.blocks.advantages import generalized_advantages
 
 Objective = Callable[[jax.Array, jax.Array], jax.Array]  # (log ratios, advantages) -> what is to be maximised, [...]
 # (values, targets, values before the update) -> what is to be minimised, [...]
@@ -42,10 +43,12 @@ class Aligned(NamedTuple):
     Attributes:
       alignment: weight of the co-players' advantages.
       objective: of log ratios and the sums.
+      advantages: from rewards and values, with the arguments of `generalized_advantages`.
     """
 
     alignment: Scalar
     objective: Objective
+    advantages: Callable[..., jax.Array] = generalized_advantages
 
 
 class Parametric(NamedTuple):

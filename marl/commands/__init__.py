@@ -33,6 +33,7 @@ COMMANDS = {
     "distributed": Entry("marl.distributed", "train learners by actors in Gymnasium, PettingZoo or EnvPool"),
     "discover": Entry("marl.discover", "evolve the objective of a learner: marl-shaping discover drift cartpole"),
     "cola": Entry("marl.cola", "train COLA's consistent update functions"),
+    "meva": Entry("marl.meva", "train MeVa's meta-values"),
     "mmaml": Entry("marl.mmaml", "meta-learn the initial parameters of M-MAML"),
     "export": Entry("marl.export", "write a trained policy as a file of C"),
     "report": Entry("marl.report", "write the page of a run again: marl-shaping report runs/ipd-naive-0"),
@@ -58,9 +59,7 @@ def overview(package: str = "") -> str:
     width = max(map(len, chosen))
     lines = [f"  {name:<{width}}  {one.purpose}" for name, one in chosen.items()]
     usage = "usage: marl-shaping COMMAND ...; marl-shaping COMMAND --help lists the options of a command"
-    return "\n".join(
-        [usage, "", *lines, f"Each is a module too, such as python -m {next(iter(chosen.values())).module}."]
-    )
+    return "\n".join([usage, *lines, f"Each is a module too, such as python -m {next(iter(chosen.values())).module}."])
 
 
 def main(arguments: Sequence[str] | None = None, package: str = "") -> int:

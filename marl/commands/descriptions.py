@@ -251,6 +251,24 @@ def cola() -> Command:
     )
 
 
+def meva() -> Command:
+    """`python -m marl.meva PRESET [options]`: train MeVa's meta-values, and write them to a file.
+
+    PRESET is one of the presets below or the path of a YAML file. The file is an opponent: "meva(file='...')".
+    """
+    from marl.experiments.file_command import checked
+    from marl.experiments.meva_training import MetaValueConfig, make_meta_values
+
+    return Command(
+        config=MetaValueConfig,
+        prepare=checked,
+        run=make_meta_values,
+        output=ToFile,
+        name=lambda preset, config: f"meva-{config.game}.safetensors",
+        presets="meva",
+    )
+
+
 def mmaml() -> Command:
     """`python -m marl.mmaml PRESET [options]`: meta-learn initial parameters of a naive learner (M-MAML).
 

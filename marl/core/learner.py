@@ -75,6 +75,14 @@ class ActGreedyFn(Protocol):
         ...
 
 
+class OutputsFn(Protocol):
+    """A function that gives what the probabilities of all actions are made of."""
+
+    def __call__(self, parameters: Parameters, memory: Memory, obs: jax.Array, /) -> jax.Array:
+        """Numbers `[N, ...]` of `marl.blocks.distributions.distribution`, at observations `[N, ...]`."""
+        ...
+
+
 class SyncFn(Protocol):
     """A function that copies from the states of others, such as a snapshot of a policy."""
 
@@ -189,6 +197,8 @@ class Learner(NamedTuple):
         there is none.
       act_greedy: `(parameters, memory, obs) -> (action, memory)`, without exploration; None for a learner that does
         not explore.
+      outputs: `(parameters, memory, obs) -> outputs` of the distribution over actions from which it draws; None for a
+        learner that does not say them.
       seat: the number of the player for which the learner was made; None if it fits all.
       gradients: the update in two parts, for a learner whose gradient is taken where it acted; None otherwise.
       sync: copies from the states of others, before the first step and after every update; None for a learner that
@@ -210,6 +220,7 @@ class Learner(NamedTuple):
     sync: SyncFn | None = None
     num_seats: int = 1
     sees_all: bool = False
+    outputs: OutputsFn | None = None
 
 
 def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -> tuple[LearnerState, Metrics]:

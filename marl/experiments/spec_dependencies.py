@@ -13,7 +13,7 @@ from marl.learners.sampled.objective_registry import Kind
 from marl.trained import folder
 from marl.trained.catalogue import PREFIX, located
 
-LEARNERS = ("cola", "mmaml")  # of which a file is shipped for each game; objectives have names of their own
+LEARNERS = ("cola", "meva", "mmaml")  # of which a file is shipped for each game; objectives have names of their own
 
 
 def digests(spec: str) -> list[str]:

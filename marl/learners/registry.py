@@ -31,8 +31,10 @@ from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogat
 from marl.blocks.sparse import make_sparsity
 from marl.core.learner import Learner
 from marl.learners.exact import factories, model_free
+from marl.learners.exact.best_response_shaping import best_response_shaping
 from marl.learners.exact.cola import cola_opponent
 from marl.learners.exact.fixed import memory_one
+from marl.learners.exact.meta_value import meva_opponent
 from marl.learners.exact.mmaml import mmaml
 from marl.learners.exact.population import Member, population
 from marl.learners.sampled import dice
@@ -366,11 +368,13 @@ for _network_factory in (feed_forward, convolutional, recurrent, nature):
 _formula: dict[str, Make] = {
     **{name: getattr(factories, name) for name in ("naive", "lookahead", "lola", "hola", "sos", "cgd", "sga", "pola")},
     "cola": cola_opponent,
+    "meva": meva_opponent,
     "mmaml": mmaml,
     "reinforce": model_free.reinforce,
     "tabular_ppo": model_free.tabular_ppo,
     "q_learning": model_free.q_learning,
     "best_response": model_free.best_response,
+    "best_response_shaping": best_response_shaping,
     **{name: _memory_one(name) for name in STRATEGIES.names()},
     "axelrod": _axelrod,
 }

@@ -8,12 +8,16 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 
+from games import InfinitelyRepeated
 from games.core import checks
 from games.core.arguments import factory
+from games.exact.matrix import state_visits
 from marl.core.learner import Learner, keep_state
+from marl.learners.exact.fixed import MAX_LOGIT
 
 # Of a learner's policy a shaper sees what it has become after its last step, or what it played, before that step.
 Observe = Literal["after", "before"]
+NUM_JOINT_ACTIONS = 4  # CC, CD, DC, DD
 
 
 class Shaper(NamedTuple):
@@ -73,12 +77,26 @@ def mfos(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "aft
     Source: Lu et al., Model-Free Opponent Shaping (2022), arXiv:2205.01447; there trained by PPO and by a genetic
     algorithm, here the parameters are evolved.
     """
-    checks.size("hidden_units", hidden_units, 1)
     checks.choice("observe", observe, get_args(Observe))
+    init, network = _one_hidden_layer(2 * num_logits, hidden_units, num_logits)
+
+    def learner(parameters: dict[str, jax.Array]) -> Learner:
+        def policy(key: jax.Array, hidden: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array, tuple[()]]:
+            return network(parameters, obs), hidden, ()
+
+        return after_a_random_step(policy, num_logits, observe=observe)
+
+    return Shaper(init, learner)
+
+
+def _one_hidden_layer(
+    inputs: int, hidden_units: int, num_logits: int
+) -> tuple[Callable[[jax.Array], Any], Callable[[Any, jax.Array], jax.Array]]:
+    """A tanh network of one layer, as `(key) -> parameters` and `(parameters, [..., inputs]) -> [..., num_logits]`."""
+    checks.size("hidden_units", hidden_units, 1)
 
     def init(key: jax.Array) -> dict[str, jax.Array]:
         # Scaled by the square root of the number of inputs (LeCun), all in one draw.
-        inputs = 2 * num_logits
         w1, w2 = jnp.split(jax.random.normal(key, ((inputs + num_logits) * hidden_units,)), [inputs * hidden_units])
         return {
             "w1": w1.reshape(inputs, hidden_units) / inputs**0.5,
@@ -87,15 +105,55 @@ def mfos(num_logits: int = 5, *, hidden_units: int = 32, observe: Observe = "aft
             "b2": jnp.zeros(num_logits),
         }
 
-    def learner(parameters: dict[str, jax.Array]) -> Learner:
+    def network(parameters: dict[str, jax.Array], x: jax.Array) -> jax.Array:
         w1, b1, w2, b2 = (parameters[name] for name in ("w1", "b1", "w2", "b2"))
+        # The first product as a sum of columns: elementwise, it fuses with tanh and with what made `x`.
+        hidden = jnp.tanh(b1 + sum(x[..., i, None] * w1[i] for i in range(inputs)))
+        return hidden @ w2 + b2
 
-        def network(obs: jax.Array) -> jax.Array:
-            # The first product as a sum of columns: elementwise, it fuses with tanh and with what made `obs`.
-            hidden = jnp.tanh(b1 + sum(obs[..., i, None] * w1[i] for i in range(2 * num_logits)))
-            return hidden @ w2 + b2
+    return init, network
 
-        return after_a_random_step(lambda key, hidden, obs: (network(obs), hidden, ()), num_logits, observe=observe)
+
+@factory
+def counts(game: InfinitelyRepeated, seat: int = 0, *, hidden_units: int = 32) -> Shaper:
+    """A meta-policy that sees a compressed history: how often each joint action was played so far in the trial.
+
+        logits = W2 tanh(W1 c + b1) + b2,        c = 1 / t sum_{s < t} d(own_s, other_s)
+
+    with d the shares of CC, CD, DC, DD (own action first) in the rounds of one meta-step, which are the discounted
+    visits of the two policies times `1 - discount`. The four shares take the place of the ten probabilities of `mfos`,
+    and neither policy is seen. The random first step counts. In several environments c is the mean over them.
+
+    Args:
+      game: whose discount weighs the rounds.
+      seat: the player's number; both see themselves first.
+      hidden_units: width of the hidden layer.
+
+    Raises:
+      ValueError: for units that are no whole number of at least 1.
+
+    Source: the observation of Garcia Segura, Hailes and Musolesi, Opponent Shaping in LLM Agents (2025),
+    arXiv:2510.08255, without the language model. There the counts grow, and so tell the time in the trial too, and the
+    last joint action stands beside them, on which a memory-one policy depends anyway.
+    """
+    del seat
+    num_logits = game.num_logits
+    init, network = _one_hidden_layer(NUM_JOINT_ACTIONS, hidden_units, num_logits)
+
+    def shares(obs: jax.Array) -> jax.Array:
+        logits = jnp.clip(jnp.log(obs) - jnp.log1p(-obs), -MAX_LOGIT, MAX_LOGIT)
+        visits = state_visits(logits[:num_logits], logits[num_logits:], game.discount)
+        return (1 - game.discount) * jnp.stack(visits)
+
+    def learner(parameters: dict[str, jax.Array]) -> Learner:
+        def policy(key: jax.Array, hidden: jax.Array, obs: jax.Array) -> tuple[jax.Array, jax.Array, tuple[()]]:
+            played = jax.vmap(shares)(obs.reshape(-1, 2 * num_logits)).mean(0)
+            hidden = hidden + jnp.append(played, 1.0)  # sums of the shares, and how many
+            logits = network(parameters, hidden[:NUM_JOINT_ACTIONS] / hidden[NUM_JOINT_ACTIONS])
+            return jnp.broadcast_to(logits, (*obs.shape[:-1], num_logits)), hidden, ()
+
+        # What was played, and not what the other has become since, is the history.
+        return after_a_random_step(policy, num_logits, NUM_JOINT_ACTIONS + 1, observe="before")
 
     return Shaper(init, learner)
 

@@ -49,3 +49,16 @@ def shaper(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
     Source: Khan et al. (2023), arXiv:2312.12568.
     """
     return _build_shaper("shaper", game, seat, settings)
+
+
+def counts(game: _Game, seat: int = 0, **settings: _Any) -> _Any:
+    """A shaper that sees how often each joint action was played so far in the trial.
+
+    Args:
+      game: as of `mfos`.
+      seat: as of `mfos`.
+      **settings: of `marl.shapers.exact_policies.counts` or `marl.shapers.sampled_policies.counts`.
+
+    Source: the observation of Garcia Segura et al. (2025), arXiv:2510.08255.
+    """
+    return _build_shaper("counts", game, seat, settings)

@@ -34,7 +34,7 @@ def make_shaper(spec: str, game: Game, seat: int = 0, *, field: str = "shaper", 
     """A shaper from its name, or its name with settings: `mfos`, `shaper(hidden_units=32, memory='episode')`.
 
     Args:
-      spec: mfos, good_shepherd or shaper, or one that was registered.
+      spec: mfos, good_shepherd, shaper or counts, or one that was registered.
       game: what is played.
       seat: the player's number among the game's agents.
       field: what the spec is of, for messages.
@@ -153,5 +153,11 @@ def _of_logits(factory: Callable[..., Shaper]) -> Callable[..., Shaper]:
 
 for _exact in (exact_policies.mfos, exact_policies.good_shepherd, exact_policies.shaper):
     register_shaper(_exact.__name__, _of_logits(_exact), kind="formula")
-for _sampled in (sampled_policies.shaper, sampled_policies.good_shepherd, sampled_policies.mfos):
+register_shaper("counts", exact_policies.counts, kind="formula")
+for _sampled in (
+    sampled_policies.shaper,
+    sampled_policies.good_shepherd,
+    sampled_policies.mfos,
+    sampled_policies.counts,
+):
     register_shaper(_sampled.__name__, _sampled, kind="sampled")

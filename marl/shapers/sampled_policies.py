@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from games import Game
 from games.core import checks
 from games.core.arguments import factory
-from games.core.spaces import Space
+from games.core.spaces import Box, Space
 from marl.blocks.distributions import Distribution, distribution
 from marl.blocks.layers import where_done
 from marl.core.learner import Learner, Trajectory
@@ -232,6 +232,51 @@ def mfos(
         reset_memory=reset_memory,
         actions=actions,
         turn=turn,
+    )
+
+
+@factory
+def counts(game: Game, seat: int = 0, *, hidden_units: int = 16) -> Policy:
+    """A policy without recurrence, which sees beside its observation o how often each was made so far in the trial.
+
+        x = relu(W [o, c] + b),        outputs = W_a x + b_a
+
+    with c the mean of all earlier observations, over steps and environments, and 0 in the first step. Observations of a
+    matrix game are one-hot, so that c has the shares of the start of an episode and of CC, CD, DC, DD, own action
+    first.
+
+    Args:
+      game: what is played.
+      seat: the player's number among its agents.
+      hidden_units: size of x.
+
+    Raises:
+      ValueError: for units that are no whole number of at least 1, or a game that has no such observations or actions.
+
+    Source: Garcia Segura, Hailes and Musolesi, Opponent Shaping in LLM Agents (2025), arXiv:2510.08255, whose
+    prompt has the last joint action and a summary of those before.
+    """
+    seen, actions = _spaces(game, seat)
+    size = math.prod(seen.shape)
+    see, layers = _encoder("see", Box(0.0, 1.0, (2 * size,)), hidden_units, 0)
+    layers |= _heads(hidden_units, actions)
+
+    def init_memory(num_envs: int) -> Memory:
+        return {"sum": jnp.zeros((num_envs, size)), "steps": jnp.zeros(num_envs)}
+
+    def act(p: Parameters, m: Memory, obs: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
+        flat = obs.reshape(len(obs), size).astype(jnp.float32)
+        history = m["sum"].mean(0) / jnp.maximum(m["steps"][0], 1)
+        x = see(p, jnp.concatenate([flat, jnp.broadcast_to(history, flat.shape)], -1))
+        after = {"sum": m["sum"] + flat, "steps": m["steps"] + 1}
+        return _outputs(p, actions, x), _dense(p, "value", x)[..., 0], after
+
+    return Policy(
+        init=lambda key: _first(key, layers),
+        init_memory=init_memory,
+        act=act,
+        reset_memory=lambda m, done: m,
+        actions=actions,
     )
 
 

@@ -1,6 +1,7 @@
 """Victims with a defence: ensembles, dropout, noise and decay of the inputs."""
 
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from attacks.defences import (
     ensemble,
     input_decay,
     message_dropout,
+    power_regularization,
     seeing,
     weights_of,
 )
@@ -105,6 +107,59 @@ def test_dropout_removes_messages_only(parameters):
     np.testing.assert_allclose(seen[heard, 4:], np.asarray(said)[heard], atol=1e-5)
     error = (0.25 * 0.75 / heard.size) ** 0.5
     assert heard.mean() == pytest.approx(0.75, abs=4 * error)
+
+
+class Linear(NamedTuple):
+    """A policy with logits that are linear in what it sees, and all that it has seen."""
+
+    params: Any
+    seen: Any
+
+
+def linear_victim(game):
+    """It learns nothing by itself."""
+    return Learner(
+        init=lambda key: Linear(jax.random.normal(key, (6, 2)), jnp.zeros((16, 2, 6))),
+        act=lambda key, state, memory, obs: (jax.random.bernoulli(key, 0.5, (len(obs),)).astype(int), memory, ()),
+        update=lambda key, state, t: (state._replace(seen=t.obs), {}),
+        act_greedy=lambda state, memory, obs: (jnp.zeros(len(obs), int), memory),
+        outputs=lambda state, memory, obs: obs @ state.params,
+    )
+
+
+def mean_divergence(weights, obs, size=2):
+    """Between the policies under a message and in silence, in float64."""
+
+    def log_softmax(x):
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    silent = np.where(np.arange(obs.shape[-1]) < obs.shape[-1] - size, obs, 0)
+    p, q = log_softmax(obs @ weights), log_softmax(silent @ weights)
+    return (np.exp(p) * (p - q)).sum(-1).mean()
+
+
+def test_power_descends_the_divergence_from_the_policy_in_silence(parameters):
+    talk, schedule = CheapTalk(GAME, parameters, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=1)
+    train = jax.jit(lambda key, rate: power_regularization(rate, 2)(key, talk, linear_victim, schedule, 2).state)
+    before, after = (jax.tree.map(lambda x: np.asarray(x, np.float64), train(KEY, rate)) for rate in (0.0, 0.4))
+    np.testing.assert_array_equal(before.seen, after.seen)
+    weights = before.params.copy()
+    for _ in range(2):
+        steps = 1e-6 * np.eye(12).reshape(12, 6, 2)
+        slopes = [mean_divergence(weights + h, after.seen) - mean_divergence(weights - h, after.seen) for h in steps]
+        weights -= 0.4 * np.reshape(slopes, (6, 2)) / 2e-6
+    np.testing.assert_allclose(after.params, weights, atol=1e-5)
+    assert mean_divergence(after.params, after.seen) < 0.9 * mean_divergence(before.params, after.seen)
+
+
+def test_power_changes_nothing_in_silence_and_needs_a_policy_with_probabilities(parameters):
+    silent = CheapTalk(GAME, jax.tree.map(jnp.zeros_like, parameters), MESSAGE.speak, 2)
+    victim = lambda game: make_victim(game)._replace(outputs=None)  # noqa: E731
+    names = ("none", "power")
+    run = jax.jit(lambda key: [DEFENCES[name](key, silent, make_victim, SCHEDULE, 2).state.params for name in names])
+    jax.tree.map(np.testing.assert_array_equal, *run(KEY))
+    with pytest.raises(ValueError, match="got a victim without a stochastic policy or with memory; one such as ppo"):
+        DEFENCES["power"](KEY, silent, victim, SCHEDULE, 2)
 
 
 @pytest.mark.system

@@ -60,6 +60,7 @@ RUNS = {
                                      "--hidden-units=2"], None),
     "bound": ("marl.bound", [*TRAINING, "--meta-steps=3", "--num-states=2", "--evaluation-trials=4"], 2),
     "cola": ("marl.cola", [*TRAINING, "--hidden=4", "--batch=4", "--evaluation-trials=4"], 2),
+    "meva": ("marl.meva", [*TRAINING, "--hidden=4", "--batch=4", "--evaluation-trials=4"], 2),
     "mmaml": ("marl.mmaml", [*TRAINING, "--meta-steps=3", "--initialisations=2", "--opponents=2",
                              "--evaluation-trials=4"], 2),
 }  # fmt: skip

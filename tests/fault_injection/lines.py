@@ -23,6 +23,7 @@ FIRST = {  # a first argument that fits
     "marl.bound": ("ipd", "chicken"),
     "marl.schelling": ("public_goods", "ipd"),
     "marl.cola": ("ipd", "chicken"),
+    "marl.meva": ("ipd", "chicken"),
     "marl.mmaml": ("ipd", "chicken"),
     "marl.play": ("ipd", "chicken"),
     "attacks.act": ("cartpole", "pendulum"),
@@ -144,6 +145,7 @@ MEMORY = {  # counts of arrays too large for memory
     "marl.crossplay": ("evaluation_trials",),
     "marl.bound": ("num_states", "evaluation_trials"),
     "marl.cola": ("evaluation_trials", "batch"),
+    "marl.meva": ("evaluation_trials", "batch"),
     "marl.mmaml": ("opponents", "evaluation_trials"),
     "attacks.act": ("num_envs", "evaluation_trials", "message_size"),
 }

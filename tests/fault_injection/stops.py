@@ -66,6 +66,7 @@ COMMANDS = {  # each as it is typed after `python -m`; --out is added
     "bound": "marl.bound ipd --meta-steps 5 --num-states 4 --iterations 60 --checkpoint-seconds 0",
     "schelling": "marl.schelling 'public_goods(episode_length=50)' --episodes 20000",
     "cola": "marl.cola ipd --iterations 60 --hidden 4 --evaluation-trials 8 --checkpoint-seconds 0",
+    "meva": "marl.meva ipd --iterations 60 --hidden 4 --evaluation-trials 8 --checkpoint-seconds 0",
     # Episodes as long as a rollout, and no chance: new environments begin in the states of an unbroken run.
     "distributed": "marl.distributed 'ipd(episode_length=8)' --learner 'ppo(hidden=[8], minibatches=2)' --num-envs 2"
     " --steps-per-update 8 --total-steps 16000 --evaluation-episodes 4 --checkpoint-seconds 0",

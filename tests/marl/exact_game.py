@@ -11,12 +11,17 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def values(first, second, discount=0.96):
-    """Both discounted returns by a linear solve in float64; the second player's logits are in its own view."""
+def visits(first, second, discount=0.96):
+    """Discounted visits to CC, CD, DC, DD, by a linear solve in float64; the second's logits are in its own view."""
     p, q = sigmoid(first), sigmoid(second)[[0, 1, 3, 2, 4]]
     joint = np.stack([p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)], -1)
-    visits = np.linalg.solve(np.eye(4) - discount * joint[1:].T, joint[0])
-    return visits @ [-1, -3, 0, -2], visits @ [-1, 0, -3, -2]
+    return np.linalg.solve(np.eye(4) - discount * joint[1:].T, joint[0])
+
+
+def values(first, second, discount=0.96):
+    """Both discounted returns of the two policies of `visits`."""
+    m = visits(first, second, discount)
+    return m @ [-1, -3, 0, -2], m @ [-1, 0, -3, -2]
 
 
 def gradient(function, x):

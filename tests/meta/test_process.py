@@ -30,6 +30,7 @@ STOPS = {  # command: (module after whose import it is stopped, signal)
     "marl.bound": ("numpy", signal.SIGTERM),
     "marl.reproduce": ("jax._src.config", signal.SIGINT),
     "marl.cola": ("numpy", signal.SIGTERM),
+    "marl.meva": ("numpy", signal.SIGTERM),
     "marl.mmaml": ("numpy", signal.SIGINT),
     "marl.report": ("numpy", signal.SIGTERM),
     "marl.compare": ("yaml", signal.SIGINT),

@@ -114,7 +114,7 @@ def _attacks() -> dict[str, str]:
         values = {"name": name, "settings": settings.get(name, ""), "memory": memory.get(name, "")}
         found[f"attacks.messages.{name}"] = _filled(_MESSAGE, **values)
     made = {"undefended": "", "ensemble": "(members=2)", "message_dropout": "()", "masking": "()"}
-    for name, call in (made | {"input_noise": "()", "input_decay": "()"}).items():
+    for name, call in (made | {"input_noise": "()", "input_decay": "()", "power_regularization": "()"}).items():
         values = {"defence": f"defences.{name}{call}", "victim": _VICTIM, "updates": "4"}
         found[f"attacks.defences.{name}"] = _filled(_DEFENCE, **values)
     return found

@@ -136,6 +136,7 @@ print(marl.learn(jax.random.key(0), game, [marl.naive(game), marl.population([me
     "marl.shapers.mfos": _SHAPE.replace("KIND", "mfos") + _PLAY,
     "marl.shapers.good_shepherd": _SHAPE.replace("KIND", "good_shepherd") + _PLAY,
     "marl.shapers.shaper": _SHAPE.replace("KIND", "shaper") + _PLAY,
+    "marl.shapers.counts": _SHAPE.replace("KIND", "counts") + _PLAY,
     "marl.Shaper": _SHAPE.replace("KIND", "mfos") + "print(shaper.learner(parameters).seat)",
     "marl.shapers.Policy": _SAMPLED_SHAPER,
     "marl.play_sampled": _SAMPLED_SHAPER,

@@ -194,17 +194,19 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
     """A shaper trained against learners in an exact game."""
 
     opponent: str = "naive"
-    """The learner that is shaped: naive, lookahead, lola, exact_lola, hola2, hola, sos, sga, cgd, cola, pola, mmaml,
-    reinforce, tabular_ppo, q_learning, best_response; all_c, all_d, tft, wsls, grim, gtft, random, zd, or five
-    probabilities such as 0.9,1,0,1,0. With settings in brackets: "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)";
-    "axelrod(name='Bully')" is any memory-one strategy of the Axelrod library. Also a population, of which each trial
-    draws one: "naive + lola"; a range that each trial draws from: "naive(learning_rate=[0.1, 3])". With self_play, or
-    "self_play(annealing=0.5)", two shapers are trained against each other, one in each seat; annealing is the fraction
-    of the training over which the probability of meeting a naive learner instead falls from 1 to 0."""
+    """The learner that is shaped: naive, lookahead, lola, exact_lola, hola2, hola, sos, sga, cgd, cola, pola, meva,
+    mmaml, reinforce, tabular_ppo, q_learning, best_response, best_response_shaping; all_c, all_d, tft, wsls, grim,
+    gtft, random, zd, or five probabilities such as 0.9,1,0,1,0. With settings in brackets:
+    "naive(learning_rate=0.5)", "zd(chi=3, phi=0.1)"; "axelrod(name='Bully')" is any memory-one strategy of the Axelrod
+    library. Also a population, of which each trial draws one: "naive + lola"; a range that each trial draws from:
+    "naive(learning_rate=[0.1, 3])". With self_play, or "self_play(annealing=0.5)", two shapers are trained against each
+    other, one in each seat; annealing is the fraction of the training over which the probability of meeting a naive
+    learner instead falls from 1 to 0."""
     shaper: str = "mfos"
-    """mfos (a policy from both players' last policies), good_shepherd (one policy for all episodes) or shaper
-    (recurrent); with settings such as "mfos(hidden_units=64)", or "mfos(observe='before')", which sees the opponent's
-    policy before its last step of learning, as in the public code."""
+    """mfos (a policy from both players' last policies), good_shepherd (one policy for all episodes), shaper (recurrent)
+    or counts (a policy from the shares of all joint actions so far); with settings such as "mfos(hidden_units=64)", or
+    "mfos(observe='before')", which sees the opponent's policy before its last step of learning, as in the public
+    code."""
     meta_steps: int = 100
     """Learning steps of the opponent in a trial."""
     hidden_units: int = 32
@@ -307,7 +309,8 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     lola_dice, pola_dice, advantage_alignment, proximal_advantage_alignment, loqa, reciprocator, always_cooperate,
     always_defect or random, with settings in brackets: "ppo(hidden=[16])"."""
     shaper: str = "shaper"
-    """shaper (recurrent), mfos or good_shepherd, with settings such as "shaper(hidden_units=32, memory='episode')"."""
+    """shaper (recurrent), mfos, good_shepherd or counts, with settings such as "shaper(hidden_units=32,
+    memory='episode')"."""
     num_shapers: int = 1
     """How many of the players are shapers, the first ones: all with the same parameters, each with its own memory."""
     meta_steps: int = 100

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import optax
 
 from games import Game
+from games.core import checks
 from games.core.arguments import factory
 from games.core.game import Scalar
-from marl.blocks.objectives import Aligned, clipped_surrogate, policy_gradient
+from marl.blocks.advantages import generalized_advantages, group_relative
+from marl.blocks.objectives import Aligned, Objective, clipped_surrogate, policy_gradient
 from marl.core.learner import Learner
 from marl.learners.sampled.ppo import OneStepDetails, one_step, ppo
+
+Baseline = Literal["value", "group"]
 
 
 @factory
@@ -20,6 +24,7 @@ def advantage_alignment(
     seat: int = 0,
     *,
     alignment: Scalar = 3.0,
+    baseline: Baseline = "value",
     learning_rate: Scalar | optax.Schedule = 1e-3,
     discount: Scalar = 0.96,
     gae_lambda: Scalar = 0.0,
@@ -43,6 +48,10 @@ def advantage_alignment(
     have mean 0 and deviation 1 in a batch before they are multiplied, and A* has so in the loss; otherwise the right
     `alignment` depends on the scale of rewards.
 
+    With the baseline "group" there is no critic: A and B are the returns to go less the mean of those of the other
+    environments at the same step, which suits games whose environments begin and end their episodes together. Then
+    `gae_lambda` and `value_coefficient` have no effect.
+
     With a `gae_lambda` above 0, A_k is made of rewards that a_t had a part in: with 0.95 two such learners mostly
     defect in the prisoner's dilemma where with 0, as in LOQA, they cooperate (docs/notes/learners.md).
 
@@ -52,6 +61,7 @@ def advantage_alignment(
       alignment: how sharply co-players are taken to answer, the paper's beta; 0 is `a2c` but for the second critic,
         with which it shares `value_coefficient` (the loss is the mean over both) and `max_gradient_norm`. A further
         factor of `discount` in front of the sum, as some write it, is part of it.
+      baseline: "value", which critics learn, or "group", of two environments at least.
       learning_rate: a number, or a schedule of optax over the updates.
       discount: of rewards.
       gae_lambda: 0 trusts the values, 1 the returns.
@@ -60,14 +70,16 @@ def advantage_alignment(
       **settings: of `ppo`, but for those in `ONE_STEP`.
 
     Raises:
-      ValueError: for a game of one player, and as `ppo`.
+      ValueError: for a game of one player, another baseline, and as `ppo`.
 
     Source: Duque et al., Advantage Alignment Algorithms (2024), arXiv:2406.14662; step size and discount, and that
     advantages are normalised first: its public code, where the value of the co-player's rewards is its own, lambda is
-    0.95, and the weight is 0.05 to 1, the latter with a mean in place of the discounted sum.
+    0.95, and the weight is 0.05 to 1, the latter with a mean in place of the discounted sum. The baseline of a group:
+    Piche et al. (2025), arXiv:2511.19405.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
-    return one_step(game, seat, Aligned(alignment, policy_gradient), details, discount=discount, **own, **settings)
+    objective, settings = _aligned(alignment, policy_gradient, baseline, settings)
+    return one_step(game, seat, objective, details, discount=discount, **own, **settings)
 
 
 @factory
@@ -76,6 +88,7 @@ def proximal_advantage_alignment(
     seat: int = 0,
     *,
     alignment: Scalar = 3.0,
+    baseline: Baseline = "value",
     clip: Scalar = 0.1,
     learning_rate: Scalar | optax.Schedule = 1e-3,
     epochs: int = 2,
@@ -95,6 +108,7 @@ def proximal_advantage_alignment(
       game: of two players or more.
       seat: its number among the game's agents.
       alignment: as of `advantage_alignment`.
+      baseline: as of `advantage_alignment`.
       clip: how far the ratio counts.
       learning_rate: a number, or a schedule of optax over the steps of the optimiser.
       epochs: over the same batch.
@@ -109,5 +123,15 @@ def proximal_advantage_alignment(
     Source: the proximal form of the same paper; clip and epochs are those of its code's Commons Harvest.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
-    objective = Aligned(alignment, clipped_surrogate(clip=clip))
+    objective, settings = _aligned(alignment, clipped_surrogate(clip=clip), baseline, settings)
     return ppo(game, seat, objective=objective, epochs=epochs, discount=discount, **own, **settings)
+
+
+def _aligned(
+    alignment: Scalar, objective: Objective, baseline: Baseline, settings: dict[str, Any]
+) -> tuple[Aligned, dict[str, Any]]:
+    """The objective, and the settings of `ppo` with it."""
+    checks.choice("baseline", baseline, get_args(Baseline))
+    if baseline == "value":
+        return Aligned(alignment, objective, generalized_advantages), settings
+    return Aligned(alignment, objective, group_relative), settings | {"value_coefficient": 0.0}

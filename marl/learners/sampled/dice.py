@@ -139,29 +139,38 @@ def _gradient_learner(
     def act(key: jax.Array, params: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()], tuple[()]]:
         return actions.sample(key, network.apply(params, obs, ())[0]), memory, ()
 
+    def outputs(params: Any, memory: tuple[()], obs: jax.Array) -> jax.Array:
+        return network.apply(params, obs, ())[0]
+
     def act_greedy(params: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple[()]]:
-        return actions.mode(network.apply(params, obs, ())[0]), memory
+        return actions.mode(outputs(params, memory, obs)), memory
 
     def update(key: jax.Array, state: DiceState, trajectory: Trajectory) -> tuple[DiceState, Metrics]:
         del key
         to_go = returns_to_go(trajectory.reward, trajectory.done, discount)
 
         def gain(params: Any) -> tuple[jax.Array, Metrics]:
-            outputs, values, _ = network.apply(params, trajectory.obs, ())
-            log_probs, metrics = actions.log_prob(outputs, trajectory.action), {}
+            own, values, _ = network.apply(params, trajectory.obs, ())
+            log_probs, metrics = actions.log_prob(own, trajectory.action), {}
             known = jnp.zeros_like(to_go) if value_learning_rate is None else values
             baseline = known + leave_one_out(to_go - known)
             found = learning_rate * dice_objective(log_probs, trajectory.reward, discount, baseline, trajectory.done)
             if value_learning_rate is not None:
                 metrics = {"value_loss": 0.5 * ((values - to_go) ** 2).mean()}
                 found = found - value_learning_rate * metrics["value_loss"]
-            return found, metrics | {"entropy": actions.entropy(outputs).mean()}
+            return found, metrics | {"entropy": actions.entropy(own).mean()}
 
         step, metrics = jax.grad(gain, has_aux=True)(state.params)
         return DiceState(jax.tree.map(jnp.add, state.params, step)), metrics
 
     return Learner(
-        init=init, act=act, update=update, policy=lambda state: state.params, act_greedy=act_greedy, seat=seat
+        init=init,
+        act=act,
+        update=update,
+        policy=lambda state: state.params,
+        act_greedy=act_greedy,
+        seat=seat,
+        outputs=outputs,
     )
 
 

@@ -173,7 +173,10 @@ def ppo(
     value_clip, normalize_advantages = details["value_clip"], details["normalize_advantages"]
     adam_epsilon, observation_epsilon = details["adam_epsilon"], details["observation_epsilon"]
     bootstrap_limits, learn_last_step = details["bootstrap_limits"], details["learn_last_step"]
-    alignment, objective = objective if isinstance(objective, Aligned) else (None, objective)
+    alignment, estimate = None, generalized_advantages
+    if isinstance(objective, Aligned):
+        alignment, objective, of_one = objective
+        estimate = jax.vmap(of_one, (2, 2, 2, None, None, None, None), 2)
     checks.size("epochs", epochs, 1)
     checks.size("minibatches", minibatches, 1)
     checks.number("discount", discount, 0, 1)
@@ -231,10 +234,14 @@ def ppo(
         extras = PPOExtras(actions.log_prob(outputs, action), value, seen, carry, statistics)
         return action, PPOMemory(statistics, carry), extras
 
-    def act_greedy(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
+    def see(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, Any]:
         if memory.statistics:
             obs = normalize(memory.statistics, obs, observation_epsilon)
         outputs, _, carry = network.apply(parameters.params, obs, memory.carry)
+        return outputs, carry
+
+    def act_greedy(parameters: PPOPolicy, memory: PPOMemory, obs: jax.Array) -> tuple[jax.Array, PPOMemory]:
+        outputs, carry = see(parameters, memory, obs)
         return actions.mode(outputs), memory._replace(carry=carry)
 
     def reset_memory(memory: PPOMemory, done: jax.Array) -> PPOMemory:
@@ -279,10 +286,7 @@ def ppo(
         until = None if learn_last_step else -1
         obs, action, log_prob, value, reward, done, truncated, next_value = (x[:until] for x in (*of_step, next_value))
         valid = None if trajectory.valid is None else trajectory.valid[:until]
-        advantages = generalized_advantages
-        if alignment is not None:
-            advantages = jax.vmap(advantages, (2, 2, 2, None, None, None, None), 2)
-        advantage = advantages(reward, value, next_value, done, truncated, discount, gae_lambda)
+        advantage = estimate(reward, value, next_value, done, truncated, discount, gae_lambda)
         target = value + advantage
         if alignment is not None:
             both = (advantage[..., i] for i in range(2))
@@ -327,6 +331,7 @@ def ppo(
         reset_memory=reset_memory if has_memory else None,
         act_greedy=act_greedy,
         seat=seat,
+        outputs=lambda *seen: see(*seen)[0],
     )
 
 

@@ -86,3 +86,20 @@ def test_other_action_spaces_are_refused():
     assert distribution(MultiDiscrete((2, 3))).num_outputs == 5
     with pytest.raises(ValueError, match=r"action space: got .*; Discrete, MultiDiscrete or a Box of floats is needed"):
         distribution(Box(0, 3, (2,), jnp.int32))
+
+
+def test_the_divergence_is_the_mean_log_ratio():
+    rng = np.random.default_rng(5)
+    first, second = rng.normal(size=(2, 7, 5))
+    p, q = (np.einsum("ni,nj->nij", softmax(x[:, :2]), softmax(x[:, 2:])) for x in (first, second))
+    found = multi_categorical((2, 3)).divergence(jnp.float32(first), jnp.float32(second))
+    np.testing.assert_allclose(found, (p * np.log(p / q)).sum((1, 2)), rtol=1e-4, atol=1e-6)
+    # Of two normal distributions by quadrature over each entry.
+    first, second = first[:, :4], second[:, :4]
+    x = np.linspace(-40, 40, 80_001)[:, None, None]
+    logs = [
+        -0.5 * ((x - y[:, :2]) * np.exp(-y[:, 2:])) ** 2 - y[:, 2:] - np.log(2 * np.pi) / 2 for y in (first, second)
+    ]
+    expected = (np.exp(logs[0]) * (logs[0] - logs[1])).sum((0, 2)) * 1e-3
+    found = diagonal_normal((2,)).divergence(jnp.float32(first), jnp.float32(second))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -14,6 +14,7 @@ from meta import RunDirectory
         ("naive + lola(learning_rate=0.3)", 0),  # files of bounds do not count
         ("ppo(value_loss='huber(delta=1)')", 0),
         ("cola", 3),  # one for each game
+        ("meva(learning_rate=0.5)", 3),
         ("naive + mmaml", 3),
         ("ppo(objective='classic')", 2),  # one of each kind
     ],

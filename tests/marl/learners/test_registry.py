@@ -303,7 +303,7 @@ def test_a_shaper_by_its_name_and_settings():
     ("game", "spec", "message"),
     [
         (EXACT, "mofs", "shaper: got 'mofs'; did you mean mfos?"),
-        (EXACT, "gaussian_mfos", "shaper: got 'gaussian_mfos'; one of mfos, good_shepherd, shaper is needed"),
+        (EXACT, "gaussian_mfos", "shaper: got 'gaussian_mfos'; one of mfos, good_shepherd, shaper, counts is needed"),
         (EXACT, "mfos(hidden_units=0)", "shaper: mfos: hidden_units: got 0; a whole number of at least 1 is needed"),
         (EXACT, "good_shepherd(hidden_units=3)", "shaper: good_shepherd has no setting 'hidden_units'; it takes none"),
         (ROUNDS, "mfos(hidden_units=0)", "shaper: mfos: hidden_units: got 0; a whole number of at least 1 is needed"),

@@ -10,10 +10,10 @@ import pytest
 from games import InfinitelyRepeated, chicken
 from marl import follow, make_learner, make_shaper
 from marl.learners.exact.naive import normal_logits
-from marl.shapers.exact_policies import ShaperMemory, ShaperState, good_shepherd, shaper
+from marl.shapers.exact_policies import ShaperMemory, ShaperState, counts, good_shepherd, shaper
 from marl.shapers.registry import FORMULA
 from marl.shapers.trial import play, play_trials
-from tests.marl.exact_game import GAME, sigmoid
+from tests.marl.exact_game import GAME, sigmoid, visits
 
 HIDDEN = 3
 DRIFTING = follow(lambda own, other: 0.1 * other - 0.2 * own, normal_logits(1.0, 5))  # an opponent that changes
@@ -72,7 +72,34 @@ def test_the_shaper_is_a_gated_recurrent_unit_that_remembers_the_whole_trial(rec
     assert abs(memories[-1]).max() > 0.1
 
 
-def test_only_recurrent_shapers_depend_on_old_observations():
+def test_counts_maps_the_shares_of_all_joint_actions_played_so_far():
+    made, steps = counts(GAME, hidden_units=HIDDEN), 6
+    rng = np.random.default_rng(3)
+    w = {name: rng.normal(size=x.shape) for name, x in made.init(jax.random.key(0)).items()}
+    learner = made.learner(jax.tree.map(jnp.float32, w))
+    history = jax.jit(lambda key: play(key, GAME, learner, DRIFTING, meta_steps=steps, keep_trajectories=True))(
+        jax.random.key(2)
+    )
+    own, theirs = (np.asarray(t.action[:, 0], np.float64) for t in history.trajectories)
+    shares = np.stack([(1 - GAME.discount) * visits(x, y) for x, y in zip(own, theirs, strict=True)])
+    np.testing.assert_allclose(shares.sum(1), 1)
+    for step in range(1, steps + 1):
+        logits = np.tanh(shares[:step].mean(0) @ w["w1"] + w["b1"]) @ w["w2"] + w["b2"]
+        np.testing.assert_allclose(own[step], logits, rtol=1e-4, atol=1e-5)
+
+
+def test_counts_are_a_mean_over_environments_and_read_certain_policies():
+    made = counts(GAME, hidden_units=HIDDEN)
+    learner = made.learner(made.init(jax.random.key(0)))
+    memory = learner.init_memory(learner.init(jax.random.key(1)), None)._replace(started=jnp.ones((), bool))
+    # Own action first: always cooperate against always defect, and two that always cooperate.
+    obs = jnp.concatenate([jnp.ones((2, 5)), jnp.tile(jnp.array([[0.0], [1.0]]), (1, 5))], 1)
+    logits, memory, _ = learner.act(jax.random.key(0), learner.init(jax.random.key(1)), memory, obs)
+    np.testing.assert_allclose(memory.hidden, [0.5, 0.5, 0, 0, 1], atol=1e-6)
+    np.testing.assert_array_equal(logits[0], logits[1])
+
+
+def test_only_shapers_with_a_memory_depend_on_old_observations():
     last = jnp.linspace(0.1, 0.9, 10)
 
     @jax.jit
@@ -90,6 +117,7 @@ def test_only_recurrent_shapers_depend_on_old_observations():
 
     differs = {name: x[0] != x[1] for name, x in play_after(jax.random.key(3), jnp.arange(2.0)).items()}
     assert differs.pop("shaper").all()
+    assert differs.pop("counts").all()
     assert not any(x.any() for x in differs.values())
 
 

@@ -10,7 +10,7 @@ import pytest
 from games import make
 from marl.core.learn import learn
 from marl.learners.registry import make_learner
-from marl.shapers.sampled_policies import FEW, good_shepherd, mfos, shaper
+from marl.shapers.sampled_policies import FEW, counts, good_shepherd, mfos, shaper
 from marl.shapers.trial import play_sampled, shaping_trial
 from tests.marl.shapers.sampled_in_numpy import AVERAGED, UNITS, InNumPy, parameters_of, sigmoid
 from tests.nightly import nightly
@@ -75,6 +75,22 @@ def test_a_policy_agrees_with_its_equations(name, num_envs, replays):
     np.testing.assert_allclose(outputs, logits, atol=1e-5)
     gated = hidden * conditions[:, None]
     np.testing.assert_allclose(value, reference.layer("value", gated)[..., 0], atol=1e-5)
+
+
+def test_counts_sees_the_mean_of_all_observations_of_the_trial_before():
+    policy = counts(GAME, hidden_units=UNITS)
+    parameters, (obs, done) = parameters_of(policy), draw_steps()
+    outputs, value, _, _ = replayer(policy)(parameters, obs, done)
+    p = {name: np.asarray(x, np.float64) for name, x in parameters.items()}
+    seen = obs.reshape(-1, *obs.shape[2:])
+    for step, (out, worth) in enumerate(
+        zip(np.reshape(outputs, (*seen.shape[:2], 2)), np.reshape(value, seen.shape[:2]), strict=True)
+    ):
+        history = seen[:step].mean((0, 1)) if step else np.zeros(5)
+        inputs = np.concatenate([seen[step], np.tile(history, (ENVS, 1))], 1)
+        x = np.maximum(inputs @ p["see_w"] + p["see_b"], 0)
+        np.testing.assert_allclose(out, x @ p["policy_w"] + p["policy_b"], atol=1e-5)
+        np.testing.assert_allclose(worth, (x @ p["value_w"] + p["value_b"])[:, 0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", POLICIES)

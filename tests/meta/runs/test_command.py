@@ -30,6 +30,7 @@ COMMANDS = {
     "marl.bound": ("ipd", "imp", "--num-states=0", "num_states: got 0"),
     "marl.schelling": ("harvest", "cleanup", "--episodes=1", "episodes: got 1"),
     "marl.cola": ("ipd", "imp", "--batch=0", "batch: got 0"),
+    "marl.meva": ("ipd", "imp", "--rollout=0", "rollout: got 0"),
     "marl.mmaml": ("ipd", "imp", "--meta-steps=0", "meta_steps: got 0"),
     "marl.play": ("ipd", "imp", "--rounds=0", "rounds: got 0"),
     "marl.compare": ("", "", "--resamples=0", "resamples: got 0"),
@@ -49,7 +50,7 @@ RUNS = [
     "attacks.act",
     "attacks.reproduce",
 ]
-FILES = ["marl.bound", "marl.cola", "marl.mmaml"]
+FILES = ["marl.bound", "marl.cola", "marl.meva", "marl.mmaml"]
 every = pytest.mark.parametrize("module", COMMANDS)
 every_run = pytest.mark.parametrize("module", RUNS)
 every_file = pytest.mark.parametrize("module", FILES)

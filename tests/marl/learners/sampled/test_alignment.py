@@ -9,6 +9,7 @@ from games import make
 from marl import learn, make_learner
 from marl.blocks.advantages import align
 from marl.blocks.networks import feed_forward
+from marl.core.learn import check_update
 from marl.core.learner import keep_state
 from marl.learners.sampled.alignment import advantage_alignment, proximal_advantage_alignment
 from marl.learners.sampled.fixed import always_defect, random
@@ -115,6 +116,49 @@ def test_a_step_follows_the_gradient_of_the_definition(proximal, normalize):
     np.testing.assert_allclose(change[1][:, :-1], 0, atol=1e-6)  # no gradient in the critic's action outputs
 
 
+def test_a_group_has_the_others_mean_return_as_baseline():
+    """A* from its definition, with a baseline of the other environment, and the gradient of its policy alone."""
+    rate, t = 50.0, some_steps()
+    rng = np.random.default_rng(4)
+    others_reward = rng.normal(size=(1, STEPS, ENVS))
+    t = t._replace(
+        extras=t.extras._replace(value=rng.normal(size=(STEPS, ENVS, 2)), carry=((), ())),
+        others_reward=tuple(others_reward),
+    )
+    learner = advantage_alignment(
+        IPD, network=linear(), alignment=BETA, baseline="group", learning_rate=rate, discount=DISCOUNT,
+        entropy_coefficient=0.0, max_gradient_norm=1e9,
+        details={"adam_epsilon": 100.0, "normalize_advantages": False},
+    )  # fmt: skip
+
+    @jax.jit
+    def step():
+        state = learner.init(jax.random.key(0))
+        carry = {"first_memory": t.first_memory._replace(carry=((), ())), "last_memory": t.last_memory}
+        return state.params, learner.update(jax.random.key(1), state, single(t)._replace(**carry))[0].params
+
+    (own, critic), (after, same) = jax.tree.map(lambda x: np.asarray(x, np.float64), step())
+
+    def relative(reward):
+        found = np.zeros((STEPS, ENVS))
+        for i in range(STEPS):
+            for env in range(ENVS):
+                ends = np.flatnonzero(t.done[i:, env])
+                last = i + ends[0] if len(ends) else STEPS - 1
+                found[i, env] = sum(DISCOUNT ** (k - i) * reward[k, env] for k in range(i, last + 1))
+        return found - (found.sum(1, keepdims=True) - found) / (ENVS - 1)
+
+    advantage = aligned(relative(t.reward), relative(others_reward[0]), t.done)
+
+    def loss(params):
+        log_p = log_softmax(t.obs @ params[:, :-1])
+        return -(np.take_along_axis(log_p, t.action[..., None], -1)[..., 0] * advantage).mean()
+
+    g = gradient(loss, own)
+    np.testing.assert_allclose(after - own, -rate * g / (abs(g) + 100.0), rtol=2e-3, atol=2e-5)
+    np.testing.assert_array_equal(same, critic)  # no critic learns
+
+
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("make_learner", "plain"),
@@ -172,6 +216,11 @@ def test_a_game_without_co_players_is_refused():
         advantage_alignment(CART_POLE)
     with pytest.raises(ValueError, match=r"alignment: got -1; a number of at least 0 is needed"):
         proximal_advantage_alignment(IPD, alignment=-1)
+    with pytest.raises(ValueError, match=r"baseline: got 'mean'; one of value, group is needed"):
+        advantage_alignment(IPD, baseline="mean")
+    alone = make_learner("advantage_alignment(baseline='group')", IPD)
+    with pytest.raises(ValueError, match=r"baseline: got 'group' in one environment; two at least are needed"):
+        check_update(IPD, [alone, random(IPD, 1)], steps_per_update=4, num_envs=1)
 
 
 def test_the_co_players_rewards_are_in_the_trajectory():
