@@ -15,6 +15,7 @@ TYPES: dict[str, dict[str, str]] = {
         "marl.core.learner.InitMemoryFn": "",
         "marl.core.learner.ResetMemoryFn": "",
         "marl.core.learner.ActGreedyFn": "",
+        "marl.core.learner.OutputsFn": "",
         "marl.core.learner.SyncFn": "",
         "marl.core.learner.GradientFn": "",
         "marl.core.learner.ApplyGradientFn": "",
@@ -95,6 +96,7 @@ TYPES: dict[str, dict[str, str]] = {
         "marl.experiments.shaping.agents.Agent": "",
         "marl.experiments.shaping.config.ShapingConfig": "The config of `marl.mfos`, whose fields are its options.",
         "meta.runs.reading.RunFiles": "",
+        "marl.bench.methods.Player": "A learner, or a pair of a function of parameters and the parameters.",
         "marl.experiments.saved.load_agent.Objective": "",
     },
     "Evolution and runs": {
