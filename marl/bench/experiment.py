@@ -193,7 +193,12 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "seconds": sum(part["seconds"] for part in found.values()),
         "wall_seconds": seconds,
         "tasks": {
-            task: {opponent: {"payoffs": part["payoffs"][task]} for opponent, part in found.items()} for task in tasks()
+            task: {
+                opponent: {"payoffs": part["payoffs"][task]}
+                for opponent, part in found.items()
+                if task in part["payoffs"]
+            }
+            for task in tasks()
         },
     }
     result["missing"] = missing(result)

@@ -14,7 +14,7 @@ import numpy as np
 from configs import shown
 from configs.specs import first_line
 from games import InfinitelyRepeated, MatrixGame
-from marl.bench.protocol import META_STEPS, Budget, Games, make_opponent, tasks
+from marl.bench.protocol import META_STEPS, Budget, Games, all_games, make_opponent, tasks
 from marl.core.learner import Learner
 from marl.experiments.shaping.agents import is_path, load_shaper
 from marl.experiments.shaping.config import ExactShapingConfig
@@ -111,15 +111,32 @@ def make_method(spec: str) -> Method:
         make_shaper(spec, game, field="method")
         return Method(spec, "shaper", partial(_train_shaper, spec), spends=True)
     learner = "mfos" if spec == UNTRAINED else spec
-    make_learner(learner, game, field="method")
+    for name, payoffs in all_games().items():
+        try:
+            make_learner(learner, InfinitelyRepeated(payoffs), field="method")
+        except ValueError as error:
+            raise ValueError(f"{first_line(error)}{'' if name == game.payoffs.name else f', in {name}'}") from None
     return Method(spec, "learner", partial(_no_training, learner), spends=False)
 
 
-def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], *_: Any) -> list[Trained]:
+def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], games: Games, *_: Any) -> list[Trained]:
+    """All games in one program; one for each game, where payoffs have to be known to make the learner."""
+
     def learner(parameters: Any, games: Games) -> Learner:
         del parameters
         return make_learner(spec, games.game, field="method")
 
+    one = jax.tree.map(lambda x: x[0], games)
+    try:
+        jax.eval_shape(lambda games: learner((), games).init(jax.random.key(0)), one)
+    except jax.errors.JAXTypeError:
+        alike: dict[MatrixGame, list[int]] = {}
+        for i, game in enumerate(chosen):
+            alike.setdefault(game, []).append(i)
+        return [
+            Trained(lambda parameters, games, game=game: make_learner(spec, InfinitelyRepeated(game)), (), runs)  # type: ignore[misc]
+            for game, runs in alike.items()
+        ]
     return [Trained(learner, (), range(len(chosen)))]
 
 

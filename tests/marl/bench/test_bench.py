@@ -117,6 +117,21 @@ def test_a_pair_of_a_function_of_ones_own_has_the_parameters_of_its_training(mon
     np.testing.assert_allclose(trained[0].parameters[:, 0], firsts, rtol=1e-6)
 
 
+def test_a_learner_that_needs_the_numbers_of_its_game_has_a_program_for_each_game():
+    def insured(game, seat):
+        return marl.make_learner("all_d" if float(game.payoffs.row_payoffs[3]) > -1.5 else "all_c", game)
+
+    marl.register_learner("insured", insured, kind="formula", replace=True)
+    chosen = [tasks(training=i)[name] for name in ("chicken", "prisoners_dilemma") for i in range(2)]
+    found = make_method("insured").train("naive", chosen, games_of(chosen), TINY, None)
+    assert [list(one.runs) for one in found] == [[0, 1], [2, 3]]
+    first = [float(one.learner((), None).init(jax.random.key(0)).logits[0]) for one in found]
+    assert first[0] < 0 < first[1]
+    assert [list(one.runs) for one in make_method("tft").train("naive", chosen, games_of(chosen), TINY, None)] == [
+        [0, 1, 2, 3]
+    ]
+
+
 @pytest.mark.system
 def test_a_shaper_is_trained_for_each_game_and_training():
     found = exact.play_track(make_method("good_shepherd"), "naive", TINY, seed=0, seeds=2, chosen=["chicken"])
@@ -201,6 +216,7 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
     ("arguments", "message"),
     [
         (["tftt"], "method: got 'tftt'; did you mean tft or gtft?"),
+        (["zd(chi=3)"], "in matching_pennies"),
         (["os:nothing"], "method: got 'os:nothing'; module 'os' has no attribute 'nothing'"),
         (["nowhere:train"], "method: got 'nowhere:train'; No module named 'nowhere'"),
         (["tft", "--opponents", "nave"], "opponents: got 'nave'; did you mean naive?"),
