@@ -1,7 +1,8 @@
 """The scale of Shaping Bench: 0 and 1 of every game and opponent, written to marl/bench/references.json.
 
 0 is the opponent's own kind in the place of a method. 1 is the highest payoff that is known: of an ascent through the
-opponent's learning, in hindsight, where it is differentiable, and of the results that are given here.
+opponent's learning, in hindsight, where it is differentiable, and of the results that are given here. Their scores are
+written again.
 
     python -m benchmarks.learning.bench_references [RESULT.json ...]
 """
@@ -35,6 +36,7 @@ from marl.bench.protocol import (
     make_opponent,
     tasks,
 )
+from marl.bench.scores import summary_of
 from marl.experiments.bound import known_bound
 from marl.experiments.trajectory_ascent import NOISY, play_sequence
 from meta.xla.scalar_replacement import scalarize
@@ -131,6 +133,9 @@ def main() -> None:
     for file in options.results:
         raise_to(found, json.loads(Path(file).read_text()))
     FILE.write_text(json.dumps({"version": VERSION, "games": found}, indent=1) + "\n")
+    for file in options.results:  # on the new scale
+        result = json.loads(Path(file).read_text())
+        Path(file).write_text(json.dumps(result | {"scores": summary_of(result)}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ TYPES: dict[str, dict[str, str]] = {
         "marl.core.learner.ApplyGradientFn": "",
         "marl.core.learner.Gradients": "",
         "marl.learners.registry.Make": "A function `(game, seat, **settings) -> learner`, for `register_learner`.",
+        "marl.learners.sampled.alignment.Baseline": "The baseline of advantages, by name.",
         "marl.learners.registry.Kind": "The games that a learner plays: exact games (`formula`) or sampled ones.",
     },
     "Arrays of a learner": {

@@ -59,7 +59,7 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
 
     with R00 the R0 of the training's form. So both have one unit: a method with a gain of 1 and a welfare of -0.5 takes
     half of what it gains from its opponent. Trainings in a game that leaves less than `ROOM` of its range of payoffs
-    between 0 and 1 are left out, and tasks without any.
+    between 0 and 1 are left out, and tasks with fewer than two that stay.
 
     Args:
       result: as of `marl.bench.result`.
@@ -78,7 +78,7 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
                     payoffs = np.array(one["payoffs"][form][side], float)
                     zero = np.array([row.zero[form][side] for row in rows])
                     values = ((payoffs - zero) / unit)[kept]
-                    if len(values) and np.isfinite(values).all():
+                    if len(values) >= min(2, len(games)) and np.isfinite(values).all():
                         found[measure][f"{task}/{opponent}/{form}"] = values
     return found
 

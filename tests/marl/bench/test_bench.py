@@ -163,7 +163,7 @@ def test_the_opponents_own_kind_scores_0_and_the_most_that_is_known_1():
     zero = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side]))
     assert {float(abs(x).max()) for row in zero.values() for x in row.values()} == {0.0}
     one = scores.scores_of(result_of(lambda row, side, form: row.one if side == 0 else row.zero[form][1]))
-    np.testing.assert_allclose([x for name, x in one["gain"].items() if name.endswith("/training")], 1)
+    np.testing.assert_allclose(np.concatenate([x for name, x in one["gain"].items() if name.endswith("/training")]), 1)
     # Half of the unit is taken from the opponent.
     unit = lambda row: row.one - row.zero["training"][0]  # noqa: E731
     taken = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side] - 0.5 * side * unit(row)))
@@ -176,7 +176,7 @@ def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap
     same = scores.improvement(noisy, noisy, "held-out")
     assert same.value == pytest.approx(0.5)
     assert same.low < 0.5 < same.high
-    halves = [{name: x[part] for name, x in noisy.items()} for part in (slice(0, 2), slice(2, 5))]
+    halves = [{k: x[part] for k, x in noisy.items() if len(x) == 5} for part in (slice(0, 2), slice(2, 5))]
     first, second = (scores.aggregate(half, "held-out") for half in halves)
     assert first.low < second.high
     assert second.low < first.high
