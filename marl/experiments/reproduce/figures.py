@@ -267,7 +267,7 @@ def draw_learning(folder: Path, games: Mapping[str, Mapping[str, np.ndarray]], s
                 draw_mean(axes, x, np.array([np.nanmean(returns[part], 0) for part in parts]).T, color, name)
         count_steps(axes)
         axes.set_ylabel("return of all players")
-        name_panel(axes, game)
+        name_panel(axes, game.replace("(", " ("))
     number = next(iter(next(iter(games.values())).values())).shape[1]
     note = f"higher is better for the group; {number} trainings; band: one standard deviation between them"
     return save_figure(figure, folder / "collective_returns.png", "Collective returns during training", note)

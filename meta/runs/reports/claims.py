@@ -135,7 +135,8 @@ def write_claims(
     claims = [claim for section in sections for claim in section.claims]
     passed, total = summary(claims)
     line = f"{passed} of {total} claims pass"
-    parts = [f"# {title}", f"**{line}.**", SMOKE if fast else "", note, _environment()]
+    parts = [f"# {title}", *([f"**{line}.**"] if total else []), SMOKE if fast else "", note if total else ""]
+    parts.append(_environment())
     for section in sections:
         parts += [f"## {section.title}", f"**{section.answer}**" if section.answer else "", section.text]
         parts += [claims_table(section.claims)] if section.claims else []
