@@ -115,7 +115,7 @@ def raise_to(found: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
             payoffs = np.array(one["payoffs"][TRAINED][0], float)
             by_game: dict[str, list[float]] = {}
             for i, x in enumerate(payoffs):
-                by_game.setdefault(f"random_{(result['seed'] + i) % 5}" if task == "random" else task, []).append(x)
+                by_game.setdefault(tasks(training=result["seed"] + i)[task].name, []).append(x)
             for game, values in by_game.items():
                 mean = float(np.mean(values))
                 if np.isfinite(mean) and mean > found[game][opponent]["one"]:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 import configs
 from marl.bench.exact import play_track
-from marl.bench.methods import Method, make_method
+from marl.bench.methods import Method, digest_of_files, make_method
 from marl.bench.protocol import FORMS, META_STEPS, OPPONENTS, TRAININGS, VERSION, budget_of, tasks
 from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
 from marl.bench.table import draw_opponents
@@ -59,12 +59,6 @@ class BenchConfig(configs.CommandConfig):
         configs.check(self, f"a whole number of at most {MOST_TRAININGS}", lambda x: x <= MOST_TRAININGS, "seeds")
         configs.check_seed(self.seed, seeds=self.seeds)
 
-    @property
-    def reads(self) -> str:
-        from marl.experiments.spec_dependencies import digests
-
-        return "".join(digests(self.method))
-
 
 @dataclasses.dataclass(frozen=True)
 class PartConfig(configs.CommandConfig):
@@ -76,6 +70,10 @@ class PartConfig(configs.CommandConfig):
     seeds: int
     seed: int
     bench: int = VERSION
+
+    @property
+    def reads(self) -> str:
+        return digest_of_files(self.method)
 
 
 class Bench(NamedTuple):
@@ -155,7 +153,8 @@ def _job(path: Path, part: PartConfig, method: Method, console: Console) -> Job:
             for i, task in enumerate(tasks(part.opponent))
         }
         trials = budget.training_trials if method.spends else 0
-        store.write_summary({"payoffs": payoffs, "trials": trials, "seconds": time.perf_counter() - began})
+        found_here = {"payoffs": payoffs, "trials": trials, "reads": part.reads, "commit": _commit()}
+        store.write_summary(found_here | {"seconds": time.perf_counter() - began})
 
     return Job(path, part, expected, run)
 
@@ -186,10 +185,10 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "size": config.size,
         "trainings": config.seeds,
         "seed": config.seed,
-        "commit": _commit(),
+        "commit": ", ".join(sorted({part["commit"] for part in found.values()})),
         **provenance.environment(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "trials": sum(part["trials"] * len(part["payoffs"]) for part in found.values()),
+        "trials": config.seeds * sum(part["trials"] * len(part["payoffs"]) for part in found.values()),
         "seconds": sum(part["seconds"] for part in found.values()),
         "wall_seconds": seconds,
         "tasks": {

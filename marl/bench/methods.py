@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import hashlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
@@ -16,15 +18,18 @@ from configs.specs import first_line
 from games import InfinitelyRepeated, MatrixGame
 from marl.bench.protocol import META_STEPS, Budget, Games, all_games, make_opponent, tasks
 from marl.core.learner import Learner
-from marl.experiments.shaping.agents import is_path, load_shaper
+from marl.experiments.shaping.agents import AGENT_FILE, is_path, load_shaper
 from marl.experiments.shaping.config import ExactShapingConfig
+from marl.experiments.spec_dependencies import digests
 from marl.learners.exact.trained import game_metadata
 from marl.learners.registry import make_learner
 from marl.shapers.registry import FORMULA as SHAPERS
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import shaping_trial
+from marl.trained.catalogue import located
 from meta import Outcome, evolve
 from meta.loop import Report, Store
+from meta.runs.array_files import digest, load_arrays
 from meta.strategies import Evolution
 
 UNTRAINED = "untrained"  # M-FOS with random parameters, drawn for each trial
@@ -119,6 +124,17 @@ def make_method(spec: str) -> Method:
     return Method(spec, "learner", partial(_no_training, learner), spends=False)
 
 
+def digest_of_files(spec: str) -> str:
+    """The digest of the files that a method is made of: of an agent, of a module, or of those that a spec names."""
+    if is_path(spec):
+        file = Path(located(spec))
+        return digest(load_arrays(file / AGENT_FILE if file.is_dir() else file)[0])
+    if ":" in spec:
+        source = importlib.util.find_spec(spec.partition(":")[0])
+        return hashlib.sha256(Path(source.origin).read_bytes()).hexdigest() if source and source.origin else ""
+    return "".join(digests(spec))
+
+
 def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], games: Games, *_: Any) -> list[Trained]:
     """All games in one program; one for each game, where payoffs have to be known to make the learner."""
 
@@ -150,18 +166,19 @@ def _train_shaper(
     store: Store | None,
     report: Report | None,
 ) -> list[Trained]:
-    shaper = make_shaper(spec, InfinitelyRepeated(chosen[0]), hidden_units=ExactShapingConfig.hidden_units)
+    def shaper_of(game: InfinitelyRepeated) -> Any:
+        return make_shaper(spec, game, hidden_units=ExactShapingConfig.hidden_units)
 
     def trial(parameters: Any, key: jax.Array, own: Games) -> Outcome:
-        outcome: Outcome = shaping_trial(own.game, shaper, make_opponent(opponent, own), meta_steps=META_STEPS)(
-            parameters, key
-        )
+        outcome: Outcome = shaping_trial(
+            own.game, shaper_of(own.game), make_opponent(opponent, own), meta_steps=META_STEPS
+        )(parameters, key)
         return outcome
 
     evolution = Evolution(population_size=budget.population, generations=budget.generations)
     found = evolve(
         trial,
-        shaper.init,
+        shaper_of(InfinitelyRepeated(chosen[0])).init,
         keys,
         evolution,
         num_trials=budget.trials,
@@ -169,7 +186,11 @@ def _train_shaper(
         report=report,
         context=lambda *_: games,
     )
-    return [Trained(lambda parameters, games: shaper.learner(parameters), found.parameters, range(len(chosen)))]
+    return [
+        Trained(
+            lambda parameters, games: shaper_of(games.game).learner(parameters), found.parameters, range(len(chosen))
+        )
+    ]
 
 
 def _agent(spec: str) -> Method:

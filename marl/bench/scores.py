@@ -62,7 +62,7 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
     between 0 and 1 are left out, and tasks with fewer than two that stay.
 
     Args:
-      result: as of `marl.bench.result`.
+      result: of the bench.
     """
     scale = references()
     found: dict[str, dict[str, np.ndarray]] = {measure: {} for measure in MEASURES}
@@ -77,7 +77,7 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
                 for side, measure in enumerate(MEASURES):
                     payoffs = np.array(one["payoffs"][form][side], float)
                     zero = np.array([row.zero[form][side] for row in rows])
-                    values = ((payoffs - zero) / unit)[kept]
+                    values = (payoffs - zero)[kept] / unit[kept]
                     if len(values) >= min(2, len(games)) and np.isfinite(values).all():
                         found[measure][f"{task}/{opponent}/{form}"] = values
     return found
@@ -150,12 +150,15 @@ def shown(estimate: Mapping[str, float | None]) -> str:
 
 def missing(result: Mapping[str, Any]) -> list[str]:
     """Tasks that a result lacks, as `TASK/OPPONENT`."""
-    found = result["tasks"]
+    found, trainings = result["tasks"], result["trainings"]
     wanted = ((task, opponent) for opponent in OPPONENTS for task in tasks(opponent))
-    return [f"{task}/{opponent}" for task, opponent in wanted if not _whole(found, task, opponent)]
+    return [f"{task}/{opponent}" for task, opponent in wanted if not _whole(found, task, opponent, trainings)]
 
 
-def _whole(found: Mapping[str, Any], task: str, opponent: str) -> bool:
-    one = found.get(task, {}).get(opponent)
-    values = None if one is None else np.array([one["payoffs"].get(form, [[None]]) for form in FORMS], object)
-    return values is not None and all(isinstance(x, int | float) for x in values.ravel())
+def _whole(found: Mapping[str, Any], task: str, opponent: str, trainings: int) -> bool:
+    """True if there is a finite number of each form, side and training."""
+    try:
+        payoffs = np.array([found[task][opponent]["payoffs"][form] for form in FORMS], float)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return payoffs.shape == (len(FORMS), 2, trainings) and bool(np.isfinite(payoffs).all())

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import configs
 from configs.flags import Positional
-from marl.bench.protocol import OPPONENTS, TRAININGS, VERSION
+from marl.bench.protocol import OPPONENTS, SIZES, TRAININGS, VERSION, tasks
 from marl.bench.scores import GROUPS, MEASURES, RESULT, aggregate, improvement, missing, profile, scores_of, shown
 from meta.runs.formatting import say
 from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
@@ -51,9 +51,18 @@ def load_result(path: str, field: str = "results") -> dict[str, Any]:
     lacking = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
     if lacking:
         raise ValueError(f"{field}: got {path!r}, without {lacking[0]}; a result of python -m marl.bench is needed")
+    if not isinstance(found["tasks"], dict) or not isinstance(found["trainings"], int) or found["size"] not in SIZES:
+        raise ValueError(f"{field}: got {path!r}, which is damaged; a result of python -m marl.bench is needed")
+    unknown = [f"{task}/{name}" for task, row in found["tasks"].items() for name in row if not _known(task, name)]
+    if unknown:
+        raise ValueError(f"{field}: got {path!r}, with {unknown[0]}, which is no task of the bench")
     if found["bench"] != VERSION:
         raise ValueError(f"{field}: got {path!r}, of version {found['bench']}; one of version {VERSION} is needed")
     return dict(found)
+
+
+def _known(task: str, opponent: str) -> bool:
+    return opponent in OPPONENTS and task in tasks(opponent)
 
 
 class Results(NamedTuple):
@@ -83,8 +92,8 @@ def load_results(config: TableConfig) -> Results:
         if name in found:
             raise ValueError(f"results: got two of {name}; one is needed")
         found[name] = one
-    sizes = {one["size"] for one in found.values() if one["kind"] in ("shaper", "function")}
-    by_method = {one["method"]: one for one in found.values()} if len(sizes) < 2 else found
+    methods = [one["method"] for one in found.values()]
+    by_method = {one["method"] if methods.count(one["method"]) == 1 else name: one for name, one in found.items()}
     return Results(by_method, Path(config.out))
 
 
@@ -143,13 +152,13 @@ def draw_scores(folder: Path, results: dict[str, dict[str, Any]]) -> Path:
         for offset, (group, color) in zip((-0.12, 0.12), colors_of(GROUPS).items(), strict=True):
             found = [aggregate(scores_of(results[name])[measure], group) for name in names]
             value, low, high = (np.array([getattr(x, bound) for x in found]) for bound in ("value", "low", "high"))
-            spread = np.nan_to_num(np.stack([value - low, high - value]))
+            spread = np.maximum(np.nan_to_num(np.stack([value - low, high - value])), 0)
             y = np.arange(len(names)) + offset
             axes.errorbar(value, y, xerr=spread, marker="o", color=color, label=f"{group} forms", **BARS)
         axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
         axes.set_xlabel(measure)
         name_rows(axes, names if measure == "gain" else [""] * len(names), 24)
-    title = "Shaping Bench 0, exact track: gain of a method and welfare of its opponents"
+    title = f"Shaping Bench {VERSION}, exact track: gain of a method and welfare of its opponents"
     note = (
         "0: the opponent's own kind in the method's place; 1: the most that is known; interquartile means; bars: 95 %"
     )

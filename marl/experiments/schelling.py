@@ -28,6 +28,7 @@ from marl.trained.catalogue import located
 from meta import RunDirectory
 from meta.loop import compiler_options
 from meta.runs import provenance
+from meta.runs.array_files import load_arrays
 from meta.runs.command import STARTED
 from meta.runs.formatting import many, say
 from meta.runs.plotting import BARS, colors_of, new_axes, save_figure
@@ -165,8 +166,8 @@ def _acting(spec: str, game: Game) -> Player:
 
     def act(key: jax.Array, state: Any, observations: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
         policy, memories = memory
-        if learner.sees_all:  # its own observation first, and those of the next seats behind
-            observations = jnp.concatenate([jnp.roll(observations, -i, 0) for i in range(game.num_agents)], -1)
+        if learner.sees_all:  # what the others see is read by the critic alone
+            observations = jnp.concatenate([observations] * (agent.game or game).num_agents, -1)
         keys = jax.random.split(key, game.num_agents)
         actions, memories, _ = jax.vmap(lambda *given: learner.act(given[0], policy, *given[1:]))(
             keys, memories, observations[:, None]
@@ -183,8 +184,11 @@ def _acting(spec: str, game: Game) -> Player:
 
 def _agent(spec: str, game: Game) -> Agent:
     """The first learner of a run of marl.train, or another agent as of `make_agent`."""
-    path = Path(located(spec) if is_path(spec) else "")
-    if path.name != LEARNER_FILE and not (path / LEARNER_FILE).is_file():
+    if not is_path(spec):
+        return make_agent(spec, game, 0)
+    path = Path(located(spec))
+    file = path / LEARNER_FILE if path.is_dir() else path
+    if not file.is_file() or load_arrays(file)[1].get("method") not in ("train", "distributed"):
         return make_agent(spec, game, 0)
     agent = load_agent(path)
     assert isinstance(agent, TrainedAgent)

@@ -189,12 +189,32 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
     one = result_of(lambda row, side, form: row.one + 1, method="above")
     lacking = result_of(lambda row, side, form: 0.0, method="lacking")
     del lacking["tasks"]["chicken"]["sos"]
-    few = zero | {"trainings": 4}
+    few = json.loads(json.dumps(zero)) | {"trainings": 4}
+    for payoffs in (one["payoffs"] for row in few["tasks"].values() for one in row.values()):
+        for sides in payoffs.values():
+            sides[:] = [side[:4] for side in sides]
     other = zero | {"bench": 1}
-    for name, result in {"zero": zero, "one": one, "lacking": lacking, "few": few, "other": other}.items():
+    short, holes = (json.loads(json.dumps(zero)) for _ in range(2))
+    short["tasks"]["chicken"]["lola"]["payoffs"]["training"][0].pop()
+    holes["tasks"]["random"]["cgd"]["payoffs"]["longer"][1][2] = float("nan")
+    strange = json.loads(json.dumps(zero))
+    strange["tasks"]["chess"] = strange["tasks"]["chicken"]
+    for name, result in {
+        "zero": zero,
+        "one": one,
+        "lacking": lacking,
+        "few": few,
+        "other": other,
+        "short": short,
+        "holes": holes,
+        "strange": strange,
+    }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
     for names, message in (
         (["lacking"], "results: got 'lacking.json', which lacks chicken/sos; a complete result is needed"),
+        (["short"], "results: got 'short.json', which lacks chicken/lola; a complete result is needed"),
+        (["holes"], "results: got 'holes.json', which lacks random/cgd; a complete result is needed"),
+        (["strange"], "results: got 'strange.json', with chess/naive, which is no task of the bench"),
         (["few"], "of 4 training(s); one of at least 5 is needed"),
         (["other"], "of version 1; one of version 0 is needed"),
         (["zero", "zero"], "results: got two of zero (small); one is needed"),
