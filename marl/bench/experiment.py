@@ -7,7 +7,7 @@ import json
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.table import Table
 import configs
 from marl.bench.exact import play_track
 from marl.bench.methods import Method, digest_of_files, make_method
-from marl.bench.protocol import FORMS, META_STEPS, OPPONENTS, TRAININGS, VERSION, budget_of, tasks
+from marl.bench.protocol import FORMS, META_STEPS, OPPONENTS, TRAININGS, VERSION, Size, budget_of, tasks
 from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
 from marl.bench.table import draw_opponents
 from meta import RunDirectory
@@ -28,9 +28,18 @@ from meta.runs.progress import Progress
 from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import keep_tables
 
-Size = Literal["small", "standard", "paper"]
 PARTS = "opponents"  # directory of the parts
 MOST_TRAININGS = 1000
+# Seconds of one core: of the fresh trials with their compilation, and of a trial of a training, measured with M-FOS.
+SECONDS = {
+    "naive": (12, 27e-6),
+    "lola": (17, 24e-6),
+    "sos": (29, 29e-6),
+    "cgd": (58, 56e-6),
+    "mmaml": (9, 26e-6),
+    "q_learning": (21, 370e-6),
+    "reinforce": (19, 270e-6),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,8 +146,9 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
 
 def _job(path: Path, part: PartConfig, method: Method, console: Console) -> Job:
     budget = budget_of(part.size, part.opponent)
-    # Relative costs of a trial of the opponents are not known beforehand; equal ones give the order of the time left.
-    expected = 0.0 if finished(path, part) else 1.0
+    trials = budget.training_trials * part.seeds * len(tasks(part.opponent)) if method.spends else 0
+    beside, each = SECONDS[part.opponent]
+    expected = 0.0 if finished(path, part) else beside + each * trials
 
     def run() -> None:
         began = time.perf_counter()
@@ -152,7 +162,6 @@ def _job(path: Path, part: PartConfig, method: Method, console: Console) -> Job:
             task: {form: [_numbers(side[form][i]) for side in (found.method, found.opponent)] for form in FORMS}
             for i, task in enumerate(tasks(part.opponent))
         }
-        trials = budget.training_trials if method.spends else 0
         found_here = {"payoffs": payoffs, "trials": trials, "reads": part.reads, "commit": _commit()}
         store.write_summary(found_here | {"seconds": time.perf_counter() - began})
 
@@ -188,7 +197,7 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "commit": ", ".join(sorted({part["commit"] for part in found.values()})),
         **provenance.environment(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "trials": config.seeds * sum(part["trials"] * len(part["payoffs"]) for part in found.values()),
+        "trials": sum(part["trials"] for part in found.values()),
         "seconds": sum(part["seconds"] for part in found.values()),
         "wall_seconds": seconds,
         "tasks": {

@@ -34,6 +34,7 @@ from meta.strategies import Evolution
 
 UNTRAINED = "untrained"  # M-FOS with random parameters, drawn for each trial
 Kind = Literal["shaper", "learner", "agent", "function"]
+SPENDING = ("shaper", "function")  # kinds that use trials of the budget
 Player = Learner | tuple[Callable[[Any], Learner], Any]
 
 
@@ -88,13 +89,16 @@ class Method(NamedTuple):
       kind: of which kind it is.
       train: `(opponent, chosen, games, budget, keys, store, report)`: the name of the opponent; the games of the runs,
         as a list and as arrays `[K, ...]`; keys `[K]`; the last two as of `evolve`.
-      spends: whether it uses trials of the budget.
     """
 
     name: str
     kind: Kind
     train: Callable[..., list[Trained]]
-    spends: bool
+
+    @property
+    def spends(self) -> bool:
+        """True if it uses trials of the budget."""
+        return self.kind in SPENDING
 
 
 def make_method(spec: str) -> Method:
@@ -114,14 +118,14 @@ def make_method(spec: str) -> Method:
         return _function(spec)
     if spec.partition("(")[0].strip() in SHAPERS:
         make_shaper(spec, game, field="method")
-        return Method(spec, "shaper", partial(_train_shaper, spec), spends=True)
+        return Method(spec, "shaper", partial(_train_shaper, spec))
     learner = "mfos" if spec == UNTRAINED else spec
     for name, payoffs in all_games().items():
         try:
             make_learner(learner, InfinitelyRepeated(payoffs), field="method")
         except ValueError as error:
             raise ValueError(f"{first_line(error)}{'' if name == game.payoffs.name else f', in {name}'}") from None
-    return Method(spec, "learner", partial(_no_training, learner), spends=False)
+    return Method(spec, "learner", partial(_no_training, learner))
 
 
 def digest_of_files(spec: str) -> str:
@@ -211,7 +215,7 @@ def _agent(spec: str) -> Method:
         same = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(runs), *np.shape(x))), agent.parameters)
         return [Trained(lambda parameters, games: agent.learner(parameters), same, runs)]
 
-    return Method(spec, "agent", train, spends=False)
+    return Method(spec, "agent", train)
 
 
 def _function(spec: str) -> Method:
@@ -222,7 +226,7 @@ def _function(spec: str) -> Method:
         raise ValueError(f"method: got {spec!r}; {first_line(error)}") from None
     if not callable(function):
         raise ValueError(f"method: got {spec!r}; a function is needed")
-    return Method(spec, "function", partial(_call, spec, function), spends=True)
+    return Method(spec, "function", partial(_call, spec, function))
 
 
 def _call(

@@ -5,7 +5,7 @@ Nothing here changes without a new version, because results of one version are c
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,8 @@ DISCOUNT = 0.96
 TRIALS = 64  # fresh ones of each training against each form of each opponent
 RANDOM = "random"  # the task of random games: each training has one of its own
 SEEDS_OF_GAMES = 5  # random games; training s plays number s mod 5
-SIZES = ("small", "standard", "paper")
+Size = Literal["small", "standard", "paper"]
+SIZES = get_args(Size)
 ROOM = 0.05  # of the range of payoffs: a task with less between its 0 and its 1 measures nothing
 
 CHICKEN = symmetric("chicken", ((3.0, 1.0), (4.0, 0.0)))

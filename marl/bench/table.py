@@ -13,13 +13,16 @@ from rich.table import Table
 
 import configs
 from configs.flags import Positional
+from marl.bench.methods import SPENDING
 from marl.bench.protocol import OPPONENTS, SIZES, TRAININGS, VERSION, tasks
 from marl.bench.scores import GROUPS, MEASURES, RESULT, aggregate, improvement, missing, profile, scores_of, shown
 from meta.runs.formatting import say
 from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
+from meta.runs.reports.aggregates import Estimate
 from meta.runs.reports.claims import table as markdown
 
 FIELDS = ("bench", "track", "method", "kind", "size", "trainings", "seed", "tasks", "trials", "seconds", "versions")
+Aggregates = dict[tuple[str, str], Estimate]  # of one method, by group and measure
 LEVELS = np.linspace(-0.5, 1.5, 101)
 
 
@@ -101,15 +104,20 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     """Prints the table, and writes it with its figures to the directory."""
     results, folder = prepared
     folder.mkdir(parents=True, exist_ok=True)
-    rows = rank(results)
+    scores = {name: scores_of(one) for name, one in results.items()}
+    found = {
+        name: {(group, measure): aggregate(some[measure], group) for group in GROUPS for measure in MEASURES}
+        for name, some in scores.items()
+    }
+    ranked = sorted(results, key=lambda name: -found[name]["held-out", "gain"].value)
+    rows = [_row(name, results[name], found[name]) for name in ranked]
     shown_table = Table(*COLUMNS)
     for row in rows:
         shown_table.add_row(*row)
     console.print(shown_table)
     (folder / "table.md").write_text(markdown(list(COLUMNS), rows) + "\n", encoding="utf-8")
-    scores = {name: scores_of(one) for name, one in results.items()}
-    files = [draw_scores(folder, results), draw_profiles(folder, scores)]
-    best = rows[0][0]
+    files = [draw_scores(folder, {name: found[name] for name in ranked}), draw_profiles(folder, scores)]
+    best = ranked[0]
     lines = Table("method", f"probability of a higher gain than {best}, held-out forms")
     for name, one in scores.items():
         if name != best:
@@ -123,41 +131,33 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
 COLUMNS = ("method", "gain, training", "welfare, training", "gain, held-out", "welfare, held-out", "size", "trials")
 
 
-def rank(results: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Rows of the table, by the gain against held-out forms."""
-    rows = []
-    for name, one in results.items():
-        scores = scores_of(one)
-        found = [aggregate(scores[measure], group) for group in GROUPS for measure in MEASURES]
-        spends = one["kind"] in ("shaper", "function")
-        cells = [shown(x._asdict()) for x in found]
-        rows.append((found[2].value, [name, *cells, one["size"] if spends else "-", f"{one['trials']:,}"]))
-    return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
+def _row(name: str, result: dict[str, Any], found: Aggregates) -> list[str]:
+    cells = [shown(found[group, measure]._asdict()) for group in GROUPS for measure in MEASURES]
+    return [name, *cells, result["size"] if result["kind"] in SPENDING else "-", f"{result['trials']:,}"]
 
 
-def draw_scores(folder: Path, results: dict[str, dict[str, Any]]) -> Path:
+def draw_scores(folder: Path, found: dict[str, Aggregates]) -> Path:
     """Draws gain and welfare of every method, with their intervals.
 
     Args:
       folder: where to.
-      results: by method.
+      found: aggregates of each method, from the top to the bottom.
 
     Returns:
       The file.
     """
-    names = [row[0] for row in rank(results)]
     figure, panels = new_curves(2)
-    figure.set_figheight(0.9 + 0.3 * len(names))
+    figure.set_figheight(0.9 + 0.3 * len(found))
     for axes, measure in zip(panels, MEASURES, strict=True):
         for offset, (group, color) in zip((-0.12, 0.12), colors_of(GROUPS).items(), strict=True):
-            found = [aggregate(scores_of(results[name])[measure], group) for name in names]
-            value, low, high = (np.array([getattr(x, bound) for x in found]) for bound in ("value", "low", "high"))
+            each = [one[group, measure] for one in found.values()]
+            value, low, high = (np.array([getattr(x, bound) for x in each]) for bound in ("value", "low", "high"))
             spread = np.maximum(np.nan_to_num(np.stack([value - low, high - value])), 0)
-            y = np.arange(len(names)) + offset
+            y = np.arange(len(each)) + offset
             axes.errorbar(value, y, xerr=spread, marker="o", color=color, label=f"{group} forms", **BARS)
         axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
         axes.set_xlabel(measure)
-        name_rows(axes, names if measure == "gain" else [""] * len(names), 24)
+        name_rows(axes, list(found) if measure == "gain" else [""] * len(found), 24)
     title = f"Shaping Bench {VERSION}, exact track: gain of a method and welfare of its opponents"
     note = (
         "0: the opponent's own kind in the method's place; 1: the most that is known; interquartile means; bars: 95 %"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from games.core.arguments import factory
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics, Trajectory
 from marl.learners.exact.naive import PolicyState, follow, normal_logits
+from marl.learners.exact.paired_networks import init_pair, shapes_of_pair
 from marl.learners.exact.trained import load_trained
 from meta.loop import Report, Store, iterate
 from meta.runs.array_files import same_shapes
@@ -96,7 +96,7 @@ def train_cola(
         changes, moments = adam.update(gradient, moments, networks)
         return (optax.apply_updates(networks, changes), moments), {"consistency_loss": value}
 
-    networks = _init(init_key, sizes)
+    networks = init_pair(init_key, sizes)
     found = iterate(
         step,
         (networks, adam.init(networks)),
@@ -227,17 +227,5 @@ def load_cola(game: InfinitelyRepeated, file: str = "") -> ConsistentUpdates:
         raise ValueError(f"file: got {file!r}, without the settings that python -m marl.cola writes") from None
     if activation not in ACTIVATIONS:
         raise ValueError(f"file: got {file!r}, with activation {activation!r}; tanh or relu is needed")
-    shapes: dict[str, tuple[int, ...]] = {}
-    for i, (inputs, outputs) in enumerate(pairwise((2 * game.num_logits, *hidden, game.num_logits))):
-        shapes |= {f"kernel_{i}": (2, inputs, outputs), f"bias_{i}": (2, outputs)}
-    same_shapes(arrays, shapes, file)
+    same_shapes(arrays, shapes_of_pair((2 * game.num_logits, *hidden, game.num_logits)), file)
     return ConsistentUpdates({name: jnp.asarray(x) for name, x in arrays.items()}, rate, region, activation)
-
-
-def _init(key: jax.Array, sizes: Sequence[int]) -> dict[str, jax.Array]:
-    networks = {}
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        key, kernel_key = jax.random.split(key)
-        networks[f"kernel_{i}"] = jax.random.normal(kernel_key, (2, inputs, outputs)) / inputs**0.5
-        networks[f"bias_{i}"] = jnp.zeros((2, outputs))
-    return networks

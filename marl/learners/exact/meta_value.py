@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from games.core.arguments import factory
 from games.core.modes import in_any_mode
 from marl.core.learner import Learner, Metrics
 from marl.learners.exact.naive import follow, normal_logits
+from marl.learners.exact.paired_networks import init_pair, shapes_of_pair
 from marl.learners.exact.trained import load_trained
 from meta.loop import Report, Store, iterate
 from meta.runs.array_files import same_shapes
@@ -125,7 +125,7 @@ def train_meva(
         return (networks | optax.apply_updates(weights, changes), moments, after[-1]), {"meta_value_loss": value}
 
     network_key, unit_key, start_key = jax.random.split(init_key, 3)
-    weights = _init(network_key, sizes)
+    weights = init_pair(network_key, sizes)
     units = jax.jit(jax.vmap(lambda x, y: jnp.stack(payoffs(x, y))))(*starts(unit_key, 1024))
     networks = weights | {"shift": units.mean(0), "scale": units.std(0)}
     found = iterate(
@@ -246,17 +246,5 @@ def load_meva(game: InfinitelyRepeated, file: str = "") -> MetaValues:
         discount, step_size = float(settings["meta_discount"]), float(settings["step_size"])
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"file: got {file!r}, without the settings that python -m marl.meva writes") from None
-    shapes: dict[str, tuple[int, ...]] = {"shift": (2,), "scale": (2,)}
-    for i, (inputs, outputs) in enumerate(pairwise((2 * game.num_logits, *hidden, 1))):
-        shapes |= {f"kernel_{i}": (2, inputs, outputs), f"bias_{i}": (2, outputs)}
-    same_shapes(arrays, shapes, file)
+    same_shapes(arrays, shapes_of_pair((2 * game.num_logits, *hidden, 1)) | {"shift": (2,), "scale": (2,)}, file)
     return MetaValues({name: jnp.asarray(x) for name, x in arrays.items()}, discount, step_size)
-
-
-def _init(key: jax.Array, sizes: Sequence[int]) -> dict[str, jax.Array]:
-    networks = {}
-    for i, (inputs, outputs) in enumerate(pairwise(sizes)):
-        key, kernel_key = jax.random.split(key)
-        networks[f"kernel_{i}"] = jax.random.normal(kernel_key, (2, inputs, outputs)) / inputs**0.5
-        networks[f"bias_{i}"] = jnp.zeros((2, outputs))
-    return networks

@@ -1,5 +1,6 @@
 """Shaping Bench: payoffs by the library's own trials, scores by hand, and the command."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -10,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 import marl
 from games import InfinitelyRepeated
-from marl.bench import exact, protocol, scores
+from marl.bench import exact, protocol, scores, verify
+from marl.bench.experiment import PartConfig
 from marl.bench.methods import make_method
 from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.shapers.trial import play
@@ -168,6 +171,38 @@ def test_the_opponents_own_kind_scores_0_and_the_most_that_is_known_1():
     unit = lambda row: row.one - row.zero["training"][0]  # noqa: E731
     taken = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side] - 0.5 * side * unit(row)))
     np.testing.assert_allclose(np.concatenate([*taken["welfare"].values()]), -0.5)
+
+
+def test_a_result_is_verified_in_both_payoffs_and_in_every_training(played):
+    """Tit for tat again: the same bits hold, and a claim that is off in one payoff, or has none, does not."""
+    method = make_method("tft")
+    tables = {f: [side[f].tolist() for side in played] for f in protocol.FORMS}
+    rows = {
+        t: {"naive": {"payoffs": {f: [side[i] for side in x] for f, x in tables.items()}}}
+        for i, t in enumerate(tasks())
+    }
+    honest = {"tasks": rows, "seed": 3, "trainings": 2, "size": "small"}
+    check = lambda result: verify.verify(  # noqa: E731
+        verify.Checked(result, method, "naive", ["chicken", "random"]), None, Console(quiet=True)
+    )
+    check(honest)
+    for task, side, value in (("chicken", 1, 3.9), ("random", 0, -0.1), ("random", 1, float("nan"))):
+        claimed = copy.deepcopy(honest)
+        claimed["tasks"][task]["naive"]["payoffs"]["slower"][side][1] = value
+        with pytest.raises(ValueError, match=r"^result: "):
+            check(claimed)
+
+
+def test_parts_are_done_again_when_the_module_of_a_method_has_changed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_method.py").write_text("def train(game, opponent, budget, key):\n    return 1\n")
+    part = PartConfig("own_method:train", "naive", "small", 1, 0)
+    before = part.reads
+    (tmp_path / "own_method.py").write_text("def train(game, opponent, budget, key):\n    return 2\n")
+    assert before != part.reads
+    names = ("hub:mfos-ipd-naive", "hub:good_shepherd-ipd-naive")
+    assert len({PartConfig(name, "naive", "small", 1, 0).reads for name in names} - {""}) == 2
+    assert PartConfig("tft", "naive", "small", 1, 0).reads == ""
 
 
 def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap():
