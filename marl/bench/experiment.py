@@ -231,10 +231,10 @@ def conclusion(result: dict[str, Any]) -> str:
         f"a gain of {shown(found['gain'])} and a welfare of {shown(found['welfare'])}"
         for found in (result["scores"][group] for group in GROUPS)
     )
-    words = f"against the opponents of its training {training}", f"against held-out forms of them {held_out}"
     return (
-        f"{result['method']} has {words[0]}, and {words[1]} (0 is the opponent's own kind in its place, 1 the most "
-        f"that is known; interquartile means with 95 % intervals over {many(result['trainings'], 'training')})."
+        f"{result['method']} has {training} against the opponents of its training, and {held_out} against held-out forms "
+        "of them (0 is the opponent's own kind in its place, 1 the most that is known; interquartile means with 95 % "
+        f"intervals over {many(result['trainings'], 'training')})."
     )
 
 
