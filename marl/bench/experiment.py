@@ -233,8 +233,8 @@ def conclusion(result: dict[str, Any]) -> str:
     )
     return (
         f"{result['method']} has {training} against the opponents of its training, and {held_out} against held-out "
-        "forms of them (0 is the opponent's own kind in its place, 1 the most that is known; interquartile means with 95 % "
-        f"intervals over {many(result['trainings'], 'training')})."
+        "forms of them (0 is the opponent's own kind in its place, 1 the most that is known; interquartile means with "
+        f"95 % intervals over {many(result['trainings'], 'training')})."
     )
 
 
