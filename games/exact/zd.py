@@ -9,7 +9,7 @@ With R in place of P the strategy is generous: it takes chi times its co-player'
 
 Sources: Press and Dyson (2012), doi:10.1073/pnas.1206569109, for a discount of 1; Stewart and Plotkin (2013),
 doi:10.1073/pnas.1306246110, for generosity; Hilbe, Traulsen and Sigmund (2015), doi:10.1016/j.geb.2015.05.005, for
-discounted games.
+discounted games; Knight, Harper, Glynatsi and Gillard (2024), doi:10.1371/journal.pone.0304641, for histories of play.
 """
 
 from __future__ import annotations
@@ -95,9 +95,45 @@ def zd_policy(
       (-2.0, -2.0)
     """
     first, through = (1.0, 0) if generous else (0.0, 3)
-    direction = _directions(game, seat, through)
-    line, kept = direction[0] - chi * direction[1], REPEAT - (1 - discount) * first
-    # p = (kept + phi line) / discount must lie in [0, 1].
+    line, kept = _line(game, chi, discount, seat, first, through)
+    low, high = _feasible(line, kept, discount)
+    if not low <= high:
+        raise ValueError(f"zd: chi: got {chi}; no strategy of {game.name} enforces it at a discount of {discount}")
+    if phi is None:
+        phi = (low + high) / 2
+    if not (phi > 0 and low - 1e-9 <= phi <= high + 1e-9):
+        raise ValueError(f"zd: phi: got {phi}; a number in [{low:.4g}, {high:.4g}] is needed for chi = {chi}")
+    return np.concatenate([[first], np.clip((kept + phi * line) / discount, 0, 1)])
+
+
+def feasible_phi(game: MatrixGame, chi: float, *, discount: float, seat: int = 0) -> tuple[float, float]:
+    """The least and the largest scale of extortion with a given factor; the first is the larger if there is none.
+
+    Args:
+      game: the game that is repeated.
+      chi: extortion factor.
+      discount: in (0, 1).
+      seat: 0 for the row player, 1 for the column player.
+
+    Example:
+      >>> import games
+      >>> low, high = games.zd.feasible_phi(games.prisoners_dilemma, 3.0, discount=0.96)
+      >>> round(float(low), 4), round(float(high), 4)  # 1 - 2 phi is at most the discount, 1 - 7 phi at least 0
+      (0.02, 0.1429)
+    """
+    line, kept = _line(game, chi, discount, seat, 0.0, 3)
+    return _feasible(line, kept, discount)
+
+
+def _line(
+    game: MatrixGame, chi: float, discount: float, seat: int, first: float, through: int
+) -> tuple[np.ndarray, np.ndarray]:
+    own, other = _directions(game, seat, through)
+    return own - chi * other, REPEAT - (1 - discount) * first
+
+
+def _feasible(line: np.ndarray, kept: np.ndarray, discount: float) -> tuple[float, float]:
+    """The scales phi for which all p = (kept + phi line) / discount lie in [0, 1]."""
     low, high = 0.0, np.inf
     for base, slope in zip(kept, line, strict=True):
         for bound, sign in ((0.0, -1.0), (discount, 1.0)):
@@ -108,13 +144,7 @@ def zd_policy(
                 low = max(low, room / speed)
             elif room < -1e-12:
                 high = -1.0
-    if not low <= high:
-        raise ValueError(f"zd: chi: got {chi}; no strategy of {game.name} enforces it at a discount of {discount}")
-    if phi is None:
-        phi = (low + high) / 2
-    if not (phi > 0 and low - 1e-9 <= phi <= high + 1e-9):
-        raise ValueError(f"zd: phi: got {phi}; a number in [{low:.4g}, {high:.4g}] is needed for chi = {chi}")
-    return np.concatenate([[first], np.clip((kept + phi * line) / discount, 0, 1)])
+    return low, high
 
 
 def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
@@ -155,7 +185,7 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: i
     Args:
       game: the game that is repeated.
       probabilities: `[..., 5]`, start first, own action first.
-      discount: in (0, 1).
+      discount: in (0, 1]; 1 where policies are those of play without a discount.
       seat: 0 for the row player, 1 for the column player.
 
     Example:
@@ -193,6 +223,33 @@ def longest_extortion(game: MatrixGame, policies: np.ndarray, *, discount: float
         current = (current + 1) * now
         longest = np.maximum(longest, current)
     return longest
+
+
+def observed_policy(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Shares of cooperation `[..., 5]` (start, CC, CD, DC, DD) in a history of play, which need not be memory-one.
+
+    A state without a visit gets the share of cooperation in all rounds. The distance of a history from extortion is
+    `fit(game, observed_policy(own, other), discount=1.0)`, because the histories of the source are not discounted; its
+    sum of squared errors is four times the square of the residual.
+
+    Args:
+      own: `[..., games, rounds]`, true where the player cooperates.
+      other: the same of its co-player.
+
+    Example:
+      >>> import games, numpy as np
+      >>> own, other = np.array([[0, 1, 1, 0, 1]], bool), np.array([[1, 1, 0, 1, 1]], bool)  # tit for tat, first D
+      >>> games.zd.observed_policy(own, other).tolist()  # DD was not visited
+      [0.0, 1.0, 0.0, 1.0, 0.6]
+
+    Source: Knight, Harper, Glynatsi and Gillard (2024), doi:10.1371/journal.pone.0304641, section 2.
+    """
+    before = np.stack([own & other, own & ~other, ~own & other, ~own & ~other])[..., :-1]
+    after = own[..., 1:]
+    visits, cooperations = before.sum((-2, -1)), (before & after).sum((-2, -1))
+    overall = np.broadcast_to(own.mean((-2, -1)), visits.shape)
+    shares = np.divide(cooperations, visits, out=overall.astype(float).copy(), where=visits > 0)
+    return np.concatenate([own[..., 0].mean(-1)[None], shares]).transpose(*range(1, shares.ndim), 0)
 
 
 def random_policies(generator: np.random.Generator, number: int = CO_PLAYERS) -> np.ndarray:

@@ -40,19 +40,19 @@ class MfosConfig(configs.CommandConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ZdConfig(configs.CommandConfig):
-    """The extortion analysis of a shaper in the prisoner's dilemma."""
+    """Extortion in the prisoner's dilemma: of one shaper, or over games, learners and lengths of learning."""
 
     agent: str = ""
-    """File or run directory of a trained shaper; the default one is trained against a naive learner if empty."""
-    seeds: int = 3
-    """Independent trainings, all in one program."""
+    """File or run directory of a trained shaper, which alone is judged; if empty, all shapers are trained."""
+    seeds: int = 10
+    """Independent trainings of each shaper that keeps one policy, all in one program; of the others three."""
     seed: int = 0
     """The first of them; of the trials, the random policies and the random co-players."""
     fast: bool = False
-    """A smoke run: a tiny training."""
+    """A smoke run: tiny trainings of a few kinds."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, seeds=1)
+        configs.check_least(self, seeds=2)  # errors are between trainings
         configs.check_seed(self.seed, 31)
 
     @property

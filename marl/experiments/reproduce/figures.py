@@ -164,6 +164,45 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
     return save_figure(figure, folder / "shapers.png", title, "further right is better for the shaper")
 
 
+def draw_extortion(
+    folder: Path, horizons: Sequence[int], rates: Sequence[float | None], grids: Mapping[str, np.ndarray]
+) -> Path:
+    """Draws when shapers extort, over the length of the opponent's learning and its step size.
+
+    Args:
+      folder: where to.
+      horizons: learning steps of the rows.
+      rates: step sizes of the columns.
+      grids: `[horizons, rates]` each: the shares of trials that are extortion, where a policy is `kept` and where it is
+        `changing`, and the `gain` of the second.
+
+    Returns:
+      The file.
+    """
+    names = {
+        "kept": "one policy: extortion",
+        "changing": "a policy that changes: extortion",
+        "gain": "payoff of changing, less one policy",
+    }
+    figure, panels = new_panels((7.4, 1.3 + 0.45 * len(horizons)), 1, 3, sharey=True)
+    for axes, (name, words) in zip(panels[0], names.items(), strict=True):
+        values = grids[name]
+        largest = max(float(np.nanmax(np.abs(values))), 1e-9) if np.isfinite(values).any() else 1.0
+        limits = {"vmin": -largest, "vmax": largest, "cmap": "PuOr_r"} if name == "gain" else {"vmin": 0, "vmax": 1}
+        image = axes.imshow(values, aspect="auto", **({"cmap": "cividis"} | limits))
+        axes.grid(visible=False)
+        axes.set_xticks(range(len(rates)), ["own" if rate is None else f"{rate:g}" for rate in rates])
+        axes.set_yticks(range(len(horizons)), [f"{horizon:,}" for horizon in horizons])
+        shown = "{:+.2f}" if name == "gain" else "{:.0%}"
+        texts = {at: shown.format(value) for at, value in np.ndenumerate(values) if np.isfinite(value)}
+        write_cells(axes, image, texts, 0.3, 8)  # type: ignore[arg-type]
+        axes.set_xlabel("step size of the learner")
+        name_panel(axes, words)
+    panels[0, 0].set_ylabel("learning steps")
+    title = "When zero-determinant extortion is learned, and what a policy that changes gets beside it"
+    return save_figure(figure, folder / "extortion.png", title, "shares of trials; payoffs per round")
+
+
 def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs: np.ndarray, num_seen: int) -> Path:
     """Draws what those in the rows get from the learners in the columns, a number in each cell.
 

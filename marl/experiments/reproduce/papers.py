@@ -14,6 +14,7 @@ from rich.console import Console
 import configs
 from marl.experiments.reproduce import coin_game as reproduce_coin_game
 from marl.experiments.reproduce import discovery as reproduce_discovery
+from marl.experiments.reproduce import extortion, extortion_report
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import rlx2 as reproduce_rlx2
@@ -45,6 +46,7 @@ from meta.statistics import mean_and_error
 
 SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head table
 SECONDS_OF_ANALYSIS = 15.0
+SHAPERS_OF_ZD = 3  # trainings of the shaper that may change its policy
 SECONDS_OF_CONTROLS = 360.0  # most of them to compile three programs for each of seventeen learners
 SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them to compile
 
@@ -74,18 +76,25 @@ def _mfos(config: MfosConfig, run: RunDirectory, console: Console) -> None:
 
 def _zd(config: ZdConfig, run: RunDirectory, console: Console) -> None:
     if config.agent:
-        path, parts = Path(config.agent), {}
+        path, parts, studies = Path(config.agent), {}, {}
     else:
         preset = configs.load(ExactShapingConfig, "mfos", "ipd")
-        shaping = dataclasses.replace(preset, seeds=config.seeds, seed=config.seed)
+        shaping = dataclasses.replace(preset, seeds=min(config.seeds, SHAPERS_OF_ZD), seed=config.seed)
         path = run.path / "shaper"
         parts = {path: shaping.small() if config.fast else shaping}
-    run_jobs(_say_how_long(parts, SECONDS_OF_ANALYSIS, console), console)
+        studies = extortion.make_studies(seeds=config.seeds, seed=config.seed, fast=config.fast)
+    jobs = extortion.make_jobs(run.path / "studies", studies, console, fast=config.fast)
+    left = sum(job.seconds for job in jobs if not finished(job.path, job.config))
+    run_jobs(_say_how_long(parts, SECONDS_OF_ANALYSIS + left, console), console)
+    results = run_jobs(jobs, console)
     agent = load_shaper(path)
     assert isinstance(agent.config, ExactShapingConfig)
     found, played = reproduce_zd.analyse(agent, seed=config.seed, num_trials=agent.config.evaluation_trials)
     sections = reproduce_zd.sections(found, played, agent.config, run, config.seed)
     data = {"config": configs.plain(config), "agent": configs.plain(agent.config), "zd": found}
+    if studies:
+        sections += extortion_report.sections(run, studies, results, played, agent.config.make_game(), config.seed)
+        data["studies"] = results
     title = "Zero-determinant extortion in the prisoner's dilemma"
     _report(run, title, config.fast, sections, data, console)
 

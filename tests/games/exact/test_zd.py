@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from games import InfinitelyRepeated, MatrixGame, chicken, prisoners_dilemma, stag_hunt
-from games.exact.zd import IN_A_ROW, exact_payoffs, fit, least_chi, longest_extortion, random_policies, zd_policy
+from games.exact.zd import (
+    IN_A_ROW,
+    exact_payoffs,
+    feasible_phi,
+    fit,
+    least_chi,
+    longest_extortion,
+    observed_policy,
+    random_policies,
+    zd_policy,
+)
 from marl import make_learner
 
 DISCOUNT = 0.96
@@ -230,3 +240,42 @@ def test_exact_payoffs_are_the_discounted_sum_of_rounds():
 
 def joint(p, q):
     return {(0, 0): p * q, (0, 1): p * (1 - q), (1, 0): (1 - p) * q, (1, 1): (1 - p) * (1 - q)}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(1.5, 20.0), st.floats(0.9, 0.99), st.floats(0.0, 1.0))
+def test_a_scale_is_feasible_if_a_strategy_has_it(chi, discount, share):
+    low, high = feasible_phi(prisoners_dilemma, chi, discount=discount)
+    policy = zd_policy(prisoners_dilemma, chi, low + share * (high - low), discount=discount)
+    assert fit(prisoners_dilemma, policy, discount=discount).residual < 1e-9
+    for outside in (low * 0.99 - 1e-6, high * 1.01):
+        with pytest.raises(ValueError, match="zd: phi: got"):
+            zd_policy(prisoners_dilemma, chi, outside, discount=discount)
+
+
+def test_an_observed_policy_is_counted_game_by_game():
+    generator = np.random.default_rng(0)
+    own, other = generator.random((2, 3, 4, 6)) < 0.4  # three histories of four games
+    for found, mine, theirs in zip(observed_policy(own, other), own, other, strict=True):
+        counts = np.zeros((2, 2, 2))
+        for game in range(4):
+            for i in range(5):
+                counts[int(mine[game, i]), int(theirs[game, i]), int(mine[game, i + 1])] += 1
+        shares = [
+            counts[a, b, 1] / counts[a, b].sum() if counts[a, b].sum() else mine.mean() for a in (1, 0) for b in (1, 0)
+        ]
+        np.testing.assert_allclose(found, [mine[:, 0].mean(), *shares])
+
+
+def test_the_error_of_a_history_is_the_one_of_its_paper():
+    """Knight et al. (2024): least squares on (R - P, R - P), (S - P, T - P), (T - P, S - P), (0, 0)."""
+    axelrod = MatrixGame.of("axelrod", (3, 0, 5, 1), (3, 5, 0, 1))
+    columns = np.array([[2.0, 2], [-1, 4], [4, -1], [0, 0]])
+    for policy in ([0, 1, 0.2, 0.375, 0], [0, 8 / 9, 1 / 2, 1 / 3, 0], [0, 0.9, 0.3, 0.7, 0.4]):
+        left = np.array(policy[1:]) - [1, 1, 0, 0]
+        (alpha, beta), (error,), *_ = np.linalg.lstsq(columns, left, rcond=None)
+        found = fit(axelrod, np.array(policy), discount=1.0)
+        assert 4 * found.residual**2 == pytest.approx(error, abs=1e-12)
+        assert found.chi == pytest.approx(-beta / alpha)
+    known = fit(axelrod, np.array([0, 8 / 9, 1 / 2, 1 / 3, 0]), discount=1.0)  # extort-2 of Stewart and Plotkin
+    assert (known.chi, known.residual) == (pytest.approx(2), pytest.approx(0, abs=1e-12))

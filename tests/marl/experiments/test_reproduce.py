@@ -106,7 +106,7 @@ def test_lines_that_strategies_enforce_on_random_co_players():
         (["rlx2", "--cluster=ray"], "cluster: has no effect where nothing is evolved"),
         (["coin_game", "--fast", "--paper"], "paper: has no effect with --fast, which has its own"),
         (["zd", "--agent=nowhere", "--seeds=2"], "seeds: has no effect with an agent that is trained already"),
-        (["zd", "--seeds=0"], "seeds: got 0; a whole number of at least 1 is needed"),
+        (["zd", "--seeds=1"], "seeds: got 1; a whole number of at least 2 is needed"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments, message, within, tmp_path):
@@ -193,6 +193,7 @@ def test_every_part_by_ppo_has_the_same_part_by_evolution(fast):
     assert {name.removesuffix("-ppo") for name in by_ppo} < set(parts)
 
 
+@nightly
 @pytest.mark.usefixtures("constant_speed")
 def test_zd_compares_the_shapers_with_extortioners_and_with_chance(reproduce, tmp_path):
     result = reproduce("zd", "--fast", "--seeds=2", "--seed=4", "--out=run")
