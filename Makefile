@@ -44,8 +44,8 @@ hooks: .venv/tested
 
 # What CI runs every night: results of whole experiments, then all that `make test-all` leaves to representatives.
 slow: .venv/tested
-	$(BIN)/python -m pytest -m "slow and not system"
-	$(PYTEST) -m "slow and system"
+	first=0; $(BIN)/python -m pytest -m "slow and not system" || first=$$?; \
+	$(PYTEST) -m "slow and system" && exit $$first
 
 benchmark: .venv/tested
 	$(BIN)/python -m benchmarks.speed.exact_game

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.nightly import grid
+
 NOTEBOOKS = Path(__file__).parent.parent / "examples" / "notebooks"
 SIZES = {
     "extortion": {"generations": 150, "population_size": 64, "num_trials": 64},
@@ -45,7 +47,7 @@ def test_notebooks_begin_with_what_to_install_and_keep_their_outputs():
 
 @pytest.mark.system
 @pytest.mark.usefixtures("headless")
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", grid(SIZES, "learner", "game", "cheap_talk"))
 def test_a_notebook_runs(name, monkeypatch):
     monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
     found = run(name, SIZES[name])

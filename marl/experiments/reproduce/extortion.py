@@ -43,6 +43,7 @@ HORIZONS, LEARNING_RATES = (100, 300, 1000, 3000), (0.1, 0.3, 1.0, 3.0)
 SEARCHED, STATES, STARTS, ITERATIONS, STEP_SIZE = (24, 8), 64, 16, 200, 0.1
 MOST_CHI = 50.0
 MAX_ERROR = 4 * MAX_RESIDUAL**2  # sum of squared errors over the four states, of a residual at its limit
+RANDOM_POLICIES = 1024  # of which the best is where a search over time begins
 ROUNDS = 50  # of each meta-step in a history of play
 
 
@@ -142,7 +143,7 @@ def _run(path: Path, study: Study, console: Console) -> None:
     with Progress(console, study.generations, steps, "meta-steps", _describe) as progress:
         found = evolve(
             trial, shaper.init, keys, evolution, num_trials=study.trials, store=store, report=progress,
-            context=lambda *_: jnp.asarray(rates),
+            context=lambda *_: jnp.asarray(rates), start=_best_of_random(study, rates),
         )  # fmt: skip
     play = _player(study, shaper.learner)
     runs = []
@@ -156,6 +157,32 @@ def _run(path: Path, study: Study, console: Console) -> None:
     if study.searches:
         summary |= {"gradient": _ascend(study), "family": _search_family(study)}
     store.write_summary(summary)
+
+
+def _best_of_random(study: Study, rates: np.ndarray) -> Callable[[jax.Array], jax.Array] | None:
+    """The start of the searches over time: the best of random policies, because most lie where nothing is gained.
+
+    None where the search begins at random parameters.
+    """
+    if study.searches or study.shaper != FIXED:
+        return None
+    number, trials = (RANDOM_POLICIES if study.generations > 10 else 8), 8
+
+    def best(keys: tuple[jax.Array, jax.Array]) -> jax.Array:
+        (draw, play), rate = jax.random.split(keys[0]), keys[1]
+        policies = 2.0 * jax.random.normal(draw, (number, 5))
+        trial = shaping_trial(study.game, _make_shaper(study), study.make_opponent(rate), meta_steps=study.meta_steps)
+        over_trials = jax.vmap(lambda logits, key: trial(logits, key).fitness, (None, 0))
+        payoffs = jax.vmap(lambda logits: over_trials(logits, jax.random.split(play, trials)).mean())(policies)
+        return policies[jnp.argmax(jnp.nan_to_num(payoffs, nan=-jnp.inf))]
+
+    def start(keys: jax.Array) -> jax.Array:
+        branch = jax.vmap(lambda key: jax.random.fold_in(key, RunBranch.SCREENING))(keys)
+        return jax.jit(lambda *each: jax.lax.map(best, each), compiler_options=compiler_options())(
+            branch, jnp.asarray(rates)
+        )
+
+    return start
 
 
 def _make_shaper(study: Study) -> Any:
