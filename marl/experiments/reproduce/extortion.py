@@ -16,7 +16,7 @@ import optax
 from rich.console import Console
 
 import configs
-from games import InfinitelyRepeated
+from games import InfinitelyRepeated, prisoners_dilemma
 from games.exact.matrix import symmetric
 from games.exact.zd import MAX_RESIDUAL, feasible_phi, fit, least_chi, observed_policy, zd_policy
 from marl.core.learner import Learner
@@ -76,7 +76,9 @@ class Study(configs.CommandConfig):
     def game(self) -> InfinitelyRepeated:
         """The repeated game."""
         reward, sucker, temptation, punishment = self.payoffs
-        return InfinitelyRepeated(symmetric("dilemma", ((reward, sucker), (temptation, punishment))), self.discount)
+        other = symmetric("dilemma", ((reward, sucker), (temptation, punishment)))
+        # M-MAML has learned where to begin in the named game.
+        return InfinitelyRepeated(prisoners_dilemma if self.payoffs == DILEMMA else other, self.discount)
 
     @property
     def rates(self) -> tuple[float | None, ...]:

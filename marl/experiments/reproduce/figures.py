@@ -173,16 +173,16 @@ def draw_extortion(
       folder: where to.
       horizons: learning steps of the rows.
       rates: step sizes of the columns.
-      grids: `[horizons, rates]` each: the shares of trials that are extortion, where a policy is `kept` and where it is
-        `changing`, and the `gain` of the second.
+      grids: `[horizons, rates]` each: the shares of meta-steps that are extortion, where a policy is `kept` and where
+        it is `changing`, and the `gain` of the second.
 
     Returns:
       The file.
     """
     names = {
-        "kept": "one policy: extortion",
+        "kept": "a kept policy: extortion",
         "changing": "a policy that changes: extortion",
-        "gain": "payoff of changing, less one policy",
+        "gain": "payoff of changing, less the best kept",
     }
     figure, panels = new_panels((7.4, 1.3 + 0.45 * len(horizons)), 1, 3, sharey=True)
     for axes, (name, words) in zip(panels[0], names.items(), strict=True):
@@ -200,7 +200,7 @@ def draw_extortion(
         name_panel(axes, words)
     panels[0, 0].set_ylabel("learning steps")
     title = "When zero-determinant extortion is learned, and what a policy that changes gets beside it"
-    return save_figure(figure, folder / "extortion.png", title, "shares of trials; payoffs per round")
+    return save_figure(figure, folder / "extortion.png", title, "shares of meta-steps; payoffs per round")
 
 
 def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs: np.ndarray, num_seen: int) -> Path:

@@ -174,6 +174,9 @@ def extortion(folder):
     steps = [{"near": 0.5, "extortionate": 0.0}] * 100
     for longest in (np.zeros(8, int), RANDOM.integers(0, 100, 8)):
         reports.draw_verdict(folder, [longest] * 3, dict.fromkeys(("untrained shapers", *LONG[:3]), longest), steps)
+    for value in (np.zeros((4, 4)), np.full((4, 4), np.nan), RANDOM.uniform(-1, 1, (4, 4))):
+        grids = {"kept": abs(value), "changing": abs(value), "gain": 1e4 * value}
+        reports.draw_extortion(folder, (100, 300, 1000, 100_000), (0.1, 0.3, None, 1e6), grids)
 
 
 FIGURES = [training, attack, exact_shaping, sampled_shaping, opponents, crossplay, evolved_objective, tables]
