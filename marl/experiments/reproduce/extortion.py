@@ -97,8 +97,7 @@ def make_studies(*, seeds: int, seed: int, fast: bool) -> dict[str, Study]:
     found = {"naive": one}
     found |= {name.partition("(")[0]: dataclasses.replace(one, opponent=name) for name in LEARNERS}
     for name in SAMPLING:
-        smaller = {"population_size": 64, "generations": 150, "trials": 4, "evaluation_trials": 256}
-        found[name] = dataclasses.replace(found[name], **smaller)  # type: ignore[arg-type]
+        found[name] = dataclasses.replace(found[name], generations=250, trials=4, evaluation_trials=256)
     for discount in DISCOUNTS:
         # The value grows with 1 / (1 - discount); the steps along the gradient of the payoff per round stay the same.
         rate = round((1 - discount) / (1 - DISCOUNT), 9)
@@ -162,11 +161,12 @@ def _run(path: Path, study: Study, console: Console) -> None:
 
 
 def _best_of_random(study: Study, rates: np.ndarray) -> Callable[[jax.Array], jax.Array] | None:
-    """The start of the searches over time: the best of random policies, because most lie where nothing is gained.
+    """The start of searches over time and with samples: the best of random policies, because most gain nothing.
 
     None where the search begins at random parameters.
     """
-    if study.searches or study.shaper != FIXED:
+    samples = study.opponent.partition("(")[0] in SAMPLING
+    if study.shaper != FIXED or (study.searches and not samples):
         return None
     number, trials = (RANDOM_POLICIES if study.generations > 10 else 8), 8
 

@@ -144,8 +144,8 @@ def _time_section(folder: RunDirectory, studies: dict[str, Study], results: dict
     text = (
         "Shapers of a naive learner over the number of its learning steps and their size: `good_shepherd`, which keeps "
         "one policy, and `mfos`, which may change it after each step. ± is a standard error between trainings. "
-        f"Searches for a kept policy begin at the best of {RANDOM_POLICIES:,} random ones, because most lie where nothing "
-        f"is gained. Of the trials of `mfos` {np.min(begun):.0%} to {np.max(begun):.0%} are "
+        f"Searches for a kept policy begin at the best of {RANDOM_POLICIES:,} random ones, because most lie where "
+        f"nothing is gained. Of the trials of `mfos` {np.min(begun):.0%} to {np.max(begun):.0%} are "
         "extortion at some time, most at the beginning, in five meta-steps in a row."
     )
     columns = ["learning steps", "step size", "kept policy", "the best", "changing", "kept: extortion"]
