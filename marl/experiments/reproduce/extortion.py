@@ -38,7 +38,8 @@ DISCOUNT, META_STEPS = 0.96, 100
 DISCOUNTS = (0.9, 0.99, 0.999)
 RATIOS = (1.2, 5.0)  # of benefit to cost in donation games
 LEARNERS = ("lola", "mmaml", "best_response", "reinforce(episodes=8, rounds=25)", "q_learning(episodes=8, rounds=25)")
-SAMPLING = ("reinforce", "q_learning")  # no gradient goes through their learning
+SAMPLING = ("reinforce", "q_learning")
+WITHOUT_GRADIENT = (*SAMPLING, "best_response")  # through their learning
 HORIZONS, LEARNING_RATES = (100, 300, 1000, 3000), (0.1, 0.3, 1.0, 3.0)
 SEARCHED, STATES, STARTS, ITERATIONS, STEP_SIZE = (24, 8), 64, 16, 200, 0.1
 MOST_CHI = 50.0
@@ -161,12 +162,11 @@ def _run(path: Path, study: Study, console: Console) -> None:
 
 
 def _best_of_random(study: Study, rates: np.ndarray) -> Callable[[jax.Array], jax.Array] | None:
-    """The start of searches over time and with samples: the best of random policies, because most gain nothing.
+    """The start of searches for a kept policy: the best of random ones, where most of them gain nothing.
 
     None where the search begins at random parameters.
     """
-    samples = study.opponent.partition("(")[0] in SAMPLING
-    if study.shaper != FIXED or (study.searches and not samples):
+    if study.shaper != FIXED or (study.searches and study.opponent.partition("(")[0] not in WITHOUT_GRADIENT):
         return None
     number, trials = (RANDOM_POLICIES if study.generations > 10 else 8), 8
 
@@ -266,7 +266,7 @@ def _mean_payoffs(study: Study, number: int, branch: int) -> Callable[[jax.Array
 
 def _ascend(study: Study) -> dict[str, Any] | None:
     """The best fixed policy by gradient through the whole learning of the opponent; None where there is none."""
-    if study.opponent.partition("(")[0] in (*SAMPLING, "best_response"):
+    if study.opponent.partition("(")[0] in WITHOUT_GRADIENT:
         return None
     few = study.generations < 10
     starts, iterations, states = (2, 2, 2) if few else (STARTS, ITERATIONS, STATES)
