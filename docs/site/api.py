@@ -26,7 +26,8 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
                 games.stag_hunt games.battle_of_the_sexes games.hawk_dove games.matching_pennies
             """,
             "Zero-determinant strategies": """
-                games.zd games.zd.zd_policy games.zd.least_chi games.zd.fit games.zd.Fit games.zd.longest_extortion
+                games.zd games.zd.zd_policy games.zd.least_chi games.zd.feasible_phi games.zd.fit games.zd.Fit
+                games.zd.longest_extortion games.zd.observed_policy
                 games.zd.exact_payoffs games.zd.random_policies games.zd.is_dilemma games.zd.CO_PLAYERS
                 games.zd.MAX_RESIDUAL games.zd.IN_A_ROW games.zd.REPEAT
             """,

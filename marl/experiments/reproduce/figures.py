@@ -187,15 +187,14 @@ def draw_extortion(
     figure, panels = new_panels((7.4, 1.3 + 0.45 * len(horizons)), 1, 3, sharey=True)
     for axes, (name, words) in zip(panels[0], names.items(), strict=True):
         values = grids[name]
-        largest = max(float(np.nanmax(np.abs(values))), 1e-9) if np.isfinite(values).any() else 1.0
-        limits = {"vmin": -largest, "vmax": largest, "cmap": "PuOr_r"} if name == "gain" else {"vmin": 0, "vmax": 1}
-        image = axes.imshow(values, aspect="auto", **({"cmap": "cividis"} | limits))
+        limits = {} if name == "gain" else {"vmin": 0, "vmax": 1}
+        image = axes.imshow(values, cmap="cividis", aspect="auto", **limits)
         axes.grid(visible=False)
         axes.set_xticks(range(len(rates)), ["own" if rate is None else f"{rate:g}" for rate in rates])
         axes.set_yticks(range(len(horizons)), [f"{horizon:,}" for horizon in horizons])
         shown = "{:+.2f}" if name == "gain" else "{:.0%}"
         texts = {at: shown.format(value) for at, value in np.ndenumerate(values) if np.isfinite(value)}
-        write_cells(axes, image, texts, 0.3, 8)  # type: ignore[arg-type]
+        write_cells(axes, image, texts, 0.5, 8)  # type: ignore[arg-type]
         axes.set_xlabel("step size of the learner")
         name_panel(axes, words)
     panels[0, 0].set_ylabel("learning steps")
