@@ -100,8 +100,16 @@ def _alone(task: Task, name: str) -> list[str]:
     """The ordinary command of a point, which goes on with what is there of it."""
     path, words = os.path.join(task.out, name), next(words for one, words in task.points if one == name)
     begun = os.path.exists(os.path.join(path, "config.yaml")) or os.path.exists(os.path.join(path, "run.json"))
-    line = ["--resume", path] if begun else [*task.first, *words, "--out", path]
+    line = ["--resume", path, *_tracker(words)] if begun else [*task.first, *words, "--out", path]
     return [*_MODULE, task.module, *line, "--quiet", *task.imports]
+
+
+def _tracker(words: Sequence[str]) -> Sequence[str]:
+    """The option that names a tracker: a point that was trained with others has none yet."""
+    for i, word in enumerate(words):
+        if word.split("=")[0] == "--tracker":
+            return words[i : i + 1 + ("=" not in word)]
+    return ()
 
 
 def _run(words: Sequence[str], task: Task, *, show: bool) -> str:

@@ -47,7 +47,8 @@ def rows_in(run):
 def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
     out = tmp_path / "sweep"
     points = [out / f"evolution.sigma={sigma}" for sigma in ("0.1", "0.3")]
-    first = start("mfos", "ipd", *TINY.split(), *SLOW.split(), "--evolution.sigma", "0.1,0.3", "--out", str(out))
+    values = ["--evolution.sigma", "0.1,0.3", "--tracker", "tensorboard"]
+    first = start("mfos", "ipd", *TINY.split(), *SLOW.split(), *values, "--out", str(out))
     while not all((one / "checkpoints").is_dir() and any((one / "checkpoints").iterdir()) for one in points):
         assert first.poll() is None, first.communicate()
         time.sleep(0.05)
@@ -63,6 +64,9 @@ def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
     assert said.startswith("mfos ipd: 2 points\npart 1 of 3: training of several points in one program\n")
     for one in points:
         assert [row["generation"] for row in rows_in(one)] == list(range(1, 1501))
+        # The tracker has the rows of the common training too.
+        assert json.loads((one / "tracker.json").read_text())["rows"] == {"tensorboard": {"": 1500}}
+        assert list((one / "tensorboard").glob("events*"))
     with open(out / "sweep.csv") as file:
         table = list(csv.DictReader(file))
     assert [row["evolution.sigma"] for row in table] == ["0.1", "0.3"]
