@@ -128,7 +128,7 @@ def make_jobs(folder: Path, studies: dict[str, Study], console: Console, *, fast
 
 def _seconds(study: Study) -> float:
     steps = study.population_size * study.generations * study.trials * study.meta_steps * study.seeds
-    each = 3e-6 if study.opponent.partition("(")[0] in SAMPLING else 2.5e-7
+    each = 3e-6 if study.opponent.partition("(")[0] in SAMPLING else 1.3e-7
     return 20.0 + 40.0 * study.searches + each * steps * len(study.rates)
 
 
