@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from marl.bench import exact, methods, protocol, sampled, sampled_methods
+from marl.bench import exact, protocol, sampled, sampled_methods, searches
 from marl.bench.methods import Method
 from marl.bench.protocol import VERSION, Budget, Payoffs
 
@@ -102,7 +102,7 @@ def _exact() -> Track:
         lambda task, opponent: protocol.FORMS,
         lambda size, opponent, task: protocol.budget_of(size, opponent),
         lambda part: protocol.SECONDS[part.opponent],
-        methods.make_method,
+        searches.make_method,
         exact.play_track,
         reference,
     )
