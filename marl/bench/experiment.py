@@ -231,6 +231,8 @@ def _commit() -> str:
 
 def conclusion(result: dict[str, Any]) -> str:
     """The four numbers of a result in one sentence."""
+    if all(found["gain"]["value"] is None for found in result["scores"].values()):
+        return f"{result['method']} has payoffs and no scores, because none of its tasks has a scale yet."
     training, held_out = (
         f"a gain of {shown(found['gain'])} and a welfare of {shown(found['welfare'])}"
         for found in (result["scores"][group] for group in GROUPS)

@@ -16,7 +16,7 @@ from rich.console import Console
 import marl
 from games import InfinitelyRepeated
 from marl.bench import exact, protocol, scores, tracks, verify
-from marl.bench.experiment import PartConfig
+from marl.bench.experiment import PartConfig, conclusion
 from marl.bench.methods import make_method
 from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.bench.tracks import TRACKS, Part, track_of
@@ -213,6 +213,12 @@ def test_parts_are_done_again_when_the_module_of_a_method_has_changed(tmp_path, 
     names = ("hub:mfos-ipd-naive", "hub:good_shepherd-ipd-naive")
     assert len({PartConfig(name, "exact", "naive", "small", 1, 0).reads for name in names} - {""}) == 2
     assert PartConfig("tft", "exact", "naive", "small", 1, 0).reads == ""
+
+
+def test_a_result_without_a_scale_says_so():
+    nothing = {m: dict.fromkeys(("value", "low", "high")) for m in scores.MEASURES}
+    result = {"method": "x", "trainings": 5, "scores": dict.fromkeys(scores.GROUPS, nothing)}
+    assert conclusion(result) == "x has payoffs and no scores, because none of its tasks has a scale yet."
 
 
 def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap():
