@@ -98,7 +98,7 @@ class Bench(NamedTuple):
         if not self.method.spends:
             return 0
         if self.method.trials:
-            return self.method.trials(self.config.size) * self.config.seeds
+            return self.method.trials(self.config.size, part.opponent, len(part.tasks)) * self.config.seeds
         each = (self.track.budget(self.config.size, part.opponent, task).training_trials for task in part.tasks)
         return sum(each) * self.config.seeds
 

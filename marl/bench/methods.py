@@ -92,13 +92,14 @@ class Method(NamedTuple):
       train: of the exact track `(opponent, chosen, games, budget, keys, store, report, numbers)`: the name of the
         opponent; the games of the runs, as a list and as arrays `[K, ...]`; keys `[K]`; two as of `evolve`; the numbers
         of the trainings. Of the sampled track `(task, opponent, budget, keys, store, report)`.
-      trials: `(size)`: trials of a training against each opponent, in all tasks; None for the budget of every task.
+      trials: `(size, opponent, tasks)`: trials of a training against an opponent, in so many tasks; None for the
+        budget of all.
     """
 
     name: str
     kind: Kind
     train: Callable[..., list[Trained]]
-    trials: Callable[[str], int] | None = None
+    trials: Callable[[str, str, int], int] | None = None
 
     @property
     def spends(self) -> bool:

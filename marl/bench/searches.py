@@ -56,9 +56,9 @@ def make_method(spec: str) -> Method:
     if found := re.fullmatch(r"\s*generalist\((.*)\)\s*", spec):
         make_shaper(found[1], InfinitelyRepeated(tasks()["chicken"]), field="method")
         train = partial(_train_generalist, found[1], {})
-        return Method(spec, "shaper", train, lambda size: budget_of(size, "naive").training_trials)
+        return Method(spec, "shaper", train, lambda size, *_: budget_of(size, "naive").training_trials)
     if spec == BEST_ZD:
-        return Method(spec, "function", _choose_strategy)
+        return Method(spec, "function", _choose_strategy, _trials_of_strategies)
     return methods.make_method(spec)
 
 
@@ -144,6 +144,14 @@ def candidates_of(game: MatrixGame) -> np.ndarray:
     return np.resize(found, PURE.shape) if found else PURE
 
 
+def _trials_of_each(budget: Budget) -> int:
+    return max(1, min(MOST_TRIALS, budget.training_trials // len(PURE)))
+
+
+def _trials_of_strategies(size: str, opponent: str, tasks: int) -> int:
+    return _trials_of_each(budget_of(size, opponent)) * len(PURE) * tasks
+
+
 def _choose_strategy(
     opponent: str, chosen: list[MatrixGame], games: Games, budget: Budget, keys: jax.Array, *_: Any
 ) -> list[Trained]:
@@ -152,7 +160,7 @@ def _choose_strategy(
     with np.errstate(divide="ignore"):
         logits = np.clip(np.log(probabilities) - np.log1p(-probabilities), -MAX_LOGIT, MAX_LOGIT)
     logits = jnp.asarray(logits, jnp.float32)
-    number = max(1, min(MOST_TRIALS, budget.training_trials // logits.shape[1]))
+    number = _trials_of_each(budget)
 
     def learner(logits: jax.Array, games: Games) -> Learner:
         del games

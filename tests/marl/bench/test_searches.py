@@ -32,7 +32,7 @@ def test_a_generalist_is_trained_once_and_has_the_same_parameters_in_every_task(
     monkeypatch.setattr(searches, "OPPONENTS", met)
     monkeypatch.setattr(searches, "budget_of", lambda size, opponent: Budget(size, 2, 4, 1))
     method = searches.make_method("generalist(good_shepherd)")
-    assert method.trials("small") == 8
+    assert method.trials("small", "naive", 6) == 8
     (naive,) = method.train(*runs("naive", ["chicken", "random"], [3, 4]))
     monkeypatch.delattr(searches, "evolve")  # nothing is trained from here on
     (other,) = method.train(*runs("mmaml", ["stag_hunt"], [3, 4]))
@@ -55,7 +55,9 @@ def test_the_strategy_that_is_paid_most_is_chosen(monkeypatch):
     """Two are compared: to defect pays more than to cooperate in every step of the dilemma."""
     both = np.resize([[1.0] * 5, [0.0] * 5], (32, 5))
     monkeypatch.setattr(searches, "candidates_of", lambda game: both)
-    (found,) = searches.make_method("best_zd").train(*runs("naive", ["prisoners_dilemma"], [0, 1]))
+    method = searches.make_method("best_zd")
+    assert method.trials("small", "mmaml", 5) == 5 * 32 * 16
+    (found,) = method.train(*runs("naive", ["prisoners_dilemma"], [0, 1]))
     assert (np.asarray(found.parameters) < 0).all()
 
 
