@@ -9,17 +9,17 @@ from typing import Any
 import jax
 
 import marl
-from games import InfinitelyRepeated, prisoners_dilemma
+from games import Game, InfinitelyRepeated, prisoners_dilemma
 from marl.bench import Budget
 from meta import Evolution, evolve
 
 
 def train(
-    game: InfinitelyRepeated, opponent: marl.Learner, budget: Budget, key: jax.Array
+    game: Game, opponent: marl.Learner | list[marl.Learner], budget: Budget, key: jax.Array
 ) -> tuple[Callable[[Any], marl.Learner], Any]:
     """The learner as a function of parameters, and the parameters: what the bench plays in the first seat."""
-    policy = marl.shapers.good_shepherd(game)
-    trial = marl.shaping_trial(game, policy, opponent, meta_steps=100)
+    policy = marl.make_shaper("good_shepherd", game)
+    trial = marl.shaping_trial(game, policy, opponent, **budget.lengths)
     search = Evolution(population_size=budget.population, generations=budget.generations)
     return policy.learner, evolve(trial, policy.init, key, search, num_trials=budget.trials).parameters
 

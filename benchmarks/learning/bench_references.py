@@ -4,7 +4,7 @@
 opponent's learning, in hindsight, where it is differentiable, and of the results that are given here. Their scores are
 written again.
 
-    python -m benchmarks.learning.bench_references [RESULT.json ...]
+    python -m benchmarks.learning.bench_references [--track sampled] [RESULT.json ...]
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 import optax
 
 from games import InfinitelyRepeated
+from marl.bench import sampled
 from marl.bench.exact import own_kind, play_forms
 from marl.bench.protocol import (
     DISCOUNT,
@@ -29,6 +32,7 @@ from marl.bench.protocol import (
     OPPONENTS,
     SAMPLING,
     TRAINED,
+    TRAININGS,
     VERSION,
     Games,
     all_games,
@@ -37,22 +41,20 @@ from marl.bench.protocol import (
     tasks,
 )
 from marl.bench.scores import summary_of
+from marl.bench.tracks import TRACKS, references, track_of
 from marl.experiments.bound import known_bound
-from marl.experiments.trajectory_ascent import NOISY, play_sequence
+from marl.experiments.trajectory_ascent import make_starts, play_sequence
+from meta.loop import compiler_options
 from meta.xla.scalar_replacement import scalarize
 
 STATES, ITERATIONS, LEARNING_RATE = 8, 150, 0.1
-STARTS = [*NOISY.values(), ((2.0,) * 5, 0.1)]
+STARTS = 12  # those of the white-box bound: policies with noise, a plan, and the best of random shapers
 COPIES = 8  # of the trials of 0
 FILE = Path(__file__).parents[2] / "marl" / "bench" / "references.json"
 
 
 def ascend(opponent: str, games: Games, key: jax.Array) -> np.ndarray:
     """The best payoff of a sequence of policies in each game, mean over initial states, `[K]`."""
-    starts = [
-        jnp.asarray(policy) + deviation * jax.random.normal(jax.random.fold_in(key, i), (STATES, META_STEPS, 5))
-        for i, (policy, deviation) in enumerate(STARTS)
-    ]
     keys = jax.random.split(key, STATES)
     optimiser = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, ITERATIONS))
 
@@ -70,12 +72,13 @@ def ascend(opponent: str, games: Games, key: jax.Array) -> np.ndarray:
             updates, state = optimiser.update(clipped, state)
             return (optax.apply_updates(sequences, updates), state, best), None
 
-        sequences = jnp.stack(starts)
+        shape = (STARTS, STATES, META_STEPS, 5)
+        sequences = make_starts(key, own.game, make_opponent(opponent, own), shape, inside=True)
         nothing = jnp.full(sequences.shape[:2], jnp.inf)
         best = jax.lax.scan(step, (sequences, optimiser.init(sequences), nothing), None, ITERATIONS)[0][2]
         return -best.min(0).mean()
 
-    return np.asarray(jax.lax.map(jax.jit(of_a_game), games))
+    return np.asarray(jax.jit(partial(jax.lax.map, of_a_game), compiler_options=compiler_options())(games))
 
 
 def measure() -> dict[str, dict[str, Any]]:
@@ -108,31 +111,62 @@ def raise_to_bounds(found: dict[str, dict[str, Any]]) -> None:
                 row |= {"one": round(known.bound, 5), "source": "python -m marl.bound"}
 
 
+def measure_sampled(found: dict[str, dict[str, Any]]) -> None:
+    """Adds 0 of what is not there yet; 1 begins as that, and the room is three standard errors of a method's payoff."""
+    for part in track_of("sampled").parts:
+        (task,), opponent = part.tasks, part.opponent
+        if opponent in found.get(task, {}):
+            continue
+        started = time.perf_counter()
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(2**31), zlib.crc32(part.name.encode())), 20)
+        played = sampled.play_forms(sampled.own_kind(opponent), task, opponent, keys)
+        zero = played.mean(-1).round(5).tolist()
+        found.setdefault(task, {})[opponent] = {
+            "zero": dict(zip(sampled.forms_of(task, opponent), zero, strict=True)),
+            "room": round(3 * float(played[0, 0].std()) / TRAININGS**0.5, 5),
+            "one": zero[0][0],
+            "source": "the opponent's own kind",
+        }
+        print(f"{part.name}: {time.perf_counter() - started:.0f} s", found[task][opponent], flush=True)
+        write("sampled", found)
+
+
 def raise_to(found: dict[str, dict[str, Any]], result: dict[str, Any]) -> None:
     """Lets 1 be the mean payoff of a result where that is higher."""
     for task, row in result["tasks"].items():
         for opponent, one in row.items():
-            payoffs = np.array(one["payoffs"][TRAINED][0], float)
             by_game: dict[str, list[float]] = {}
-            for i, x in enumerate(payoffs):
-                by_game.setdefault(tasks(training=result["seed"] + i)[task].name, []).append(x)
+            for i, x in enumerate(np.array(one["payoffs"][TRAINED][0], float)):
+                game = task if result["track"] == "sampled" else tasks(training=result["seed"] + i)[task].name
+                by_game.setdefault(game, []).append(x)
             for game, values in by_game.items():
                 mean = float(np.mean(values))
                 if np.isfinite(mean) and mean > found[game][opponent]["one"]:
                     found[game][opponent] |= {"one": round(mean, 5), "source": result["method"]}
 
 
+def write(track: str, found: dict[str, dict[str, Any]]) -> None:
+    """Puts the scale of a track into the file."""
+    scales = json.loads(FILE.read_text())["tracks"] | {track: found}
+    FILE.write_text(json.dumps({"version": VERSION, "tracks": scales}, indent=1) + "\n")
+    references.cache_clear()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("results", nargs="*", help="results of the bench")
+    parser.add_argument("--track", choices=TRACKS, default="exact")
     parser.add_argument("--again", action="store_true", help="measure 0 and the ascents again")
     options = parser.parse_args()
-    known = not options.again and FILE.is_file()
-    found = json.loads(FILE.read_text())["games"] if known else measure()
-    raise_to_bounds(found)
+    found = {} if options.again else json.loads(FILE.read_text())["tracks"][options.track]
+    if options.track == "sampled":
+        measure_sampled(found)
+    else:
+        found = found or measure()
+        raise_to_bounds(found)
     for file in options.results:
         raise_to(found, json.loads(Path(file).read_text()))
-    FILE.write_text(json.dumps({"version": VERSION, "games": found}, indent=1) + "\n")
+    write(options.track, found)
     for file in options.results:  # on the new scale
         result = json.loads(Path(file).read_text())
         Path(file).write_text(json.dumps(result | {"scores": summary_of(result)}, indent=1) + "\n")

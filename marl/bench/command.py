@@ -16,12 +16,13 @@ def bench() -> Command:
     or a function of yours, module:function, called as train(game, opponent, budget, key), which returns a learner. It
     may also be one of the presets below or a YAML file.
 
-    Games and opponents are fixed: five games and a random one for each training, against naive learners, LOLA, SOS,
-    CGD, M-MAML, Q-learning and REINFORCE. Each opponent is met in the form of the training and in three that are held
-    out. The gain is the method's payoff on a scale from the opponent's own kind in its place (0) to the most that is
-    known (1), and the welfare that of the opponent in the same unit. `python -m marl.bench verify FILE` plays a tenth
-    of a result again; `python -m marl.bench table FILE ...` puts results side by side. --resume DIR continues a stopped
-    run.
+    Games and opponents are fixed. The exact track has five games and a random one for each training, against naive
+    learners, LOLA, SOS, CGD, M-MAML, Q-learning and REINFORCE; --track sampled has five games that are played step by
+    step, against PPO with a table and with a network, A2C, LOLA-DiCE and advantage alignment. Each opponent is met in
+    the form of the training and in others that are held out. The gain is the method's payoff on a scale from the
+    opponent's own kind in its place (0) to the most that is known (1), and the welfare that of the opponent in the same
+    unit. `python -m marl.bench verify FILE` plays a tenth of a result again; `python -m marl.bench table FILE ...` puts
+    results side by side. --resume DIR continues a stopped run.
     """
     from marl.bench.experiment import BenchConfig, config_of, prepare, run_bench
 

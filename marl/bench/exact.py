@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from marl.bench.protocol import (
     TRIALS,
     Budget,
     Games,
+    Payoffs,
     games_of,
     make_opponent,
     root_key,
@@ -29,50 +31,43 @@ from meta.loop import Report, Store, compiler_options
 from meta.run_keys import RunBranch
 
 
-class Payoffs(NamedTuple):
-    """Mean payoffs per round over fresh trials, of each form `[tasks, trainings]`, NaN where a method does not play."""
-
-    method: dict[str, np.ndarray]
-    opponent: dict[str, np.ndarray]
-
-
 def play_track(
     method: Method,
     opponent: str,
+    chosen: Sequence[str],
     budget: Budget,
     *,
     seed: int,
     seeds: int,
-    chosen: list[str] | None = None,
     store: Store | None = None,
     report: Report | None = None,
 ) -> Payoffs:
-    """Trains a method against one opponent in all games, and plays fresh trials.
+    """Trains a method against one opponent in some games, and plays fresh trials.
 
     Args:
       method: as of `make_method`.
       opponent: one of `OPPONENTS`.
+      chosen: names of tasks.
       budget: of each training.
       seed: of the first training.
       seeds: trainings in each game.
-      chosen: names of tasks; all if None.
       store: as of `evolve`.
       report: as of `evolve`.
 
     Returns:
       Payoffs `[tasks, trainings]`.
     """
-    names = [*tasks(opponent)] if chosen is None else chosen
-    places = [(name, i) for name in names for i in range(seeds)]
+    places = [(name, i) for name in chosen for i in range(seeds)]
     matrices = [tasks(training=seed + i)[name] for name, i in places]
     keys = jnp.stack([root_key(seed + i, name, opponent) for name, i in places])
     games = games_of(matrices)
     found = np.full((len(FORMS), 2, len(places)), np.nan)
-    for trained in method.train(opponent, matrices, games, budget, keys, store, report):
+    numbers = [seed + i for _, i in places]
+    for trained in method.train(opponent, matrices, games, budget, keys, store, report, numbers):
         runs = np.asarray(trained.runs, int)
         if len(runs):
             found[..., runs] = play_forms(trained, opponent, jax.tree.map(lambda x, at=runs: x[at], games), keys[runs])
-    shaped = found.reshape(len(FORMS), 2, len(names), seeds)
+    shaped = found.reshape(len(FORMS), 2, len(chosen), seeds)
     return Payoffs(*({form: shaped[i, side] for i, form in enumerate(FORMS)} for side in range(2)))
 
 

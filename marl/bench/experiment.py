@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from marl.bench.exact import play_track
-from marl.bench.methods import Method, digest_of_files, make_method
-from marl.bench.protocol import FORMS, META_STEPS, OPPONENTS, TRAININGS, VERSION, Size, budget_of, tasks
+from marl.bench.methods import Method, digest_of_files
+from marl.bench.protocol import TRAININGS, VERSION, Size
 from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
 from marl.bench.table import draw_opponents
+from marl.bench.tracks import Part, Track, TrackName, track_of
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.command import STARTED
@@ -30,25 +30,18 @@ from meta.runs.reports.tables import keep_tables
 
 PARTS = "opponents"  # directory of the parts
 MOST_TRAININGS = 1000
-# Seconds of one core: of the fresh trials with their compilation, and of a trial of a training, measured with M-FOS.
-SECONDS = {
-    "naive": (12, 27e-6),
-    "lola": (17, 24e-6),
-    "sos": (29, 29e-6),
-    "cgd": (58, 56e-6),
-    "mmaml": (9, 26e-6),
-    "q_learning": (21, 370e-6),
-    "reinforce": (19, 270e-6),
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class BenchConfig(configs.CommandConfig):
-    """A method and the size of its trainings."""
+    """A method, the track, and the size of its trainings."""
 
     method: str = "mfos"
-    """A shaper such as mfos, which is trained; a learner such as lola, or a strategy such as tft; untrained; the run
-    directory or the file of a trained shaper, or hub:NAME; or a function of yours, module:function."""
+    """A shaper such as mfos, which is trained; generalist(mfos), one for all tasks; best_zd; a learner such as lola, or
+    a strategy such as tft; untrained; the run directory or the file of a trained shaper, or hub:NAME; or a function of
+    yours, module:function."""
+    track: TrackName = "exact"
+    """Games and opponents: exact, of formulas; or sampled, of games that are played step by step."""
     size: Size = "small"
     """Trials of each training: small, standard or paper."""
     opponents: tuple[str, ...] = ()
@@ -59,9 +52,10 @@ class BenchConfig(configs.CommandConfig):
     """The first of them."""
 
     def __post_init__(self) -> None:
+        known = list(track_of(self.track).opponents)
         for name in self.opponents:
-            if name not in OPPONENTS:
-                raise ValueError(f"opponents: got {name!r}; {configs.one_of(name, list(OPPONENTS))}")
+            if name not in known:
+                raise ValueError(f"opponents: got {name!r}; {configs.one_of(name, known)}")
         if len(set(self.opponents)) < len(self.opponents):
             raise ValueError(f"opponents: got {configs.shown(list(self.opponents))}; each once is needed")
         configs.check_least(self, seeds=1)
@@ -74,7 +68,8 @@ class PartConfig(configs.CommandConfig):
     """A method against one opponent."""
 
     method: str
-    opponent: str
+    track: TrackName
+    part: str
     size: Size
     seeds: int
     seed: int
@@ -89,14 +84,23 @@ class Bench(NamedTuple):
     """A config whose method is known to be there."""
 
     config: BenchConfig
+    track: Track
     method: Method
 
     @property
-    def parts(self) -> list[PartConfig]:
-        """The parts, one for each opponent."""
-        config = self.config
-        chosen = [name for name in OPPONENTS if name in config.opponents or not config.opponents]
-        return [PartConfig(config.method, name, config.size, config.seeds, config.seed) for name in chosen]
+    def parts(self) -> list[Part]:
+        """The parts that are played."""
+        chosen = self.config.opponents
+        return [part for part in self.track.parts if part.opponent in chosen or not chosen]
+
+    def trials(self, part: Part) -> int:
+        """Trials of all trainings of a part."""
+        if not self.method.spends:
+            return 0
+        if self.method.trials:
+            return self.method.trials(self.config.size, part.opponent, len(part.tasks)) * self.config.seeds
+        each = (self.track.budget(self.config.size, part.opponent, task).training_trials for task in part.tasks)
+        return sum(each) * self.config.seeds
 
 
 def config_of(first: str) -> BenchConfig:
@@ -112,24 +116,24 @@ def config_of(first: str) -> BenchConfig:
 
 def prepare(config: BenchConfig) -> Bench:
     """Resolves the method of a config; raises ValueError if there is none."""
-    return Bench(config, make_method(config.method))
+    track = track_of(config.track)
+    return Bench(config, track, track.make_method(config.method))
 
 
 def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     """Plays the protocol, or goes on where a run was stopped; writes result.json, summary.json and the figures."""
-    config, started = bench.config, STARTED
-    trials = sum(budget_of(config.size, one.opponent).training_trials * len(tasks(one.opponent)) for one in bench.parts)
-    in_all = f"{amount(trials * config.seeds)} trials of {META_STEPS} learning steps in all"
-    spent = in_all if bench.method.spends else "nothing is trained"
+    config, track, started = bench.config, bench.track, STARTED
+    trials = sum(map(bench.trials, bench.parts))
+    spent = f"{amount(trials)} trials in all" if bench.method.spends else "nothing is trained"
+    opponents = many(len({part.opponent for part in bench.parts}), "opponent")
     say(
         console,
-        f"Shaping Bench {VERSION}, exact track, {config.size}: {config.method} against "
-        f"{many(len(bench.parts), 'opponent')} in {many(len(tasks()), 'game')}, {many(config.seeds, 'training')} each; "
-        f"{spent}",
+        f"Shaping Bench {VERSION}, {track.name} track, {config.size}: {config.method} against {opponents} in "
+        f"{many(len(track.tasks()), 'game')}, {many(config.seeds, 'training')} each; {spent}",
     )
     folder = run.path / PARTS
     folder.mkdir(exist_ok=True)
-    jobs = [_job(folder / part.opponent, part, bench.method, console) for part in bench.parts]
+    jobs = [_job(folder / part.name, part, bench, console) for part in bench.parts]
     with compiled_once():
         found = run_jobs(jobs, console)
     result = make_result(bench, found, time.perf_counter() - started)
@@ -144,28 +148,28 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     say(console, f"written to {run.path}: {RESULT}, summary.json, config.yaml, figures")
 
 
-def _job(path: Path, part: PartConfig, method: Method, console: Console) -> Job:
-    budget = budget_of(part.size, part.opponent)
-    trials = budget.training_trials * part.seeds * len(tasks(part.opponent)) if method.spends else 0
-    beside, each = SECONDS[part.opponent]
-    expected = 0.0 if finished(path, part) else beside + each * trials
+def _job(path: Path, part: Part, bench: Bench, console: Console) -> Job:
+    run, track, trials = bench.config, bench.track, bench.trials(part)
+    config = PartConfig(run.method, run.track, part.name, run.size, run.seeds, run.seed)
+    beside, each = track.seconds(part)
+    expected = 0.0 if finished(path, config) else beside + each * trials
 
-    def run() -> None:
+    def play() -> None:
         began = time.perf_counter()
-        steps = budget.population * budget.trials * META_STEPS * part.seeds * len(tasks(part.opponent))
-        store = open_run(path, part, console)
+        budget = track.budget(run.size, part.opponent, part.tasks[0])
+        steps = budget.population * budget.trials * budget.meta_steps * run.seeds * len(part.tasks)
+        store = open_run(path, config, console)
+        given: dict[str, Any] = {"seed": run.seed, "seeds": run.seeds, "store": store}
         with Progress(console, budget.generations, steps, "meta-steps", _describe) as progress:
-            found = play_track(
-                method, part.opponent, budget, seed=part.seed, seeds=part.seeds, store=store, report=progress
-            )
+            found = track.play(bench.method, part.opponent, part.tasks, budget, report=progress, **given)
         payoffs = {
-            task: {form: [_numbers(side[form][i]) for side in (found.method, found.opponent)] for form in FORMS}
-            for i, task in enumerate(tasks(part.opponent))
+            task: {form: [_numbers(side[form][i]) for side in found] for form in track.forms(task, part.opponent)}
+            for i, task in enumerate(part.tasks)
         }
-        found_here = {"payoffs": payoffs, "trials": trials, "reads": part.reads, "commit": _commit()}
+        found_here = {"payoffs": payoffs, "trials": trials, "reads": config.reads, "commit": _commit()}
         store.write_summary(found_here | {"seconds": time.perf_counter() - began})
 
-    return Job(path, part, expected, run)
+    return Job(path, config, expected, play)
 
 
 def _numbers(values: np.ndarray) -> list[float | None]:
@@ -182,13 +186,13 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
 
     Args:
       bench: the run.
-      found: summaries of the parts, by opponent.
+      found: summaries of the parts, by name.
       seconds: that the run took.
     """
     config = bench.config
     result: dict[str, Any] = {
         "bench": VERSION,
-        "track": "exact",
+        "track": config.track,
         "method": config.method,
         "kind": bench.method.kind,
         "size": config.size,
@@ -202,11 +206,11 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "wall_seconds": seconds,
         "tasks": {
             task: {
-                opponent: {"payoffs": part["payoffs"][task]}
-                for opponent, part in found.items()
-                if task in part["payoffs"]
+                part.opponent: {"payoffs": found[part.name]["payoffs"][task]}
+                for part in bench.parts
+                if task in part.tasks
             }
-            for task in tasks()
+            for task in bench.track.tasks()
         },
     }
     result["missing"] = missing(result)
@@ -227,6 +231,8 @@ def _commit() -> str:
 
 def conclusion(result: dict[str, Any]) -> str:
     """The four numbers of a result in one sentence."""
+    if all(found["gain"]["value"] is None for found in result["scores"].values()):
+        return f"{result['method']} has payoffs and no scores, because none of its tasks has a scale yet."
     training, held_out = (
         f"a gain of {shown(found['gain'])} and a welfare of {shown(found['welfare'])}"
         for found in (result["scores"][group] for group in GROUPS)
@@ -248,7 +254,7 @@ def print_scores(console: Console, result: dict[str, Any]) -> None:
     console.print(table)
     scores = scores_of(result)
     by_opponent = Table("opponent", "games", *(f"{m}, {g}" for g in GROUPS for m in MEASURES))
-    for opponent in OPPONENTS:
+    for opponent in track_of(result["track"]).opponents:
         row = []
         for forms in GROUPS.values():
             for measure in MEASURES:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from configs.specs import first_line
 from games import InfinitelyRepeated, MatrixGame
 from marl.bench.protocol import META_STEPS, Budget, Games, all_games, make_opponent, tasks
 from marl.core.learner import Learner
-from marl.experiments.shaping.agents import AGENT_FILE, is_path, load_shaper
+from marl.experiments.shaping.agents import AGENT_FILE, Agent, is_path, load_shaper
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.experiments.spec_dependencies import digests
 from marl.learners.exact.trained import game_metadata
@@ -52,13 +52,14 @@ class Train(Protocol):
       'Learner'
     """
 
-    def __call__(self, game: InfinitelyRepeated, opponent: Learner, budget: Budget, key: jax.Array, /) -> Player:
+    def __call__(self, game: Any, opponent: Any, budget: Budget, key: jax.Array, /) -> Player:
         """Trains a player for the first seat of a game against an opponent in the second.
 
         Args:
-          game: a 2 x 2 game that is repeated for ever; `marl.shaping_trial` makes a trial of it.
-          opponent: a learner, which begins a new trial with its `init`.
-          budget: the trials that the training may take.
+          game: an `InfinitelyRepeated` 2 x 2 game, or in the sampled track a `Game`; `marl.shaping_trial` makes a trial
+            of it, with `budget.lengths`.
+          opponent: a learner, which begins a new trial with its `init`; a list of two in a game of three players.
+          budget: the trials that the training may take, and their lengths.
           key: of all that is drawn.
 
         Returns:
@@ -71,12 +72,13 @@ class Trained(NamedTuple):
     """Some trainings of a method against one opponent.
 
     Attributes:
-      learner: `(parameters, games) -> Learner` for the first seat of one game.
+      learner: `(parameters, place) -> Learner` for the first seat of one game: an exact one by its `Games`, a sampled
+        one by the name of its task.
       parameters: of all runs, `[runs, ...]`.
       runs: their numbers among the runs that were asked for.
     """
 
-    learner: Callable[[Any, Games], Learner]
+    learner: Callable[[Any, Any], Learner]
     parameters: Any
     runs: Sequence[int]
 
@@ -87,13 +89,17 @@ class Method(NamedTuple):
     Attributes:
       name: its spec.
       kind: of which kind it is.
-      train: `(opponent, chosen, games, budget, keys, store, report)`: the name of the opponent; the games of the runs,
-        as a list and as arrays `[K, ...]`; keys `[K]`; the last two as of `evolve`.
+      train: of the exact track `(opponent, chosen, games, budget, keys, store, report, numbers)`: the name of the
+        opponent; the games of the runs, as a list and as arrays `[K, ...]`; keys `[K]`; two as of `evolve`; the numbers
+        of the trainings. Of the sampled track `(task, opponent, budget, keys, store, report)`.
+      trials: `(size, opponent, tasks)`: trials of a training against an opponent, in so many tasks; None for the
+        budget of all.
     """
 
     name: str
     kind: Kind
     train: Callable[..., list[Trained]]
+    trials: Callable[[str, str, int], int] | None = None
 
     @property
     def spends(self) -> bool:
@@ -115,7 +121,7 @@ def make_method(spec: str) -> Method:
     if is_path(spec):
         return _agent(spec)
     if ":" in spec:
-        return _function(spec)
+        return Method(spec, "function", partial(_call, spec, function_of(spec)))
     if spec.partition("(")[0].strip() in SHAPERS:
         make_shaper(spec, game, field="method")
         return Method(spec, "shaper", partial(_train_shaper, spec))
@@ -169,6 +175,7 @@ def _train_shaper(
     keys: jax.Array,
     store: Store | None,
     report: Report | None,
+    *_: Any,
 ) -> list[Trained]:
     def shaper_of(game: InfinitelyRepeated) -> Any:
         return make_shaper(spec, game, hidden_units=ExactShapingConfig.hidden_units)
@@ -197,12 +204,17 @@ def _train_shaper(
     ]
 
 
-def _agent(spec: str) -> Method:
-    """A trained shaper, in the game of its training alone."""
+def agent_of(spec: str) -> Agent:
+    """A trained shaper; raises ValueError, one line, if there is none."""
     try:
-        agent = load_shaper(spec)
+        return load_shaper(spec)
     except ValueError as error:
         raise ValueError(f"method: {str(error).removeprefix('agent: ')}") from None
+
+
+def _agent(spec: str) -> Method:
+    """A trained shaper, in the game of its training alone."""
+    agent = agent_of(spec)
     if not isinstance(agent.config, ExactShapingConfig):
         raise ValueError(f"method: got {spec!r}, trained in a sampled game; one of an exact game is needed")
     wanted = game_metadata(agent.config.make_game())
@@ -218,7 +230,8 @@ def _agent(spec: str) -> Method:
     return Method(spec, "agent", train)
 
 
-def _function(spec: str) -> Method:
+def function_of(spec: str) -> Train:
+    """The function of `module:function`; raises ValueError, one line, if there is none."""
     module, _, name = spec.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
@@ -226,7 +239,7 @@ def _function(spec: str) -> Method:
         raise ValueError(f"method: got {spec!r}; {first_line(error)}") from None
     if not callable(function):
         raise ValueError(f"method: got {spec!r}; a function is needed")
-    return Method(spec, "function", partial(_call, spec, function))
+    return cast(Train, function)
 
 
 def _call(
@@ -239,18 +252,37 @@ def _call(
     keys: jax.Array,
     *_: Any,
 ) -> list[Trained]:
-    found = []
-    for i, game in enumerate(chosen):
-        one = jax.tree.map(lambda x, i=i: x[i], games)
-        found.append(function(InfinitelyRepeated(game), make_opponent(opponent, one), budget, keys[i]))
-        if not isinstance(found[-1], Learner) and not (isinstance(found[-1], tuple) and len(found[-1]) == 2):
+    each = [jax.tree.map(lambda x, i=i: x[i], games) for i in range(len(chosen))]
+    return called(
+        spec,
+        (
+            function(InfinitelyRepeated(game), make_opponent(opponent, own), budget, key)
+            for game, own, key in zip(chosen, each, keys, strict=True)
+        ),
+    )
+
+
+def called(spec: str, players: Iterable[Player]) -> list[Trained]:
+    """Trainings from the players that a function of one's own has returned.
+
+    Args:
+      spec: its name, for messages.
+      players: one of each training.
+
+    Raises:
+      ValueError: for another thing than a player; one line.
+    """
+    found: list[Any] = []
+    for player in players:
+        if not isinstance(player, Learner) and not (isinstance(player, tuple) and len(player) == 2):
             needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
-            raise ValueError(f"method: {spec} returned {shown(found[-1])}; {needed}")
+            raise ValueError(f"method: {spec} returned {shown(player)}; {needed}")
+        found.append(player)
     if isinstance(found[0], Learner):
         return [
-            Trained(lambda parameters, games, player=player: player, (), [i])  # type: ignore[misc]
+            Trained(lambda parameters, place, player=player: player, (), [i])  # type: ignore[misc]
             for i, player in enumerate(found)
         ]
     make = found[0][0]
     parameters = jax.tree.map(lambda *x: jnp.stack(x), *(pair[1] for pair in found))
-    return [Trained(lambda parameters, games: make(parameters), parameters, range(len(chosen)))]
+    return [Trained(lambda parameters, place: make(parameters), parameters, range(len(found)))]

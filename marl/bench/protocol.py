@@ -1,4 +1,4 @@
-"""The protocol of Shaping Bench, version 0, in exact games: games, opponents, forms of the opponents, and budgets.
+"""The protocol of Shaping Bench, version 0: sizes and forms, and games, opponents and budgets of the exact track.
 
 Nothing here changes without a new version, because results of one version are compared with each other.
 """
@@ -29,6 +29,7 @@ SEEDS_OF_GAMES = 5  # random games; training s plays number s mod 5
 Size = Literal["small", "standard", "paper"]
 SIZES = get_args(Size)
 ROOM = 0.05  # of the range of payoffs: a task with less between its 0 and its 1 measures nothing
+APART = 0.05  # of the range of payoffs, by which trainings on other processors differ on average
 
 CHICKEN = symmetric("chicken", ((3.0, 1.0), (4.0, 0.0)))
 GAMES = {game.name: game for game in (prisoners_dilemma, matching_pennies, CHICKEN, stag_hunt, battle_of_the_sexes)}
@@ -48,9 +49,26 @@ LEARNING_RATES = {"q_learning": 0.1}  # of the others 1
 
 TRAINED = "training"  # the form of the opponents in the training of a method
 SLOWER, FASTER, LONGER = "slower", "faster", "longer"  # held out: half and twice the step size, twice as many steps
+WIDER = "wider"  # held out in the sampled track: a network of twice the width
 RATES = {TRAINED: 1.0, SLOWER: 0.5, FASTER: 2.0}  # times the learning rate
-HELD_OUT = (SLOWER, FASTER, LONGER)
-FORMS = (TRAINED, *HELD_OUT)
+FORMS = (TRAINED, SLOWER, FASTER, LONGER)
+# Seconds of one core: of the fresh trials with their compilation, and of a trial of a training, measured with M-FOS.
+SECONDS = {
+    "naive": (12, 27e-6),
+    "lola": (17, 24e-6),
+    "sos": (29, 29e-6),
+    "cgd": (58, 56e-6),
+    "mmaml": (9, 26e-6),
+    "q_learning": (21, 370e-6),
+    "reinforce": (19, 270e-6),
+}
+
+
+class Payoffs(NamedTuple):
+    """Mean payoffs per round over fresh trials, of each form `[tasks, trainings]`, NaN where a method does not play."""
+
+    method: dict[str, np.ndarray]
+    opponent: dict[str, np.ndarray]
 
 
 class Budget(NamedTuple):
@@ -61,6 +79,9 @@ class Budget(NamedTuple):
       generations: of an evolution.
       population: candidates of a generation.
       trials: of each candidate in a generation.
+      meta_steps: learning steps of the opponent in a trial.
+      episode_length: steps of a sampled game before each of them.
+      num_envs: environments of a sampled game in which the opponent learns at once.
 
     Example:
       >>> from marl.bench import Budget
@@ -72,11 +93,19 @@ class Budget(NamedTuple):
     generations: int
     population: int
     trials: int
+    meta_steps: int = META_STEPS
+    episode_length: int = 1
+    num_envs: int = 1
 
     @property
     def training_trials(self) -> int:
-        """Trials in all, each of `META_STEPS` learning steps of the opponent."""
+        """Trials in all."""
         return self.generations * self.population * self.trials
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The lengths of a trial, as keywords of `marl.shaping_trial`."""
+        return {"meta_steps": self.meta_steps, "episode_length": self.episode_length, "num_envs": self.num_envs}
 
 
 _BUDGETS = {

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from games import MatrixGame
-from marl.bench.protocol import FORMS, HELD_OUT, OPPONENTS, ROOM, TRAINED, VERSION, tasks
+from marl.bench.protocol import FASTER, LONGER, SLOWER, TRAINED, WIDER
+from marl.bench.tracks import Track, track_of
 from meta.runs.reports.aggregates import Estimate, interquartile_mean, probability_of_improvement
 from meta.statistics import or_nan, rounded
 
 RESULT = "result.json"  # in a run directory
 RESAMPLES = 2_000
 MEASURES = ("gain", "welfare")
-GROUPS = {"training": (TRAINED,), "held-out": HELD_OUT}  # forms of the opponents that are judged together
-
-
-class Reference(NamedTuple):
-    """The scale of one game and opponent.
-
-    Attributes:
-      zero: payoffs of the opponent's own kind in the place of a method, and of the opponent then, by form.
-      one: the payoff that scores 1, against the form of the training.
-      source: where that comes from.
-    """
-
-    zero: dict[str, tuple[float, float]]
-    one: float
-    source: str
-
-
-def references() -> dict[str, dict[str, Reference]]:
-    """The scale of every game, by game and opponent."""
-    text = resources.files("marl.bench").joinpath("references.json").read_text(encoding="utf-8")
-    found = json.loads(text)
-    if found["version"] != VERSION:
-        raise ValueError(f"references.json: got version {found['version']}; {VERSION} is needed")
-    return {
-        game: {
-            name: Reference({form: (x, y) for form, (x, y) in one["zero"].items()}, one["one"], one["source"])
-            for name, one in row.items()
-        }
-        for game, row in found["games"].items()
-    }
+# Forms of the opponents that are judged together.
+GROUPS = {"training": (TRAINED,), "held-out": (SLOWER, FASTER, LONGER, WIDER)}
 
 
 def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
@@ -58,33 +28,27 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
         gain = (R - R0) / (R1 - R00),    welfare = (O - O0) / (R1 - R00)
 
     with R00 the R0 of the training's form. So both have one unit: a method with a gain of 1 and a welfare of -0.5 takes
-    half of what it gains from its opponent. Trainings in a game that leaves less than `ROOM` of its range of payoffs
-    between 0 and 1 are left out, and tasks with fewer than two that stay.
+    half of what it gains from its opponent. Trainings in a game with too little room between 0 and 1 are left
+    out, and tasks with fewer than two that stay.
 
     Args:
       result: of the bench.
     """
-    scale = references()
+    track: Track = track_of(result["track"])
     found: dict[str, dict[str, np.ndarray]] = {measure: {} for measure in MEASURES}
     for task, by_opponent in result["tasks"].items():
         for opponent, one in by_opponent.items():
-            games = [_game(task, result["seed"] + i) for i in range(result["trainings"])]
-            rows = [scale[game.name][opponent] for game in games]
+            rows = [track.reference(task, opponent, result["seed"] + i) for i in range(result["trainings"])]
             unit = np.array([row.one - row.zero[TRAINED][0] for row in rows])
-            range_of_payoffs = np.array([np.ptp(game.row_payoffs) for game in games])
-            kept = unit > ROOM * range_of_payoffs
-            for form in FORMS:
+            kept = unit > np.array([row.room for row in rows])
+            for form in track.forms(task, opponent):
                 for side, measure in enumerate(MEASURES):
                     payoffs = np.array(one["payoffs"][form][side], float)
                     zero = np.array([row.zero[form][side] for row in rows])
                     values = (payoffs - zero)[kept] / unit[kept]
-                    if len(values) >= min(2, len(games)) and np.isfinite(values).all():
+                    if len(values) >= min(2, len(rows)) and np.isfinite(values).all():
                         found[measure][f"{task}/{opponent}/{form}"] = values
     return found
-
-
-def _game(task: str, training: int) -> MatrixGame:
-    return tasks(training=training)[task]
 
 
 def aggregate(scores: Mapping[str, np.ndarray], group: str) -> Estimate:
@@ -150,15 +114,16 @@ def shown(estimate: Mapping[str, float | None]) -> str:
 
 def missing(result: Mapping[str, Any]) -> list[str]:
     """Tasks that a result lacks, as `TASK/OPPONENT`."""
-    found, trainings = result["tasks"], result["trainings"]
-    wanted = ((task, opponent) for opponent in OPPONENTS for task in tasks(opponent))
-    return [f"{task}/{opponent}" for task, opponent in wanted if not _whole(found, task, opponent, trainings)]
+    track = track_of(result["track"])
+    wanted = [(task, part.opponent) for part in track.parts for task in part.tasks]
+    return [f"{task}/{opponent}" for task, opponent in wanted if not _whole(result, track, task, opponent)]
 
 
-def _whole(found: Mapping[str, Any], task: str, opponent: str, trainings: int) -> bool:
+def _whole(result: Mapping[str, Any], track: Track, task: str, opponent: str) -> bool:
     """True if there is a finite number of each form, side and training."""
+    forms = track.forms(task, opponent)
     try:
-        payoffs = np.array([found[task][opponent]["payoffs"][form] for form in FORMS], float)
+        payoffs = np.array([result["tasks"][task][opponent]["payoffs"][form] for form in forms], float)
     except (KeyError, TypeError, ValueError):
         return False
-    return payoffs.shape == (len(FORMS), 2, trainings) and bool(np.isfinite(payoffs).all())
+    return payoffs.shape == (len(forms), 2, result["trainings"]) and bool(np.isfinite(payoffs).all())

@@ -14,8 +14,9 @@ from rich.table import Table
 import configs
 from configs.flags import Positional
 from marl.bench.methods import SPENDING
-from marl.bench.protocol import OPPONENTS, SIZES, TRAININGS, VERSION, tasks
+from marl.bench.protocol import SIZES, TRAININGS, VERSION
 from marl.bench.scores import GROUPS, MEASURES, RESULT, aggregate, improvement, missing, profile, scores_of, shown
+from marl.bench.tracks import TRACKS, track_of
 from meta.runs.formatting import say
 from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
 from meta.runs.reports.aggregates import Estimate
@@ -54,18 +55,16 @@ def load_result(path: str, field: str = "results") -> dict[str, Any]:
     lacking = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
     if lacking:
         raise ValueError(f"{field}: got {path!r}, without {lacking[0]}; a result of python -m marl.bench is needed")
-    if not isinstance(found["tasks"], dict) or not isinstance(found["trainings"], int) or found["size"] not in SIZES:
+    whole = isinstance(found["tasks"], dict) and isinstance(found["trainings"], int)
+    if not whole or found["size"] not in SIZES or found["track"] not in TRACKS:
         raise ValueError(f"{field}: got {path!r}, which is damaged; a result of python -m marl.bench is needed")
-    unknown = [f"{task}/{name}" for task, row in found["tasks"].items() for name in row if not _known(task, name)]
+    known = {(task, part.opponent) for part in track_of(found["track"]).parts for task in part.tasks}
+    unknown = [f"{task}/{name}" for task, row in found["tasks"].items() for name in row if (task, name) not in known]
     if unknown:
         raise ValueError(f"{field}: got {path!r}, with {unknown[0]}, which is no task of the bench")
     if found["bench"] != VERSION:
         raise ValueError(f"{field}: got {path!r}, of version {found['bench']}; one of version {VERSION} is needed")
     return dict(found)
-
-
-def _known(task: str, opponent: str) -> bool:
-    return opponent in OPPONENTS and task in tasks(opponent)
 
 
 class Results(NamedTuple):
@@ -79,7 +78,7 @@ def load_results(config: TableConfig) -> Results:
     """Complete results; the name of a method has its size where sizes differ.
 
     Raises:
-      ValueError: for no result, one that lacks tasks or trainings, or two of one method and size.
+      ValueError: for no result, one that lacks tasks or trainings, two of one method and size, or two tracks.
     """
     if not config.results:
         raise ValueError("results: got none; files of results are needed")
@@ -91,6 +90,8 @@ def load_results(config: TableConfig) -> Results:
         if one["trainings"] < TRAININGS:
             got = f"{path!r}, of {one['trainings']} training(s)"
             raise ValueError(f"results: got {got}; one of at least {TRAININGS} is needed")
+        if found and one["track"] != (track := next(iter(found.values()))["track"]):
+            raise ValueError(f"results: got {path!r}, of the {one['track']} track; one of the {track} track is needed")
         name = f"{one['method']} ({one['size']})"
         if name in found:
             raise ValueError(f"results: got two of {name}; one is needed")
@@ -116,8 +117,9 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
         shown_table.add_row(*row)
     console.print(shown_table)
     (folder / "table.md").write_text(markdown(list(COLUMNS), rows) + "\n", encoding="utf-8")
-    files = [draw_scores(folder, {name: found[name] for name in ranked}), draw_profiles(folder, scores)]
     best = ranked[0]
+    track = results[best]["track"]
+    files = [draw_scores(folder, {name: found[name] for name in ranked}, track), draw_profiles(folder, scores)]
     lines = Table("method", f"probability of a higher gain than {best}, held-out forms")
     for name, one in scores.items():
         if name != best:
@@ -136,12 +138,13 @@ def _row(name: str, result: dict[str, Any], found: Aggregates) -> list[str]:
     return [name, *cells, result["size"] if result["kind"] in SPENDING else "-", f"{result['trials']:,}"]
 
 
-def draw_scores(folder: Path, found: dict[str, Aggregates]) -> Path:
+def draw_scores(folder: Path, found: dict[str, Aggregates], track: str) -> Path:
     """Draws gain and welfare of every method, with their intervals.
 
     Args:
       folder: where to.
       found: aggregates of each method, from the top to the bottom.
+      track: its name.
 
     Returns:
       The file.
@@ -158,7 +161,7 @@ def draw_scores(folder: Path, found: dict[str, Aggregates]) -> Path:
         axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
         axes.set_xlabel(measure)
         name_rows(axes, list(found) if measure == "gain" else [""] * len(found), 24)
-    title = f"Shaping Bench {VERSION}, exact track: gain of a method and welfare of its opponents"
+    title = f"Shaping Bench {VERSION}, {track} track: gain of a method and welfare of its opponents"
     note = (
         "0: the opponent's own kind in the method's place; 1: the most that is known; interquartile means; bars: 95 %"
     )
@@ -196,7 +199,7 @@ def draw_opponents(folder: Path, result: dict[str, Any]) -> Path:
     """
     scores = scores_of(result)["gain"]
     figure, axes = new_axes("gain", "", (5.5, 3.0))
-    names = [*OPPONENTS]
+    names = list(track_of(result["track"]).opponents)
     for group, color in colors_of(GROUPS).items():
         points = [
             (x.mean(), names.index(name.split("/")[1]) + (0.15 if group == "held-out" else -0.15))

@@ -12,14 +12,13 @@ from rich.table import Table
 
 import configs
 from configs.flags import Positional
-from marl.bench.exact import play_track
-from marl.bench.methods import Method, make_method
-from marl.bench.protocol import FORMS, OPPONENTS, SAMPLING, budget_of, tasks
+from marl.bench.methods import Method
+from marl.bench.protocol import SAMPLING, Payoffs
 from marl.bench.table import load_result
+from marl.bench.tracks import Part, track_of
 from meta.runs.formatting import many, say
 
 SHARE = 10  # one task of so many is played again
-FAR = 0.05  # of the range of payoffs, by which trainings on other processors differ on average
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +35,17 @@ class VerifyConfig(configs.CommandConfig):
 
 
 class Checked(NamedTuple):
-    """A result whose method is known to be there, and the tasks that are played again."""
+    """A result whose method is known to be there, and the parts that are played again, with some of their tasks."""
 
     result: dict[str, Any]
     method: Method
-    opponent: str
-    chosen: list[str]
+    parts: list[Part]
 
 
 def prepare(config: VerifyConfig) -> Checked:
-    """Chooses a tenth of the tasks, all against one opponent that does not sample, because those are one program.
+    """Chooses a tenth of the tasks: in the exact track against one opponent, because those are one program.
+
+    Opponents of the exact track that sample are left out, because they take most of the time.
 
     Raises:
       ValueError: for what is no result, or without its method.
@@ -53,14 +53,23 @@ def prepare(config: VerifyConfig) -> Checked:
     if not config.result:
         raise ValueError("result: got none; the file of a result is needed")
     result = load_result(config.result, "result")
-    generator = np.random.default_rng(config.seed)
-    there = [name for name in OPPONENTS if name not in SAMPLING and name in result["tasks"].get("chicken", {})]
+    track, generator = track_of(result["track"]), np.random.default_rng(config.seed)
+    there = [part for part in track.parts if part.opponent not in SAMPLING and _has(result, part)]
     if not there:
         raise ValueError(f"result: got {config.result!r}, without an opponent that does not sample")
-    opponent = str(generator.choice(there))
-    number = -(-sum(len(tasks(name)) for name in OPPONENTS) // SHARE)
-    chosen = [str(x) for x in generator.choice([*tasks(opponent)], number, replace=False)]
-    return Checked(result, make_method(result["method"]), opponent, sorted(chosen, key=[*tasks()].index))
+    number, parts = -(-sum(len(part.tasks) for part in track.parts) // SHARE), list[Part]()
+    for i in generator.permutation(len(there)):
+        tasks = there[i].tasks
+        chosen = generator.choice(len(tasks), min(number, len(tasks)), replace=False)
+        parts.append(there[i]._replace(tasks=tuple(tasks[k] for k in sorted(chosen))))
+        number -= len(chosen)
+        if number == 0:
+            break
+    return Checked(result, track.make_method(result["method"]), parts)
+
+
+def _has(result: dict[str, Any], part: Part) -> bool:
+    return all(part.opponent in result["tasks"].get(task, {}) for task in part.tasks)
 
 
 def verify(checked: Checked, out: None, console: Console) -> None:
@@ -69,45 +78,29 @@ def verify(checked: Checked, out: None, console: Console) -> None:
     Raises:
       ValueError: if the result is another.
     """
-    result, opponent = checked.result, checked.opponent
-    say(console, f"{many(len(checked.chosen), 'task')} against {opponent}: {', '.join(checked.chosen)}")
-    again = play_track(
-        checked.method,
-        opponent,
-        budget_of(result["size"], opponent),
-        seed=result["seed"],
-        seeds=result["trainings"],
-        chosen=checked.chosen,
-    )
-    table, worst = Table("task", "form", "result", "again", "difference"), 0.0
-    for i, task in enumerate(checked.chosen):
-        games = [tasks(training=result["seed"] + k)[task] for k in range(result["trainings"])]
-        for form in FORMS:
-            claimed = np.array(result["tasks"][task][opponent]["payoffs"][form], float)
-            ours = np.stack([again.method[form][i], again.opponent[form][i]])
-            if claimed.shape != ours.shape or (np.isfinite(claimed) != np.isfinite(ours)).any():
-                raise ValueError(f"result: {task}/{opponent} has other trainings than what was played again")
-            apart = np.nan_to_num(np.abs(claimed - ours)) / [np.ptp(game.row_payoffs) for game in games]
-            worst = max(worst, float(apart.mean(1).max()) / FAR)
-            means = (f"{x:.4f}" for x in (claimed[0].mean(), ours[0].mean()))
-            table.add_row(task, form, *means, f"{np.nan_to_num(np.abs(claimed - ours)).max():.5f}")
+    result, track = checked.result, track_of(checked.result["track"])
+    table, worst, same = Table("task", "form", "result", "again", "difference"), 0.0, True
+    for part in checked.parts:
+        say(console, f"{many(len(part.tasks), 'task')} against {part.opponent}: {', '.join(part.tasks)}")
+        budget = track.budget(result["size"], part.opponent, part.tasks[0])
+        seeds = {"seed": result["seed"], "seeds": result["trainings"]}
+        again: Payoffs = track.play(checked.method, part.opponent, part.tasks, budget, **seeds)
+        for i, task in enumerate(part.tasks):
+            rows = [track.reference(task, part.opponent, result["seed"] + k) for k in range(result["trainings"])]
+            for form in track.forms(task, part.opponent):
+                claimed = np.array(result["tasks"][task][part.opponent]["payoffs"][form], float)
+                ours = np.stack([side[form][i] for side in again])
+                if claimed.shape != ours.shape or (np.isfinite(claimed) != np.isfinite(ours)).any():
+                    raise ValueError(f"result: {task}/{part.opponent} has other trainings than what was played again")
+                same &= np.array_equal(claimed, ours, equal_nan=True)
+                apart = np.nan_to_num(np.abs(claimed - ours))
+                worst = max(worst, float((apart / [row.apart for row in rows]).mean(1).max()))
+                means = (f"{x:.4f}" for x in (claimed[0].mean(), ours[0].mean()))
+                table.add_row(task, form, *means, f"{apart.max():.5f}")
     console.print(table)
     if not worst <= 1:
         raise ValueError(
             f"result: is another than what was played again, by {worst:.1f} times what processors differ by"
         )
-    same = "the bits of" if _equal(checked, again) else "within what processors differ by of"
-    say(console, f"The result is {same} what was played again, with {jax.__version__} of JAX.")
-
-
-def _equal(checked: Checked, again: Any) -> bool:
-    return all(
-        np.array_equal(
-            np.array(checked.result["tasks"][task][checked.opponent]["payoffs"][form][side], float),
-            np.asarray(played[form][i]),
-            equal_nan=True,
-        )
-        for i, task in enumerate(checked.chosen)
-        for form in FORMS
-        for side, played in enumerate((again.method, again.opponent))
-    )
+    words = "the bits of" if same else "within what processors differ by of"
+    say(console, f"The result is {words} what was played again, with {jax.__version__} of JAX.")

@@ -149,8 +149,13 @@ def curve(by_start: np.ndarray) -> np.ndarray:
     return np.asarray(shares) @ np.sort(by_start, axis=0).mean(1)
 
 
-def make_starts(key: jax.Array, game: InfinitelyRepeated, opponent: Learner, shape: tuple[int, ...]) -> jax.Array:
-    """The sequences that the ascent begins with, logits `[starts, states, meta_steps, game.num_logits]`: that shape."""
+def make_starts(
+    key: jax.Array, game: InfinitelyRepeated, opponent: Learner, shape: tuple[int, ...], *, inside: bool = False
+) -> jax.Array:
+    """The sequences that the ascent begins with, logits `[starts, states, meta_steps, game.num_logits]`: that shape.
+
+    Inside another program, options of the compiler are that program's.
+    """
     number, num_states, meta_steps, n = shape
     noise_key, keys = jax.random.fold_in(key, NOISE), jax.random.split(key, num_states)
 
@@ -158,7 +163,7 @@ def make_starts(key: jax.Array, game: InfinitelyRepeated, opponent: Learner, sha
         return jnp.asarray(policy[:n]) + deviation * jax.random.normal(key, (num_states, meta_steps, n))
 
     def jit(function: Any) -> Any:
-        return jax.jit(function, static_argnums=0, compiler_options=compiler_options())
+        return jax.jit(function, static_argnums=0, compiler_options=None if inside else compiler_options())
 
     own = jax.random.split(noise_key, number)
     found = [draw(key, *noisy) for key, noisy in zip(own, NOISY.values(), strict=False)]

@@ -15,10 +15,11 @@ from rich.console import Console
 
 import marl
 from games import InfinitelyRepeated
-from marl.bench import exact, protocol, scores, verify
-from marl.bench.experiment import PartConfig
+from marl.bench import exact, protocol, scores, tracks, verify
+from marl.bench.experiment import PartConfig, conclusion
 from marl.bench.methods import make_method
 from marl.bench.protocol import Budget, games_of, root_key, tasks
+from marl.bench.tracks import TRACKS, Part, track_of
 from marl.shapers.trial import play
 from meta.run_keys import RunBranch
 
@@ -40,7 +41,7 @@ def _short():
 @pytest.fixture(scope="module")
 def played():
     """Tit for tat against naive learners in all games, two trainings each."""
-    return exact.play_track(make_method("tft"), "naive", TINY, seed=3, seeds=2)
+    return exact.play_track(make_method("tft"), "naive", [*tasks("naive")], TINY, seed=3, seeds=2)
 
 
 def by_hand(name, training, learning_rate, steps, spec="tft"):
@@ -137,39 +138,47 @@ def test_a_learner_that_needs_the_numbers_of_its_game_has_a_program_for_each_gam
 
 @pytest.mark.system
 def test_a_shaper_is_trained_for_each_game_and_training():
-    found = exact.play_track(make_method("good_shepherd"), "naive", TINY, seed=0, seeds=2, chosen=["chicken"])
+    found = exact.play_track(make_method("good_shepherd"), "naive", ["chicken"], TINY, seed=0, seeds=2)
     assert all(np.isfinite(side[form]).all() for side in found for form in protocol.FORMS)
-    again = exact.play_track(make_method("good_shepherd"), "naive", TINY, seed=1, seeds=1, chosen=["chicken"])
+    again = exact.play_track(make_method("good_shepherd"), "naive", ["chicken"], TINY, seed=1, seeds=1)
     np.testing.assert_allclose(again.method["training"][0, 0], found.method["training"][0, 1], rtol=1e-5)
 
 
 def test_an_agent_plays_in_the_game_of_its_training_alone():
-    found = exact.play_track(make_method("hub:good_shepherd-ipd-naive"), "naive", TINY, seed=0, seeds=1)
+    found = exact.play_track(make_method("hub:good_shepherd-ipd-naive"), "naive", [*tasks()], TINY, seed=0, seeds=1)
     finite = np.isfinite(found.method["training"][:, 0])
     assert [name for name, there in zip(tasks(), finite, strict=True) if there] == ["prisoners_dilemma"]
 
 
 def result_of(payoff, **more):
     """A result whose payoffs are a function of (the scale, side, form)."""
-    scale = scores.references()
     found = {"seed": 0, "trainings": 5, "method": "x", "kind": "learner", "size": "small", "bench": 0, "trials": 0}
     found |= {"track": "exact", "seconds": 1.0, "versions": {}, "tasks": {}} | more
-    for opponent in protocol.OPPONENTS:
-        for name in tasks(opponent):
-            rows = [scale[tasks(training=i)[name].name][opponent] for i in range(5)]
-            payoffs = {f: [[payoff(row, side, f) for row in rows] for side in (0, 1)] for f in protocol.FORMS}
-            found["tasks"].setdefault(name, {})[opponent] = {"payoffs": payoffs}
+    track = track_of(found["track"])
+    for name, opponent in ((task, part.opponent) for part in track.parts for task in part.tasks):
+        rows = [track.reference(name, opponent, i) for i in range(5)]
+        forms = track.forms(name, opponent)
+        payoffs = {f: [[payoff(row, side, f) for row in rows] for side in (0, 1)] for f in forms}
+        found["tasks"].setdefault(name, {})[opponent] = {"payoffs": payoffs}
     return found
 
 
-def test_the_opponents_own_kind_scores_0_and_the_most_that_is_known_1():
-    zero = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side]))
+@pytest.mark.parametrize("track", TRACKS)
+def test_the_opponents_own_kind_scores_0_and_the_most_that_is_known_1(track, monkeypatch):
+    if track == "sampled":  # where nothing better than the own kind is known, there is no scale
+        table = copy.deepcopy(tracks.references())
+        for row in (row for by_opponent in table[track].values() for row in by_opponent.values()):
+            row["one"] = row["zero"]["training"][0] + 1
+        monkeypatch.setattr(tracks, "references", lambda: table)
+    zero = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side], track=track))
     assert {float(abs(x).max()) for row in zero.values() for x in row.values()} == {0.0}
-    one = scores.scores_of(result_of(lambda row, side, form: row.one if side == 0 else row.zero[form][1]))
+    one = scores.scores_of(result_of(lambda row, side, form: row.one if side == 0 else row.zero[form][1], track=track))
     np.testing.assert_allclose(np.concatenate([x for name, x in one["gain"].items() if name.endswith("/training")]), 1)
     # Half of the unit is taken from the opponent.
     unit = lambda row: row.one - row.zero["training"][0]  # noqa: E731
-    taken = scores.scores_of(result_of(lambda row, side, form: row.zero[form][side] - 0.5 * side * unit(row)))
+    taken = scores.scores_of(
+        result_of(lambda row, side, form: row.zero[form][side] - 0.5 * side * unit(row), track=track)
+    )
     np.testing.assert_allclose(np.concatenate([*taken["welfare"].values()]), -0.5)
 
 
@@ -181,9 +190,10 @@ def test_a_result_is_verified_in_both_payoffs_and_in_every_training(played):
         t: {"naive": {"payoffs": {f: [side[i] for side in x] for f, x in tables.items()}}}
         for i, t in enumerate(tasks())
     }
-    honest = {"tasks": rows, "seed": 3, "trainings": 2, "size": "small"}
+    honest = {"tasks": rows, "seed": 3, "trainings": 2, "size": "small", "track": "exact"}
+    part = Part("naive", "naive", ("chicken", "random"))
     check = lambda result: verify.verify(  # noqa: E731
-        verify.Checked(result, method, "naive", ["chicken", "random"]), None, Console(quiet=True)
+        verify.Checked(result, method, [part]), None, Console(quiet=True)
     )
     check(honest)
     for task, side, value in (("chicken", 1, 3.9), ("random", 0, -0.1), ("random", 1, float("nan"))):
@@ -196,13 +206,19 @@ def test_a_result_is_verified_in_both_payoffs_and_in_every_training(played):
 def test_parts_are_done_again_when_the_module_of_a_method_has_changed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_method.py").write_text("def train(game, opponent, budget, key):\n    return 1\n")
-    part = PartConfig("own_method:train", "naive", "small", 1, 0)
+    part = PartConfig("own_method:train", "exact", "naive", "small", 1, 0)
     before = part.reads
     (tmp_path / "own_method.py").write_text("def train(game, opponent, budget, key):\n    return 2\n")
     assert before != part.reads
     names = ("hub:mfos-ipd-naive", "hub:good_shepherd-ipd-naive")
-    assert len({PartConfig(name, "naive", "small", 1, 0).reads for name in names} - {""}) == 2
-    assert PartConfig("tft", "naive", "small", 1, 0).reads == ""
+    assert len({PartConfig(name, "exact", "naive", "small", 1, 0).reads for name in names} - {""}) == 2
+    assert PartConfig("tft", "exact", "naive", "small", 1, 0).reads == ""
+
+
+def test_a_result_without_a_scale_says_so():
+    nothing = {m: dict.fromkeys(("value", "low", "high")) for m in scores.MEASURES}
+    result = {"method": "x", "trainings": 5, "scores": dict.fromkeys(scores.GROUPS, nothing)}
+    assert conclusion(result) == "x has payoffs and no scores, because none of its tasks has a scale yet."
 
 
 def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap():
@@ -229,6 +245,7 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         for sides in payoffs.values():
             sides[:] = [side[:4] for side in sides]
     other = zero | {"bench": 1}
+    played = result_of(lambda row, side, form: row.zero[form][side], track="sampled")
     short, holes = (json.loads(json.dumps(zero)) for _ in range(2))
     short["tasks"]["chicken"]["lola"]["payoffs"]["training"][0].pop()
     holes["tasks"]["random"]["cgd"]["payoffs"]["longer"][1][2] = float("nan")
@@ -243,6 +260,7 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         "short": short,
         "holes": holes,
         "strange": strange,
+        "played": played,
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
     for names, message in (
@@ -252,6 +270,7 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         (["strange"], "results: got 'strange.json', with chess/naive, which is no task of the bench"),
         (["few"], "of 4 training(s); one of at least 5 is needed"),
         (["other"], "of version 1; one of version 0 is needed"),
+        (["zero", "played"], "results: got 'played.json', of the sampled track; one of the exact track is needed"),
         (["zero", "zero"], "results: got two of zero (small); one is needed"),
         (["nothing"], "results: got 'nothing.json'; the result of python -m marl.bench is needed"),
         ([], "results: got none; files of results are needed"),
