@@ -22,6 +22,7 @@ from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.bench.tracks import TRACKS, Part, track_of
 from marl.shapers.trial import play
 from meta.run_keys import RunBranch
+from tests.nightly import grid
 
 TINY = Budget("small", 2, 4, 1)
 SHORT = 5  # learning steps
@@ -92,7 +93,7 @@ def test_beginnings_of_mmaml_are_those_of_its_files():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("opponent", protocol.OPPONENTS)
+@pytest.mark.parametrize("opponent", grid(protocol.OPPONENTS, "naive", "mmaml", "q_learning"))
 def test_every_opponent_meets_its_own_kind_in_every_form(opponent):
     games = games_of([tasks()["chicken"]] * 2)
     found = exact.play_forms(exact.own_kind(opponent), opponent, games, jax.random.split(jax.random.key(0)))
