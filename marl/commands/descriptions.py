@@ -360,6 +360,7 @@ def reproduce() -> Command:
     Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
     TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners.
     social: independent PPO, MAPPO and PQN with one network for all players in sequential social dilemmas.
+    in_context: recurrent learners in a pool of drawn policies and other learners, as in Weis et al. (2026), arXiv:2602.16301.
     Each experiment prints its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
     stopped run, and repeats nothing.
     """
@@ -367,6 +368,7 @@ def reproduce() -> Command:
         CoinGameConfig,
         DiscoveryClaimsConfig,
         GeneralistsConfig,
+        InContextConfig,
         MfosConfig,
         OfSamples,
         Rlx2Config,
@@ -389,6 +391,7 @@ def reproduce() -> Command:
             "rlx2": Rlx2Config,
             "sparse": SparseConfig,
             "social": SocialConfig,
+            "in_context": InContextConfig,
         },
         prepare=checked,
         choose_devices=lambda config: claim_cores() if isinstance(config, OfSamples) else None,
