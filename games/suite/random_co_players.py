@@ -1,4 +1,4 @@
-"""Random co-players: a game of two learners that also meet memory-one policies, drawn anew in every episode."""
+"""Random co-players: a game of two learners that also meet new memory-one policies in every episode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RandomCoPlayers(Game):
     Attributes:
       game: the bare game of two players with two actions each and a memory of one round.
       share: probability of an episode with memory-one policies, in [0, 1].
-      identified: factor of what agents are told of the co-player; None leaves those six numbers out.
+      identified: factor of those six numbers; None leaves them out.
       sharpness: the exponent k; with 1 the probabilities are uniform, as in the paper, and for large ones 0 or 1.
 
     Raises:

@@ -19,10 +19,10 @@ from marl.core.learn import learn
 from marl.core.learner import Learner, keep_state
 from meta.loop import compiler_options
 
-ENVS = 32  # episodes of a meeting
-FRESH = 512  # policies that a training has not met
-TRIED, SEARCHES = 256, 8  # extortioners and other policies, and episodes of each in the search for the best
-CONFIRMED = 128  # fresh episodes of the best
+ENVS = 16  # episodes of a meeting
+FRESH = 128  # policies that a training has not met
+TRIED, SEARCHES = 96, 8  # extortioners and other policies, and episodes of each in the search for the best
+CONFIRMED = 64  # fresh episodes of the best
 STATE = 5  # entries of an observation that are the state
 
 
@@ -96,7 +96,7 @@ class Meetings:
     def with_fresh_policies(
         self, key: jax.Array, game: RandomCoPlayers, states: Sequence[Any]
     ) -> tuple[Play, np.ndarray]:
-        """Every training with policies that are drawn anew, `[S, T, 2]`, and these, `[S, N, 2, 5]`."""
+        """Every training with new random policies, `[S, T, 2]`, and these, `[S, N, 2, 5]`."""
         found = self._fresh(jax.random.split(key, self.seeds), dataclasses.replace(game, share=1.0), *states)
         return jax.tree.map(lambda x: np.asarray(x, np.float64), found)
 

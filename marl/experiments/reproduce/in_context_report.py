@@ -24,13 +24,13 @@ from meta.statistics import mean_and_error, rounded, standard_error, with_error
 
 COOPERATES, DEFECTS = 0.7, 0.3  # shares of cooperation between learners: above, or below
 OF_GAIN = 0.5  # of the way from always defecting to the best response
-POLICIES = (MIXED, FIXED)  # pools with policies of which nothing is told
+POLICIES = (MIXED, FIXED)  # pools with unknown policies
 Numbers = dict[str, np.ndarray]  # `[S]` each, of the trainings
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What was measured of the trainings of one learner in one pool, of which there are S."""
+    """Measurements of the trainings of one learner in one pool, of which there are S."""
 
     curves: Numbers  # shares of cooperation over the updates, `[updates, S]`: together and apart
     between: Play  # `[S, T, 2]`, of one training's learner with those of others
@@ -149,8 +149,8 @@ def _responses(folder: Path, found: Mapping[str, Found]) -> Section:
         keys = ("with policies", "late with policies", "always defects", "best response")
         rows.append([f"**{name}**", *(_cell(numbers[key]) for key in keys), rounded(float(gain))])
     text = (
-        "Payoffs per round against policies that are drawn anew, late in the second half of an episode. The best "
-        "response knows the policy, and is computed exactly by backward induction over the rounds. Without a memory "
+        "Payoffs per round against new random policies, late in the second half of an episode. The best "
+        "response to each policy is computed exactly, by backward induction over the rounds. Without a memory "
         "the best is to defect always. The gain is the late payoff's way from that to the best response."
     )
     draw_responses(folder, found)
@@ -224,7 +224,7 @@ def draw_responses(folder: Path, found: Mapping[str, Found]) -> Path:
     numbers = next(iter(found.values())).numbers
     for key, color in (("best response", BOUND), ("always defects", CONTROL)):
         axes.axhline(numbers[key].mean(), color=color, linestyle=":", linewidth=1.2, label=f"{key}, mean of all rounds")
-    title = "Payoff against memory-one policies that are drawn anew"
+    title = "Payoff against new random memory-one policies"
     return save_figure(
         figure, folder / "in_context_responses.png", title, "bands: two standard errors between trainings"
     )

@@ -40,7 +40,7 @@ class PPIState(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What the model predicts at a step, of A actions and S states."""
+    """Predictions of the model at a step, of A actions and S states."""
 
     action: jax.Array  # `[A, ...]`, logits of the own action
     state: jax.Array  # `[A, S, ...]`, logits of the next state after each action
@@ -80,9 +80,10 @@ def ppi(
     So p becomes the policy that has acted, and pi improves on it again. The rollouts of all actions take the same
     random numbers, because their difference is what counts.
 
-    An observation is a one-hot vector, the state s, as in the games of `games.suite.rounds`. In these it tells the
-    last actions and the last reward, which the paper's model reads too. Numbers behind the state do not change in an
-    episode. `learn` needs `num_envs`, and the steps of an update are `sequence_length`, one or several whole episodes.
+    An observation is a one-hot vector, the state s, as in the games of `games.suite.rounds`. In these the last actions,
+    and so the last reward, follow from it, and the paper's model reads both beside it. Numbers behind the state do not
+    change in an episode. `learn` needs `num_envs`, and the steps of an update are `sequence_length`, one or several
+    whole episodes.
 
     Args:
       game: what is played, with `Discrete` actions.
@@ -97,7 +98,7 @@ def ppi(
       sequence_length: steps of each environment in an update.
       buffer_size: number of stored sequences, a multiple of the environments; the paper keeps all.
       batch_size: sequences of a gradient step, drawn evenly.
-      gradient_steps: in each update. The paper begins anew in each phase and takes ten epochs.
+      gradient_steps: in each update. In the paper weights begin at random in each phase, with ten epochs.
       max_gradient_norm: of the gradient of all parameters together.
       weight_decay: of AdamW, whose second moments decay by 0.98.
 
@@ -298,7 +299,7 @@ def in_columns(params: Any) -> Callable[[jax.Array, jax.Array], tuple[jax.Array,
 
 
 def split_outputs(outputs: jax.Array, num_actions: int) -> Prediction:
-    """What the outputs `[A (1 + 2 S), ...]` of a network predict, of A actions and S states."""
+    """Predictions in the outputs `[A (1 + 2 S), ...]` of a network, of A actions and S states."""
     return Prediction(outputs[:num_actions], *outputs[num_actions:].reshape(2, num_actions, -1, *outputs.shape[1:]))
 
 
