@@ -184,7 +184,7 @@ def drawn_play(key: jax.Array, config: Training, episodes: int) -> Trajectory:
 def make_configs(
     *, rounds: int, updates: int, seeds: int, seed: int, sharpness: float, fast: bool
 ) -> dict[str, Training]:
-    """The trainings by name: each learner in each pool."""
+    """The trainings by name: ppi in each pool, and a2c in two of them."""
     sizes: dict[str, Any] = {"rounds": rounds, "seeds": seeds, "seed": seed, "sharpness": sharpness}
     pools = (MIXED, LEARNERS) if fast else POOLS
     found = {}
@@ -195,7 +195,7 @@ def make_configs(
         stored = (STORED + one.updates) * one.num_envs
         learner = f"{PPI}({_shape(one)}, buffer_size={stored}{', rollouts=1, horizon=2' if fast else ''})"
         found[f"{PPI}, {pool}"] = dataclasses.replace(one, learner=learner)
-    for pool in () if fast else pools:
+    for pool in () if fast else (MIXED, LEARNERS):
         one = Training(A2C_SPEC, pool, A2C_RELATIVE * updates, 0, ENVS, **sizes)
         found[f"{A2C}, {pool}"] = one
     return found
