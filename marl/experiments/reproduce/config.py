@@ -233,7 +233,7 @@ class InContextConfig(_SeveralTrainings):
     rounds: int = 50
     """Rounds of an episode."""
     updates: int = 40
-    """Updates of each training of ppi; a2c takes 25 times as many."""
+    """Updates of each training of ppi; a2c takes five times as many."""
     sharpness: float = 3.0
     """How near to 0 or 1 the probabilities of the drawn policies are; with 1 they are uniform."""
 

@@ -35,7 +35,7 @@ STORED = 10  # batches of play of memory-one policies in the buffer of ppi at th
 MEASURED = 2  # updates
 NUM_STATES = 5  # entries of an observation that are the state
 MEMORY, ENVS, PRETRAINING = 32, 64, 2_000
-A2C_RELATIVE = 25  # updates of a2c for one of ppi, which take a third of its time
+A2C_RELATIVE = 5  # updates of a2c for one of ppi
 A2C_SPEC = f"a2c(network='recurrent', hidden=[], memory={MEMORY}, learning_rate=0.002, normalize_advantages=True)"
 
 

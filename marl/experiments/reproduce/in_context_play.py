@@ -19,9 +19,9 @@ from marl.core.learn import learn
 from marl.core.learner import Learner, keep_state
 from meta.loop import compiler_options
 
-ENVS = 16  # episodes of a meeting
+ENVS = 8  # episodes of a meeting
 FRESH = 128  # policies that a training has not met
-TRIED, SEARCHES = 96, 8  # extortioners and other policies, and episodes of each in the search for the best
+TRIED, SEARCHES = 64, 4  # extortioners and other policies, and episodes of each in the search for the best
 CONFIRMED = 64  # fresh episodes of the best
 STATE = 5  # entries of an observation that are the state
 
@@ -75,16 +75,18 @@ class Meetings:
         def with_policy(key: jax.Array, game: Game, state: Any, policy: jax.Array, envs: int) -> jax.Array:
             return meet(key, game, (as_it_is(learners[0], state), of_policy(policy)), rounds, envs)[0].payoff.mean(0)
 
-        def search(key: jax.Array, game: Game, state: Any, policies: jax.Array) -> tuple[jax.Array, jax.Array]:
+        policies = jnp.asarray(extortioners(TRIED), jnp.float32)
+
+        def search(key: jax.Array, game: Game, state: Any) -> tuple[jax.Array, jax.Array]:
             search_key, key = jax.random.split(key)
             keys = jax.random.split(search_key, len(policies))
             found = jax.vmap(with_policy, (0, None, None, 0, None))(keys, game, state, policies, SEARCHES)
             best = policies[found[:, 1].argmax()]
             return with_policy(key, game, state, best, CONFIRMED), best
 
-        self._between = _compiled(partial(pair, envs=ENVS), (0, None, 0, 0))
-        self._fresh = _compiled(partial(pair, envs=FRESH), (0, None, 0, 0))
-        self._search = _compiled(search, (0, None, 0, None))
+        self._between = _compiled(partial(pair, envs=ENVS))
+        self._fresh = _compiled(partial(pair, envs=FRESH))
+        self._search = _compiled(search)
 
     def between_trainings(self, key: jax.Array, game: RandomCoPlayers, states: Sequence[Any]) -> Play:
         """Every training's first learner with every training's second, `[S, S, T, 2]`."""
@@ -108,14 +110,18 @@ class Meetings:
         Returns:
           (payoffs `[S, 2]`, the learner's first; the probabilities of the policies `[S, 5]`).
         """
-        policies = jnp.asarray(extortioners(TRIED), jnp.float32)
-        found = self._search(jax.random.split(key, self.seeds), dataclasses.replace(game, share=0.0), states, policies)
+        found = self._search(jax.random.split(key, self.seeds), dataclasses.replace(game, share=0.0), states)
         payoffs, best = (np.asarray(x, np.float64) for x in found)
         return payoffs, best
 
 
-def _compiled(function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-    return jax.jit(jax.vmap(function, axes), compiler_options=compiler_options())
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of many keys and states, one after the other, because rollouts of all at once fill no cache."""
+
+    def every(keys: jax.Array, game: Game, *states: Any) -> Any:
+        return jax.lax.map(lambda now: function(now[0], game, *now[1:]), (keys, *states))
+
+    return jax.jit(every, compiler_options=compiler_options())
 
 
 def exact_payoff(policies: np.ndarray, rounds: int, *, actions: tuple[int, ...] = (0, 1)) -> np.ndarray:
