@@ -27,6 +27,7 @@ from games.registry import make, names, register
 from games.scripted import ScriptedPolicies, scripted_policies
 from games.suite.coin_game import CoinGame
 from games.suite.jaxmarl import JaxMARL, from_jaxmarl
+from games.suite.random_co_players import RandomCoPlayers
 from games.suite.rounds import RepeatedGame, repeated
 from games.suite.social_dilemmas import SocialDilemma
 from games.toolbox.drawing import animate

@@ -30,6 +30,7 @@ from marl.learners.sampled.impala import a3c, impala
 from marl.learners.sampled.lola_dice import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.mappo import mappo
+from marl.learners.sampled.ppi import ppi
 from marl.learners.sampled.ppo import a2c, ppo
 from marl.learners.sampled.pqn import pqn
 from marl.learners.sampled.r2d2 import r2d2

@@ -49,6 +49,7 @@ SMALL = {
     "proximal_advantage_alignment": "hidden=[4], epochs=1, minibatches=1",
     "ppo": "hidden=[4], epochs=1, minibatches=1",
     "r2d2": "hidden=[4], memory=4, sequence_length=8, burn_in=2",
+    "ppi": "memory=4, sequence_length=8, buffer_size=16, gradient_steps=1, horizon=2, rollouts=1",
     "pola_dice": "outer_steps=1, inner_steps=1",
     "lola_dice": "episodes=2",
     "reciprocator": "epochs=1",

@@ -36,7 +36,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             """,
             "Games around games": """
                 games.CheapTalk games.GoalConditioned games.SelfInterest games.common_reward games.InequityAversion
-                games.SocialValueOrientation
+                games.SocialValueOrientation games.RandomCoPlayers
             """,
             "Social dilemmas": """
                 games.social_metrics games.SocialMetrics games.scripted_policies games.ScriptedPolicies
@@ -64,7 +64,7 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             "Learners of sampled games": """
                 marl.ppo marl.mappo marl.a2c marl.impala marl.a3c marl.dqn marl.ape_x marl.pqn marl.r2d2 marl.td3
                 marl.sac marl.reinforce marl.naive_dice marl.lola_dice marl.pola_dice marl.advantage_alignment
-                marl.proximal_advantage_alignment marl.loqa marl.reciprocator
+                marl.proximal_advantage_alignment marl.loqa marl.reciprocator marl.ppi
             """,
             "Networks": """
                 marl.Network marl.feed_forward marl.convolutional marl.recurrent marl.sparse marl.widen

@@ -354,12 +354,12 @@ def reproduce() -> Command:
     three games, shapers evolved against each of them, meta-self-play. zd: a test of a shaper of the prisoner's dilemma for
     zero-determinant extortion. generalists: shapers trained against one learner or many, evaluated against others too.
     shaper: Khan et al., Scaling Opponent Shaping to High Dimensional Games (2023),
-    arXiv:2312.12568: shapers in sampled games: repeated games, the coin game, in the matrix. coin_game:
-    recent learners, each trained with its kind, then all against all, as in Duque et al., Advantage Alignment
-    Algorithms (2024), arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al.,
-    Discovered Policy Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2:
-    TD3 with a twelfth of its weights, as in Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners.
-    social: independent PPO, MAPPO and PQN with one network for all players in sequential social dilemmas.
+    arXiv:2312.12568: shapers in sampled games: repeated games, the coin game, in the matrix. coin_game: recent learners,
+    each trained with its kind, then all against all, as in Duque et al., Advantage Alignment Algorithms (2024),
+    arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al., Discovered Policy
+    Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. rlx2: TD3 with a twelfth of its weights, as in
+    Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners. social: PPO, MAPPO and PQN with one
+    network for all players. in_context: a pool of policies and learners, as in Weis et al. (2026), arXiv:2602.16301.
     Each experiment prints its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a
     stopped run, and repeats nothing.
     """
@@ -367,6 +367,7 @@ def reproduce() -> Command:
         CoinGameConfig,
         DiscoveryClaimsConfig,
         GeneralistsConfig,
+        InContextConfig,
         MfosConfig,
         OfSamples,
         Rlx2Config,
@@ -389,6 +390,7 @@ def reproduce() -> Command:
             "rlx2": Rlx2Config,
             "sparse": SparseConfig,
             "social": SocialConfig,
+            "in_context": InContextConfig,
         },
         prepare=checked,
         choose_devices=lambda config: claim_cores() if isinstance(config, OfSamples) else None,

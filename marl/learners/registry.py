@@ -46,6 +46,7 @@ from marl.learners.sampled.lola_dice import lola_dice, pola_dice
 from marl.learners.sampled.loqa import loqa
 from marl.learners.sampled.mappo import JointSpaces, mappo
 from marl.learners.sampled.objective_registry import make_objective, make_value_loss
+from marl.learners.sampled.ppi import ppi
 from marl.learners.sampled.ppo import ONE_STEP, a2c, ppo
 from marl.learners.sampled.pqn import pqn
 from marl.learners.sampled.r2d2 import r2d2
@@ -407,6 +408,7 @@ _sampled: dict[str, Make] = {
     "naive_dice": dice.naive_dice,
     "lola_dice": lola_dice,
     "pola_dice": pola_dice,
+    "ppi": ppi,
     "always_cooperate": always_cooperate,
     "always_defect": always_defect,
     **{name: _memory_one_in_rounds(name) for name in STRATEGIES.names()},

@@ -8,6 +8,7 @@ from typing import Any
 import configs
 from marl.experiments.learner_training import TrainConfig
 from marl.experiments.reproduce import coin_game as reproduce_coin_game
+from marl.experiments.reproduce import in_context as reproduce_in_context
 from marl.experiments.reproduce import shaper as reproduce_shaper
 from marl.experiments.reproduce import social as reproduce_social
 from marl.experiments.reproduce import zd as reproduce_zd
@@ -225,7 +226,37 @@ class SocialConfig(_SeveralTrainings):
         return reproduce_social.make_configs(games=self.games, fast=self.fast, **sizes)
 
 
-OfSamples = ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config | SparseConfig | SocialConfig
+@dataclasses.dataclass(frozen=True)
+class InContextConfig(_SeveralTrainings):
+    """Learners with a memory in a pool of memory-one policies and other learners, and in pools of one of these."""
+
+    rounds: int = 50
+    """Rounds of an episode."""
+    updates: int = 40
+    """Updates of each training of ppi; a2c takes five times as many."""
+    sharpness: float = 3.0
+    """How near to 0 or 1 the probabilities of the drawn policies are; with 1 they are uniform."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        configs.check_least(self, rounds=2, updates=1)
+        configs.check(self, "a number above 0", lambda x: 0 < x < float("inf"), "sharpness")
+
+    def parts(self) -> dict[str, reproduce_in_context.Training]:
+        """The trainings, by name."""
+        sizes: dict[str, Any] = {"seeds": self.seeds, "seed": self.seed, "rounds": self.rounds, "fast": self.fast}
+        return reproduce_in_context.make_configs(updates=self.updates, sharpness=self.sharpness, **sizes)
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing, as the others are."""
+        idle = dict.fromkeys(("rounds", "updates"), "with --fast, which has its own") if self.fast else {}
+        return idle | {"cluster": NO_EVOLUTION}
+
+
+OfSamples = (
+    ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config | SparseConfig | SocialConfig | InContextConfig
+)
 Config = MfosConfig | ZdConfig | GeneralistsConfig | OfSamples
 
 

@@ -16,6 +16,8 @@ from marl.experiments.reproduce import coin_game as reproduce_coin_game
 from marl.experiments.reproduce import discovery as reproduce_discovery
 from marl.experiments.reproduce import extortion, extortion_report
 from marl.experiments.reproduce import generalists as reproduce_generalists
+from marl.experiments.reproduce import in_context as reproduce_in_context
+from marl.experiments.reproduce import in_context_report
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import rlx2 as reproduce_rlx2
 from marl.experiments.reproduce import shaper as reproduce_shaper
@@ -27,6 +29,7 @@ from marl.experiments.reproduce.config import (
     Config,
     DiscoveryClaimsConfig,
     GeneralistsConfig,
+    InContextConfig,
     MfosConfig,
     Rlx2Config,
     ShaperConfig,
@@ -48,6 +51,7 @@ SECONDS_OF_A_TABLE = 20.0  # to compile, play and draw a game's head-to-head tab
 SECONDS_OF_ANALYSIS = 15.0
 SHAPERS_OF_ZD = 3  # trainings of the shaper that may change its policy
 SECONDS_OF_CONTROLS = 360.0  # most of them to compile three programs for each of seventeen learners
+SECONDS_OF_CONTEXT = 120.0  # of play after the trainings of the in-context experiment
 SECONDS_OF_MEETINGS = 120.0  # of trained players of the coin game, most of them to compile
 
 
@@ -183,6 +187,18 @@ def _social(config: SocialConfig, run: RunDirectory, console: Console) -> None:
     _report(run, title, config.fast, sections, data, console)
 
 
+def _in_context(config: InContextConfig, run: RunDirectory, console: Console) -> None:
+    parts = config.parts()
+    jobs = reproduce_in_context.make_jobs(run.path / "trainings", parts, console, fast=config.fast)
+    if seconds := sum(job.seconds for job in jobs.values() if not finished(job.path, job.config)):
+        say(console, f"this will take about {duration(seconds + SECONDS_OF_CONTEXT)} on this machine")
+    results = run_jobs(list(jobs.values()), console)
+    found = in_context_report.measure(jobs, console, seed=config.seed)
+    data = {"config": configs.plain(config), "trainings": results, "measured": in_context_report.as_data(found)}
+    sections = in_context_report.sections(run.figures, found, parts)
+    _report(run, "In-context co-player inference", config.fast, sections, data, console)
+
+
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:
     """Jobs of the trainings; prints the time that they will take here, with `beside` seconds for the rest."""
     jobs = shaping_jobs(trainings, console)
@@ -215,4 +231,5 @@ _RUNS: dict[type, Callable[[Any, RunDirectory, Console], None]] = {
     Rlx2Config: _rlx2,
     SparseConfig: _sparse,
     SocialConfig: _social,
+    InContextConfig: _in_context,
 }

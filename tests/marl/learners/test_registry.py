@@ -226,7 +226,7 @@ class Labelled(Game):
 
 
 REFUSED = {
-    "pop": "learner: got 'pop'; did you mean ppo?",
+    "pop": "learner: got 'pop'; did you mean ppo or ppi?",
     "ppo(0.1)": "learner: got 'ppo(0.1)'; a name such as ppo, or name(setting=value), is needed",
     "ppo(": "learner: got 'ppo('; a name such as ppo, or name(setting=value), is needed",
     "a2c(clip=0.1)": "learner: a2c has no setting 'clip'; it takes learning_rate, gae_lambda, ",

@@ -1,0 +1,241 @@
+"""In-context co-player inference: learners with a memory, trained against a pool of policies and against each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+import configs
+import games
+from games import RandomCoPlayers
+from marl.core.learn import Carry, learning
+from marl.core.learner import Learner, LearnerState, Trajectory
+from marl.learners.registry import make_learner
+from marl.learners.sampled.ppi import store_play
+from meta.loop import Iterated, Report, Store, compiler_options, iterate
+from meta.run_keys import of_seeds
+from meta.runs.formatting import say
+from meta.runs.jobs import Job, finished, open_run
+from meta.runs.progress import Progress
+from meta.statistics import mean_and_error
+from meta.xla.devices import spread
+
+MIXED, LEARNERS, IDENTIFIED, FIXED = "mixed pool", "learners only", "identified", "memory-one only"
+POOLS = (MIXED, LEARNERS, IDENTIFIED, FIXED)
+SHARES = {MIXED: 0.5, LEARNERS: 0.0, IDENTIFIED: 0.5, FIXED: 1.0}
+PPI, A2C = "ppi", "a2c"
+STORED = 10  # batches of play of memory-one policies in the buffer of ppi at the beginning, as in the paper
+MEASURED = 2  # updates
+NUM_STATES = 5  # entries of an observation that are the state
+MEMORY, ENVS, PRETRAINING = 32, 64, 2_000
+A2C_RELATIVE = 5  # updates of a2c for one of ppi
+A2C_SPEC = f"a2c(network='recurrent', hidden=[], memory={MEMORY}, learning_rate=0.002, normalize_advantages=True)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(configs.CommandConfig):
+    """Settings of trainings of two learners in one pool."""
+
+    learner: str
+    pool: str
+    updates: int
+    pretraining: int
+    num_envs: int
+    rounds: int
+    sharpness: float
+    seeds: int
+    seed: int
+
+    @property
+    def kind(self) -> str:
+        """The learner's name."""
+        return self.learner.partition("(")[0]
+
+    @property
+    def game(self) -> RandomCoPlayers:
+        """The game, of which every pool has the same observations."""
+        told = float(self.pool == IDENTIFIED)
+        bare = games.RepeatedGame(episode_length=self.rounds)  # the prisoner's dilemma
+        return RandomCoPlayers(bare, SHARES[self.pool], told, sharpness=self.sharpness)
+
+    def make_learners(self) -> list[Learner]:
+        """One for each seat."""
+        return [make_learner(self.learner, self.game, seat, num_updates=self.updates) for seat in range(2)]
+
+
+def train_pair(config: Training, *, store: Store | None = None, report: Report | None = None) -> Iterated:
+    """Trains two learners, every seed in one program; the last state is a `Carry` `[seeds, ...]`.
+
+    Metrics are `[seeds, 2, 2]`, of each learner apart, with a memory-one policy, and together: `cooperation` and
+    `payoff`; and `late` of cooperation in the second half of an episode.
+    """
+    rounds, players = config.rounds, config.make_learners()
+    begin, update = learning(
+        config.game, players, steps_per_update=rounds, num_envs=config.num_envs, keep_trajectories=True
+    )
+
+    def one(key: jax.Array, number: jax.Array, carry: Carry) -> tuple[Carry, dict[str, jax.Array]]:
+        carry, found = update(carry, jax.random.fold_in(key, number))
+        played = found.trajectories or ()
+        apart = found.game_states.apart.astype(jnp.float32)
+        which = jnp.stack([apart, 1 - apart])  # `[2, T, N]`
+
+        def mean(values: list[jax.Array], first: int = 0) -> jax.Array:
+            weights = which[:, first:]
+            total = (jnp.stack(values)[:, None, first:] * weights).sum((2, 3))
+            return total / jnp.maximum(weights.sum((1, 2)), 1.0)
+
+        cooperates = [(one.action == 0).astype(jnp.float32) for one in played]
+        payoffs = [one.reward for one in played]
+        metrics = {"cooperation": mean(cooperates), "payoff": mean(payoffs), "late": mean(cooperates, rounds // 2)}
+        return carry, metrics
+
+    every, keys = spread(one, config.seeds), of_seeds(config.seed, config.seeds)
+
+    def step(keys: jax.Array, number: jax.Array, carry: Carry) -> tuple[Carry, dict[str, jax.Array]]:
+        return every(keys, jnp.broadcast_to(number, (config.seeds,)), carry)
+
+    carry = jax.jit(spread(begin, config.seeds))(keys)[0]
+
+    def first() -> Carry:
+        if not config.pretraining:
+            return carry
+        states = pretrained(config, carry.states)
+        return carry._replace(states=jax.device_put(states, jax.tree.map(lambda x: x.sharding, carry.states)))
+
+    return iterate(step, carry, keys, config.updates, begin=first, store=store, report=report, name="update")
+
+
+def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
+    """States `[seeds, ...]` of ppi with the parameters of a model of drawn play, and such play in their buffers.
+
+    The two players of that play are memory-one policies; where the pool has none, each of their actions is random. All
+    trainings begin with the same model, which predicts nearly as well as Bayes' rule, and with play of their own.
+
+    Args:
+      config: of the trainings.
+      states: of the two learners.
+    """
+    key = jax.random.key(config.seed)
+    slower = f"learning_rate=5e-3, buffer_size={config.num_envs}, gradient_steps=4"
+    model = make_learner(f"{PPI}({_shape(config)}, {slower})", config.game)
+
+    def update(state: Any, key: jax.Array) -> tuple[Any, None]:
+        play_key, update_key = jax.random.split(key)
+        return model.update(update_key, state, drawn_play(play_key, config, config.num_envs))[0], None
+
+    def train(key: jax.Array) -> Any:
+        keys = jax.random.split(key, config.pretraining + 1)
+        return jax.lax.scan(update, model.init(keys[0]), keys[1:])[0].params
+
+    def filled(key: jax.Array, state: Any, params: Any) -> Any:
+        def add(state: Any, key: jax.Array) -> tuple[Any, None]:
+            buffer, stored = store_play(state, drawn_play(key, config, config.num_envs), NUM_STATES)
+            return state._replace(buffer=buffer, stored=stored), None
+
+        return jax.lax.scan(add, state._replace(params=params), jax.random.split(key, STORED))[0]
+
+    params = jax.jit(train, compiler_options=compiler_options())(key)
+    fill = jax.jit(jax.vmap(filled, (0, 0, None)))
+    keys = jax.vmap(jax.random.split)(of_seeds(config.seed, config.seeds))
+    return tuple(fill(keys[:, seat], state, params) for seat, state in enumerate(states))
+
+
+def drawn_play(key: jax.Array, config: Training, episodes: int) -> Trajectory:
+    """Play of the first of two memory-one policies that are drawn in each episode, or that act at random.
+
+    Args:
+      key: of all that is drawn.
+      config: of the trainings, by whose pool policies are drawn.
+      episodes: how many.
+    """
+    game = config.game
+    policy_key, act_key = jax.random.split(key)
+    # Of a game in which the agents' co-players are the policies, those of the two agents play each other.
+    policies = jax.vmap(game.reset)(jax.random.split(policy_key, episodes))[1].policies
+    policies = jnp.full_like(policies, 0.5) if config.pool == LEARNERS else policies
+    numbers = jax.random.uniform(act_key, (config.rounds, episodes, 2))
+
+    def step(seen: jax.Array, uniform: jax.Array) -> tuple[jax.Array, Any]:
+        chance = jnp.where(seen[..., None] == jnp.arange(NUM_STATES), policies, 0.0).sum(-1)
+        actions = (uniform >= chance).astype(jnp.int32)
+        after = 1 + 2 * actions + actions[:, ::-1]
+        return after, (seen[:, 0], actions[:, 0], after[:, 0])
+
+    seen, action, after = jax.lax.scan(step, jnp.zeros((episodes, 2), jnp.int32), numbers)[1]
+    told = jnp.float32(game.identified) * jnp.concatenate([jnp.ones((episodes, 1)), policies[:, 1]], 1)
+
+    def observed(state: jax.Array) -> jax.Array:
+        beside = jnp.broadcast_to(told, (*state.shape, told.shape[-1]))
+        return jnp.concatenate([jax.nn.one_hot(state, NUM_STATES), beside], -1)
+
+    reward = jnp.asarray([0.0, *np.ravel(games.prisoners_dilemma.row_payoffs)], jnp.float32)[after]
+    done = jnp.broadcast_to(jnp.arange(config.rounds)[:, None] == config.rounds - 1, action.shape)
+    return Trajectory(observed(seen), action, reward, done, (), (), done, observed(after))
+
+
+def make_configs(
+    *, rounds: int, updates: int, seeds: int, seed: int, sharpness: float, fast: bool
+) -> dict[str, Training]:
+    """The trainings by name: ppi in each pool, and a2c in two of them."""
+    sizes: dict[str, Any] = {"rounds": rounds, "seeds": seeds, "seed": seed, "sharpness": sharpness}
+    pools = (MIXED, LEARNERS) if fast else POOLS
+    found = {}
+    for pool in pools:
+        one = Training("", pool, updates, PRETRAINING, ENVS, **sizes)
+        if fast:
+            one = dataclasses.replace(one, rounds=8, num_envs=4, updates=2, pretraining=2)
+        stored = (STORED + one.updates) * one.num_envs
+        learner = f"{PPI}({_shape(one)}, buffer_size={stored}{', rollouts=1, horizon=2' if fast else ''})"
+        found[f"{PPI}, {pool}"] = dataclasses.replace(one, learner=learner)
+    for pool in () if fast else (MIXED, LEARNERS):
+        one = Training(A2C_SPEC, pool, A2C_RELATIVE * updates, 0, ENVS, **sizes)
+        found[f"{A2C}, {pool}"] = one
+    return found
+
+
+def _shape(config: Training) -> str:
+    return f"memory={MEMORY}, num_states={NUM_STATES}, sequence_length={config.rounds}"
+
+
+def make_jobs(folder: Path, parts: Mapping[str, Training], console: Console, *, fast: bool) -> dict[str, Job]:
+    """The trainings by name, with the seconds that each will take on this machine; one of each learner is measured."""
+    paths = {name: folder / name.replace(",", "").replace(" ", "-") for name in parts}
+    took: dict[str, float] = {}
+    for name, config in parts.items():
+        if not fast and config.kind not in took and not finished(paths[name], config):
+            say(console, f"measuring the speed of this machine: {config.kind}")
+            short = train_pair(dataclasses.replace(config, updates=MEASURED, pretraining=min(config.pretraining, 1)))
+            took[config.kind] = short.seconds_to_compile + short.seconds_to_run / MEASURED * config.updates
+    return {
+        name: Job(paths[name], config, took.get(config.kind, 0.0), _job(paths[name], config, console))
+        for name, config in parts.items()
+    }
+
+
+def _job(path: Path, config: Training, console: Console) -> Callable[[], None]:
+    def run() -> None:
+        path.parent.mkdir(exist_ok=True)
+        store = open_run(path, config, console)
+        steps = config.seeds * config.num_envs * config.rounds
+        with Progress(console, config.updates, steps, "environment steps", _describe, name="update") as progress:
+            trained = train_pair(config, store=store, report=progress)
+        last = {name: x[-max(1, config.updates // 10) :].mean((0, 2)) for name, x in trained.metrics.items()}
+        summary: dict[str, Any] = dataclasses.asdict(config)
+        for name, values in last.items():  # `[seeds, 2]`, apart and together
+            summary[name] = {kind: mean_and_error(values[:, i]) for i, kind in enumerate(("apart", "together"))}
+        store.write_summary(summary | {"seconds": trained.seconds_to_run})
+
+    return run
+
+
+def _describe(metrics: dict[str, np.ndarray]) -> str:
+    apart, together = np.reshape(metrics["late"], (-1, 2)).mean(0)
+    return f"cooperation: {together:.2f} with each other, {apart:.2f} with policies"

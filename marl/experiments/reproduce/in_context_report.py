@@ -1,0 +1,236 @@
+"""The report on in-context co-player inference: cooperation, best responses in context, and extortion."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+
+from marl.experiments.reproduce import in_context as training
+from marl.experiments.reproduce.in_context import FIXED, IDENTIFIED, LEARNERS, MIXED, Training
+from marl.experiments.reproduce.in_context_play import Meetings, Play, exact_payoff
+from meta.run_keys import RunBranch
+from meta.runs.formatting import say
+from meta.runs.jobs import Job, open_run
+from meta.runs.plotting import BOUND, CONTROL, colors_of, draw_line, new_axes, new_curves, save_figure
+from meta.runs.reports.claims import Claim, Section, table
+from meta.statistics import mean_and_error, rounded, standard_error, with_error
+
+COOPERATES, DEFECTS = 0.7, 0.3  # shares of cooperation between learners: above, or below
+OF_GAIN = 0.5  # of the way from always defecting to the best response
+POLICIES = (MIXED, FIXED)  # pools with unknown policies
+Numbers = dict[str, np.ndarray]  # `[S]` each, of the trainings
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Measurements of the trainings of one learner in one pool, of which there are S."""
+
+    curves: Numbers  # shares of cooperation over the updates, `[updates, S]`: together and apart
+    between: Play  # `[S, T, 2]`, of one training's learner with those of others
+    numbers: Numbers
+    by_round: Numbers  # payoffs of a round with fresh policies, `[S, T]`
+
+
+def measure(jobs: Mapping[str, Job], console: Console, *, seed: int) -> dict[str, Found]:
+    """Lets the learners play after their trainings, all of which are done.
+
+    Args:
+      jobs: as of `marl.experiments.reproduce.in_context.make_jobs`.
+      console: says what is played.
+      seed: of the draws.
+    """
+    key, found = jax.random.fold_in(jax.random.key(seed), RunBranch.EVALUATION), {}
+    meetings: dict[str, Meetings] = {}
+    for i, (name, job) in enumerate(jobs.items()):
+        say(console, f"play after the training: {name}")
+        config: Training = job.config
+        play = meetings.setdefault(config.kind, Meetings(config.make_learners(), config.seeds, config.rounds))
+        found[name] = _measured(jax.random.fold_in(key, i), job, play, console)
+    return found
+
+
+def _measured(key: jax.Array, job: Job, meetings: Meetings, console: Console) -> Found:
+    config: Training = job.config
+    trained = training.train_pair(config, store=open_run(job.path, config, console))
+    states, game, seeds = trained.state.states, _leaves(config.game), config.seeds
+    if config.kind == training.PPI:  # the buffer is not needed to play
+        states = tuple(state._replace(buffer=(), optimizer=(), stored=()) for state in states)
+    keys = jax.random.split(key, 3)
+    between = meetings.between_trainings(keys[0], game, states)
+    others = ~np.eye(seeds, dtype=bool)
+    between = Play(*(np.stack([x[i, others[i]].mean(0) for i in range(seeds)]) for x in between))
+    late = config.rounds // 2
+    numbers = {
+        "cooperation": between.cooperation.mean((1, 2)),
+        "late cooperation": between.cooperation[:, late:].mean((1, 2)),
+    }
+    numbers |= {"payoff": between.payoff.mean((1, 2))}
+    play, policies = meetings.with_fresh_policies(keys[1], game, states)
+    paid = play.payoff.mean(-1)
+    numbers |= {"with policies": paid.mean(1), "late with policies": paid[:, late:].mean(1)}
+    numbers |= {"cooperation with policies": play.cooperation.mean((1, 2))}
+    # Of the late rounds the best response from the start on is the bound.
+    numbers |= {"best response": exact_payoff(policies, config.rounds).mean((1, 2))}
+    numbers |= {"always defects": exact_payoff(policies, config.rounds, actions=(1,)).mean((1, 2))}
+    payoffs, _ = meetings.with_extortioners(keys[2], game, states[0])
+    numbers |= {"extorted": payoffs[:, 0], "extortioner": payoffs[:, 1]}
+    curves = {kind: trained.metrics["late"].mean(2)[..., i] for i, kind in enumerate(("apart", "together"))}
+    return Found(curves, between, numbers, {"learner": paid})
+
+
+def _leaves(game: Any) -> Any:
+    """The game with arrays for numbers, so that all pools have one program."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), game)
+
+
+def as_data(found: Mapping[str, Found]) -> dict[str, Any]:
+    """The numbers for report.json."""
+    return {name: {key: mean_and_error(x) for key, x in one.numbers.items()} for name, one in found.items()}
+
+
+def sections(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> list[Section]:
+    """The report.
+
+    Args:
+      folder: of figures.
+      found: as of `measure`.
+      parts: the trainings.
+    """
+    return [_cooperation(folder, found, parts), _responses(folder, found), _extortion(found)]
+
+
+def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Section:
+    claims = []
+    for name, one in found.items():
+        pool = name.partition(", ")[2]
+        bounds = {"least": COOPERATES} if pool == MIXED else {"most": DEFECTS}
+        claims.append(_claim(f"{name}: cooperation", one.numbers["late cooperation"], **bounds))
+    keys = ("cooperation", "late cooperation", "payoff", "cooperation with policies")
+    rows = [[f"**{name}**", *(_cell(one.numbers[key]) for key in keys)] for name, one in found.items()]
+    config = next(iter(parts.values()))
+    text = (
+        f"The prisoner's dilemma of {config.rounds} rounds, {config.seeds} trainings of two learners in each pool, "
+        f"from {config.num_envs} episodes an update. After the training the first learner of each plays the second "
+        "learners of all others, which it has not met. Cooperation is the share of rounds in which a learner "
+        "cooperates, late that of the second half of an episode. Mutual defection pays -2 and mutual cooperation -1. "
+        f"Errors are between trainings. The drawn policies have a sharpness of {config.sharpness:g}, and with 1 they "
+        "would be uniform."
+    )
+    draw_training(folder, found, parts)
+    draw_within(folder, found)
+    pictures = [
+        ("cooperation in training", "figures/in_context_training.png"),
+        ("cooperation within an episode", "figures/in_context_rounds.png"),
+    ]
+    told = ", ".join(
+        f"{rounded(float(one.numbers['late cooperation'].mean()))} of {name}" for name, one in found.items()
+    )
+    answer = f"The shares of cooperation between learners of different trainings: {told}."
+    return Section("Cooperation", text, claims, [table(["", *keys], rows)], pictures, answer)
+
+
+def _responses(folder: Path, found: Mapping[str, Found]) -> Section:
+    claims, rows, told = [], [], []
+    for name, one in found.items():
+        numbers, pool = one.numbers, name.partition(", ")[2]
+        own, least, best = (numbers[key] for key in ("late with policies", "always defects", "best response"))
+        gain = (own - least).mean() / (best - least).mean()
+        error = float(standard_error((own - least) / (best - least).mean()))
+        if pool in POLICIES:
+            claims.append(Claim(f"{name}: part of the gain", float(gain), error, least=OF_GAIN))
+            told.append(f"{100 * gain:.0f} % of the way for {name}")
+        keys = ("with policies", "late with policies", "always defects", "best response")
+        rows.append([f"**{name}**", *(_cell(numbers[key]) for key in keys), rounded(float(gain))])
+    text = (
+        "Payoffs per round against new random policies, late in the second half of an episode. The best "
+        "response to each policy is computed exactly, by backward induction over the rounds. Without a memory "
+        "the best is to defect always. The gain is the late payoff's way from that to the best response."
+    )
+    draw_responses(folder, found)
+    header = ["", "payoff", "late payoff", "always defects", "best response", "part of the gain"]
+    pictures = [("payoff within an episode", "figures/in_context_responses.png")]
+    answer = f"From always defecting to the exact best response: {', '.join(told)}."
+    return Section("Best responses in context", text, claims, [table(header, rows)], pictures, answer)
+
+
+def _extortion(found: Mapping[str, Found]) -> Section:
+    claims, told = [], []
+    for name, one in found.items():
+        share = one.numbers["extortioner"] - one.numbers["extorted"]
+        if name.endswith(FIXED):
+            claims.append(_claim(f"{name}: extortioner's payoff less the learner's", share, least=0.1))
+            told.append(f"{_cell(one.numbers['extortioner'])} from {name}, which gets {_cell(one.numbers['extorted'])}")
+        if name.endswith(LEARNERS):
+            claims.append(_claim(f"{name}: extortioner's payoff", one.numbers["extortioner"], most=-1.8))
+    rows = [
+        [f"**{name}**", *(_cell(one.numbers[key]) for key in ("extortioner", "extorted"))]
+        for name, one in found.items()
+    ]
+    text = (
+        "The memory-one policy that gets most from a frozen learner, among zero-determinant extortioners of several "
+        "factors and random policies: payoffs per round in fresh episodes of it."
+    )
+    answer = f"The best extortioner gets {'; '.join(told)}." if told else ""
+    return Section("Extortion", text, claims, [table(["", "extortioner", "learner"], rows)], (), answer)
+
+
+def _claim(name: str, values: np.ndarray, **bounds: Any) -> Claim:
+    return Claim(name, float(values.mean()), float(standard_error(values)), **bounds)
+
+
+def _cell(values: np.ndarray) -> str:
+    return with_error(mean_and_error(values), 2)
+
+
+def draw_training(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Path:
+    """Cooperation over the updates, a panel for each learner."""
+    kinds = list(dict.fromkeys(config.kind for config in parts.values()))
+    figure, panels = new_curves(len(kinds))
+    pools = colors_of(dict.fromkeys(config.pool for config in parts.values()))
+    for axes, kind in zip(panels, kinds, strict=True):
+        axes.set(xlabel=f"updates of {kind}", ylabel="share of cooperation", ylim=(-0.02, 1.02))
+        for name, one in found.items():
+            pool = parts[name].pool
+            if parts[name].kind == kind:
+                part = "apart" if pool == FIXED else "together"
+                _draw(axes, one.curves[part].T, pools[pool], pool)
+    title = "Cooperation of learners with each other late in an episode, during the training"
+    note = f"bands: two standard errors between trainings; of the pool of {FIXED} it is cooperation with policies"
+    return save_figure(figure, folder / "in_context_training.png", title, note)
+
+
+def draw_within(folder: Path, found: Mapping[str, Found]) -> Path:
+    """Cooperation between learners of different trainings by round."""
+    figure, axes = new_axes("round", "share of cooperation")
+    for name, color in colors_of(found).items():
+        _draw(axes, found[name].between.cooperation.mean(-1), color, name)
+    title = "Cooperation between learners of different trainings within an episode"
+    return save_figure(figure, folder / "in_context_rounds.png", title, "bands: two standard errors between trainings")
+
+
+def draw_responses(folder: Path, found: Mapping[str, Found]) -> Path:
+    """Payoffs against fresh policies by round, beside the exact best response and always defecting."""
+    figure, axes = new_axes("round", "payoff of a round")
+    shown = {name: one for name, one in found.items() if not name.endswith(IDENTIFIED)}
+    for name, color in colors_of(shown).items():
+        _draw(axes, found[name].by_round["learner"], color, name)
+    numbers = next(iter(found.values())).numbers
+    for key, color in (("best response", BOUND), ("always defects", CONTROL)):
+        axes.axhline(numbers[key].mean(), color=color, linestyle=":", linewidth=1.2, label=f"{key}, mean of all rounds")
+    title = "Payoff against new random memory-one policies"
+    return save_figure(
+        figure, folder / "in_context_responses.png", title, "bands: two standard errors between trainings"
+    )
+
+
+def _draw(axes: Any, values: np.ndarray, color: str, label: str) -> None:
+    """The mean of `[S, points]` with a band of two standard errors."""
+    error = np.array([standard_error(x) for x in values.T])
+    draw_line(axes, 1 + np.arange(values.shape[1]), values.mean(0), 2 * error, color, label)

@@ -1,0 +1,107 @@
+"""`python -m marl.reproduce in_context`: exact best responses, its claims by hand, a smoke run and its refusals."""
+
+import json
+
+import numpy as np
+import pytest
+
+import games
+from marl.experiments.reproduce import in_context, in_context_play, in_context_report
+from marl.experiments.reproduce.config import InContextConfig
+from marl.experiments.reproduce.in_context_play import Play, exact_payoff
+from meta.runs.reports.claims import passes
+
+TIT_FOR_TAT, COOPERATES, DEFECTS, GRIM = ([1, 1, 0, 1, 0], [1] * 5, [0] * 5, [1, 1, 0, 0, 0])
+
+
+def test_exact_payoffs_by_hand():
+    policies = np.array([TIT_FOR_TAT, COOPERATES, DEFECTS, GRIM])
+    # In four rounds tit for tat pays -1 for cooperation and 0 for a defection at the end; the others are plain.
+    np.testing.assert_allclose(exact_payoff(policies, 4), np.array([-3, 0, -8, -3]) / 4)
+    np.testing.assert_allclose(exact_payoff(policies, 4, actions=(1,)), np.array([-6, 0, -8, -6]) / 4)
+
+
+def test_the_best_response_is_that_of_all_deterministic_policies_of_long_games():
+    policies = np.random.default_rng(0).uniform(size=(8, 5))
+    own = [[(i >> k) & 1 for k in range(5)] for i in range(32)]
+    exact = [games.zd.exact_payoffs(games.prisoners_dilemma, np.array(one), policies, discount=0.999)[0] for one in own]
+    np.testing.assert_allclose(exact_payoff(policies, 4000), np.max(exact, 0), atol=0.01)
+
+
+def test_all_pools_have_observations_of_one_shape():
+    parts = InContextConfig().parts()
+    assert list(parts) == [f"ppi, {pool}" for pool in in_context.POOLS] + ["a2c, mixed pool", "a2c, learners only"]
+    assert {config.game.observation_space("agent_0").shape for config in parts.values()} == {(11,)}
+    shares = {config.pool: config.game.share for config in parts.values()}
+    assert shares == {"mixed pool": 0.5, "learners only": 0.0, "identified": 0.5, "memory-one only": 1.0}
+    assert {config.pool for config in parts.values() if config.game.identified} == {"identified"}
+
+
+def test_policies_that_extort_are_among_those_that_are_tried():
+    policies = in_context_play.extortioners(64)
+    assert policies.shape == (64, 5)
+    assert ((policies >= 0) & (policies <= 1)).all()
+    found = games.zd.fit(games.prisoners_dilemma, policies[:16], discount=0.99)
+    assert found.extortionate.all()
+
+
+def found(cooperation, paid):
+    three = np.array([-0.01, 0.0, 0.01])
+    play = Play(np.full((3, 4, 2), cooperation), np.full((3, 4, 2), -1.0))
+    numbers = {
+        "cooperation": cooperation + three,
+        "late cooperation": cooperation + three,
+        "payoff": three,
+        "cooperation with policies": 0.1 + three,
+        "with policies": paid + three,
+        "late with policies": paid + three,
+        "best response": np.full(3, -0.8),
+        "always defects": np.full(3, -1.0),
+        "extorted": -1.5 + three,
+        "extortioner": -0.9 + three,
+    }
+    curves = {"apart": np.full((5, 3), 0.1), "together": np.full((5, 3), cooperation)}
+    return in_context_report.Found(curves, play, numbers, {"learner": np.full((3, 4), paid)})
+
+
+def test_claims_and_figures_by_hand(tmp_path):
+    pools = {"mixed pool": (0.8, -0.85), "learners only": (0.1, -1.0), "memory-one only": (0.5, -0.95)}
+    results = {f"ppi, {pool}": found(*numbers) for pool, numbers in pools.items()}
+    parts = {name: InContextConfig().parts()[name] for name in results}
+    cooperation, responses, extortion = in_context_report.sections(tmp_path, results, parts)
+    assert [passes(claim) for claim in cooperation.claims] == [True, True, False]
+    assert [(round(claim.ours, 3), passes(claim)) for claim in responses.claims] == [(0.75, True), (0.25, False)]
+    assert [round(claim.ours, 3) for claim in extortion.claims] == [-0.9, 0.6]
+    assert [passes(claim) for claim in extortion.claims] == [False, True]
+    assert "75 % of the way for ppi, mixed pool" in responses.answer
+    assert len(list(tmp_path.glob("in_context_*.png"))) == 3
+
+
+@pytest.mark.system
+def test_a_report_has_the_summaries_and_repeats_nothing(within, tmp_path):
+    for arguments in (["in_context", "--fast", "--seeds=2", "--out=run"], ["--resume", "run"]):
+        done = within(*arguments, cwd=tmp_path, module="marl.reproduce")
+        assert done.returncode == 0, done.stderr
+        assert ("done before" in done.stdout) == ("--resume" in arguments)
+    assert "The shares of cooperation between learners of different trainings" in done.stdout
+    data = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert set(data["measured"]) == {"ppi, mixed pool", "ppi, learners only"}
+    summary = json.loads((tmp_path / "run" / "trainings" / "ppi-mixed-pool" / "summary.json").read_text())
+    assert 0 <= summary["cooperation"]["together"]["mean"] <= 1
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds=1"], "seeds: got 1; a whole number of at least 2 is needed"),
+        (["--rounds=1"], "rounds: got 1; a whole number of at least 2 is needed"),
+        (["--sharpness=0"], "sharpness: got 0.0; a number above 0 is needed"),
+        (["--fast", "--updates=3"], "updates: has no effect with --fast, which has its own"),
+        (["--cluster=ray"], "cluster: has no effect where nothing is evolved"),
+    ],
+)
+def test_misfits_are_one_line(arguments, message, within, tmp_path):
+    result = within("in_context", *arguments, cwd=tmp_path, module="marl.reproduce")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert message in result.stderr
