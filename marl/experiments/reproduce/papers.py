@@ -14,10 +14,9 @@ from rich.console import Console
 import configs
 from marl.experiments.reproduce import coin_game as reproduce_coin_game
 from marl.experiments.reproduce import discovery as reproduce_discovery
-from marl.experiments.reproduce import extortion, extortion_report
+from marl.experiments.reproduce import extortion, extortion_report, in_context_report
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import in_context as reproduce_in_context
-from marl.experiments.reproduce import in_context_report
 from marl.experiments.reproduce import mfos as reproduce_mfos
 from marl.experiments.reproduce import rlx2 as reproduce_rlx2
 from marl.experiments.reproduce import shaper as reproduce_shaper
