@@ -165,6 +165,9 @@ def main() -> None:
         found = found or measure()
         raise_to_bounds(found)
     for file in options.results:
+        if (track := json.loads(Path(file).read_text())["track"]) != options.track:
+            parser.error(f"results: got {file}, of the {track} track; --track {track} is needed")
+    for file in options.results:
         raise_to(found, json.loads(Path(file).read_text()))
     write(options.track, found)
     for file in options.results:  # on the new scale

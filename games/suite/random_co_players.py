@@ -45,7 +45,7 @@ class RandomCoPlayers(Game):
 
     Raises:
       TypeError: for what is no game.
-      ValueError: for another kind of game, or a share that is no probability.
+      ValueError: for another kind of game, a share or a factor outside [0, 1], or an exponent that is not above 0.
 
     Example:
       >>> import games, jax
@@ -73,13 +73,14 @@ class RandomCoPlayers(Game):
         if bare.discount is not None:
             raise ValueError(f"discount: got {bare.discount}; a game with a fixed number of rounds is needed")
         checks.number("share", self.share, 0, 1)
-        checks.number("identified", 1 if self.identified is None else self.identified)
+        checks.number("identified", 1 if self.identified is None else self.identified, 0, 1)
         checks.number("sharpness", self.sharpness, 0, brackets="()")
 
     def reset(self, key: jax.Array) -> tuple[Observations, PoolState]:
         drawn = random_bits.uniform(random_bits.array(key, 11))
         first, second = drawn[:10] ** self.sharpness, (1 - drawn[:10]) ** self.sharpness
-        policies = (first / (first + second)).reshape(2, 5)
+        both = first + second  # 0 where a large exponent leaves neither
+        policies = jnp.where(both > 0, first / jnp.where(both > 0, both, 1.0), drawn[:10] > 0.5).reshape(2, 5)
         state = PoolState(jnp.zeros(2, jnp.int32), policies, drawn[10] < self.share, jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
 

@@ -80,7 +80,7 @@ def _train_shaper(
 ) -> list[Trained]:
     game = TASKS[task].game
     policy = make_shaper(spec, game)
-    # The settings of the library's presets of sampled games, whose fitness counts by its size and not by its rank.
+    # The settings of the library's presets of sampled games, with standardised fitness in place of ranks.
     evolution = Evolution(
         population_size=budget.population,
         generations=budget.generations,
@@ -132,4 +132,4 @@ def _call(
 ) -> list[Trained]:
     opponents = make_opponents(task, opponent)
     given = opponents[0] if len(opponents) == 1 else opponents
-    return called(spec, [function(TASKS[task].game, given, budget, key) for key in keys])
+    return called(spec, (function(TASKS[task].game, given, budget, key) for key in keys))

@@ -131,7 +131,7 @@ def _evolve_generalist(
 def candidates_of(game: MatrixGame) -> np.ndarray:
     """Strategies `[32, 5]` as probabilities: zero-determinant ones, or all deterministic ones if the game has none.
 
-    Fewer are there several times.
+    A shorter list is repeated to 32.
 
     Args:
       game: that is repeated.

@@ -87,6 +87,8 @@ def load_results(config: TableConfig) -> Results:
         one = load_result(path)
         if lacking := missing(one):
             raise ValueError(f"results: got {path!r}, which lacks {lacking[0]}; a complete result is needed")
+        if not scores_of(one)["gain"]:
+            raise ValueError(f"results: got {path!r}, which has no scores; one with a scale of its tasks is needed")
         if one["trainings"] < TRAININGS:
             got = f"{path!r}, of {one['trainings']} training(s)"
             raise ValueError(f"results: got {got}; one of at least {TRAININGS} is needed")

@@ -56,7 +56,7 @@ def prepare(config: VerifyConfig) -> Checked:
     track, generator = track_of(result["track"]), np.random.default_rng(config.seed)
     there = [part for part in track.parts if part.opponent not in SAMPLING and _has(result, part)]
     if not there:
-        raise ValueError(f"result: got {config.result!r}, without an opponent that does not sample")
+        raise ValueError(f"result: got {config.result!r}, without a whole task that can be played again")
     number, parts = -(-sum(len(part.tasks) for part in track.parts) // SHARE), list[Part]()
     for i in generator.permutation(len(there)):
         tasks = there[i].tasks

@@ -49,7 +49,7 @@ ROUNDS = 50  # of each meta-step in a history of play
 
 
 def donation(ratio: float) -> tuple[float, float, float, float]:
-    """R, S, T, P of a donation game, in which a benefit of so many times its cost is given; T - S is 3."""
+    """R, S, T, P of a donation game with this ratio of benefit to cost; T - S is 3."""
     cost = 3.0 / (1 + ratio)
     benefit = ratio * cost
     return benefit - cost, -cost, benefit, 0.0
@@ -224,7 +224,7 @@ def from_play(game: InfinitelyRepeated, trials: Trials, generator: np.random.Gen
     """The extortion that histories of play show: one history for each trial, of all its meta-steps.
 
     Args:
-      game: that is repeated; each round is the last of a game with a probability of 1 - discount.
+      game: that is repeated; a history has `ROUNDS` rounds of each meta-step, which are a game without a discount.
       trials: with the policies of both players.
       generator: of the actions.
     """
@@ -307,7 +307,7 @@ def _search_family(study: Study) -> dict[str, Any]:
         payoffs = np.asarray(payoff(jnp.asarray(_logits(policies))))
         best = int(np.nanargmax(payoffs))
         chosen, policy = grid[best], policies[best]
-        step = (high / low) ** (1 / number)
-        low, high = max(least, chosen[0] / step), chosen[0] * step
+        step = (high / low) ** (1 / (number - 1))
+        low, high = max(least, chosen[0] / step), min(MOST_CHI, chosen[0] * step)
     trials = _player(study, _make_shaper(study).learner)(jnp.asarray(_logits(policy)), study.rates[0])
     return describe(study, trials) | {"chi": chosen[0], "phi": chosen[1]}

@@ -192,7 +192,7 @@ def make_configs(
         one = Training("", pool, updates, PRETRAINING, ENVS, **sizes)
         if fast:
             one = dataclasses.replace(one, rounds=8, num_envs=4, updates=2, pretraining=2)
-        stored = (STORED + one.updates) * one.num_envs
+        stored = min((STORED + one.updates) * one.num_envs, 2**16)
         learner = f"{PPI}({_shape(one)}, buffer_size={stored}{', rollouts=1, horizon=2' if fast else ''})"
         found[f"{PPI}, {pool}"] = dataclasses.replace(one, learner=learner)
     for pool in () if fast else (MIXED, LEARNERS):

@@ -19,7 +19,7 @@ from marl.core.learn import learn
 from marl.core.learner import Learner, keep_state
 from meta.loop import compiler_options
 
-ENVS = 8  # episodes of a meeting
+ENVS = 64  # episodes of a meeting
 FRESH = 128  # policies that a training has not met
 TRIED, SEARCHES = 64, 4  # extortioners and other policies, and episodes of each in the search for the best
 CONFIRMED = 64  # fresh episodes of the best
@@ -89,11 +89,11 @@ class Meetings:
         self._search = _compiled(search)
 
     def between_trainings(self, key: jax.Array, game: RandomCoPlayers, states: Sequence[Any]) -> Play:
-        """Every training's first learner with every training's second, `[S, S, T, 2]`."""
-        i, j = (x.ravel() for x in np.meshgrid(*[np.arange(self.seeds)] * 2, indexing="ij"))
-        both = (jax.tree.map(lambda x, at=at: x[at], state) for state, at in zip(states, (i, j), strict=True))
-        play, _ = self._between(jax.random.split(key, self.seeds**2), dataclasses.replace(game, share=0.0), *both)
-        return Play(*(np.asarray(x, np.float64).reshape(self.seeds, self.seeds, *x.shape[1:]) for x in play))
+        """Every training's first learner with the next training's second, `[S, T, 2]`: no learner is in two of them."""
+        second = jax.tree.map(lambda x: jnp.roll(x, -1, 0), states[1])
+        keys = jax.random.split(key, self.seeds)
+        play, _ = self._between(keys, dataclasses.replace(game, share=0.0), states[0], second)
+        return Play(*(np.asarray(x, np.float64) for x in play))
 
     def with_fresh_policies(
         self, key: jax.Array, game: RandomCoPlayers, states: Sequence[Any]

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 
+import games
+from games.exact.zd import fit
 from marl.experiments.reproduce import in_context as training
 from marl.experiments.reproduce.in_context import FIXED, IDENTIFIED, LEARNERS, MIXED, Training
 from marl.experiments.reproduce.in_context_play import Meetings, Play, exact_payoff
@@ -33,7 +35,7 @@ class Found:
     """Measurements of the trainings of one learner in one pool, of which there are S."""
 
     curves: Numbers  # shares of cooperation over the updates, `[updates, S]`: together and apart
-    between: Play  # `[S, T, 2]`, of one training's learner with those of others
+    between: Play  # `[S, T, 2]`, of one training's learner with that of the next
     numbers: Numbers
     by_round: Numbers  # payoffs of a round with fresh policies, `[S, T]`
 
@@ -59,13 +61,11 @@ def measure(jobs: Mapping[str, Job], console: Console, *, seed: int) -> dict[str
 def _measured(key: jax.Array, job: Job, meetings: Meetings, console: Console) -> Found:
     config: Training = job.config
     trained = training.train_pair(config, store=open_run(job.path, config, console))
-    states, game, seeds = trained.state.states, _leaves(config.game), config.seeds
+    states, game = trained.state.states, _leaves(config.game)
     if config.kind == training.PPI:  # the buffer is not needed to play
         states = tuple(state._replace(buffer=(), optimizer=(), stored=()) for state in states)
     keys = jax.random.split(key, 3)
     between = meetings.between_trainings(keys[0], game, states)
-    others = ~np.eye(seeds, dtype=bool)
-    between = Play(*(np.stack([x[i, others[i]].mean(0) for i in range(seeds)]) for x in between))
     late = config.rounds // 2
     numbers = {
         "cooperation": between.cooperation.mean((1, 2)),
@@ -76,11 +76,11 @@ def _measured(key: jax.Array, job: Job, meetings: Meetings, console: Console) ->
     paid = play.payoff.mean(-1)
     numbers |= {"with policies": paid.mean(1), "late with policies": paid[:, late:].mean(1)}
     numbers |= {"cooperation with policies": play.cooperation.mean((1, 2))}
-    # Of the late rounds the best response from the start on is the bound.
     numbers |= {"best response": exact_payoff(policies, config.rounds).mean((1, 2))}
     numbers |= {"always defects": exact_payoff(policies, config.rounds, actions=(1,)).mean((1, 2))}
-    payoffs, _ = meetings.with_extortioners(keys[2], game, states[0])
-    numbers |= {"extorted": payoffs[:, 0], "extortioner": payoffs[:, 1]}
+    payoffs, best = meetings.with_extortioners(keys[2], game, states[0])
+    extorts = fit(games.prisoners_dilemma, best, discount=1.0).extortionate.astype(float)
+    numbers |= {"extorted": payoffs[:, 0], "extortioner": payoffs[:, 1], "extorts": extorts}
     curves = {kind: trained.metrics["late"].mean(2)[..., i] for i, kind in enumerate(("apart", "together"))}
     return Found(curves, between, numbers, {"learner": paid})
 
@@ -118,7 +118,7 @@ def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, T
     text = (
         f"The prisoner's dilemma of {config.rounds} rounds, {config.seeds} trainings of two learners in each pool, "
         f"from {config.num_envs} episodes an update. After the training the first learner of each plays the second "
-        "learners of all others, which it has not met. Cooperation is the share of rounds in which a learner "
+        "learner of the next training, which it has not met. Cooperation is the share of rounds in which a learner "
         "cooperates, late that of the second half of an episode. Mutual defection pays -2 and mutual cooperation -1. "
         f"Errors are between trainings. The drawn policies have a sharpness of {config.sharpness:g}, and with 1 they "
         "would be uniform."
@@ -140,7 +140,7 @@ def _responses(folder: Path, found: Mapping[str, Found]) -> Section:
     claims, rows, told = [], [], []
     for name, one in found.items():
         numbers, pool = one.numbers, name.partition(", ")[2]
-        own, least, best = (numbers[key] for key in ("late with policies", "always defects", "best response"))
+        own, least, best = (numbers[key] for key in ("with policies", "always defects", "best response"))
         gain = (own - least).mean() / (best - least).mean()
         error = float(standard_error((own - least) / (best - least).mean()))
         if pool in POLICIES:
@@ -151,7 +151,8 @@ def _responses(folder: Path, found: Mapping[str, Found]) -> Section:
     text = (
         "Payoffs per round against new random policies, late in the second half of an episode. The best "
         "response to each policy is computed exactly, by backward induction over the rounds. Without a memory "
-        "the best is to defect always. The gain is the late payoff's way from that to the best response."
+        "the best is to defect always. The gain is the way of the payoff from that to the best response, over all "
+        "rounds."
     )
     draw_responses(folder, found)
     header = ["", "payoff", "late payoff", "always defects", "best response", "part of the gain"]
@@ -170,15 +171,16 @@ def _extortion(found: Mapping[str, Found]) -> Section:
         if name.endswith(LEARNERS):
             claims.append(_claim(f"{name}: extortioner's payoff", one.numbers["extortioner"], most=-1.8))
     rows = [
-        [f"**{name}**", *(_cell(one.numbers[key]) for key in ("extortioner", "extorted"))]
+        [f"**{name}**", *(_cell(one.numbers[key]) for key in ("extortioner", "extorted", "extorts"))]
         for name, one in found.items()
     ]
     text = (
         "The memory-one policy that gets most from a frozen learner, among zero-determinant extortioners of several "
-        "factors and random policies: payoffs per round in fresh episodes of it."
+        "factors and random policies: payoffs per round in fresh episodes of it, and the share of trainings in "
+        "which it is an extortioner."
     )
-    answer = f"The best extortioner gets {'; '.join(told)}." if told else ""
-    return Section("Extortion", text, claims, [table(["", "extortioner", "learner"], rows)], (), answer)
+    answer = f"The best policy gets {'; '.join(told)}." if told else ""
+    return Section("Extortion", text, claims, [table(["", "best policy", "learner", "it extorts"], rows)], (), answer)
 
 
 def _claim(name: str, values: np.ndarray, **bounds: Any) -> Claim:

@@ -96,7 +96,7 @@ def ppi(
       discount: of rewards in a rollout.
       learning_rate: a number, or a schedule of optax over the gradient steps.
       sequence_length: steps of each environment in an update.
-      buffer_size: number of stored sequences, a multiple of the environments; the paper keeps all.
+      buffer_size: number of stored sequences, a multiple of the environments, at most 2^16; the paper keeps all.
       batch_size: sequences of a gradient step, drawn evenly.
       gradient_steps: in each update. In the paper weights begin at random in each phase, with ten epochs.
       max_gradient_norm: of the gradient of all parameters together.
@@ -120,6 +120,7 @@ def ppi(
     sizes = {"horizon": horizon, "rollouts": rollouts, "sequence_length": sequence_length, "buffer_size": buffer_size}
     for name, size in {**sizes, "batch_size": batch_size, "gradient_steps": gradient_steps}.items():
         checks.size(name, size, 1)
+    checks.size("buffer_size", buffer_size, 1, 2**16)
     checks.number("inverse_temperature", inverse_temperature, 0)
     checks.number("discount", discount, 0, 1)
     checks.number("learning_rate", learning_rate, 0)
@@ -179,8 +180,9 @@ def ppi(
         rows = jax.tree.map(lambda x: x.reshape(buffer_size, -1), buffer)  # XLA copies whole rows faster
 
         def step(carry: Any, key: jax.Array) -> Any:
-            index, _ = random_bits.draw_integer(random_bits.array(key, batch_size), 2**16)
-            index = index * jnp.minimum(stored, buffer_size) // 2**16
+            digit, _ = random_bits.draw_integer(random_bits.array(key, batch_size), 2**16)
+            number = jnp.minimum(stored, buffer_size).astype(jnp.uint32)
+            index = ((digit.astype(jnp.uint32) * number) >> 16).astype(jnp.int32)
             steps = jax.tree.map(lambda row, x: row[index].reshape(batch_size, *x.shape[1:]), rows, buffer)
             steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
             params, optimizer_state = carry

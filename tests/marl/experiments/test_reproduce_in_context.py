@@ -59,6 +59,7 @@ def found(cooperation, paid):
         "always defects": np.full(3, -1.0),
         "extorted": -1.5 + three,
         "extortioner": -0.9 + three,
+        "extorts": np.ones(3),
     }
     curves = {"apart": np.full((5, 3), 0.1), "together": np.full((5, 3), cooperation)}
     return in_context_report.Found(curves, play, numbers, {"learner": np.full((3, 4), paid)})
