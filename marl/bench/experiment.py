@@ -37,9 +37,9 @@ class BenchConfig(configs.CommandConfig):
     """A method, the track, and the size of its trainings."""
 
     method: str = "mfos"
-    """A shaper such as mfos, which is trained; generalist(mfos), one for all tasks; best_zd; a learner such as lola, or
-    a strategy such as tft; untrained; the run directory or the file of a trained shaper, or hub:NAME; or a function of
-    yours, module:function."""
+    """A shaper such as mfos, which is trained; in the exact track also generalist(mfos), one for all tasks, and
+    best_zd; a learner such as lola, or a strategy such as tft; untrained; the run directory or the file of a trained
+    shaper, or hub:NAME; or a function of yours, module:function."""
     track: TrackName = "exact"
     """Games and opponents: exact, of formulas; or sampled, of games that are played step by step."""
     size: Size = "small"

@@ -146,7 +146,7 @@ def _time_section(folder: RunDirectory, studies: dict[str, Study], results: dict
         "one policy, and `mfos`, which may change it after each step. ± is a standard error between trainings. "
         f"Searches for a kept policy begin at the best of {RANDOM_POLICIES:,} random ones, because most lie where "
         f"nothing is gained. Of the trials of `mfos` {np.min(begun):.0%} to {np.max(begun):.0%} are "
-        "extortion at some time, most at the beginning, in five meta-steps in a row."
+        "extortion at some time, in five meta-steps in a row, which are those of the beginning."
     )
     columns = ["learning steps", "step size", "kept policy", "the best", "changing", "kept: extortion"]
     seen = "Share of meta-steps that are extortion, and what changing the policy is worth"
