@@ -112,7 +112,7 @@ def raise_to_bounds(found: dict[str, dict[str, Any]]) -> None:
 
 
 def measure_sampled(found: dict[str, dict[str, Any]]) -> None:
-    """Measures the zeros that are missing; 1 begins at 0, and the room is three standard errors of a method's payoff."""
+    """Measures the zeros that are missing; 1 begins at 0, and the room is three standard errors of a payoff."""
     for part in track_of("sampled").parts:
         (task,), opponent = part.tasks, part.opponent
         if opponent in found.get(task, {}):
