@@ -194,7 +194,7 @@ def draw_extortion(
         axes.set_yticks(range(len(horizons)), [f"{horizon:,}" for horizon in horizons])
         shown = "{:+.2f}" if name == "gain" else "{:.0%}"
         texts = {at: shown.format(value) for at, value in np.ndenumerate(values) if np.isfinite(value)}
-        write_cells(axes, image, texts, 0.5, 8)  # type: ignore[arg-type]
+        write_cells(axes, image, texts, 0.4, 8)  # type: ignore[arg-type]
         axes.set_xlabel("step size of the learner")
         name_panel(axes, words)
     panels[0, 0].set_ylabel("learning steps")
