@@ -235,7 +235,7 @@ class InContextConfig(_SeveralTrainings):
     updates: int = 40
     """Updates of each training of ppi; a2c takes five times as many."""
     sharpness: float = 3.0
-    """How near to 0 or 1 the probabilities of the drawn policies are; with 1 they are uniform."""
+    """Exponent that moves the probabilities of the drawn policies towards 0 and 1; with 1 they are uniform."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -147,7 +147,7 @@ def _run(path: Path, study: Study, console: Console) -> None:
             trial, shaper.init, keys, evolution, num_trials=study.trials, store=store, report=progress,
             context=lambda *_: jnp.asarray(rates), start=_best_of_random(study, rates),
         )  # fmt: skip
-    play = _player(study, shaper.learner)
+    play = _player(study)
     runs = []
     for i, rate in enumerate(rates):
         parameters = jax.tree.map(lambda x, i=i: x[i], found.parameters)
@@ -195,8 +195,9 @@ def _describe(metrics: dict[str, np.ndarray]) -> str:
     return "  ".join(f"{side} {np.mean(metrics[f'{side}_return']):.3f}" for side in ("shaper", "opponent"))
 
 
-def _player(study: Study, make: Callable[[Any], Learner]) -> Callable[[Any, Any], Trials]:
-    """Plays fresh trials of one player, the same opponents for all: `(parameters, learning rate) -> Trials`."""
+def _player(study: Study) -> Callable[[Any, Any], Trials]:
+    """Plays fresh trials of the shaper, the same opponents for all: `(parameters, learning rate) -> Trials`."""
+    make = _make_shaper(study).learner
     key = jax.random.fold_in(jax.random.key(study.seed), RunBranch.ANALYSIS)
     keys = jax.random.split(key, study.evaluation_trials)
 
@@ -256,9 +257,9 @@ def _logits(policies: np.ndarray) -> np.ndarray:
         return np.clip(np.log(policies) - np.log1p(-policies), -MAX_LOGIT, MAX_LOGIT).astype(np.float32)
 
 
-def _mean_payoffs(study: Study, number: int, branch: int) -> Callable[[jax.Array], jax.Array]:
+def _mean_payoffs(study: Study, number: int) -> Callable[[jax.Array], jax.Array]:
     """Mean payoff of fixed policies, as logits `[5]`, over the same trials of training."""
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(study.seed), branch), number)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(study.seed), RunBranch.EVALUATION), number)
     rate, shaper = study.rates[0], _make_shaper(study)
     trial = shaping_trial(study.game, shaper, study.make_opponent(rate), meta_steps=study.meta_steps)
     return lambda logits: jax.vmap(lambda key: trial(logits, key).fitness)(keys).mean()
@@ -270,7 +271,7 @@ def _ascend(study: Study) -> dict[str, Any] | None:
         return None
     few = study.generations < 10
     starts, iterations, states = (2, 2, 2) if few else (STARTS, ITERATIONS, STATES)
-    payoff = _mean_payoffs(study, states, RunBranch.EVALUATION)
+    payoff = _mean_payoffs(study, states)
     optimiser = optax.adam(optax.cosine_decay_schedule(STEP_SIZE, iterations))
 
     @partial(jax.jit, compiler_options=compiler_options())
@@ -287,16 +288,16 @@ def _ascend(study: Study) -> dict[str, Any] | None:
     key = jax.random.fold_in(jax.random.key(study.seed), 1)
     logits, payoffs = ascend(2.0 * jax.random.normal(key, (starts, 5)))
     best = int(np.nanargmax(np.asarray(payoffs)))
-    return describe(study, _player(study, _make_shaper(study).learner)(logits[best], study.rates[0]))
+    return describe(study, _player(study)(logits[best], study.rates[0]))
 
 
 def _search_family(study: Study) -> dict[str, Any]:
     """The best extortioner: a grid over chi and phi, then a finer one around the best; judged in fresh trials."""
-    payoff = jax.jit(jax.vmap(_mean_payoffs(study, STATES, RunBranch.EVALUATION)), compiler_options=compiler_options())
+    payoff = jax.jit(jax.vmap(_mean_payoffs(study, STATES)), compiler_options=compiler_options())
     matrix, discount = study.game.payoffs, study.discount
     least = least_chi(matrix, discount=discount)
     number, scales = (3, 2) if study.generations < 10 else SEARCHED
-    low, high, chosen = least, MOST_CHI, (least, 0.5)
+    low, high, most = least, MOST_CHI, -np.inf
     for _ in range(2):
         grid = []
         for chi in np.geomspace(low, high, number):
@@ -306,8 +307,9 @@ def _search_family(study: Study) -> dict[str, Any]:
         policies = np.stack([zd_policy(matrix, chi, phi, discount=discount) for chi, phi in grid])
         payoffs = np.asarray(payoff(jnp.asarray(_logits(policies))))
         best = int(np.nanargmax(payoffs))
-        chosen, policy = grid[best], policies[best]
+        if payoffs[best] > most:  # the finer grid need not have the best of the first
+            most, chosen, policy = payoffs[best], grid[best], policies[best]
         step = (high / low) ** (1 / (number - 1))
         low, high = max(least, chosen[0] / step), min(MOST_CHI, chosen[0] * step)
-    trials = _player(study, _make_shaper(study).learner)(jnp.asarray(_logits(policy)), study.rates[0])
+    trials = _player(study)(jnp.asarray(_logits(policy)), study.rates[0])
     return describe(study, trials) | {"chi": chosen[0], "phi": chosen[1]}

@@ -86,6 +86,15 @@ def test_sharpness_moves_probabilities_to_the_ends():
     assert u.std() == pytest.approx(12**-0.5, abs=0.01)
 
 
+def test_large_exponents_leave_0_and_1_and_no_nan():
+    game = games.RandomCoPlayers(BARE, sharpness=500.0)
+    policies = jax.vmap(lambda key: game.reset(key)[1].policies)(jax.random.split(jax.random.key(0), 256))
+    near = np.minimum(policies, 1 - policies)
+    assert np.isfinite(near).all()
+    assert (near < 1e-3).mean() > 0.95
+    assert 0.4 < np.mean(policies) < 0.6
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -96,6 +105,7 @@ def test_sharpness_moves_probabilities_to_the_ends():
             "discount: got 0.9; a game with a fixed number",
         ),
         (lambda: games.RandomCoPlayers(BARE, 2.0), r"share: got 2.0; a number in \[0, 1\] is needed"),
+        (lambda: games.RandomCoPlayers(BARE, identified=5.0), r"identified: got 5.0; a number in \[0, 1\] is needed"),
         (lambda: games.RandomCoPlayers(BARE, sharpness=0.0), "sharpness: got 0.0"),
     ],
 )

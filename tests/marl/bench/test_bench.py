@@ -15,7 +15,7 @@ from rich.console import Console
 
 import marl
 from games import InfinitelyRepeated
-from marl.bench import exact, protocol, scores, tracks, verify
+from marl.bench import exact, protocol, scores, table, tracks, verify
 from marl.bench.experiment import PartConfig, conclusion
 from marl.bench.methods import make_method
 from marl.bench.protocol import Budget, games_of, root_key, tasks
@@ -234,6 +234,15 @@ def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap
     assert second.low < first.high
     levels = np.array([-np.inf, np.inf])
     np.testing.assert_array_equal(scores.profile(noisy, "training", levels), [1, 0])
+
+
+def test_a_result_without_a_scale_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "zero.json").write_text(json.dumps(result_of(lambda row, side, form: row.zero[form][side])))
+    monkeypatch.setattr(table, "scores_of", lambda result: {"gain": {}, "welfare": {}})
+    with pytest.raises(
+        ValueError, match="which has no scores; one with a scale of its tasks is needed"
+    ):
+        table.load_results(table.TableConfig((str(tmp_path / "zero.json"),)))
 
 
 def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within, tmp_path):

@@ -70,7 +70,7 @@ def test_the_best_extortioner_is_one_and_beats_others_of_its_family():
     study = dataclasses.replace(STUDY, generations=10, meta_steps=20)
     best = extortion._search_family(study)
     assert best["trials"]["mean"] == 1.0
-    play = extortion._player(study, extortion._make_shaper(study).learner)
+    play = extortion._player(study)
     for chi in (1.5, 3.0, 20.0):
         policy = zd_policy(study.game.payoffs, chi, discount=study.discount)
         other = play(jnp.asarray(extortion._logits(policy)), None).shaper_payoffs.mean()
@@ -80,7 +80,7 @@ def test_the_best_extortioner_is_one_and_beats_others_of_its_family():
 def test_an_ascent_gets_more_than_where_it_begins():
     study = dataclasses.replace(STUDY, meta_steps=3, evaluation_trials=64)
     found = extortion._ascend(study)
-    play = extortion._player(study, extortion._make_shaper(study).learner)
+    play = extortion._player(study)
     starts = 2.0 * jax.random.normal(jax.random.fold_in(jax.random.key(study.seed), 1), (2, 5))
     assert found["shaper"]["mean"] > max(play(start, None).shaper_payoffs.mean() for start in starts)
     assert extortion._ascend(dataclasses.replace(study, opponent="best_response")) is None
