@@ -239,9 +239,7 @@ def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap
 def test_a_result_without_a_scale_is_refused(monkeypatch, tmp_path):
     (tmp_path / "zero.json").write_text(json.dumps(result_of(lambda row, side, form: row.zero[form][side])))
     monkeypatch.setattr(table, "scores_of", lambda result: {"gain": {}, "welfare": {}})
-    with pytest.raises(
-        ValueError, match="which has no scores; one with a scale of its tasks is needed"
-    ):
+    with pytest.raises(ValueError, match="which has no scores; one with a scale of its tasks is needed"):
         table.load_results(table.TableConfig((str(tmp_path / "zero.json"),)))
 
 
