@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from meta.run_keys import RunBranch
 from meta.xla.backend import local_devices, platform
 from meta.xla.devices import in_chunks
 
+Judge = Literal["best", "mean"]
 NOISE = 2**32 - 2  # branch of a trial's key: what is added to the parameters
 BATCH = 512  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same on any
@@ -31,7 +32,7 @@ class Screened(NamedTuple):
 
     Attributes:
       parameters: of the best candidate
-      best_third: `[]`, the mean fitness of the best third of its trials
+      best_third: `[]`, the mean fitness of the best third of its trials, or of all if it was judged by them
       mean: `[]`, the mean fitness of all of them
     """
 
@@ -41,16 +42,18 @@ class Screened(NamedTuple):
 
 
 def screen(
-    trial: Callable[[Any, jax.Array], Outcome],
+    trial: Callable[..., Outcome],
     init: Callable[[jax.Array], Any],
     key: jax.Array,
     *,
+    context: Any = None,
     candidates: int = 65_536,
     trials: int = 8,
     finalists: int = 128,
     final_trials: int = 128,
     sigma: float = 0.0,
     largest_factor: float = 20.0,
+    judged_by: Judge = "best",
     report: Report | None = None,
 ) -> Screened:
     """The best of many random parameters: not on average, but in the trials in which they do best.
@@ -64,15 +67,18 @@ def screen(
     `init` leaves at zero is normal with a deviation of a third. Of a trial, only the fitness counts.
 
     Args:
-      trial: as of `evolve`, without context.
+      trial: as of `evolve`.
       init: `(key) -> parameters`.
       key: a key, or K of them `[K]` for as many independent searches in one program.
+      context: third argument of all trials of a search, a pytree; `[K, ...]` of K searches. None for trials without.
       candidates: how many are tried; a multiple of 512 if they are more.
       trials: of each of them, of which the best counts.
       finalists: how many of them are tried again.
       final_trials: of each of these, of which the best third counts.
       sigma: standard deviation of the noise that is added to the parameters in these, other noise in each.
       largest_factor: upper bound of the random factors.
+      judged_by: `best` trials, as above, or the `mean` of all trials of a candidate, for parameters that are to do well
+        in most of them.
       report: called as `report(iterations so far, metrics, seconds of running)` by the host, with the metrics `best`,
         the fitness of the best trial so far, `tried`, candidates so far, and `number`, of all candidates.
 
@@ -98,6 +104,8 @@ def screen(
     for name, value, least in (("sigma", sigma, 0), ("largest_factor", largest_factor, 1)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
             raise ValueError(f"{name}: got {shown(value)}; a number of at least {least} is needed")
+    if judged_by not in get_args(Judge):
+        raise ValueError(f"judged_by: got {shown(judged_by)}; best or mean is needed")
     batch = min(BATCH, candidates)
     if not 1 <= finalists <= batch or candidates % batch:
         raise ValueError(
@@ -105,38 +113,49 @@ def screen(
             "they are more than that, are needed"
         )
 
-    def fitness_of_best(key: jax.Array, stage: int, number: int, best: int) -> tuple[jax.Array, jax.Array]:
+    told = () if context is None else (context,)
+
+    def fitness_of_best(
+        key: jax.Array, told: tuple[Any, ...], stage: int, number: int, best: int
+    ) -> tuple[jax.Array, jax.Array]:
         """(the mean over the best trials of a candidate, over all); the second stage draws other trials, with noise."""
         own, *of_stages = jax.random.split(key, 3)
         vector, unravel = ravel_pytree(rescaled(init, own, largest_factor))
 
         def play(key: jax.Array) -> jax.Array:
             noise = sigma * jax.random.normal(jax.random.fold_in(key, NOISE), vector.shape) if stage else 0.0
-            return checked_outcome(trial(unravel(vector + noise), key)).fitness
+            return checked_outcome(trial(unravel(vector + noise), key, *told)).fitness
 
         fitness = jax.vmap(play)(jax.random.split(of_stages[stage], number))
         return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()
 
-    first = in_chunks(lambda key: fitness_of_best(key, 0, trials, 1)[0], batch, _width(batch, AT_ONCE))
-    best_third = math.ceil(final_trials / 3)
+    counted = (1, math.ceil(final_trials / 3)) if judged_by == "best" else (trials, final_trials)
+    first = in_chunks(
+        lambda key, *told: fitness_of_best(key, told, 0, trials, counted[0])[0], batch, _width(batch, AT_ONCE)
+    )
     again = in_chunks(
-        lambda key: fitness_of_best(key, 1, final_trials, best_third), finalists, _width(finalists, AT_ONCE // 8)
+        lambda key, *told: fitness_of_best(key, told, 1, final_trials, counted[1]),
+        finalists,
+        _width(finalists, AT_ONCE // 8),
     )
     over_runs: Callable[..., Any] = _one_by_one if key.ndim else _alone
 
-    def one(key: jax.Array, number: jax.Array, state: Any) -> Any:
+    def for_each(number: int, told: tuple[Any, ...]) -> tuple[Any, ...]:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *jnp.shape(x))), told)
+
+    def one(key: jax.Array, number: jax.Array, state: Any, *told: Any) -> Any:
         numbers = number * batch + jnp.arange(batch)
-        scores = first(_keys(key, numbers))
+        scores = first(_keys(key, numbers), *for_each(batch, told))
         scores = jnp.concatenate([state[0], jnp.where(jnp.isfinite(scores), scores, -jnp.inf)])
         scores, taken = jax.lax.top_k(scores, finalists)
         return scores, jnp.concatenate([state[1], numbers])[taken]
 
     def step(key: jax.Array, number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
-        state = over_runs(lambda key, state: one(key, number, state), key, state)
+        state = over_runs(lambda key, state, *told: one(key, number, state, *told), key, state, *told)
         return state, {"best": state[0][..., 0], "tried": (number + 1) * batch, "number": jnp.int32(candidates)}
 
-    def choose(key: jax.Array, state: Any) -> Screened:
-        best, mean = again(_keys(key, state[1]))
+    def choose(key: jax.Array, state: Any, *told: Any) -> Screened:
+        best, mean = again(_keys(key, state[1]), *for_each(finalists, told))
         i = jnp.argmax(jnp.where(jnp.isfinite(best), best, -jnp.inf))
         own = jax.random.split(_keys(key, state[1][i]), 3)[0]
         return Screened(rescaled(init, own, largest_factor), best[i], mean[i])
@@ -144,7 +163,7 @@ def screen(
     none_yet = jnp.full((*key.shape, finalists), -jnp.inf), jnp.zeros((*key.shape, finalists), int)
     advice = "; fewer candidates or trials are needed"
     found = iterate(step, none_yet, key, candidates // batch, report=report, advice=advice)
-    last = jax.jit(lambda key, state: over_runs(choose, key, state), compiler_options=compiler_options())
+    last = jax.jit(lambda key, state: over_runs(choose, key, state, *told), compiler_options=compiler_options())
     # Through the host, because the two programs and the caller may have the members on other devices.
     return jax.tree.map(np.asarray, last(key, jax.tree.map(np.asarray, found.state)))
 

@@ -20,6 +20,7 @@ from marl.bench.protocol import META_STEPS, Budget, Games, all_games, make_oppon
 from marl.core.learner import Learner
 from marl.experiments.shaping.agents import AGENT_FILE, Agent, is_path, load_shaper
 from marl.experiments.shaping.config import ExactShapingConfig
+from marl.experiments.shaping.initialisation import LARGEST_FACTOR, SCREENED, Screening, Start
 from marl.experiments.spec_dependencies import digests
 from marl.learners.exact.trained import game_metadata
 from marl.learners.registry import make_learner
@@ -30,6 +31,7 @@ from marl.trained.catalogue import located
 from meta import Outcome, evolve
 from meta.loop import Report, Store
 from meta.runs.array_files import digest, load_arrays
+from meta.screening import BATCH
 from meta.strategies import Evolution
 
 UNTRAINED = "untrained"  # M-FOS with random parameters, drawn for each trial
@@ -124,7 +126,7 @@ def make_method(spec: str) -> Method:
         return Method(spec, "function", partial(_call, spec, function_of(spec)))
     if spec.partition("(")[0].strip() in SHAPERS:
         make_shaper(spec, game, field="method")
-        return Method(spec, "shaper", partial(_train_shaper, spec))
+        return Method(spec, "shaper", partial(train_shaper, spec))
     learner = "mfos" if spec == UNTRAINED else spec
     for name, payoffs in all_games().items():
         try:
@@ -166,7 +168,7 @@ def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], games: Game
     return [Trained(learner, (), range(len(chosen)))]
 
 
-def _train_shaper(
+def train_shaper(
     spec: str,
     opponent: str,
     chosen: list[MatrixGame],
@@ -175,8 +177,26 @@ def _train_shaper(
     keys: jax.Array,
     store: Store | None,
     report: Report | None,
-    *_: Any,
+    numbers: list[int],
+    *,
+    is_screened: bool = False,
 ) -> list[Trained]:
+    """Evolves a shaper for each game and training.
+
+    Args:
+      spec: of the shaper.
+      opponent: as of `Method.train`, like the arguments that follow.
+      chosen: the games of the runs.
+      games: the same as arrays.
+      budget: of each training.
+      keys: `[K]`.
+      store: as of `evolve`.
+      report: as of `evolve`.
+      numbers: of the trainings.
+      is_screened: whether a fifth of the trials chooses random parameters, where the evolution begins.
+    """
+    del numbers
+
     def shaper_of(game: InfinitelyRepeated) -> Any:
         return make_shaper(spec, game, hidden_units=ExactShapingConfig.hidden_units)
 
@@ -186,22 +206,38 @@ def _train_shaper(
         )(parameters, key)
         return outcome
 
-    evolution = Evolution(population_size=budget.population, generations=budget.generations)
+    init, start, settings, generations = shaper_of(InfinitelyRepeated(chosen[0])).init, None, {}, budget.generations
+    if is_screened:
+        sizes = _screening(budget.training_trials // 5)
+        generations -= -(-sizes.num_trials // (budget.population * budget.trials))
+        settings, screened = SCREENED, Start(sizes, LARGEST_FACTOR, "mean")
+        start = screened.make(trial, init, context=games, sigma=SCREENED["sigma"])
+    evolution = Evolution(population_size=budget.population, generations=generations, **settings)
     found = evolve(
         trial,
-        shaper_of(InfinitelyRepeated(chosen[0])).init,
+        init,
         keys,
         evolution,
         num_trials=budget.trials,
         store=store,
         report=report,
         context=lambda *_: games,
+        start=start,
     )
     return [
         Trained(
             lambda parameters, games: shaper_of(games.game).learner(parameters), found.parameters, range(len(chosen))
         )
     ]
+
+
+def _screening(trials: int) -> Screening:
+    """The sizes of a screening of so many trials: four fifths of them try candidates, and the others the best again."""
+    tried = 8
+    candidates = trials * 4 // 5 // tried
+    candidates -= candidates % BATCH if candidates > BATCH else 0
+    finalists = max(4, candidates // 32)
+    return Screening(candidates, tried, min(finalists, 128), max(1, trials // 5 // finalists))
 
 
 def agent_of(spec: str) -> Agent:

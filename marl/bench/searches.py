@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,8 @@ from marl.core.learner import Learner, keep_state
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.exact.fixed import MAX_LOGIT
 from marl.learners.exact.naive import PolicyState, one_policy
+from marl.shapers.exact_ppo import gaussian_mfos, meta_ppo
+from marl.shapers.meta_ppo_config import ExactMetaPPO
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import play, shaping_trial
 from meta import Outcome, evolve
@@ -57,9 +59,45 @@ def make_method(spec: str) -> Method:
         make_shaper(found[1], InfinitelyRepeated(tasks()["chicken"]), field="method")
         train = partial(_train_generalist, found[1], {})
         return Method(spec, "shaper", train, lambda size, *_: budget_of(size, "naive").training_trials)
+    if found := re.fullmatch(r"\s*screened\((.*)\)\s*", spec):
+        method = methods.make_method(found[1])
+        if method.kind != "shaper":
+            raise ValueError(f"method: got {spec!r}; screened(SHAPER) is needed")
+        return method._replace(name=spec, train=partial(methods.train_shaper, found[1], is_screened=True))
+    if found := re.fullmatch(r"\s*(ppo|coala_pg)\(mfos\)\s*", spec):
+        return Method(spec, "shaper", partial(_train_by_ppo, "coala" if found[1] == "coala_pg" else "critic"))
     if spec == BEST_ZD:
         return Method(spec, "function", _choose_strategy, _trials_of_strategies)
     return methods.make_method(spec)
+
+
+def _train_by_ppo(
+    advantages: Literal["critic", "coala"],
+    opponent: str,
+    chosen: list[MatrixGame],
+    games: Games,
+    budget: Budget,
+    keys: jax.Array,
+    store: Store | None,
+    report: Report | None,
+    *_: Any,
+) -> list[Trained]:
+    """M-FOS by policy gradients, with networks as wide as those that are evolved."""
+    settings = ExactMetaPPO(
+        iterations=budget.generations,
+        batch_size=budget.population * budget.trials,
+        hidden_units=ExactShapingConfig.hidden_units,
+        advantages=advantages,
+    )
+
+    def match(games: Games) -> tuple[InfinitelyRepeated, Learner]:
+        return games.game, make_opponent(opponent, games)
+
+    found = meta_ppo(
+        match, 5, keys, settings, meta_steps=META_STEPS, store=store, report=report, context=lambda *_: games
+    )
+    policy = gaussian_mfos(hidden_units=settings.hidden_units)
+    return [Trained(lambda parameters, games: policy.learner(parameters), found.parameters, range(len(chosen)))]
 
 
 def _train_generalist(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.docs.play_page import OPPONENTS, PAGE, SHOWN, Replay
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -195,6 +196,7 @@ def test_nothing_is_wider_than_the_screen_nor_higher_than_that_of_a_desktop(page
         assert button.bounding_box()["height"] >= 44  # of a finger
 
 
+@nightly
 def test_both_colour_schemes_are_those_of_the_system(browser):
     seen = set()
     for scheme in ("light", "dark"):

@@ -52,6 +52,13 @@ def test_several_keys_are_several_searches(found):
     assert (several.parameters["x"] > 5).all()
 
 
+def test_candidates_that_are_best_on_average_are_found_where_means_count():
+    """The gamble is worth 0 and the others 1 in every trial."""
+    best = find(KEY, judged_by="mean", candidates=512)
+    assert not (best.parameters["x"] > 5).all()
+    assert float(best.mean) == float(best.best_third) == 1.0
+
+
 def test_candidates_without_a_fitness_are_not_chosen():
     def trial(parameters, key):
         fitness = -jnp.abs(parameters["x"][0] - 3)
@@ -60,6 +67,16 @@ def test_candidates_without_a_fitness_are_not_chosen():
     best = find(KEY, trial, trials=1, final_trials=1, candidates=1024)
     assert best.parameters["x"][1] > 0
     assert best.parameters["x"][0] == pytest.approx(3, abs=0.1)
+
+
+def test_each_search_has_a_context_of_its_own():
+    def trial(parameters, key, target):
+        return Outcome(-jnp.abs(parameters["x"][0] - target["x"]), {})
+
+    keys, targets = jnp.stack([KEY, KEY]), {"x": jnp.array([3.0, -4.0])}
+    sizes = {"trials": 1, "final_trials": 1, "candidates": 512}
+    found = find(keys, trial, context=targets, **sizes)
+    np.testing.assert_allclose(found.parameters["x"][:, 0], targets["x"], atol=0.2)
 
 
 def test_screening_reports_its_progress():

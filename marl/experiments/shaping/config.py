@@ -216,9 +216,10 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
     start: str = "auto"
     """First parameters of an evolution: random, or screened, which is the best of many random shapers, judged by the
     trials in which they do best: of 65,536 in 8 trials each, the best 128 of them in 128 more. With settings:
-    "screened(candidates=1024, trials=2, finalists=16, final_trials=8, largest_factor=20)". auto is screened for mfos
-    against plain lola in the prisoner's dilemma, and random elsewhere. With screened, open_es has a sigma of 0.1 and
-    the fitness_shaping standardize unless other values than the defaults are given."""
+    "screened(candidates=1024, trials=2, finalists=16, final_trials=8, largest_factor=20)", or judged_by='mean' of
+    their trials. auto is screened for mfos against plain lola in the prisoner's dilemma, and random elsewhere. With
+    screened, open_es has a sigma of 0.1 and the fitness_shaping standardize unless other values than the defaults are
+    given."""
     meta_ppo: ExactMetaPPO = field(default_factory=ExactMetaPPO)
 
     def __post_init__(self) -> None:
@@ -324,7 +325,8 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     start: str = "auto"
     """First parameters of an evolution: random, which is auto, or screened, which is the best of many random shapers,
     judged by the trials in which they do best: of 4,096 in one trial each, the best 32 of them in 8 more. With
-    settings: "screened(candidates=1024, trials=2, finalists=16, final_trials=8, largest_factor=20)"."""
+    settings: "screened(candidates=1024, trials=2, finalists=16, final_trials=8, largest_factor=20)", or
+    judged_by='mean' of their trials."""
     meta_ppo: SampledMetaPPO = field(default_factory=SampledMetaPPO)
 
     def __post_init__(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from configs.specs import Registry
 
-SCREENED = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that keeps the parameters of its start
+SCREENED: dict[str, Any] = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that keeps its start
+LARGEST_FACTOR = 20.0  # as of `screen`
 
 
 class Screening(NamedTuple):
@@ -37,6 +38,7 @@ class Start(NamedTuple):
 
     screening: Screening | None = None
     largest_factor: float = 1.0  # as of `screen`
+    judged_by: Literal["best", "mean"] = "best"  # the same
 
     def make(self, trial: Callable[..., Any], init: Callable[..., Any], **settings: Any) -> Callable[[Any], Any] | None:
         """The `start` of `evolve` for a trial and an init; settings as of `screen`, None for random parameters."""
@@ -44,7 +46,7 @@ class Start(NamedTuple):
 
         if not (sizes := self.screening):
             return None
-        settings |= {**sizes._asdict(), "largest_factor": self.largest_factor}
+        settings |= {**sizes._asdict(), "largest_factor": self.largest_factor, "judged_by": self.judged_by}
         return lambda key: screen(trial, init, key, **settings).parameters
 
 
@@ -77,7 +79,8 @@ def _starts(usual: Screening) -> Registry[Start]:
         trials: int = usual.trials,
         finalists: int = usual.finalists,
         final_trials: int = usual.final_trials,
-        largest_factor: float = 20.0,
+        largest_factor: float = LARGEST_FACTOR,
+        judged_by: Literal["best", "mean"] = "best",
     ) -> Start:
         from games.core import checks  # here, because --help needs none of it
         from meta.screening import BATCH
@@ -88,7 +91,8 @@ def _starts(usual: Screening) -> Registry[Start]:
         checks.number("largest_factor", largest_factor, 1, 1e6)
         if candidates > BATCH and candidates % BATCH:
             raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, is needed")
-        return Start(sizes._replace(finalists=min(finalists, candidates)), largest_factor)
+        checks.choice("judged_by", judged_by, ("best", "mean"))
+        return Start(sizes._replace(finalists=min(finalists, candidates)), largest_factor, judged_by)
 
     registry: Registry[Start] = Registry("screened")
     registry.register("random", lambda: Start())

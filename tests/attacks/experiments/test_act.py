@@ -252,6 +252,7 @@ def test_a_search_may_begin_with_the_adversary_of_another_run(tmp_path):
         prepare(dataclasses.replace(goes_on, environment="Acrobot-v1"))
 
 
+@nightly
 def test_a_search_may_begin_with_a_network_fitted_to_another_message(tmp_path):
     """A network fitted to a linear message sends the same messages, up to the residual of least squares."""
     config = AttackConfig(message="linear", evaluation_trials=2)

@@ -22,7 +22,7 @@ from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.bench.tracks import TRACKS, Part, track_of
 from marl.shapers.trial import play
 from meta.run_keys import RunBranch
-from tests.nightly import grid
+from tests.nightly import grid, nightly
 
 TINY = Budget("small", 2, 4, 1)
 SHORT = 5  # learning steps
@@ -317,7 +317,7 @@ def test_misfits_are_one_line(arguments, message, within, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.system
+@nightly
 def test_a_killed_run_ends_as_an_unbroken_one_and_is_verified(environment, tmp_path, within):
     """Against naive learners alone, one training in each game."""
     line = [sys.executable, "-m", "marl.bench", "good_shepherd", "--opponents", "naive", "--seeds=1", "--quiet"]

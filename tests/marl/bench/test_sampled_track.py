@@ -15,6 +15,7 @@ from marl.bench.sampled_methods import make_method
 from marl.bench.tracks import track_of
 from marl.core.learn import learn
 from meta.run_keys import RunBranch
+from tests.nightly import nightly
 
 SHORT = {"meta_steps": 3, "episode_length": 4, "num_envs": 2}
 TINY = Budget("small", 2, 4, 1, **SHORT)
@@ -108,7 +109,7 @@ def test_a_function_of_ones_own_gets_all_opponents_and_the_lengths_of_a_trial(mo
     assert trained.parameters.shape == (3, 1)
 
 
-@pytest.mark.system
+@nightly
 def test_each_training_of_a_shaper_is_its_own():
     """The second of two trainings together is the one that is trained alone."""
     method, keys = make_method("shaper"), jax.random.split(jax.random.key(0))

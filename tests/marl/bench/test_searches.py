@@ -1,12 +1,19 @@
 """Methods of Shaping Bench that search in another way: one shaper for all tasks, and the best fixed strategy."""
 
+from types import SimpleNamespace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from games import zd
-from marl.bench import protocol, searches
+from games import InfinitelyRepeated, zd
+from marl.bench import exact, methods, protocol, searches
 from marl.bench.protocol import Budget, games_of, root_key, tasks
+from marl.learners.registry import make_learner
+from marl.shapers.exact_ppo import meta_ppo
+from marl.shapers.meta_ppo_config import ExactMetaPPO
+from tests.nightly import grid
 
 TINY = Budget("small", 2, 4, 32)
 SHORT = 5  # learning steps
@@ -14,7 +21,7 @@ SHORT = 5  # learning steps
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    for module in (protocol, searches):
+    for module in (protocol, methods, exact, searches):
         monkeypatch.setattr(module, "META_STEPS", SHORT)
 
 
@@ -24,6 +31,10 @@ def runs(opponent, names, seeds):
     chosen = [tasks(training=seed)[name] for name, seed in places]
     keys = jnp.stack([root_key(seed, name, opponent) for name, seed in places])
     return opponent, chosen, games_of(chosen), TINY, keys, None, None, [seed for _, seed in places]
+
+
+def evolved(parameters):
+    return SimpleNamespace(parameters=parameters)
 
 
 @pytest.mark.system
@@ -61,7 +72,49 @@ def test_the_strategy_that_is_paid_most_is_chosen(monkeypatch):
     assert (np.asarray(found.parameters) < 0).all()
 
 
-@pytest.mark.parametrize("spec", ["generalist(nothing)", "generalist(lola)"])
-def test_a_generalist_of_what_is_no_shaper_is_refused(spec):
+@pytest.mark.parametrize("size", protocol.SIZES)
+@pytest.mark.parametrize("opponent", ["naive", "reinforce"])
+def test_a_screened_shaper_spends_the_trials_of_the_budget_and_no_more(monkeypatch, size, opponent):
+    spent = []
+    trials = protocol.budget_of(size, opponent)
+    monkeypatch.setattr(methods, "evolve", lambda *given, **named: spent.append(given[3].generations) or evolved(None))
+    monkeypatch.setattr(methods.Start, "make", lambda start, *_, **settings: spent.append(start.screening))
+    arguments = [trials if x is TINY else x for x in runs(opponent, ["chicken"], [0])]
+    searches.make_method("screened(good_shepherd)").train(*arguments)
+    screening, generations = spent
+    in_all = screening.num_trials + generations * trials.population * trials.trials
+    assert 0.9 * trials.training_trials < in_all <= trials.training_trials
+    assert screening.candidates <= 512 or screening.candidates % 512 == 0
+
+
+@pytest.mark.system
+def test_a_screened_shaper_begins_at_parameters_that_are_paid_more_than_random_ones(monkeypatch):
+    monkeypatch.setattr(methods, "evolve", lambda *given, start, **named: evolved(start(given[2])))
+    chosen = ["chicken", "matching_pennies"]
+    arguments = [Budget("small", 10, 8, 16) if x is TINY else x for x in runs("naive", chosen, range(3))]
+    (found,) = searches.make_method("screened(good_shepherd)").train(*arguments)
+    games, keys = arguments[2], arguments[4]
+    random = found._replace(parameters=jax.vmap(lambda key: jax.random.normal(key, (5,)))(keys))
+    best, other = (exact.play_forms(each, "naive", games, keys)[0, 0] for each in (found, random))
+    assert best[:3].mean() > other[:3].mean()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("spec", grid(["ppo", "coala_pg"], "coala_pg"))
+def test_a_training_by_policy_gradients_is_one_of_meta_ppo(spec):
+    arguments = runs("naive", ["chicken", "stag_hunt"], [3])
+    (found,) = searches.make_method(f"{spec}(mfos)").train(*arguments)
+    game = InfinitelyRepeated(tasks()["stag_hunt"])
+    advantages = {"ppo": "critic", "coala_pg": "coala"}[spec]
+    settings = ExactMetaPPO(iterations=2, batch_size=128, hidden_units=32, advantages=advantages)
+    opponent = make_learner("naive(learning_rate=1)", game, 1)
+    alone = meta_ppo(lambda: (game, opponent), 5, arguments[4][1], settings, meta_steps=SHORT)
+    for own, one in zip(jax.tree.leaves(found.parameters), jax.tree.leaves(alone.parameters), strict=True):
+        np.testing.assert_allclose(own[1], one, atol=1e-4)
+    assert found.learner(jax.tree.map(lambda x: x[0], found.parameters), None).act
+
+
+@pytest.mark.parametrize("spec", ["generalist(nothing)", "generalist(lola)", "screened(lola)", "ppo(shaper)"])
+def test_another_search_for_what_is_no_shaper_is_refused(spec):
     with pytest.raises(ValueError, match=r"^method: got "):
         searches.make_method(spec)

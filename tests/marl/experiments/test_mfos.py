@@ -15,6 +15,8 @@ import time
 import jax
 import pytest
 
+from tests.nightly import nightly
+
 pytestmark = pytest.mark.system
 
 SMALL = [
@@ -86,6 +88,7 @@ def reached(path):
     return max((int(folder.name) for folder in checkpoints(path)), default=0)
 
 
+@nightly
 def test_a_stopped_run_ends_as_an_unbroken_one(environment, within, tmp_path):
     path = tmp_path / "run"
     arguments = ["ipd", *LONG, "--out", "run"]
@@ -108,6 +111,7 @@ def test_a_stopped_run_ends_as_an_unbroken_one(environment, within, tmp_path):
     assert rows(path) == rows(tmp_path / "whole")
 
 
+@nightly
 def test_a_start_is_screened_once_and_a_resumed_run_ends_as_an_unbroken_one(within, tmp_path):
     start = ["--start=screened(candidates=64, trials=2)"]
     whole = within("ipd", *SMALL, *start, "--out", "run", cwd=tmp_path)

@@ -10,6 +10,7 @@ from marl.experiments.reproduce import in_context, in_context_play, in_context_r
 from marl.experiments.reproduce.config import InContextConfig
 from marl.experiments.reproduce.in_context_play import Play, exact_payoff
 from meta.runs.reports.claims import passes
+from tests.nightly import nightly
 
 TIT_FOR_TAT, COOPERATES, DEFECTS, GRIM = ([1, 1, 0, 1, 0], [1] * 5, [0] * 5, [1, 1, 0, 0, 0])
 
@@ -78,7 +79,7 @@ def test_claims_and_figures_by_hand(tmp_path):
     assert len(list(tmp_path.glob("in_context_*.png"))) == 3
 
 
-@pytest.mark.system
+@nightly
 def test_a_report_has_the_summaries_and_repeats_nothing(within, tmp_path):
     for arguments in (["in_context", "--fast", "--seeds=2", "--out=run"], ["--resume", "run"]):
         done = within(*arguments, cwd=tmp_path, module="marl.reproduce")

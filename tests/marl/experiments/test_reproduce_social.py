@@ -5,10 +5,12 @@ import json
 import pytest
 
 from marl.experiments.reproduce.config import SocialConfig
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
 
+@nightly
 def test_a_report_has_the_returns_of_the_summaries_and_repeats_nothing(within, tmp_path):
     for arguments in (["social", "--fast", "--seeds=2", "--out=run"], ["--resume", "run"]):
         done = within(*arguments, cwd=tmp_path, module="marl.reproduce")

@@ -131,7 +131,7 @@ def test_without_naive_learners_two_shapers_defect():
     assert (found.metrics["opponent_return"][-1] < -1.9).all()
 
 
-@pytest.mark.system
+@nightly
 def test_the_command_reports_both_seats_and_resumes(within, tmp_path):
     options = ["--evolution.population-size=4", "--evolution.generations=6", "--trials=1", "--meta-steps=3"]
     result = within(

@@ -21,7 +21,7 @@ from meta.cluster.ray_driver import Plan
 from meta.evaluators import current, evaluating
 from meta.xla.backend import platform
 from tests.fault_injection.kills import digest, processes
-from tests.nightly import MARKS, grid
+from tests.nightly import MARKS, grid, nightly
 from tests.sockets import listening
 
 pytestmark = pytest.mark.system
@@ -209,6 +209,7 @@ SMALL = shlex.split(
 )
 
 
+@nightly
 def test_a_killed_run_is_resumed_on_other_workers_bit_for_bit(command, environment, tmp_path):
     """A run on one worker, killed and resumed on two, has the bits of a run in one process."""
     there = [sys.executable, "-m", "marl.mfos", "ipd", *SMALL, "--cluster", "ray", "--cluster-workers", "1"]

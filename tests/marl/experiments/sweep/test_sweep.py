@@ -42,7 +42,7 @@ def rows_in(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.system
+@nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
     out = tmp_path / "sweep"
