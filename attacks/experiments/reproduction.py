@@ -169,10 +169,11 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
 
 def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
     """The attacks, in their order."""
-    parts = []
+    parts, presets = [], configs.presets("act")
     for environment in config.environments:
-        preset = with_gpu_defaults(configs.load(AttackConfig, "act", environment))
         for goal in config.goals:
+            name = f"{environment}_{goal}"  # of a preset for this goal alone, if there is one
+            preset = with_gpu_defaults(configs.load(AttackConfig, "act", name if name in presets else environment))
             if goal == "control" and not has_goals(make_game(preset.environment)):
                 continue
             for i in range(config.searches):
