@@ -47,7 +47,7 @@ def test_notebooks_begin_with_what_to_install_and_keep_their_outputs():
 
 @pytest.mark.system
 @pytest.mark.usefixtures("headless")
-@pytest.mark.parametrize("name", grid(SIZES, "learner", "game", "cheap_talk"))
+@pytest.mark.parametrize("name", grid(SIZES, "game"))
 def test_a_notebook_runs(name, monkeypatch):
     monkeypatch.setattr("matplotlib.pyplot.show", lambda: None)
     found = run(name, SIZES[name])

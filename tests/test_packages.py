@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import marl_shaping
+from tests.nightly import nightly
 
 pytestmark = pytest.mark.system
 
@@ -67,6 +68,7 @@ def test_another_distribution_over_a_package_is_named(python, tmp_path):
     assert f"ImportError: games: got {file}, a file that chess installed over marl-shaping's; " in found.stderr
 
 
+@nightly
 def test_a_command_runs_from_a_zip_file_and_every_text_has_an_encoding(python, tmp_path):
     with zipfile.ZipFile(tmp_path / "library.zip", "w") as packed:
         for name in marl_shaping.PACKAGES:

@@ -37,9 +37,10 @@ class BenchConfig(configs.CommandConfig):
     """A method, the track, and the size of its trainings."""
 
     method: str = "mfos"
-    """A shaper such as mfos, which is trained; in the exact track also generalist(mfos), one for all tasks, and
-    best_zd; a learner such as lola, or a strategy such as tft; untrained; the run directory or the file of a trained
-    shaper, or hub:NAME; or a function of yours, module:function."""
+    """A shaper such as mfos, which is trained; in the exact track also generalist(mfos), one for all tasks,
+    screened(mfos), which begins at the best of random ones, ppo(mfos) and coala_pg(mfos), which are trained by policy
+    gradients, and best_zd; a learner such as lola, or a strategy such as tft; untrained; the run directory or the file
+    of a trained shaper, or hub:NAME; or a function of yours, module:function."""
     track: TrackName = "exact"
     """Games and opponents: exact, of formulas; or sampled, of games that are played step by step."""
     size: Size = "small"
@@ -160,7 +161,7 @@ def _job(path: Path, part: Part, bench: Bench, console: Console) -> Job:
         steps = budget.population * budget.trials * budget.meta_steps * run.seeds * len(part.tasks)
         store = open_run(path, config, console)
         given: dict[str, Any] = {"seed": run.seed, "seeds": run.seeds, "store": store}
-        with Progress(console, budget.generations, steps, "meta-steps", _describe) as progress:
+        with Progress(console, bench.method.generations(budget), steps, "meta-steps", _describe) as progress:
             found = track.play(bench.method, part.opponent, part.tasks, budget, report=progress, **given)
         payoffs = {
             task: {form: [_numbers(side[form][i]) for side in found] for form in track.forms(task, part.opponent)}

@@ -96,12 +96,14 @@ class Method(NamedTuple):
         of the trainings. Of the sampled track `(task, opponent, budget, keys, store, report)`.
       trials: `(size, opponent, tasks)`: trials of a training against an opponent, in so many tasks; None for the
         budget of all.
+      generations: `(budget)`: generations of an evolution.
     """
 
     name: str
     kind: Kind
     train: Callable[..., list[Trained]]
     trials: Callable[[str, str, int], int] | None = None
+    generations: Callable[[Budget], int] = lambda budget: budget.generations
 
     @property
     def spends(self) -> bool:
@@ -208,8 +210,7 @@ def train_shaper(
 
     init, start, settings, generations = shaper_of(InfinitelyRepeated(chosen[0])).init, None, {}, budget.generations
     if is_screened:
-        sizes = _screening(budget.training_trials // 5)
-        generations -= -(-sizes.num_trials // (budget.population * budget.trials))
+        sizes, generations = screening_of(budget)
         settings, screened = SCREENED, Start(sizes, LARGEST_FACTOR, "mean")
         start = screened.make(trial, init, context=games, sigma=SCREENED["sigma"])
     evolution = Evolution(population_size=budget.population, generations=generations, **settings)
@@ -231,13 +232,17 @@ def train_shaper(
     ]
 
 
-def _screening(trials: int) -> Screening:
-    """The sizes of a screening of so many trials: four fifths of them try candidates, and the others the best again."""
-    tried = 8
+def screening_of(budget: Budget) -> tuple[Screening, int]:
+    """The sizes of a screening by a fifth of a budget, and the generations that are left.
+
+    Four fifths of its trials try candidates, and the others the best of them again.
+    """
+    trials, tried = budget.training_trials // 5, 8
     candidates = trials * 4 // 5 // tried
     candidates -= candidates % BATCH if candidates > BATCH else 0
     finalists = max(4, candidates // 32)
-    return Screening(candidates, tried, min(finalists, 128), max(1, trials // 5 // finalists))
+    sizes = Screening(candidates, tried, min(finalists, 128), max(1, trials // 5 // finalists))
+    return sizes, budget.generations - -(-sizes.num_trials // (budget.population * budget.trials))
 
 
 def agent_of(spec: str) -> Agent:

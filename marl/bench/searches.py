@@ -49,8 +49,9 @@ def make_method(spec: str) -> Method:
     """A method of the exact track from its spec: one of this file, or as of `methods.make_method`.
 
     Args:
-      spec: `generalist(SHAPER)`, one shaper for all tasks; `best_zd`, the best zero-determinant strategy in each task,
-        or the best deterministic one in games without any; or as of `methods.make_method`.
+      spec: `generalist(SHAPER)`, one shaper for all tasks; `screened(SHAPER)`, which begins at the best of random ones;
+        `ppo(mfos)` and `coala_pg(mfos)`, which are trained by policy gradients; `best_zd`, the best zero-determinant
+        strategy in each task, or the best deterministic one in games without any; or as of `methods.make_method`.
 
     Raises:
       ValueError: if there is no such method, or if it does not fit; one line.
@@ -63,7 +64,8 @@ def make_method(spec: str) -> Method:
         method = methods.make_method(found[1])
         if method.kind != "shaper":
             raise ValueError(f"method: got {spec!r}; screened(SHAPER) is needed")
-        return method._replace(name=spec, train=partial(methods.train_shaper, found[1], is_screened=True))
+        train = partial(methods.train_shaper, found[1], is_screened=True)
+        return method._replace(name=spec, train=train, generations=lambda budget: methods.screening_of(budget)[1])
     if found := re.fullmatch(r"\s*(ppo|coala_pg)\(mfos\)\s*", spec):
         return Method(spec, "shaper", partial(_train_by_ppo, "coala" if found[1] == "coala_pg" else "critic"))
     if spec == BEST_ZD:

@@ -44,9 +44,12 @@ DEFENCES = ("ensemble", "masking", "input_noise", "input_decay", "message_dropou
 ALIKE |= {f"attacks.defences.{name}" for name in DEFENCES}
 # Examples that take a second or more, of functions that have tests of their own.
 LONG = ("learning", "past_selves", "SavedRun", "stale", "TrainedAgent", "population", "shapers.Policy", "shapers.mfos")
-LONG += ("Trajectory", "widen", "History", "load_run", "Member", "convolutional")
+LONG += ("Trajectory", "widen", "History", "load_run", "Member", "convolutional", "recurrent", "shapers.counts")
+LONG += ("shapers.shaper",)
 ALIKE |= {f"marl.{name}" for name in LONG} | {"games.SocialMetrics"}
-ALIKE |= {f"attacks.{name}" for name in ("control.oracle", "Defence", "train_time_trial", "control_trial", "train_in")}
+ATTACKS = ("control.oracle", "Defence", "train_time_trial", "control_trial", "train_in", "control.controller_ppo")
+ATTACKS += ("control.goal_reward", "control.Puppet", "defences.power_regularization")
+ALIKE |= {f"attacks.{name}" for name in ATTACKS}
 ONCE = {code: name for name, code in reversed(EXAMPLES.items())}  # names with the same code are tested once
 
 

@@ -80,8 +80,10 @@ def test_a_screened_shaper_spends_the_trials_of_the_budget_and_no_more(monkeypat
     monkeypatch.setattr(methods, "evolve", lambda *given, **named: spent.append(given[3].generations) or evolved(None))
     monkeypatch.setattr(methods.Start, "make", lambda start, *_, **settings: spent.append(start.screening))
     arguments = [trials if x is TINY else x for x in runs(opponent, ["chicken"], [0])]
-    searches.make_method("screened(good_shepherd)").train(*arguments)
+    method = searches.make_method("screened(good_shepherd)")
+    method.train(*arguments)
     screening, generations = spent
+    assert generations == method.generations(trials)
     in_all = screening.num_trials + generations * trials.population * trials.trials
     assert 0.9 * trials.training_trials < in_all <= trials.training_trials
     assert screening.candidates <= 512 or screening.candidates % 512 == 0
