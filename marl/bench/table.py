@@ -181,9 +181,10 @@ def draw_profiles(folder: Path, scores: dict[str, dict[str, dict[str, np.ndarray
       The file.
     """
     figure, axes = new_axes("gain", "share of tasks and trainings above it", (5.5, 3.4))
-    for name, color in colors_of(scores).items():
+    for i, (name, color) in enumerate(colors_of(scores).items()):
         levels = profile(scores[name]["gain"], "held-out", LEVELS)
-        draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name)
+        style = ("-", "--", ":")[i // 8 % 3]  # there are eight colours
+        draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name, style)
     axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
     note = "further up is better; 0: the opponent's own kind in the method's place; 1: the most that is known"
     return save_figure(figure, folder / "profiles.png", "Gains against held-out forms of the opponents", note)

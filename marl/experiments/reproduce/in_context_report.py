@@ -103,7 +103,7 @@ def sections(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Train
       found: as of `measure`.
       parts: the trainings.
     """
-    return [_cooperation(folder, found, parts), _responses(folder, found), _extortion(found)]
+    return [_cooperation(folder, found, parts), _responses(folder, found, parts), _extortion(found)]
 
 
 def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Section:
@@ -124,7 +124,7 @@ def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, T
         "would be uniform."
     )
     draw_training(folder, found, parts)
-    draw_within(folder, found)
+    draw_within(folder, found, parts)
     pictures = [
         ("cooperation in training", "figures/in_context_training.png"),
         ("cooperation within an episode", "figures/in_context_rounds.png"),
@@ -136,7 +136,7 @@ def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, T
     return Section("Cooperation", text, claims, [table(["", *keys], rows)], pictures, answer)
 
 
-def _responses(folder: Path, found: Mapping[str, Found]) -> Section:
+def _responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Section:
     claims, rows, told = [], [], []
     for name, one in found.items():
         numbers, pool = one.numbers, name.partition(", ")[2]
@@ -154,7 +154,7 @@ def _responses(folder: Path, found: Mapping[str, Found]) -> Section:
         "the best is to defect always. The gain is the way of the payoff from that to the best response, over all "
         "rounds."
     )
-    draw_responses(folder, found)
+    draw_responses(folder, found, parts)
     header = ["", "payoff", "late payoff", "always defects", "best response", "part of the gain"]
     pictures = [("payoff within an episode", "figures/in_context_responses.png")]
     answer = f"From always defecting to the exact best response: {', '.join(told)}."
@@ -195,34 +195,34 @@ def draw_training(folder: Path, found: Mapping[str, Found], parts: Mapping[str, 
     """Cooperation over the updates, a panel for each learner."""
     kinds = list(dict.fromkeys(config.kind for config in parts.values()))
     figure, panels = new_curves(len(kinds))
-    pools = colors_of(dict.fromkeys(config.pool for config in parts.values()))
+    lines = _lines(parts)
     for axes, kind in zip(panels, kinds, strict=True):
         axes.set(xlabel=f"updates of {kind}", ylabel="share of cooperation", ylim=(-0.02, 1.02))
         for name, one in found.items():
             pool = parts[name].pool
             if parts[name].kind == kind:
                 part = "apart" if pool == FIXED else "together"
-                _draw(axes, one.curves[part].T, pools[pool], pool)
+                _draw(axes, one.curves[part].T, pool, *lines[name])
     title = "Cooperation of learners with each other late in an episode, during the training"
     note = f"bands: two standard errors between trainings; of the pool of {FIXED} it is cooperation with policies"
     return save_figure(figure, folder / "in_context_training.png", title, note)
 
 
-def draw_within(folder: Path, found: Mapping[str, Found]) -> Path:
+def draw_within(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Path:
     """Cooperation between learners of different trainings by round."""
     figure, axes = new_axes("round", "share of cooperation")
-    for name, color in colors_of(found).items():
-        _draw(axes, found[name].between.cooperation.mean(-1), color, name)
+    for name, line in _lines(parts).items():
+        _draw(axes, found[name].between.cooperation.mean(-1), name, *line)
     title = "Cooperation between learners of different trainings within an episode"
     return save_figure(figure, folder / "in_context_rounds.png", title, "bands: two standard errors between trainings")
 
 
-def draw_responses(folder: Path, found: Mapping[str, Found]) -> Path:
+def draw_responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Path:
     """Payoffs against fresh policies by round, beside the exact best response and always defecting."""
     figure, axes = new_axes("round", "payoff of a round")
-    shown = {name: one for name, one in found.items() if not name.endswith(IDENTIFIED)}
-    for name, color in colors_of(shown).items():
-        _draw(axes, found[name].by_round["learner"], color, name)
+    for name, line in _lines(parts).items():
+        if not name.endswith(IDENTIFIED):
+            _draw(axes, found[name].by_round["learner"], name, *line)
     numbers = next(iter(found.values())).numbers
     for key, color in (("best response", BOUND), ("always defects", CONTROL)):
         axes.axhline(numbers[key].mean(), color=color, linestyle=":", linewidth=1.2, label=f"{key}, mean of all rounds")
@@ -232,7 +232,14 @@ def draw_responses(folder: Path, found: Mapping[str, Found]) -> Path:
     )
 
 
-def _draw(axes: Any, values: np.ndarray, color: str, label: str) -> None:
+def _lines(parts: Mapping[str, Training]) -> dict[str, tuple[str, str]]:
+    """(colour, style) of each part: a colour for each pool, and a style for each learner."""
+    pools = colors_of(dict.fromkeys(config.pool for config in parts.values()))
+    kinds = dict(zip(dict.fromkeys(config.kind for config in parts.values()), ("-", "--"), strict=False))
+    return {name: (pools[config.pool], kinds[config.kind]) for name, config in parts.items()}
+
+
+def _draw(axes: Any, values: np.ndarray, label: str, color: str, style: str) -> None:
     """The mean of `[S, points]` with a band of two standard errors."""
     error = np.array([standard_error(x) for x in values.T])
-    draw_line(axes, 1 + np.arange(values.shape[1]), values.mean(0), 2 * error, color, label)
+    draw_line(axes, 1 + np.arange(values.shape[1]), values.mean(0), 2 * error, color, label, style)

@@ -61,6 +61,8 @@ class Shaping(Experiment[Evolved, Results]):
       config: the experiment's settings.
       shaper: a `Shaper`, or the `Policy` of one in a sampled game.
       trials: one fresh trial of each group, by the name of an opponent or a control.
+      payoff: name of the axis of payoffs.
+      time: name of the axis of learning steps.
     """
 
     agent_file = AGENT_FILE
@@ -69,6 +71,8 @@ class Shaping(Experiment[Evolved, Results]):
     shaper: Any
     trials: dict[str, Trial]
     num_shapers = 1
+    payoff = figures.PAYOFF
+    time = figures.LEARNING_STEP
 
     @abc.abstractmethod
     def train_shapers(
@@ -290,9 +294,9 @@ class Shaping(Experiment[Evolved, Results]):
         config, over = self.config, "trainings" if self.config.seeds > 1 else "fresh trials"
         candidates = config.meta_ppo.batch_size if config.meta_learner == "ppo" else config.evolution.population_size
         return [
-            figures.draw_training(folder, trained.metrics, self.sides, candidates),
-            figures.draw_trial(folder, found.groups, config.opponent, self.sides),
-            *figures.draw_opponents(folder, found.pooled, over),
+            figures.draw_training(folder, trained.metrics, self.sides, candidates, self.payoff),
+            figures.draw_trial(folder, found.groups, config.opponent, self.sides, self.payoff, self.time),
+            *figures.draw_opponents(folder, found.pooled, over, self.payoff),
         ]
 
     def summarize(self, trained: Evolved, found: Results) -> dict[str, Any]:
@@ -324,7 +328,7 @@ class Shaping(Experiment[Evolved, Results]):
         config = self.config
         sides = ("row shaper", "column shaper") if config.is_self_play else ("shaper", "opponent")
         span = "the trial" if config.is_self_play else "the opponent's learning"
-        title = f"average payoff per round, over {span}"
+        title = f"{self.payoff}, over {span}"
         table = Table("against", *sides, title=title, title_justify="left", box=None)
 
         def add(name: str, found: dict[str, Any]) -> None:

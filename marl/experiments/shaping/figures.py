@@ -34,6 +34,7 @@ from meta.runs.plotting import (
 )
 
 PAYOFF = "average payoff per round"
+LEARNING_STEP = "learning step of the opponent"
 SHAPER, OPPONENT = EVOLVED, LEARNER
 DEVIATION = "band: one standard deviation"
 STATES = ("start", "CC", "CD", "DC", "DD")
@@ -51,7 +52,9 @@ COUNTED_TITLES = {
 STYLES = ((SHAPER, "-"), (OPPONENT, "--"))  # of the shaper and of the opponent
 
 
-def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str, str], candidates: int) -> Path:
+def draw_training(
+    folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str, str], candidates: int, payoff: str = PAYOFF
+) -> Path:
     """Draws how the training went.
 
     Args:
@@ -59,11 +62,12 @@ def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str
       metrics: of every generation, `[G]` or `[G, K]`.
       sides: what the shaper and its opponent are called.
       candidates: of a generation.
+      payoff: name of the axis of payoffs.
 
     Returns:
       The file.
     """
-    figure, axes = new_axes("generation", PAYOFF)
+    figure, axes = new_axes("generation", payoff)
     note = f"mean of {candidates:,} candidates; band: two standard errors"
     for side, name, (color, style) in zip(sides, ("shaper", "opponent"), STYLES, strict=True):
         values, deviation = (np.asarray(metrics[f"{name}_return{end}"], float) for end in ("", "_deviation"))
@@ -77,7 +81,14 @@ def draw_training(folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str
     return save_figure(figure, folder / "learning_curve.png", title, note)
 
 
-def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str, sides: tuple[str, str]) -> Path:
+def draw_trial(
+    folder: Path,
+    groups: dict[str, EvaluationResult],
+    opponent: str,
+    sides: tuple[str, str],
+    payoff: str = PAYOFF,
+    time: str = LEARNING_STEP,
+) -> Path:
     """Draws both players' payoffs over the opponent's learning, and those of two of the opponent's own kind.
 
     Args:
@@ -85,11 +96,13 @@ def draw_trial(folder: Path, groups: dict[str, EvaluationResult], opponent: str,
       groups: by opponent.
       opponent: the one that the shaper was trained against.
       sides: what the shaper and its opponent are called.
+      payoff: name of the axis of payoffs.
+      time: name of the axis of learning steps.
 
     Returns:
       The file.
     """
-    figure, axes = new_axes("learning step of the opponent", PAYOFF)
+    figure, axes = new_axes(time, payoff)
     shaped, (row, column) = groups[opponent], sides
     lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
     if alone := groups.get(OWN_KIND):
@@ -116,7 +129,7 @@ def draw_cooperation(
     Returns:
       The file.
     """
-    figure, axes = new_axes("learning step of the opponent", "share of rounds")
+    figure, axes = new_axes(LEARNING_STEP, "share of rounds")
     shares = groups[opponent].more["cooperation"]
     lines = [(shares[..., i], *STYLES[i], sides[i]) for i in range(2)]
     if alone := groups.get(OWN_KIND):
@@ -129,13 +142,14 @@ def draw_cooperation(
     return save_figure(figure, folder / "cooperation.png", title, f"{len(shares):,} fresh trials; {DEVIATION}")
 
 
-def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]:
+def draw_opponents(folder: Path, found: dict[str, Any], over: str, payoff: str = PAYOFF) -> list[Path]:
     """Draws what the shaper and each opponent get over a whole trial, where there are several.
 
     Args:
       folder: where to.
       found: `against`, by opponent the means and errors of `shaper` and `opponent`, and those of controls.
       over: what the errors are over.
+      payoff: name of the axis of payoffs.
 
     Returns:
       The files.
@@ -144,7 +158,7 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str) -> list[Path]
     rows = opponents | {f"{IN_PLACE}: {name}": row for name, row in controls_of(found).items()}
     if len(rows) == 1:
         return []
-    figure, axes = new_axes(PAYOFF, "", (6.0, 0.6 + 0.4 * len(rows)))
+    figure, axes = new_axes(payoff, "", (6.0, 0.6 + 0.4 * len(rows)))
     for side, (color, _), marker, offset in zip(("shaper", "opponent"), STYLES, "os", (-0.12, 0.12), strict=True):
         mean, error = (np.array([row[side][key] for row in rows.values()], float) for key in ("mean", "standard_error"))
         places = np.arange(len(rows)) + offset

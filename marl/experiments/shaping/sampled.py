@@ -53,6 +53,8 @@ class SampledShaping(Shaping):
 
     unit, counted = "steps", "environment_steps"
     at_once = 32
+    payoff = "average payoff per step"
+    time = "episode"
     config: SampledShapingConfig
 
     def __init__(self, config: SampledShapingConfig):
