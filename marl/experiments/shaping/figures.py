@@ -348,7 +348,9 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
         files.append(save_figure(figure, folder / name, COUNTED_TITLES[counted], note))
     if states:
         figure, axes = new_axes("episode", "share of rounds")
-        for i, state in enumerate(states):
+        # Four states have the colours of CC, CD, DC and DD, with any number of opponents that all do the same.
+        alike = [one[0] + one[1] * (len(states[0]) - 1) for one in STATES[1:]]
+        for i, state in enumerate(sorted(states, key=lambda state: (alike + states).index(state))):
             style = ("-", "--", ":")[i // len(STATE_COLORS) % 3]
             color = STATE_COLORS[i % len(STATE_COLORS)]
             shares = shaped.more[state][..., :num_shapers].mean(-1)  # [trials, episodes]
