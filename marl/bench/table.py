@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import configs
 from configs.flags import Positional
@@ -114,7 +114,7 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     }
     ranked = sorted(results, key=lambda name: -found[name]["held-out", "gain"].value)
     rows = [_row(name, results[name], found[name]) for name in ranked]
-    shown_table = Table(*COLUMNS)
+    shown_table = Table(Column(COLUMNS[0], overflow="fold"), *COLUMNS[1:])  # names that begin alike are told apart
     for row in rows:
         shown_table.add_row(*row)
     console.print(shown_table)
