@@ -1,4 +1,4 @@
-"""Starts of an evolution at the best of many random parameters, judged by their best trials."""
+"""Starts of an evolution at the best of many random parameters, judged by their best trials or by the mean of all."""
 
 from __future__ import annotations
 
@@ -72,15 +72,15 @@ def screen(
       key: a key, or K of them `[K]` for as many independent searches in one program.
       context: third argument of all trials of a search, a pytree; `[K, ...]` of K searches. None for trials without.
       candidates: how many are tried; a multiple of 512 if they are more.
-      trials: of each of them, of which the best counts.
+      trials: of each of them, of which the best or the mean counts.
       finalists: how many of them are tried again.
-      final_trials: of each of these, of which the best third counts.
+      final_trials: of each of these, of which the best third or the mean counts.
       sigma: standard deviation of the noise that is added to the parameters in these, other noise in each.
       largest_factor: upper bound of the random factors.
       judged_by: `best` trials, as above, or the `mean` of all trials of a candidate, for parameters that are to do well
         in most of them.
       report: called as `report(iterations so far, metrics, seconds of running)` by the host, with the metrics `best`,
-        the fitness of the best trial so far, `tried`, candidates so far, and `number`, of all candidates.
+        the highest score of a candidate so far, `tried`, candidates so far, and `number`, of all candidates.
 
     Returns:
       `Screened`: the best parameters, and how they did in their last trials.
@@ -104,6 +104,8 @@ def screen(
     for name, value, least in (("sigma", sigma, 0), ("largest_factor", largest_factor, 1)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
             raise ValueError(f"{name}: got {shown(value)}; a number of at least {least} is needed")
+    if context is not None and any(jnp.shape(x)[: key.ndim] != key.shape for x in jax.tree.leaves(context)):
+        raise ValueError(f"context: got leaves of another length; {key.shape[0]}, one for each key, are needed")
     if judged_by not in get_args(Judge):
         raise ValueError(f"judged_by: got {shown(judged_by)}; best or mean is needed")
     batch = min(BATCH, candidates)
@@ -115,9 +117,7 @@ def screen(
 
     told = () if context is None else (context,)
 
-    def fitness_of_best(
-        key: jax.Array, told: tuple[Any, ...], stage: int, number: int, best: int
-    ) -> tuple[jax.Array, jax.Array]:
+    def score(key: jax.Array, told: tuple[Any, ...], stage: int, number: int, best: int) -> tuple[jax.Array, jax.Array]:
         """(the mean over the best trials of a candidate, over all); the second stage draws other trials, with noise."""
         own, *of_stages = jax.random.split(key, 3)
         vector, unravel = ravel_pytree(rescaled(init, own, largest_factor))
@@ -130,11 +130,9 @@ def screen(
         return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()
 
     counted = (1, math.ceil(final_trials / 3)) if judged_by == "best" else (trials, final_trials)
-    first = in_chunks(
-        lambda key, *told: fitness_of_best(key, told, 0, trials, counted[0])[0], batch, _width(batch, AT_ONCE)
-    )
+    first = in_chunks(lambda key, *told: score(key, told, 0, trials, counted[0])[0], batch, _width(batch, AT_ONCE))
     again = in_chunks(
-        lambda key, *told: fitness_of_best(key, told, 1, final_trials, counted[1]),
+        lambda key, *told: score(key, told, 1, final_trials, counted[1]),
         finalists,
         _width(finalists, AT_ONCE // 8),
     )

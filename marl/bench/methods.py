@@ -179,8 +179,7 @@ def train_shaper(
     keys: jax.Array,
     store: Store | None,
     report: Report | None,
-    numbers: list[int],
-    *,
+    *_: Any,
     is_screened: bool = False,
 ) -> list[Trained]:
     """Evolves a shaper for each game and training.
@@ -194,10 +193,9 @@ def train_shaper(
       keys: `[K]`.
       store: as of `evolve`.
       report: as of `evolve`.
-      numbers: of the trainings.
-      is_screened: whether a fifth of the trials chooses random parameters, where the evolution begins.
+      is_screened: whether a fifth of the trials chooses random parameters, where the evolution begins, with a sigma and
+        a shaping of fitness that keep them.
     """
-    del numbers
 
     def shaper_of(game: InfinitelyRepeated) -> Any:
         return make_shaper(spec, game, hidden_units=ExactShapingConfig.hidden_units)
@@ -240,9 +238,12 @@ def screening_of(budget: Budget) -> tuple[Screening, int]:
     trials, tried = budget.training_trials // 5, 8
     candidates = trials * 4 // 5 // tried
     candidates -= candidates % BATCH if candidates > BATCH else 0
-    finalists = max(4, candidates // 32)
-    sizes = Screening(candidates, tried, min(finalists, 128), max(1, trials // 5 // finalists))
-    return sizes, budget.generations - -(-sizes.num_trials // (budget.population * budget.trials))
+    finalists = min(128, max(4, candidates // 32), candidates)
+    sizes = Screening(candidates, tried, finalists, max(1, trials // 5 // max(1, finalists)))
+    generations = budget.generations - -(-sizes.num_trials // (budget.population * budget.trials))
+    if not finalists or generations < 1:
+        raise ValueError(f"method: got a budget of {budget.training_trials} trials; more are needed for a screening")
+    return sizes, generations
 
 
 def agent_of(spec: str) -> Agent:

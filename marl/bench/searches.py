@@ -59,18 +59,32 @@ def make_method(spec: str) -> Method:
     if found := re.fullmatch(r"\s*generalist\((.*)\)\s*", spec):
         make_shaper(found[1], InfinitelyRepeated(tasks()["chicken"]), field="method")
         train = partial(_train_generalist, found[1], {})
-        return Method(spec, "shaper", train, lambda size, *_: budget_of(size, "naive").training_trials)
+        return Method(
+            spec,
+            "shaper",
+            train,
+            lambda size, *_: budget_of(size, "naive").training_trials,
+            lambda budget: budget_of(budget.size, "naive").generations,
+        )
     if found := re.fullmatch(r"\s*screened\((.*)\)\s*", spec):
         method = methods.make_method(found[1])
         if method.kind != "shaper":
             raise ValueError(f"method: got {spec!r}; screened(SHAPER) is needed")
         train = partial(methods.train_shaper, found[1], is_screened=True)
-        return method._replace(name=spec, train=train, generations=lambda budget: methods.screening_of(budget)[1])
-    if found := re.fullmatch(r"\s*(ppo|coala_pg)\(mfos\)\s*", spec):
+        return Method(spec, "shaper", train, _trials_of_screened, lambda budget: methods.screening_of(budget)[1])
+    if found := re.fullmatch(r"\s*(ppo|coala_pg)\((.*)\)\s*", spec):
+        if found[2].strip() != "mfos":
+            raise ValueError(f"method: got {spec!r}; {found[1]}(mfos) is needed")
         return Method(spec, "shaper", partial(_train_by_ppo, "coala" if found[1] == "coala_pg" else "critic"))
     if spec == BEST_ZD:
         return Method(spec, "function", _choose_strategy, _trials_of_strategies)
     return methods.make_method(spec)
+
+
+def _trials_of_screened(size: str, opponent: str, tasks: int) -> int:
+    budget = budget_of(size, opponent)
+    sizes, generations = methods.screening_of(budget)
+    return tasks * (sizes.num_trials + generations * budget.population * budget.trials)
 
 
 def _train_by_ppo(

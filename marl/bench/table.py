@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 from pathlib import Path
@@ -121,7 +122,10 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     (folder / "table.md").write_text(markdown(list(COLUMNS), rows) + "\n", encoding="utf-8")
     best = ranked[0]
     track = results[best]["track"]
-    files = [draw_scores(folder, {name: found[name] for name in ranked}, track), draw_profiles(folder, scores)]
+    files = [
+        draw_scores(folder, {name: found[name] for name in ranked}, track),
+        draw_profiles(folder, {name: scores[name] for name in ranked}),
+    ]
     lines = Table("method", f"probability of a higher gain than {best}, held-out forms")
     for name, one in scores.items():
         if name != best:
@@ -181,9 +185,11 @@ def draw_profiles(folder: Path, scores: dict[str, dict[str, dict[str, np.ndarray
       The file.
     """
     figure, axes = new_axes("gain", "share of tasks and trainings above it", (5.5, 3.4))
-    for i, (name, color) in enumerate(colors_of(scores).items()):
+    drawn: collections.Counter[str] = collections.Counter()
+    for name, color in colors_of(scores).items():
         levels = profile(scores[name]["gain"], "held-out", LEVELS)
-        style = ("-", "--", ":")[i // 8 % 3]  # there are eight colours
+        style = ("-", "--", ":", "-.")[drawn[color] % 4]  # where colours repeat
+        drawn[color] += 1
         draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name, style)
     axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
     note = "further up is better; 0: the opponent's own kind in the method's place; 1: the most that is known"

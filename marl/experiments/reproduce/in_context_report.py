@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,9 @@ def draw_training(folder: Path, found: Mapping[str, Found], parts: Mapping[str, 
 def draw_within(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Path:
     """Cooperation between learners of different trainings by round."""
     figure, axes = new_axes("round", "share of cooperation")
-    for name, line in _lines(parts).items():
-        _draw(axes, found[name].between.cooperation.mean(-1), name, *line)
+    lines = _lines(parts)
+    for name, one in found.items():
+        _draw(axes, one.between.cooperation.mean(-1), name, *lines[name])
     title = "Cooperation between learners of different trainings within an episode"
     return save_figure(figure, folder / "in_context_rounds.png", title, "bands: two standard errors between trainings")
 
@@ -220,9 +222,10 @@ def draw_within(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Tr
 def draw_responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Path:
     """Payoffs against fresh policies by round, beside the exact best response and always defecting."""
     figure, axes = new_axes("round", "payoff of a round")
-    for name, line in _lines(parts).items():
+    lines = _lines(parts)
+    for name, one in found.items():
         if not name.endswith(IDENTIFIED):
-            _draw(axes, found[name].by_round["learner"], name, *line)
+            _draw(axes, one.by_round["learner"], name, *lines[name])
     numbers = next(iter(found.values())).numbers
     for key, color in (("best response", BOUND), ("always defects", CONTROL)):
         axes.axhline(numbers[key].mean(), color=color, linestyle=":", linewidth=1.2, label=f"{key}, mean of all rounds")
@@ -235,7 +238,8 @@ def draw_responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str,
 def _lines(parts: Mapping[str, Training]) -> dict[str, tuple[str, str]]:
     """(colour, style) of each part: a colour for each pool, and a style for each learner."""
     pools = colors_of(dict.fromkeys(config.pool for config in parts.values()))
-    kinds = dict(zip(dict.fromkeys(config.kind for config in parts.values()), ("-", "--"), strict=False))
+    styles = itertools.cycle(("-", "--", ":"))
+    kinds = {kind: next(styles) for kind in dict.fromkeys(config.kind for config in parts.values())}
     return {name: (pools[config.pool], kinds[config.kind]) for name, config in parts.items()}
 
 

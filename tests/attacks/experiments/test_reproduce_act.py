@@ -45,6 +45,10 @@ def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(
     ]
     assert [part.path.name for part in parts] == [f"{name}-{seed}" for name in names for seed in (3, 4)]
     assert [part.config.seed for part in parts] == [3, 4] * len(names)
+    harm, helping = parts[0].config, parts[2].config  # the second is that of the preset cartpole_help
+    assert (harm.warm_up_updates, helping.warm_up_updates) == (8, 4)
+    alike = ("victim", "environment", "num_updates", "steps_per_update", "num_envs", "evaluation_steps")
+    assert all(getattr(harm, name) == getattr(helping, name) for name in alike)
 
 
 def test_control_alone_in_a_game_without_goals_is_refused():
