@@ -115,7 +115,7 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     }
     ranked = sorted(results, key=lambda name: -found[name]["held-out", "gain"].value)
     rows = [_row(name, results[name], found[name]) for name in ranked]
-    shown_table = Table(Column(COLUMNS[0], overflow="fold"), *COLUMNS[1:])  # names that begin alike are told apart
+    shown_table = Table(Column(COLUMNS[0], overflow="fold"), *COLUMNS[1:])  # because names may begin alike
     for row in rows:
         shown_table.add_row(*row)
     console.print(shown_table)
