@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,6 @@ from meta.run_keys import RunBranch
 from meta.xla.backend import local_devices, platform
 from meta.xla.devices import in_chunks
 
-Judge = Literal["best", "mean"]
 NOISE = 2**32 - 2  # branch of a trial's key: what is added to the parameters
 BATCH = 512  # candidates of an iteration
 # Candidates that a core computes together, of finalists an eighth: no slower than all of its share, and the same on any
@@ -53,7 +52,7 @@ def screen(
     final_trials: int = 128,
     sigma: float = 0.0,
     largest_factor: float = 20.0,
-    judged_by: Judge = "best",
+    judged_by: Literal["best", "mean"] = "best",
     report: Report | None = None,
 ) -> Screened:
     """The best of many random parameters: not on average, but in the trials in which they do best.
@@ -106,7 +105,7 @@ def screen(
             raise ValueError(f"{name}: got {shown(value)}; a number of at least {least} is needed")
     if context is not None and any(jnp.shape(x)[: key.ndim] != key.shape for x in jax.tree.leaves(context)):
         raise ValueError(f"context: got leaves of another length; {key.shape[0]}, one for each key, are needed")
-    if judged_by not in get_args(Judge):
+    if judged_by not in ("best", "mean"):
         raise ValueError(f"judged_by: got {shown(judged_by)}; best or mean is needed")
     batch = min(BATCH, candidates)
     if not 1 <= finalists <= batch or candidates % batch:
