@@ -203,7 +203,7 @@ def draw_training(folder: Path, found: Mapping[str, Found], parts: Mapping[str, 
             pool = parts[name].pool
             if parts[name].kind == kind:
                 part = "apart" if pool == FIXED else "together"
-                _draw(axes, one.curves[part].T, pool, *lines[name])
+                _draw(axes, one.curves[part].T, pool, lines[name][0], "-")
     title = "Cooperation of learners with each other late in an episode, during the training"
     note = f"bands: two standard errors between trainings; of the pool of {FIXED} it is cooperation with policies"
     return save_figure(figure, folder / "in_context_training.png", title, note)
