@@ -86,8 +86,8 @@ def screen(
 
     Raises:
       TypeError: for a `trial` or an `init` that is no function, or a trial that returns no `Outcome`.
-      ValueError: for more finalists than candidates, candidates that are no such multiple, or numbers that are none or
-        out of range.
+      ValueError: for more finalists than candidates, candidates that are no such multiple, a context of another length
+        than the keys, another name in `judged_by`, or numbers that are none or out of range.
 
     Example:
       >>> import jax, jax.numpy as jnp, meta

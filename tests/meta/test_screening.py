@@ -115,6 +115,19 @@ def test_unsuitable_numbers_of_candidates_are_refused(candidates, message):
         find(KEY, candidates=candidates)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"context": jnp.zeros(3)}, "context: got leaves of another length; 2, one for each key, are needed"),
+        ({"context": {"x": 1.0}}, "context: got leaves of another length; 2, one for each key, are needed"),
+        ({"judged_by": "median"}, "judged_by: got 'median'; best or mean is needed"),
+    ],
+)
+def test_unsuitable_contexts_and_judges_are_refused(settings, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        find(jnp.stack([KEY, KEY]), lambda parameters, key, *told: needle(parameters, key), **settings)
+
+
 def test_the_given_start_is_used_once_and_not_by_a_resumed_run(tmp_path):
     def still(parameters, key):
         return Outcome(-(parameters["x"] ** 2).sum(), {"at": parameters["x"][0]})

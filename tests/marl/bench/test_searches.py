@@ -107,6 +107,17 @@ def test_a_screened_shaper_begins_at_parameters_that_are_paid_more_than_random_o
 
 
 @pytest.mark.system
+def test_each_training_of_a_screened_shaper_is_its_own():
+    """The game, the screening and the evolution of the second of two trainings are those of the one trained alone."""
+    budget, method = Budget("small", 10, 8, 16), searches.make_method("screened(good_shepherd)")
+
+    def train(*names):
+        return method.train(*(budget if x is TINY else x for x in runs("naive", names, [3])))[0].parameters
+
+    np.testing.assert_allclose(train("chicken", "stag_hunt")[1], train("stag_hunt")[0], atol=1e-4)
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("spec", grid(["ppo", "coala_pg"], "ppo"))
 def test_a_training_by_policy_gradients_is_one_of_meta_ppo(spec):
     arguments = runs("naive", ["chicken", "stag_hunt"], [3])

@@ -1,5 +1,7 @@
 """Figures: no impossible values, nothing hidden, no letters too small to read on a page."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from attacks.experiments.evaluation import VictimTrainings
 from attacks.messages import Message
 from games import InfinitelyRepeated, prisoners_dilemma
 from games.exact.zd import exact_payoffs, random_policies, zd_policy
+from marl.bench import table
 from marl.experiments.shaping import figures
+from marl.experiments.shaping.evaluation import OWN_KIND, EvaluationResult
 
 
 @pytest.fixture
@@ -47,6 +51,26 @@ def test_only_returns_of_extortioners_are_shaded(drawn, tmp_path):
         own, other = exact_payoffs(prisoners_dilemma, policy, co_players, discount=0.96)
         inside[name] = shade.get_path().contains_points(np.stack([other, own], 1)).mean()
     assert inside == {1.2: 1.0, 10.0: 1.0, "tft": 0.0, "all_d": 0.0}
+
+
+def test_states_of_three_players_have_the_colours_of_two(drawn, tmp_path):
+    """All but the shaper do the same in CCC, CDD, DCC and DDD."""
+    for number in (2, 3):
+        states = {"".join(state): np.full((4, 5, number), 0.1) for state in itertools.product("CD", repeat=number)}
+        played = EvaluationResult(np.zeros((4, 5)), np.zeros((4, 5)), states)
+        figures.draw_counts(tmp_path, {"naive": played, OWN_KIND: played}, "naive", 1)
+    two, three = ({line.get_label(): line.get_color() for line in one.axes[0].lines} for one in drawn)
+    assert [three[state] for state in ("CCC", "CDD", "DCC", "DDD")] == [
+        two[state] for state in ("CC", "CD", "DC", "DD")
+    ]
+    assert len({*three.values()}) == 8
+
+
+def test_profiles_of_many_methods_are_told_apart(drawn, tmp_path):
+    names = ["shaper", *(f"method {i}" for i in range(14))]  # the first has the colour of its role
+    table.draw_profiles(tmp_path, {name: {"gain": {"chicken/naive/slower": np.zeros(5)}} for name in names})
+    lines = [line for line in drawn[0].axes[0].lines if line.get_label() in names]
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names)
 
 
 @pytest.mark.parametrize("number", [3, 12, 23, 40])
