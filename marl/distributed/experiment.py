@@ -156,7 +156,7 @@ class DistributedExperiment(Experiment[Trained, Found]):
         config, number = self.config, self.num_trained
         over = f"mean of {number} agents; band: one standard deviation between them" if number > 1 else "one training"
         title = f"Return of {config.learner_name} in {config.environment} during training"
-        note, returns = f"higher is better; {over}; {config.where}", np.stack(trained.history.returns[:number], 1)
+        note, returns = f"higher is better; {over}", np.stack(trained.history.returns[:number], 1)
         curve = draw_training(folder / "training_return.png", title, note, returns, self.steps)
         return [curve, found.film] if found.film else [curve]
 

@@ -219,7 +219,7 @@ def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs:
     figure, axes = new_axes("learner: seen in training, on the right of the line unseen", "shaper", size)
     axes.grid(visible=False)
     image = axes.imshow(payoffs, cmap="cividis", aspect="auto")
-    columns, rows = ([shorten(name, 24) for name in names] for names in (columns, rows))
+    columns, rows = ([shorten(name, 26) for name in names] for names in (columns, rows))
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(rows)), rows)
     axes.axvline(num_seen - 0.5, color="white", linewidth=2)
