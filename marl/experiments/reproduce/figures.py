@@ -146,22 +146,24 @@ def draw_shapers(folder: Path, games: dict[str, list[dict[str, Any]]]) -> Path:
     """
     most = max(map(len, games.values()))
     figure, panels = new_panels((5.5, (0.7 + 0.35 * most) * len(games)), len(games))
-    points = {"shaper": ("shaper, each seed", "o", SHAPER), "shaped": ("its opponent", "s", OPPONENT)}
+    points = {"shaper": ("shaper", "o", SHAPER), "shaped": ("its opponent", "s", OPPONENT)}
     points |= {"naive": ("naive learner in the shaper's place", "D", CONTROL), "bound": ("white-box bound", "|", BOUND)}
     for axes, (game, settings) in zip(panels[:, 0], games.items(), strict=True):
         for y, one in enumerate(settings):
             if one["naive"] is not None and one["bound"] is not None:
                 axes.plot([one["naive"], one["bound"]], [y, y], color="#BBBBBB", linewidth=4, solid_capstyle="butt")
+            axes.plot([np.min(one["shaper"]), np.max(one["shaper"])], [y, y], color=SHAPER, linewidth=1.4)
             for kind, (label, marker, color) in points.items():
-                values = [value for value in np.atleast_1d(one[kind]) if value is not None]
-                size = 13 if marker == "|" else 5
-                axes.plot(values, [y] * len(values), marker, color=color, markersize=size, alpha=0.8, label=label)
+                if one[kind] is not None:
+                    size = 13 if marker == "|" else 5
+                    axes.plot(np.mean(one[kind]), y, marker, color=color, markersize=size, label=label)
         axes.locator_params(axis="x", nbins=6)
         axes.set(xlabel=PAYOFF)
         name_panel(axes, game.replace("_", " "))
         name_rows(axes, [f"against {one['opponent']}" for one in settings])
     title = "Shapers between a naive learner in their place and the white-box bound"
-    return save_figure(figure, folder / "shapers.png", title, "further right is better for the shaper")
+    note = "further right is better for the shaper; means of the seeds, line: from the shaper's lowest to its highest"
+    return save_figure(figure, folder / "shapers.png", title, note)
 
 
 def draw_extortion(
