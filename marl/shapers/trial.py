@@ -89,6 +89,7 @@ def shaping_trial(
     meta_steps: int = 100,
     episode_length: int = 100,
     num_envs: int = 2,
+    scored_from: int = 0,
 ) -> Callable[[Any, jax.Array], Outcome]:
     """A trial for `evolve`: the shapers' mean payoff over the opponents' whole learning is the fitness.
 
@@ -101,6 +102,8 @@ def shaping_trial(
       meta_steps: learning steps of the opponents.
       episode_length: of a sampled game, as of `play_sampled`.
       num_envs: of a sampled game, as of `play_sampled`.
+      scored_from: first meta-step whose payoffs count for the fitness, less than `meta_steps`. A shaper that gains only
+        before its opponents have learned gets nothing for it if this is late enough.
 
     Returns:
       `trial(parameters, key) -> Outcome`, with the metrics `shaper_return` and `opponent_return`: average payoffs per
@@ -119,20 +122,24 @@ def shaping_trial(
     _check_players(game, shaper, learners)
     for name, number in (("meta_steps", meta_steps), ("episode_length", episode_length), ("num_envs", num_envs)):
         check_number(name, number)
+    check_number("scored_from", scored_from, 0)
+    if scored_from >= meta_steps:
+        raise ValueError(f"scored_from: got {scored_from}; less than the {meta_steps} meta_steps is needed")
     lengths = {"meta_steps": meta_steps, "episode_length": episode_length, "num_envs": num_envs}
 
     def exact(parameters: Any, key: jax.Array) -> tuple[jax.Array, ...]:
         history = play(key, game, shaper.learner(parameters), *learners, meta_steps=meta_steps)  # type: ignore[arg-type, union-attr]
-        return tuple(rewards[1:].mean() for rewards in history.rewards)
+        return tuple(rewards[1:] for rewards in history.rewards)
 
     def sampled(parameters: Any, key: jax.Array) -> tuple[jax.Array, ...]:
         rewards = play_sampled(key, game, shaper, parameters, learners, **lengths).rewards  # type: ignore[arg-type]
         number = game.num_agents - len(learners)
-        return tuple(jnp.stack(some).mean() for some in (rewards[:number], rewards[number:]))
+        return tuple(jnp.stack(some) for some in (rewards[:number], rewards[number:]))
 
     def trial(parameters: Any, key: jax.Array) -> Outcome:
-        own, other = (exact if isinstance(game, InfinitelyRepeated) else sampled)(parameters, key)
-        return Outcome(own, {"shaper_return": own, "opponent_return": other})
+        own, other = (exact if isinstance(game, InfinitelyRepeated) else sampled)(parameters, key)  # [..., meta_steps]
+        metrics = {"shaper_return": own.mean(), "opponent_return": other.mean()}
+        return Outcome(own[..., scored_from:].mean() if scored_from else metrics["shaper_return"], metrics)
 
     # Arrays of a formula are all small; beside the larger ones of samples, taking the others apart halves the speed.
     return scalarize(trial) if isinstance(game, InfinitelyRepeated) else in_any_mode(trial)

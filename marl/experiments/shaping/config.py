@@ -320,6 +320,9 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     """Steps of the game before each of them."""
     num_envs: int = 2
     """Environments in which an opponent learns at once."""
+    scored_from: int = 0
+    """First of the meta_steps whose payoffs count for the fitness of an evolution, and for its start: with half of them
+    a shaper gets nothing for what it gains before its opponents have learned."""
     trials: int = 4
     evaluation_trials: int = 256
     start: str = "auto"
@@ -334,6 +337,8 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
         configs.check_least(self, num_shapers=1, meta_steps=1, episode_length=1, num_envs=1)
         ShapingConfig.__post_init__(self)
         configs.check_product(self, "num_envs", "episode_length")
+        if not 0 <= self.scored_from < self.meta_steps:
+            raise ValueError(f"scored_from: got {self.scored_from}; 0 to {self.meta_steps - 1} is needed")
 
     @property
     def steps_of_a_trial(self) -> int:
@@ -353,13 +358,17 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     @property
     def without_effect(self) -> dict[str, str]:
         found = super().without_effect
-        if self.meta_learner == "ppo" and self.meta_ppo.advantages == "coala":
+        if self.meta_learner != "ppo":
+            return found
+        found |= {"scored_from": "with meta_learner ppo"}
+        if self.meta_ppo.advantages == "coala":
             of_critic = (f"meta_ppo.{name}" for name in ("discount", "gae_lambda", "later_episodes"))
             found |= dict.fromkeys(of_critic, "with meta_ppo.advantages coala")
         return found
 
     def small(self) -> Self:
         sizes = {"meta_steps": 2, "episode_length": 4, "num_envs": 2, "trials": 1, "evaluation_trials": 2}
+        sizes |= {"scored_from": min(self.scored_from, 1)}
         ppo = {"iterations": 2, "batch_size": 8, "epochs": 1} if self.meta_learner == "ppo" else {}
         return self._resized({"population_size": 4, "generations": 1, "chunk_size": 0}, ppo, unseen=(), **sizes)
 
@@ -372,6 +381,8 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
         at_once = min(evolution.population_size, at_once + at_once % 2)  # candidates may come in pairs
         trials = self.trials_per_generation if self.meta_learner == "ppo" else at_once * self.trials
         meta_steps = math.ceil(MEASURED_STEPS / (trials * self.episode_length * self.num_envs))
-        sizes: dict[str, Any] = {"unseen": (), "seeds": 1, "meta_steps": min(self.meta_steps, meta_steps)}
+        meta_steps = min(self.meta_steps, meta_steps)
+        sizes: dict[str, Any] = {"unseen": (), "seeds": 1, "meta_steps": meta_steps}
+        sizes |= {"scored_from": min(self.scored_from, meta_steps - 1)}
         evolving = {"generations": generations, "population_size": at_once}
         return self._resized(evolving, {"iterations": generations}, **sizes)

@@ -171,7 +171,7 @@ class SampledShaping(Shaping):
         seats, opponents = range(self.num_shapers, self.game.num_agents), self.opponents
         if settings:
             opponents = [self.config.make_opponent(seat=seat, traced=settings) for seat in seats]
-        return shaping_trial(self.game, self.shaper, opponents, **self.lengths)
+        return shaping_trial(self.game, self.shaper, opponents, **self.lengths, scored_from=self.config.scored_from)
 
     def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         # Trial k of all groups has one key, from which much of the same is drawn: the samples are paired.

@@ -98,6 +98,9 @@ CALLS = {
     "opponents: got 2; 1 is needed": lambda: shaping_trial(FORMULA, make_shaper("mfos", FORMULA), [memory()] * 2),
     "learners: got one for seat 0 in seat 1": lambda: shaping_trial(FORMULA, make_shaper("mfos", FORMULA), naive_of(0)),
     "meta_steps: got 0": lambda: shaping_trial(FORMULA, make_shaper("mfos", FORMULA), naive_of(1), meta_steps=0),
+    "scored_from: got 2; less than the 2 meta_steps": lambda: shaping_trial(
+        FORMULA, make_shaper("mfos", FORMULA), naive_of(1), meta_steps=2, scored_from=2
+    ),
     "learner: got 'lola', which is there for games that are formulas": lambda: make_learner("lola", SAMPLED),
     "learner: got 'ppo', which is there for games that are sampled": lambda: make_learner("ppo", FORMULA),
     "game: got 'ipd'; a Game": lambda: make_learner("ppo", "ipd"),

@@ -319,7 +319,7 @@ def three():
     game = make("three_player_ipd", episode_length=STEPS)
     policy = mfos(game, hidden_units=UNITS)
     opponents = [make_learner("reinforce", game, 2, num_updates=EPISODES)]
-    trial = shaping_trial(game, policy, opponents, meta_steps=EPISODES, episode_length=STEPS, num_envs=ENVS)
+    trial = shaping_trial(game, policy, opponents, **LENGTHS, scored_from=1)
     play = partial(play_sampled, game=game, policy=policy, opponents=opponents, keep_trajectories=True, **LENGTHS)
     run = jax.jit(lambda p, key: (trial(p, key), play(key, parameters=p)))
     return run(policy.init(jax.random.key(1)), jax.random.key(2))
@@ -339,12 +339,14 @@ def test_several_shapers_have_the_same_parameters_and_a_memory_each(three):
     assert len(both) == len({a for a, _ in both})  # equal probabilities before any observation
 
 
-def test_the_fitness_is_the_mean_of_the_shapers(three):
+def test_the_fitness_is_the_mean_of_the_shapers_from_the_episode_that_counts_first(three):
     outcome, history = three
-    rewards = [np.asarray(trajectory.reward, np.float64).mean() for trajectory in history.trajectories]
-    assert float(outcome.fitness) == pytest.approx((rewards[0] + rewards[1]) / 2, rel=1e-5)
-    assert float(outcome.metrics["shaper_return"]) == float(outcome.fitness)
-    assert float(outcome.metrics["opponent_return"]) == pytest.approx(rewards[2], rel=1e-5)
+    rewards = np.array(
+        [trajectory.reward for trajectory in history.trajectories], np.float64
+    )  # [players, episodes, ...]
+    assert float(outcome.fitness) == pytest.approx(rewards[:2, 1:].mean(), rel=1e-5)
+    assert float(outcome.metrics["shaper_return"]) == pytest.approx(rewards[:2].mean(), rel=1e-5)
+    assert float(outcome.metrics["opponent_return"]) == pytest.approx(rewards[2].mean(), rel=1e-5)
 
 
 @pytest.mark.system
