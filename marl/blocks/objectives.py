@@ -120,6 +120,47 @@ def dpo(*, alpha: Scalar = 2.0, beta: Scalar = 0.6) -> Objective:
     return with_drift(drift)
 
 
+@check_arguments
+def quadratic_drift(
+    *, penalty: Scalar = 0.7, correction: Scalar = 0.2, scale: Scalar = 0.2, clip: Scalar = 0.65
+) -> Objective:
+    """The objective rho A - drift of a closed formula, with rho the ratio of new and old probability.
+
+        drift = relu(clipped + scale tanh(x / scale) - 1e-4),    x = penalty (rho - 1)^2 - correction (rho - 1) A,
+
+    and *clipped* the drift of `clipped_surrogate`. The penalty holds the policy back. The correction weakens it where
+    the policy has moved along the advantage, and strengthens it where it has moved against the advantage. It is the
+    shape of the evolved drift of this library, as `marl.reproduce distillation` fits it.
+
+    Args:
+      penalty: weight of the square, at least 0.
+      correction: weight of moves against the advantage, at least 0.
+      scale: bound of both together, above 0.
+      clip: as of `clipped_surrogate`.
+
+    Raises:
+      ValueError: for a number below 0, or a `scale` or a `clip` that is not above 0.
+
+    Example:
+      >>> import marl, numpy as np
+      >>> objective = marl.objectives.quadratic_drift(penalty=0.5, correction=0.2, scale=100)
+      >>> round(float(objective(np.log(1.5), np.float32(-1.0))), 3)  # -1.5 - (0.125 + 0.1)
+      -1.725
+    """
+    checks.number("penalty", penalty, 0)
+    checks.number("correction", correction, 0)
+    checks.number("scale", scale, 0, brackets="()")
+    checks.number("clip", clip, 0, brackets="()")
+
+    def drift(log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:
+        more = jnp.expm1(log_ratio)  # rho - 1
+        clipped = jax.nn.relu((more - jnp.clip(more, -clip, clip)) * advantage)
+        x = penalty * more**2 - correction * more * advantage
+        return jax.nn.relu(clipped + scale * jnp.tanh(x / scale) - NO_DRIFT)
+
+    return with_drift(drift)
+
+
 def with_drift(drift: Objective) -> Objective:
     """The objective rho A - drift(log rho, A), the form of mirror learning.
 
@@ -256,6 +297,36 @@ def huber(*, delta: Scalar = 1.0) -> ValueLoss:
     def loss(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
         del before
         return optax.huber_loss(value, target, delta=delta)
+
+    return loss
+
+
+@check_arguments
+def expectile(*, tau: Scalar = 0.25) -> ValueLoss:
+    """Half the square of the difference from the target, times 2 tau below the target and 2 (1 - tau) above it.
+
+    Its minimum over a distribution of targets is the tau-expectile: the mean for 0.5, and less for a smaller tau.
+
+    Args:
+      tau: weight of values that are too low, in (0, 1).
+
+    Raises:
+      ValueError: for a `tau` outside (0, 1).
+
+    Example:
+      >>> import marl, jax.numpy as jnp
+      >>> loss = marl.objectives.expectile(tau=0.25)
+      >>> loss(jnp.array([-1.0, 1.0]), jnp.zeros(2), jnp.zeros(2)).tolist()
+      [0.25, 0.75]
+
+    Source: Newey and Powell, Asymmetric Least Squares Estimation and Testing (1987); for values: Kostrikov et al.,
+    Implicit Q-Learning (2021), arXiv:2110.06169, equation 4.
+    """
+    checks.number("tau", tau, 0, 1, brackets="()")
+
+    def loss(value: jax.Array, target: jax.Array, before: jax.Array) -> jax.Array:
+        del before
+        return 2 * jnp.where(value > target, 1 - tau, tau) * optax.l2_loss(value, target)
 
     return loss
 

@@ -182,6 +182,19 @@ class DiscoveryClaimsConfig(configs.CommandConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class DistillationConfig(_SeveralTrainings):
+    """The evolved objectives of the package, networks of one unit and formulas in their place, in six games."""
+
+    seeds: int = 128
+    """Fresh trainings of each objective in each game."""
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing."""
+        return {"cluster": NO_EVOLUTION}
+
+
+@dataclasses.dataclass(frozen=True)
 class Rlx2Config(_SeveralTrainings):
     """TD3 and SAC with few weights, on a small task each: from the first step on, and in the ways of several papers."""
 
@@ -255,7 +268,14 @@ class InContextConfig(_SeveralTrainings):
 
 
 OfSamples = (
-    ShaperConfig | CoinGameConfig | DiscoveryClaimsConfig | Rlx2Config | SparseConfig | SocialConfig | InContextConfig
+    ShaperConfig
+    | CoinGameConfig
+    | DiscoveryClaimsConfig
+    | DistillationConfig
+    | Rlx2Config
+    | SparseConfig
+    | SocialConfig
+    | InContextConfig
 )
 Config = MfosConfig | ZdConfig | GeneralistsConfig | OfSamples
 

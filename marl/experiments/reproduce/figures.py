@@ -233,7 +233,14 @@ def draw_generalists(folder: Path, rows: list[str], columns: list[str], payoffs:
 
 
 def draw_payoffs(
-    file: Path, places: Sequence[str], series: Mapping[str, Sequence[dict[str, Any]]], over: str, title: str
+    file: Path,
+    places: Sequence[str],
+    series: Mapping[str, Sequence[dict[str, Any]]],
+    over: str,
+    title: str,
+    *,
+    label: str = PAYOFF,
+    subject: str = "the player that is named",
 ) -> Path:
     """Draws means with two standard errors.
 
@@ -243,18 +250,20 @@ def draw_payoffs(
       series: by their names, `{mean, standard_error}` in each place.
       over: what the errors are over.
       title: above it.
+      label: what the means are.
+      subject: for what more is better.
 
     Returns:
       The file.
     """
     colors = colors_of(series)
-    figure, axes = new_axes(PAYOFF, "", (6.0, 0.6 + (0.15 + 0.12 * len(series)) * len(places)))
+    figure, axes = new_axes(label, "", (6.0, 0.6 + (0.15 + 0.12 * len(series)) * len(places)))
     for i, ((name, values), marker) in enumerate(zip(series.items(), itertools.cycle("os^Dv<>P"), strict=False)):
         y = np.arange(len(places)) + 0.7 * ((i + 0.5) / len(series) - 0.5)
         mean, error = (np.array([one[key] for one in values], float) for key in ("mean", "standard_error"))
         axes.errorbar(mean, y, xerr=2 * error, marker=marker, color=colors[name], label=name, **BARS)
     name_rows(axes, places, 36)
-    note = f"further right is better for the player that is named; bars: two standard errors {over}"
+    note = f"further right is better for {subject}; bars: two standard errors {over}"
     return save_figure(figure, file, title, note)
 
 

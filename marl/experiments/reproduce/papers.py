@@ -14,6 +14,7 @@ from rich.console import Console
 import configs
 from marl.experiments.reproduce import coin_game as reproduce_coin_game
 from marl.experiments.reproduce import discovery as reproduce_discovery
+from marl.experiments.reproduce import distillation as reproduce_distillation
 from marl.experiments.reproduce import extortion, extortion_report, in_context_report
 from marl.experiments.reproduce import generalists as reproduce_generalists
 from marl.experiments.reproduce import in_context as reproduce_in_context
@@ -27,6 +28,7 @@ from marl.experiments.reproduce.config import (
     CoinGameConfig,
     Config,
     DiscoveryClaimsConfig,
+    DistillationConfig,
     GeneralistsConfig,
     InContextConfig,
     MfosConfig,
@@ -186,6 +188,17 @@ def _social(config: SocialConfig, run: RunDirectory, console: Console) -> None:
     _report(run, title, config.fast, sections, data, console)
 
 
+def _distillation(config: DistillationConfig, run: RunDirectory, console: Console) -> None:
+    parts = reproduce_distillation.make_configs(seeds=config.seeds, seed=config.seed, fast=config.fast)
+    jobs = reproduce_distillation.make_jobs(run.path / "trainings", parts, console)
+    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
+        say(console, f"this will take about {duration(seconds)} on two cores")
+    results = run_jobs(jobs, console)
+    data = {"config": configs.plain(config), "trainings": results}
+    sections = reproduce_distillation.sections(run.figures, parts, results)
+    _report(run, "Evolved objectives, distilled", config.fast, sections, data, console)
+
+
 def _in_context(config: InContextConfig, run: RunDirectory, console: Console) -> None:
     parts = config.parts()
     jobs = reproduce_in_context.make_jobs(run.path / "trainings", parts, console, fast=config.fast)
@@ -227,6 +240,7 @@ _RUNS: dict[type, Callable[[Any, RunDirectory, Console], None]] = {
     ShaperConfig: _shaper,
     CoinGameConfig: _coin_game,
     DiscoveryClaimsConfig: _discovery,
+    DistillationConfig: _distillation,
     Rlx2Config: _rlx2,
     SparseConfig: _sparse,
     SocialConfig: _social,

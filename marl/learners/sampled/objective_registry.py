@@ -121,9 +121,11 @@ def _shapes(network: Parametric) -> dict[str, Any]:
 
 OBJECTIVES.register("clipped", objectives.clipped_surrogate)
 OBJECTIVES.register("dpo", objectives.dpo)
+OBJECTIVES.register("quadratic", objectives.quadratic_drift)
 OBJECTIVES.register("classic", lambda: _shipped("drift", "classic"))  # of `python -m marl.discover drift classic`
 OBJECTIVES.register("policy_gradient", lambda: objectives.policy_gradient)
 VALUE_LOSSES.register("l2", lambda: objectives.l2)
 VALUE_LOSSES.register("clipped_l2", objectives.clipped_l2)
 VALUE_LOSSES.register("huber", objectives.huber)
+VALUE_LOSSES.register("expectile", objectives.expectile)
 VALUE_LOSSES.register("classic", lambda: _shipped("value_loss", "classic"))  # of `... value_loss classic`

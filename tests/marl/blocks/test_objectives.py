@@ -18,9 +18,11 @@ from marl.blocks.objectives import (
     distance_of,
     dpo,
     drift_network,
+    expectile,
     huber,
     l2,
     learned,
+    quadratic_drift,
 )
 
 LOG_RATIO, ADVANTAGE = (x.ravel() for x in np.meshgrid(np.linspace(-2, 2, 41), np.linspace(-3, 3, 25)))
@@ -48,7 +50,20 @@ def test_dpo_is_the_published_formula():
     np.testing.assert_allclose(dpo()(jnp.float32(LOG_RATIO), jnp.float32(a)), expected, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("objective", [clipped_surrogate(), dpo(), dpo(alpha=0.3, beta=4)])
+def test_the_quadratic_drift_is_its_formula_and_without_its_terms_the_clipped_surrogate():
+    more, a = np.expm1(LOG_RATIO), ADVANTAGE
+    clipped = np.maximum((more - np.clip(more, -0.4, 0.4)) * a, 0)
+    bounded = 0.3 * np.tanh((0.6 * more**2 - 0.25 * more * a) / 0.3)
+    expected = np.exp(LOG_RATIO) * a - np.maximum(clipped + bounded - 1e-4, 0)
+    settings = {"penalty": 0.6, "correction": 0.25, "scale": 0.3, "clip": 0.4}
+    found = quadratic_drift(**settings)(jnp.float32(LOG_RATIO), jnp.float32(a))
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+    bare = quadratic_drift(penalty=0, correction=0, clip=0.4)(jnp.float32(LOG_RATIO), jnp.float32(a))
+    of_ppo = clipped_surrogate(clip=0.4)(jnp.float32(LOG_RATIO), jnp.float32(a))
+    np.testing.assert_allclose(bare, of_ppo, rtol=1e-5, atol=1.1e-4)  # a drift has to exceed 1e-4 to count
+
+
+@pytest.mark.parametrize("objective", [clipped_surrogate(), dpo(), dpo(alpha=0.3, beta=4), quadratic_drift()])
 def test_the_named_objectives_have_a_drift_of_mirror_learning(objective):
     """The drift is at least 0; at a ratio of 1 it is 0 and the objective's slope is the advantage."""
     drift = jnp.exp(LOG_RATIO) * ADVANTAGE - objective(jnp.float32(LOG_RATIO), jnp.float32(ADVANTAGE))
@@ -111,6 +126,15 @@ def test_distances_of_values_by_hand():
     np.testing.assert_allclose(huber(delta=1)(value, target, before), [0, 1.5, 2.5])
     # Moved by 0.5 at most the values are 0.5, 0.5 and 4.
     np.testing.assert_allclose(clipped_l2(clip=0.5)(value, target, before), [0.125, 3.125, 4.5])
+
+
+def test_an_expectile_weighs_both_sides_and_its_minimum_is_the_expectile_of_the_targets():
+    value, target = jnp.array([1.0, -1.0, 3.0]), jnp.array([3.0, -3.0, 3.0])
+    np.testing.assert_allclose(expectile(tau=0.25)(value, target, value), [1.0, 3.0, 0.0])
+    np.testing.assert_allclose(expectile(tau=0.5)(value, target, value), l2(value, target, value))
+    targets = np.array([0.0, 1.0, 5.0])  # tau sum (t - x)+ = (1 - tau) sum (x - t)+ at x = 1: 0.2 * 4 = 0.8 * 1
+    slope = jax.grad(lambda x: expectile(tau=0.2)(jnp.full(3, x), targets, targets).sum())
+    assert [round(float(slope(x)), 6) for x in (0.9, 1.0, 1.1)] == [-0.24, 0.0, 0.36]
 
 
 @settings(deadline=None, max_examples=30)
