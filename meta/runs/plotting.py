@@ -87,6 +87,12 @@ def new_curves(number: int) -> tuple[Any, list[Any]]:
     return figure, list(panels.flat[:number])
 
 
+def count_episodes(axes: Any, label: str) -> None:
+    """Labels the horizontal axis, with ticks at whole numbers."""
+    axes.set_xlabel(label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
 def count_steps(axes: Any, label: str = "environment steps") -> None:
     """Labels the horizontal axis, with ticks such as 20k and 3M."""
     from matplotlib.ticker import EngFormatter

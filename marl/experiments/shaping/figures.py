@@ -23,6 +23,7 @@ from meta.runs.plotting import (
     PINK,
     SKY,
     WIDEST,
+    count_episodes,
     draw_line,
     draw_mean,
     draw_scale,
@@ -102,7 +103,8 @@ def draw_trial(
     Returns:
       The file.
     """
-    figure, axes = new_axes(time, payoff)
+    figure, axes = new_axes("", payoff)
+    count_episodes(axes, time)
     shaped, (row, column) = groups[opponent], sides
     lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
     if alone := groups.get(OWN_KIND):
@@ -333,7 +335,8 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
     for counted, label in COUNTED.items():
         if counted not in shaped.more or (states and counted == "cooperation"):  # the states show more
             continue
-        figure, axes = new_axes("episode", label)
+        figure, axes = new_axes("", label)
+        count_episodes(axes, "episode")
         for played, seats, color, style, who in (
             (shaped, first, *STYLES[0], "shaper"),
             (shaped, others, *STYLES[1], f"opponent ({short_name(opponent)})"),
@@ -347,7 +350,8 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
         note = f"{len(shaped.shaper):,} fresh trials together; dotted: one half"
         files.append(save_figure(figure, folder / name, COUNTED_TITLES[counted], note))
     if states:
-        figure, axes = new_axes("episode", "share of rounds")
+        figure, axes = new_axes("", "share of rounds")
+        count_episodes(axes, "episode")
         # Four states have the colours of CC, CD, DC and DD, with any number of opponents that all do the same.
         alike = [one[0] + one[1] * (len(states[0]) - 1) for one in STATES[1:]]
         for i, state in enumerate(sorted(states, key=lambda state: (alike + states).index(state))):
