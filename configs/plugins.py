@@ -74,8 +74,7 @@ def import_named(arguments: Sequence[str]) -> list[str]:
             continue
         if not equals:
             name = words.pop(0) if words else ""
-        if os.getcwd() not in sys.path and "" not in sys.path:
-            sys.path.insert(0, os.getcwd())
+        search_here()
         try:
             if not all(part.isidentifier() for part in name.split(".")):
                 raise ImportError("it is no name of a module")
@@ -88,6 +87,12 @@ def import_named(arguments: Sequence[str]) -> list[str]:
         if name not in _imported:
             _imported.append(name)
     return rest
+
+
+def search_here() -> None:
+    """Lets Python find modules in the current directory too, as `python -m` does and an installed command does not."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def imported() -> list[str]:

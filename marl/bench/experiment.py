@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from marl.bench.methods import Method, digest_of_files
-from marl.bench.protocol import TRAININGS, VERSION, Size
+from marl.bench.methods import Method, digest_of_files, source_of
+from marl.bench.protocol import TRAINED, TRAININGS, VERSION, Size
 from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
 from marl.bench.table import draw_opponents
 from marl.bench.tracks import Part, Track, TrackName, track_of
@@ -132,6 +132,8 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
         f"Shaping Bench {VERSION}, {track.name} track, {config.size}: {config.method} against {opponents} in "
         f"{many(len(track.tasks()), 'game')}, {many(config.seeds, 'training')} each; {spent}",
     )
+    if ":" in config.method:
+        say(console, "times below are those of an evolution; a function of your own may take longer")
     folder = run.path / PARTS
     folder.mkdir(exist_ok=True)
     jobs = [_job(folder / part.name, part, bench, console) for part in bench.parts]
@@ -200,6 +202,7 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "trainings": config.seeds,
         "seed": config.seed,
         "commit": ", ".join(sorted({part["commit"] for part in found.values()})),
+        **({"source": source_of(config.method)} if ":" in config.method else {}),
         **provenance.environment(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "trials": sum(part["trials"] for part in found.values()),
@@ -233,7 +236,10 @@ def _commit() -> str:
 def conclusion(result: dict[str, Any]) -> str:
     """The four numbers of a result in one sentence."""
     if all(found["gain"]["value"] is None for found in result["scores"].values()):
-        return f"{result['method']} has payoffs and no scores, because none of its tasks has a scale yet."
+        payoffs = [x["payoffs"][TRAINED] for row in result["tasks"].values() for x in row.values()]
+        broken = any(value is None for sides in payoffs for side in sides for value in side)
+        reason = "some payoffs are not finite" if broken else "none of its tasks has a scale yet"
+        return f"{result['method']} has payoffs and no scores, because {reason}."
     training, held_out = (
         f"a gain of {shown(found['gain'])} and a welfare of {shown(found['welfare'])}"
         for found in (result["scores"][group] for group in GROUPS)
@@ -267,4 +273,5 @@ def print_scores(console: Console, result: dict[str, Any]) -> None:
             by_opponent.add_row(opponent, str(len(games)), *row)
     console.print(by_opponent)
     if result["missing"]:
-        say(console, f"{many(len(result['missing']), 'task')} not played: such a result has no place in a table")
+        lacking = f"{many(len(result['missing']), 'task')} not played, or without a finite payoff of each training"
+        say(console, f"{lacking}: such a result has no place in a table")

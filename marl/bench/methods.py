@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -13,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from configs import shown
+from configs import plugins, shown
 from configs.specs import first_line
 from games import InfinitelyRepeated, MatrixGame
 from marl.bench.protocol import META_STEPS, Budget, Games, all_games, make_opponent, tasks
@@ -66,7 +68,11 @@ class Train(Protocol):
 
         Returns:
           A `marl.Learner`; or `(make, parameters)` with `make(parameters)` a learner. The pair compiles one program for
-          all trainings with one opponent, so `make` must use nothing else of its training.
+          all trainings with one opponent, so `make` must use nothing else of its training, and the parameters of all
+          trainings have the same shapes.
+
+        It is called as plain Python, once for each training in each task, so what it compiles is compiled again for
+        each, unless arrays such as the key are arguments of a function that outlives the call.
         """
 
 
@@ -134,6 +140,7 @@ def make_method(spec: str) -> Method:
         try:
             make_learner(learner, InfinitelyRepeated(payoffs), field="method")
         except ValueError as error:
+            check_no_module(spec)
             raise ValueError(f"{first_line(error)}{'' if name == game.payoffs.name else f', in {name}'}") from None
     return Method(spec, "learner", partial(_no_training, learner))
 
@@ -144,9 +151,25 @@ def digest_of_files(spec: str) -> str:
         file = Path(located(spec))
         return digest(load_arrays(file / AGENT_FILE if file.is_dir() else file)[0])
     if ":" in spec:
+        plugins.search_here()
         source = importlib.util.find_spec(spec.partition(":")[0])
         return hashlib.sha256(Path(source.origin).read_bytes()).hexdigest() if source and source.origin else ""
     return "".join(digests(spec))
+
+
+def source_of(spec: str) -> dict[str, str]:
+    """What a result says of the code of a function: its packages with their versions, and the file's digest."""
+    module = spec.partition(":")[0].partition(".")[0]
+    packages = importlib.metadata.packages_distributions().get(module, [])
+    return {name: importlib.metadata.version(name) for name in packages} | {"sha256": digest_of_files(spec)}
+
+
+def check_no_module(spec: str) -> None:
+    """Raises ValueError, one line, for the name of a module without a function."""
+    plugins.search_here()
+    name = spec.partition(".")[0]
+    if name.isidentifier() and importlib.util.find_spec(name):
+        raise ValueError(f"method: got {spec!r}, a module; module:function, such as {name}:train, is needed")
 
 
 def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], games: Games, *_: Any) -> list[Trained]:
@@ -275,12 +298,18 @@ def _agent(spec: str) -> Method:
 def function_of(spec: str) -> Train:
     """The function of `module:function`; raises ValueError, one line, if there is none."""
     module, _, name = spec.partition(":")
+    plugins.search_here()
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"method: got {spec!r}; {first_line(error)}") from None
+    needed = "a function of (game, opponent, budget, key) is needed"
     if not callable(function):
-        raise ValueError(f"method: got {spec!r}; a function is needed")
+        raise ValueError(f"method: got {spec!r}; {needed}")
+    try:
+        inspect.signature(function).bind(*range(4))
+    except TypeError:
+        raise ValueError(f"method: got {spec!r}{inspect.signature(function)}; {needed}") from None
     return cast(Train, function)
 
 
@@ -295,31 +324,40 @@ def _call(
     *_: Any,
 ) -> list[Trained]:
     each = [jax.tree.map(lambda x, i=i: x[i], games) for i in range(len(chosen))]
-    return called(
-        spec,
-        (
-            function(InfinitelyRepeated(game), make_opponent(opponent, own), budget, key)
-            for game, own, key in zip(chosen, each, keys, strict=True)
-        ),
-    )
+    calls = {
+        f"{game.name or 'a random game'} against {opponent}, training {i + 1} of {len(chosen)}": (
+            lambda game=game, own=own, key=key: function(
+                InfinitelyRepeated(game), make_opponent(opponent, own), budget, key
+            )
+        )
+        for i, (game, own, key) in enumerate(zip(chosen, each, keys, strict=True))
+    }
+    return called(spec, calls)
 
 
-def called(spec: str, players: Iterable[Player]) -> list[Trained]:
-    """Trainings from the players that a function of one's own has returned.
+def called(spec: str, calls: Mapping[str, Callable[[], Player]]) -> list[Trained]:
+    """Trainings from the players that a function of one's own returns.
 
     Args:
       spec: its name, for messages.
-      players: one of each training.
+      calls: of each training, by what it is called for.
 
     Raises:
-      ValueError: for another thing than a player; one line.
+      ValueError: for another thing than a player of the first seat, or parameters that are not finite; one line.
     """
     found: list[Any] = []
-    for player in players:
-        if not isinstance(player, Learner) and not (isinstance(player, tuple) and len(player) == 2):
-            needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
-            raise ValueError(f"method: {spec} returned {shown(player)}; {needed}")
+    for place, call in calls.items():
+        try:
+            player = call()
+        except Exception as error:
+            error.add_note(f"{spec} was called for {place}")
+            raise
+        if wrong := _misfit(player):
+            raise ValueError(f"method: {spec} returned {wrong}, in {place}")
         found.append(player)
+    shapes = [jax.tree.map(np.shape, one[1]) if isinstance(one, tuple) and len(one) == 2 else None for one in found]
+    if any(type(one) is not type(found[0]) for one in found) or any(shape != shapes[0] for shape in shapes):
+        raise ValueError(f"method: {spec} returned players of different kinds or shapes; the same are needed")
     if isinstance(found[0], Learner):
         return [
             Trained(lambda parameters, place, player=player: player, (), [i])  # type: ignore[misc]
@@ -328,3 +366,23 @@ def called(spec: str, players: Iterable[Player]) -> list[Trained]:
     make = found[0][0]
     parameters = jax.tree.map(lambda *x: jnp.stack(x), *(pair[1] for pair in found))
     return [Trained(lambda parameters, place: make(parameters), parameters, range(len(found)))]
+
+
+def _misfit(player: Any) -> str:
+    """What is wrong with a player that a function has returned; empty if nothing is."""
+    needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
+    learner = player
+    if not isinstance(player, Learner):
+        if not (isinstance(player, tuple) and len(player) == 2 and callable(player[0])):
+            return f"{shown(player)}; {needed}"
+        make, parameters = player
+        try:
+            values = [np.asarray(x, float) for x in jax.tree.leaves(parameters)]
+        except (TypeError, ValueError):
+            return f"parameters that are no arrays of numbers; {needed}"
+        if not all(np.isfinite(x).all() for x in values):
+            return "parameters that are not finite"
+        learner = make(parameters)
+    if not isinstance(learner, Learner):
+        return f"a pair whose function makes {shown(learner)}; a marl.Learner is needed"
+    return "" if learner.seat in (None, 0) else f"a learner for seat {learner.seat}; one for seat 0 is needed"

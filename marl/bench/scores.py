@@ -113,7 +113,7 @@ def shown(estimate: Mapping[str, float | None]) -> str:
 
 
 def missing(result: Mapping[str, Any]) -> list[str]:
-    """Tasks that a result lacks, as `TASK/OPPONENT`."""
+    """Tasks of which a result lacks a finite payoff in a form or a training, as `TASK/OPPONENT`."""
     track = track_of(result["track"])
     wanted = [(task, part.opponent) for part in track.parts for task in part.tasks]
     return [f"{task}/{opponent}" for task, opponent in wanted if not _whole(result, track, task, opponent)]

@@ -18,7 +18,7 @@ from marl.bench.methods import SPENDING
 from marl.bench.protocol import SIZES, TRAININGS, VERSION
 from marl.bench.scores import GROUPS, MEASURES, RESULT, aggregate, improvement, missing, profile, scores_of, shown
 from marl.bench.tracks import TRACKS, track_of
-from meta.runs.formatting import say
+from meta.runs.formatting import amount, say
 from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
 from meta.runs.reports.aggregates import Estimate
 from meta.runs.reports.claims import table as markdown
@@ -49,10 +49,13 @@ def load_result(path: str, field: str = "results") -> dict[str, Any]:
       ValueError: if there is none, or for one of another version or without a field; one line.
     """
     file = Path(path) / RESULT if Path(path).is_dir() else Path(path)
+    needed = "the result of python -m marl.bench is needed"
     try:
         found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        raise ValueError(f"{field}: got {path!r}; the result of python -m marl.bench is needed") from None
+    except OSError:
+        raise ValueError(f"{field}: got {path!r}, which cannot be read; {needed}") from None
+    except ValueError:
+        raise ValueError(f"{field}: got {path!r}, which is no whole JSON; {needed}") from None
     lacking = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
     if lacking:
         raise ValueError(f"{field}: got {path!r}, without {lacking[0]}; a result of python -m marl.bench is needed")
@@ -87,7 +90,8 @@ def load_results(config: TableConfig) -> Results:
     for path in config.results:
         one = load_result(path)
         if lacking := missing(one):
-            raise ValueError(f"results: got {path!r}, which lacks {lacking[0]}; a complete result is needed")
+            needed = f"a finite payoff of each of its {one['trainings']} trainings in every task is needed"
+            raise ValueError(f"results: got {path!r}, which lacks some of {lacking[0]}; {needed}")
         if not scores_of(one)["gain"]:
             raise ValueError(f"results: got {path!r}, which has no scores; one with a scale of its tasks is needed")
         if one["trainings"] < TRAININGS:
@@ -127,10 +131,9 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
         draw_profiles(folder, {name: scores[name] for name in ranked}),
     ]
     lines = Table("method", f"probability of a higher gain than {best}, held-out forms")
-    for name, one in scores.items():
-        if name != best:
-            estimate = improvement(one["gain"], scores[best]["gain"], "held-out")
-            lines.add_row(name, shown(estimate._asdict()))
+    for name in ranked[1:]:
+        estimate = improvement(scores[name]["gain"], scores[best]["gain"], "held-out")
+        lines.add_row(name, shown(estimate._asdict()))
     if len(results) > 1:
         console.print(lines)
     say(console, f"written to {folder}: table.md, {', '.join(file.name for file in files)}")
@@ -141,7 +144,7 @@ COLUMNS = ("method", "gain, training", "welfare, training", "gain, held-out", "w
 
 def _row(name: str, result: dict[str, Any], found: Aggregates) -> list[str]:
     cells = [shown(found[group, measure]._asdict()) for group in GROUPS for measure in MEASURES]
-    return [name, *cells, result["size"] if result["kind"] in SPENDING else "-", f"{result['trials']:,}"]
+    return [name, *cells, result["size"] if result["kind"] in SPENDING else "-", amount(result["trials"])]
 
 
 def draw_scores(folder: Path, found: dict[str, Aggregates], track: str) -> Path:
@@ -208,7 +211,8 @@ def draw_opponents(folder: Path, result: dict[str, Any]) -> Path:
     """
     scores = scores_of(result)["gain"]
     figure, axes = new_axes("gain", "", (5.5, 3.0))
-    names = list(track_of(result["track"]).opponents)
+    met = {name.split("/")[1] for name in scores}
+    names = [name for name in track_of(result["track"]).opponents if name in met]
     for group, color in colors_of(GROUPS).items():
         points = [
             (x.mean(), names.index(name.split("/")[1]) + (0.15 if group == "held-out" else -0.15))
@@ -220,6 +224,7 @@ def draw_opponents(folder: Path, result: dict[str, Any]) -> Path:
     axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
     name_rows(axes, names)
     note = (
-        "a point: mean of the trainings in one game; 0: the opponent's own kind in its place; 1: the most that is known"
+        "a point: mean of the trainings in one game, against one form; 0: the opponent's own kind in its place; "
+        "1: the most that is known"
     )
     return save_figure(figure, folder / "opponents.png", f"Gain of {result['method']} in each game", note)

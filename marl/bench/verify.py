@@ -100,7 +100,8 @@ def verify(checked: Checked, out: None, console: Console) -> None:
     console.print(table)
     if not worst <= 1:
         raise ValueError(
-            f"result: is another than what was played again, by {worst:.1f} times what processors differ by"
+            f"result: is not what was played again: the largest difference is {worst:.1f} times the tolerance, which "
+            "is what processors differ by"
         )
-    words = "the bits of" if same else "within what processors differ by of"
-    say(console, f"The result is {words} what was played again, with {jax.__version__} of JAX.")
+    words = "identical, bit for bit," if same else "the same within the tolerance, which is what processors differ by,"
+    say(console, f"What was played again is {words} with JAX {jax.__version__}.")

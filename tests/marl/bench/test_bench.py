@@ -17,7 +17,7 @@ import marl
 from games import InfinitelyRepeated
 from marl.bench import exact, protocol, scores, table, tracks, verify
 from marl.bench.experiment import PartConfig, conclusion
-from marl.bench.methods import make_method
+from marl.bench.methods import called, function_of, make_method, source_of
 from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.bench.tracks import TRACKS, Part, track_of
 from marl.shapers.trial import play
@@ -122,6 +122,41 @@ def test_a_pair_of_a_function_of_ones_own_has_the_parameters_of_its_training(mon
     np.testing.assert_allclose(trained[0].parameters[:, 0], firsts, rtol=1e-6)
 
 
+def test_what_a_function_returns_is_checked_with_the_training_that_it_is_of():
+    learner = marl.make_learner("tft", InfinitelyRepeated(tasks()["chicken"]))
+    for player, message in (
+        (42, "got returned 42; a marl.Learner, or a pair of a function and its parameters, is needed"),
+        ((np.zeros(5), lambda x: learner), "a pair of a function and its parameters, is needed"),
+        ((lambda x: learner, learner), "parameters that are no arrays of numbers"),
+        ((lambda x: learner, np.array([0.0, np.nan])), "parameters that are not finite"),
+        ((lambda x: x, np.zeros(5)), "a pair whose function makes"),
+        (learner._replace(seat=1), "a learner for seat 1; one for seat 0 is needed"),
+    ):
+        with pytest.raises(ValueError, match="in chicken against naive") as refused:
+            called("got", {"chicken against naive, training 1 of 1": lambda player=player: player})
+        assert message in str(refused.value)
+        assert str(refused.value).startswith("method: got returned")
+    pairs = [(lambda x: learner, np.zeros(n)) for n in (4, 5)]
+    with pytest.raises(ValueError, match="players of different kinds or shapes"):
+        called("got", {str(i): lambda pair=pair: pair for i, pair in enumerate(pairs)})
+
+    def fails():
+        raise RuntimeError("of the user")
+
+    with pytest.raises(RuntimeError) as raised:
+        called("own:train", {"chicken against lola, training 3 of 5": fails})
+    assert raised.value.__notes__ == ["own:train was called for chicken against lola, training 3 of 5"]
+
+
+def test_a_function_is_found_in_the_current_directory_and_a_result_says_whose_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    (tmp_path / "found_here.py").write_text("def train(game, opponent, budget, key):\n    return 1\n")
+    assert function_of("found_here:train")(1, 2, 3, 4) == 1
+    assert set(source_of("found_here:train")) == {"sha256"}
+    assert source_of("pytest:main")["pytest"] == pytest.__version__
+
+
 def test_a_learner_that_needs_the_numbers_of_its_game_has_a_program_for_each_game():
     def insured(game, seat):
         return marl.make_learner("all_d" if float(game.payoffs.row_payoffs[3]) > -1.5 else "all_c", game)
@@ -218,8 +253,12 @@ def test_parts_are_done_again_when_the_module_of_a_method_has_changed(tmp_path, 
 
 def test_a_result_without_a_scale_says_so():
     nothing = {m: dict.fromkeys(("value", "low", "high")) for m in scores.MEASURES}
-    result = {"method": "x", "trainings": 5, "scores": dict.fromkeys(scores.GROUPS, nothing)}
+    payoffs = {"training": [[1.0, 2.0], [0.0, 1.0]]}
+    result = {"method": "x", "trainings": 2, "scores": dict.fromkeys(scores.GROUPS, nothing)}
+    result["tasks"] = {"chicken": {"naive": {"payoffs": payoffs}}}
     assert conclusion(result) == "x has payoffs and no scores, because none of its tasks has a scale yet."
+    payoffs["training"][1][0] = None
+    assert conclusion(result) == "x has payoffs and no scores, because some payoffs are not finite."
 
 
 def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap():
@@ -271,16 +310,21 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         "played": played,
     }.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    (tmp_path / "cut.json").write_text(json.dumps(zero)[:-1])
     for names, message in (
-        (["lacking"], "results: got 'lacking.json', which lacks chicken/sos; a complete result is needed"),
-        (["short"], "results: got 'short.json', which lacks chicken/lola; a complete result is needed"),
-        (["holes"], "results: got 'holes.json', which lacks random/cgd; a complete result is needed"),
+        (["lacking"], "results: got 'lacking.json', which lacks some of chicken/sos; a finite payoff of each of its"),
+        (["short"], "results: got 'short.json', which lacks some of chicken/lola; a finite payoff of each of its"),
+        (["holes"], "results: got 'holes.json', which lacks some of random/cgd; a finite payoff of each of its"),
         (["strange"], "results: got 'strange.json', with chess/naive, which is no task of the bench"),
         (["few"], "of 4 training(s); one of at least 5 is needed"),
         (["other"], "of version 1; one of version 0 is needed"),
         (["zero", "played"], "results: got 'played.json', of the sampled track; one of the exact track is needed"),
         (["zero", "zero"], "results: got two of zero (small); one is needed"),
-        (["nothing"], "results: got 'nothing.json'; the result of python -m marl.bench is needed"),
+        (
+            ["nothing"],
+            "results: got 'nothing.json', which cannot be read; the result of python -m marl.bench is needed",
+        ),
+        (["cut"], "results: got 'cut.json', which is no whole JSON; the result of python -m marl.bench is needed"),
         ([], "results: got none; files of results are needed"),
     ):
         files = [f"{name}.json" for name in names]
@@ -301,6 +345,8 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         (["zd(chi=3)"], "in matching_pennies"),
         (["os:nothing"], "method: got 'os:nothing'; module 'os' has no attribute 'nothing'"),
         (["nowhere:train"], "method: got 'nowhere:train'; No module named 'nowhere'"),
+        (["json"], "method: got 'json', a module; module:function, such as json:train, is needed"),
+        (["json:dumps"], "; a function of (game, opponent, budget, key) is needed"),
         (["tft", "--opponents", "nave"], "opponents: got 'nave'; did you mean naive?"),
         (["tft", "--seeds=0"], "seeds: got 0; a whole number of at least 1 is needed"),
         (
@@ -343,4 +389,4 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_is_verified(environment, tmp_p
     (tmp_path / "claimed.json").write_text(json.dumps(claimed))
     found = within("verify", "claimed.json", cwd=tmp_path, module="marl.bench.__main__")
     assert found.returncode == 1
-    assert "result: is another than what was played again" in found.stderr
+    assert "result: is not what was played again: the largest difference is" in found.stderr
