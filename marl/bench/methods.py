@@ -158,7 +158,7 @@ def digest_of_files(spec: str) -> str:
 
 
 def source_of(spec: str) -> dict[str, str]:
-    """What a result says of the code of a function: its packages with their versions, and the file's digest."""
+    """The code of a function, for its result: its packages with their versions, and the file's digest."""
     module = spec.partition(":")[0].partition(".")[0]
     packages = importlib.metadata.packages_distributions().get(module, [])
     return {name: importlib.metadata.version(name) for name in packages} | {"sha256": digest_of_files(spec)}
@@ -369,7 +369,7 @@ def called(spec: str, calls: Mapping[str, Callable[[], Player]]) -> list[Trained
 
 
 def _misfit(player: Any) -> str:
-    """What is wrong with a player that a function has returned; empty if nothing is."""
+    """The fault of a player that a function has returned; empty if nothing is."""
     needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
     learner = player
     if not isinstance(player, Learner):
