@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from marl.bench.methods import Method, digest_of_files, source_of
+from marl.bench.methods import Method, digest_of_files, is_function, source_of
 from marl.bench.protocol import TRAINED, TRAININGS, VERSION, Size
 from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
 from marl.bench.table import draw_opponents
@@ -132,7 +132,7 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
         f"Shaping Bench {VERSION}, {track.name} track, {config.size}: {config.method} against {opponents} in "
         f"{many(len(track.tasks()), 'game')}, {many(config.seeds, 'training')} each; {spent}",
     )
-    if ":" in config.method:
+    if is_function(config.method):
         say(console, "times below are those of an evolution; a function of your own may take longer")
     folder = run.path / PARTS
     folder.mkdir(exist_ok=True)
@@ -202,7 +202,7 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "trainings": config.seeds,
         "seed": config.seed,
         "commit": ", ".join(sorted({part["commit"] for part in found.values()})),
-        **({"source": source_of(config.method)} if ":" in config.method else {}),
+        **({"source": source_of(config.method)} if is_function(config.method) else {}),
         **provenance.environment(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "trials": sum(part["trials"] for part in found.values()),
@@ -236,8 +236,8 @@ def _commit() -> str:
 def conclusion(result: dict[str, Any]) -> str:
     """The four numbers of a result in one sentence."""
     if all(found["gain"]["value"] is None for found in result["scores"].values()):
-        payoffs = [x["payoffs"][TRAINED] for row in result["tasks"].values() for x in row.values()]
-        broken = any(value is None for sides in payoffs for side in sides for value in side)
+        played = [np.array(x["payoffs"][TRAINED], float) for row in result["tasks"].values() for x in row.values()]
+        broken = any(np.isnan(x).any() and not np.isnan(x).all() for x in played)  # all are missing of no training
         reason = "some payoffs are not finite" if broken else "none of its tasks has a scale yet"
         return f"{result['method']} has payoffs and no scores, because {reason}."
     training, held_out = (
@@ -273,5 +273,5 @@ def print_scores(console: Console, result: dict[str, Any]) -> None:
             by_opponent.add_row(opponent, str(len(games)), *row)
     console.print(by_opponent)
     if result["missing"]:
-        lacking = f"{many(len(result['missing']), 'task')} not played, or without a finite payoff of each training"
+        lacking = f"{many(len(result['missing']), 'task')} not played, or with a payoff that is not finite"
         say(console, f"{lacking}: such a result has no place in a table")

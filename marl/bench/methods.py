@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
@@ -130,7 +130,7 @@ def make_method(spec: str) -> Method:
     game = InfinitelyRepeated(tasks()["prisoners_dilemma"])
     if is_path(spec):
         return _agent(spec)
-    if ":" in spec:
+    if is_function(spec):
         return Method(spec, "function", partial(_call, spec, function_of(spec)))
     if spec.partition("(")[0].strip() in SHAPERS:
         make_shaper(spec, game, field="method")
@@ -140,8 +140,8 @@ def make_method(spec: str) -> Method:
         try:
             make_learner(learner, InfinitelyRepeated(payoffs), field="method")
         except ValueError as error:
-            check_no_module(spec)
-            raise ValueError(f"{first_line(error)}{'' if name == game.payoffs.name else f', in {name}'}") from None
+            where = "" if name == game.payoffs.name else f", in {name}"
+            raise ValueError(f"{first_line(error)}{where}{module_hint(spec)}") from None
     return Method(spec, "learner", partial(_no_training, learner))
 
 
@@ -157,19 +157,28 @@ def digest_of_files(spec: str) -> str:
     return "".join(digests(spec))
 
 
-def source_of(spec: str) -> dict[str, str]:
-    """The code of a function, for its result: its packages with their versions, and the file's digest."""
+def is_function(spec: str) -> bool:
+    """True for `module:function`."""
+    return ":" in spec and not is_path(spec)
+
+
+def source_of(spec: str) -> dict[str, Any]:
+    """The code of a function, for its result: the installed packages that have it, and the digest of its file."""
     module = spec.partition(":")[0].partition(".")[0]
-    packages = importlib.metadata.packages_distributions().get(module, [])
-    return {name: importlib.metadata.version(name) for name in packages} | {"sha256": digest_of_files(spec)}
+    found = importlib.util.find_spec(module)
+    here = found is not None and Path(found.origin or "").is_relative_to(Path.cwd())
+    packages = [] if here else importlib.metadata.packages_distributions().get(module, [])
+    return {"packages": {name: importlib.metadata.version(name) for name in packages}, "sha256": digest_of_files(spec)}
 
 
-def check_no_module(spec: str) -> None:
-    """Raises ValueError, one line, for the name of a module without a function."""
+def module_hint(spec: str) -> str:
+    """The end of a message about an unknown method that is the name of a module; empty for another."""
     plugins.search_here()
-    name = spec.partition(".")[0]
-    if name.isidentifier() and importlib.util.find_spec(name):
-        raise ValueError(f"method: got {spec!r}, a module; module:function, such as {name}:train, is needed")
+    try:
+        is_module = importlib.util.find_spec(spec) is not None
+    except (ImportError, ValueError):
+        is_module = False
+    return f" A function of the module {spec} is written {spec}:train." if is_module else ""
 
 
 def _no_training(spec: str, opponent: str, chosen: list[MatrixGame], games: Games, *_: Any) -> list[Trained]:
@@ -307,9 +316,13 @@ def function_of(spec: str) -> Train:
     if not callable(function):
         raise ValueError(f"method: got {spec!r}; {needed}")
     try:
-        inspect.signature(function).bind(*range(4))
+        signature = inspect.signature(function)
+    except ValueError:  # of a function in C
+        return cast(Train, function)
+    try:
+        signature.bind(*range(4))
     except TypeError:
-        raise ValueError(f"method: got {spec!r}{inspect.signature(function)}; {needed}") from None
+        raise ValueError(f"method: got {spec!r}, of {shown(str(signature))}; {needed}") from None
     return cast(Train, function)
 
 
@@ -321,43 +334,45 @@ def _call(
     games: Games,
     budget: Budget,
     keys: jax.Array,
-    *_: Any,
+    store: Store | None,
+    report: Report | None,
+    numbers: Sequence[int],
 ) -> list[Trained]:
+    del store, report
     each = [jax.tree.map(lambda x, i=i: x[i], games) for i in range(len(chosen))]
-    calls = {
-        f"{game.name or 'a random game'} against {opponent}, training {i + 1} of {len(chosen)}": (
-            lambda game=game, own=own, key=key: function(
-                InfinitelyRepeated(game), make_opponent(opponent, own), budget, key
-            )
+    calls = [
+        (
+            f"{game.name or 'the random game'} against {opponent}, seed {number}",
+            partial(function, InfinitelyRepeated(game), make_opponent(opponent, own), budget, key),
         )
-        for i, (game, own, key) in enumerate(zip(chosen, each, keys, strict=True))
-    }
+        for game, own, key, number in zip(chosen, each, keys, numbers, strict=True)
+    ]
     return called(spec, calls)
 
 
-def called(spec: str, calls: Mapping[str, Callable[[], Player]]) -> list[Trained]:
+def called(spec: str, calls: Sequence[tuple[str, Callable[[], Player]]]) -> list[Trained]:
     """Trainings from the players that a function of one's own returns.
 
     Args:
       spec: its name, for messages.
-      calls: of each training, by what it is called for.
+      calls: of each training, a description of it and the call.
 
     Raises:
-      ValueError: for another thing than a player of the first seat, or parameters that are not finite; one line.
+      ValueError: for a player that does not fit, or one of another kind or shape than the first; one line.
+      RuntimeError: for any error of the function, which is the cause.
     """
     found: list[Any] = []
-    for place, call in calls.items():
+    for place, call in calls:
         try:
             player = call()
+            wrong = _misfit(player)
         except Exception as error:
-            error.add_note(f"{spec} was called for {place}")
-            raise
-        if wrong := _misfit(player):
+            raise RuntimeError(f"{spec} failed in {place}") from error
+        if not wrong and found and _shape(player) != _shape(found[0]):
+            wrong = f"{_shape(player)}, after {_shape(found[0])} in {calls[0][0]}; the same shapes are needed"
+        if wrong:
             raise ValueError(f"method: {spec} returned {wrong}, in {place}")
         found.append(player)
-    shapes = [jax.tree.map(np.shape, one[1]) if isinstance(one, tuple) and len(one) == 2 else None for one in found]
-    if any(type(one) is not type(found[0]) for one in found) or any(shape != shapes[0] for shape in shapes):
-        raise ValueError(f"method: {spec} returned players of different kinds or shapes; the same are needed")
     if isinstance(found[0], Learner):
         return [
             Trained(lambda parameters, place, player=player: player, (), [i])  # type: ignore[misc]
@@ -368,8 +383,14 @@ def called(spec: str, calls: Mapping[str, Callable[[], Player]]) -> list[Trained
     return [Trained(lambda parameters, place: make(parameters), parameters, range(len(found)))]
 
 
+def _shape(player: Any) -> str:
+    if isinstance(player, Learner):
+        return "a learner"
+    return f"parameters {jax.tree.map(lambda x: jnp.shape(x), player[1])}"
+
+
 def _misfit(player: Any) -> str:
-    """The fault of a player that a function has returned; empty if nothing is."""
+    """Why a returned player does not fit; empty if it does."""
     needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
     learner = player
     if not isinstance(player, Learner):
@@ -377,10 +398,10 @@ def _misfit(player: Any) -> str:
             return f"{shown(player)}; {needed}"
         make, parameters = player
         try:
-            values = [np.asarray(x, float) for x in jax.tree.leaves(parameters)]
+            arrays = [jnp.asarray(x) for x in jax.tree.leaves(parameters)]
         except (TypeError, ValueError):
-            return f"parameters that are no arrays of numbers; {needed}"
-        if not all(np.isfinite(x).all() for x in values):
+            return f"parameters that are no arrays; {needed}"
+        if not all(np.isfinite(x).all() for x in arrays if jnp.issubdtype(x.dtype, jnp.inexact)):
             return "parameters that are not finite"
         learner = make(parameters)
     if not isinstance(learner, Learner):

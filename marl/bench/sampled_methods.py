@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from marl.bench.methods import UNTRAINED, Method, Trained, agent_of, called, check_no_module, function_of
+from marl.bench.methods import UNTRAINED, Method, Trained, agent_of, called, function_of, is_function, module_hint
 from marl.bench.protocol import Budget
 from marl.bench.sampled import TASKS, make_opponents
 from marl.core.learn import check_update
@@ -36,7 +36,7 @@ def make_method(spec: str) -> Method:
     """
     if is_path(spec):
         return _agent(spec)
-    if ":" in spec:
+    if is_function(spec):
         return Method(spec, "function", partial(_call, spec, function_of(spec)))
     if spec.partition("(")[0].strip() in SHAPERS:
         for task in TASKS.values():
@@ -45,8 +45,10 @@ def make_method(spec: str) -> Method:
     learner = "shaper" if spec == UNTRAINED else spec
     fitting = [task for task in TASKS if _fits(learner, task)]
     if not fitting:
-        check_no_module(spec)
-        make_learner(learner, TASKS["ipd"].game, field="method")  # says why
+        try:
+            make_learner(learner, TASKS["ipd"].game, field="method")
+        except ValueError as error:  # which says why
+            raise ValueError(f"{error}{module_hint(spec)}") from None
         raise ValueError(f"method: got {spec!r}, which can learn in no game of the sampled track")
     return Method(spec, "learner", partial(_no_training, learner, fitting))
 
@@ -133,10 +135,8 @@ def _call(
 ) -> list[Trained]:
     opponents = make_opponents(task, opponent)
     given = opponents[0] if len(opponents) == 1 else opponents
-    calls = {
-        f"{task} against {opponent}, training {i + 1} of {len(keys)}": (
-            lambda key=key: function(TASKS[task].game, given, budget, key)
-        )
+    calls = [
+        (f"{task} against {opponent}, training {i}", partial(function, TASKS[task].game, given, budget, key))
         for i, key in enumerate(keys)
-    }
+    ]
     return called(spec, calls)

@@ -222,7 +222,7 @@ def draw_opponents(folder: Path, result: dict[str, Any]) -> Path:
         if points:
             axes.plot(*zip(*points, strict=True), "o", color=color, markersize=4, alpha=0.7, label=f"{group} forms")
     axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
-    name_rows(axes, names)
+    name_rows(axes, names or ["no task with a scale"])
     note = (
         "a point: mean of the trainings in one game, against one form; 0: the opponent's own kind in its place; "
         "1: the most that is known"

@@ -12,7 +12,7 @@ from rich.table import Table
 
 import configs
 from configs.flags import Positional
-from marl.bench.methods import Method
+from marl.bench.methods import Method, digest_of_files
 from marl.bench.protocol import SAMPLING, Payoffs
 from marl.bench.table import load_result
 from marl.bench.tracks import Part, track_of
@@ -79,6 +79,9 @@ def verify(checked: Checked, out: None, console: Console) -> None:
       ValueError: if the result is another.
     """
     result, track = checked.result, track_of(checked.result["track"])
+    source = result.get("source", {}).get("sha256", "")
+    if source and source != digest_of_files(result["method"]):
+        say(console, f"the module of {result['method']} is not the one of the result")
     table, worst, same = Table("task", "form", "result", "again", "difference"), 0.0, True
     for part in checked.parts:
         say(console, f"{many(len(part.tasks), 'task')} against {part.opponent}: {', '.join(part.tasks)}")
@@ -103,5 +106,5 @@ def verify(checked: Checked, out: None, console: Console) -> None:
             f"result: is not what was played again: the largest difference is {worst:.1f} times the tolerance, which "
             "is what processors differ by"
         )
-    words = "identical, bit for bit," if same else "the same within the tolerance, which is what processors differ by,"
-    say(console, f"What was played again is {words} with JAX {jax.__version__}.")
+    words = "is identical bit for bit" if same else "agrees within the tolerance, which is what processors differ by"
+    say(console, f"Played again with JAX {jax.__version__}, the result {words}.")

@@ -357,8 +357,8 @@ def reproduce() -> Command:
     arXiv:2312.12568: shapers in sampled games: repeated games, the coin game, in the matrix. coin_game: recent learners,
     each trained with its kind, then all against all, as in Duque et al., Advantage Alignment Algorithms (2024),
     arXiv:2406.14662. discovery: evolved drifts of PPO and losses of values, as in Lu et al., Discovered Policy
-    Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. distillation: these with one unit and as
-    formulas. rlx2: TD3 with a twelfth of its weights, as in
+    Optimisation (2022), arXiv:2210.05639, against PPO that is tuned as long. distillation: the evolved
+    objectives as networks of one unit and as closed formulas. rlx2: TD3 with a twelfth of its weights, as in
     Tan et al., RLx2 (2023), arXiv:2205.15043. sparse: shapers of sparse learners. social: PPO, MAPPO and PQN with one
     network for all players. in_context: a pool of policies and learners, as in Weis et al. (2026), arXiv:2602.16301.
     Each experiment prints its time beforehand, and writes report.md, report.json and figures. --resume DIR continues a

@@ -102,8 +102,8 @@ def shaping_trial(
       meta_steps: learning steps of the opponents.
       episode_length: of a sampled game, as of `play_sampled`.
       num_envs: of a sampled game, as of `play_sampled`.
-      scored_from: first meta-step whose payoffs count for the fitness, less than `meta_steps`. A shaper that gains only
-        before its opponents have learned gets nothing for it if this is late enough.
+      scored_from: first meta-step that counts for the fitness, less than `meta_steps`; a half of them leaves out gains
+        from opponents that have not learned yet.
 
     Returns:
       `trial(parameters, key) -> Outcome`, with the metrics `shaper_return` and `opponent_return`: average payoffs per

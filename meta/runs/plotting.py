@@ -87,7 +87,7 @@ def new_curves(number: int) -> tuple[Any, list[Any]]:
     return figure, list(panels.flat[:number])
 
 
-def count_episodes(axes: Any, label: str) -> None:
+def count_whole(axes: Any, label: str) -> None:
     """Labels the horizontal axis, with ticks at whole numbers."""
     axes.set_xlabel(label)
     axes.xaxis.get_major_locator().set_params(integer=True)

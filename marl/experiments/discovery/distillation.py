@@ -14,6 +14,7 @@ from games.core.game import Scalar
 from marl.blocks.objectives import Objective, distance_of, quadratic_drift
 from marl.learners.sampled.objective_registry import Form
 
+NO_CLIP = 1e6  # of a drift that began at zero
 SAMPLES = 1024  # points of a fit
 SPREAD = 0.2  # standard deviation of their log ratios; that of advantages and of scaled differences is 1
 STARTS = 8  # random first parameters of a network's fit, of which the best counts
@@ -50,14 +51,19 @@ def distil(form: Form, parameters: Any, clip: float = 0.2, *, hidden: int = 1, s
       `Distilled`.
 
     Raises:
-      ValueError: for an objective that sees the time.
+      ValueError: for an objective that sees the time or is constant, or more units than it has.
     """
     if form.timed:
         raise ValueError("form: got one that depends on the time; one without it is needed")
+    if not 1 <= hidden <= form.hidden:
+        raise ValueError(f"hidden: got {hidden}; 1 to {form.hidden} is needed")
+    clip = clip if form.start == "ppo" else NO_CLIP
     rng = np.random.default_rng(seed)
     points = jnp.asarray(rng.normal(size=(2, SAMPLES)), jnp.float32)
     points = points * jnp.array([[SPREAD], [1.0]]) if form.kind == "drift" else points[:1]
     wanted = np.asarray(_values(form, parameters, clip, points), np.float64)
+    if not wanted.any():
+        raise ValueError("parameters: got those of an objective that is 0 everywhere; others are needed")
     network, of_network = _smaller(form, clip, points, wanted, hidden, parameters, rng)
     first, formula = _formula(form, clip)
     numbers, of_formula = _least_squares(lambda x: formula(x, points), wanted, [first], low=1e-3)

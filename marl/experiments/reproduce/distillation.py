@@ -69,7 +69,7 @@ def make_jobs(parent: Path, parts: Mapping[str, Part], console: Console) -> list
         def run() -> None:
             path.parent.mkdir(exist_ok=True)
             store = open_run(path, part, console)
-            store.write_summary(dataclasses.asdict(part) | play(part, console))
+            store.write_summary(dataclasses.asdict(part) | play(part, console) | {"reads": part.reads})
 
         seconds = SECONDS.get(part.game, OTHERS) * part.trials / 128 * part.total_steps / TOTAL_STEPS
         return Job(path, part, seconds, run)
@@ -80,7 +80,8 @@ def make_jobs(parent: Path, parts: Mapping[str, Part], console: Console) -> list
 def play(part: Part, console: Console) -> dict[str, Any]:
     """Returns of the trainings by arm, and their differences from those of the evolved objective and of the control.
 
-    All arms have the settings of the search, and the same seeds. `settings alone` has PPO's own clip, or L2.
+    All arms have the settings of the search, and the same seeds. `settings alone` has the clipped surrogate with the
+    clip of the search, or L2.
     """
     form, parameters, clip, spec, settings = _loaded(part.kind)
     arena = Arena(part.game, make_game(part.game), part.total_steps // (NUM_ENVS * STEPS), STEPS, NUM_ENVS)
@@ -109,7 +110,8 @@ def play(part: Part, console: Console) -> dict[str, Any]:
         trial = fresh_trial(arena, spec, own)
         results, _, _ = fresh_trainings([keys] * len(several), trial, list(several.values()))
         scores |= {arm: result.score for arm, result in zip(several, results, strict=True)}
-    unit = float(np.std(scores[CONTROL], ddof=1)) or 1.0
+    deviation = float(np.std(scores[CONTROL], ddof=1))
+    unit = deviation if math.isfinite(deviation) and deviation else 1.0
 
     def apart(arm: str, other: str) -> dict[str, float | None]:
         return mean_and_error((scores[arm] - scores[other]) / unit)
@@ -165,13 +167,15 @@ def _section(figures_in: Path, kind: Kind, found: Sequence[dict[str, Any]]) -> S
             Claim(words, mean / error if error else None, None, least=NOT_WORSE, comment=with_error(value, 2))
         )
     one = found[0]
+    instead = "the clipped surrogate with its clip" if kind == "drift" else "L2"
+    scale = "" if kind == "drift" else " The evolved distance scales its gradient to that of L2, the formula does not."
     text = (
         f"{one['trials']} fresh trainings of {one['total_steps']:,} steps in each game with the settings that the "
-        f"search found, on the same seeds; the search saw {' and '.join(SEEN)}. *{CONTROL}* has "
-        f"{'the clip of PPO' if kind == 'drift' else 'L2'} in place of the objective. The network of one unit explains "
-        f"{fits.explained['network']:.3f} of the variance of the evolved one over the points of the fit, the formula "
-        f"{fits.explained['formula']:.3f}. Returns are means over the episodes of a training; errors are over "
-        f"trainings. A difference has the standard deviation of the returns of *{CONTROL}* as its unit."
+        f"search found, on the same seeds; the search saw {' and '.join(SEEN)}. *{CONTROL}* has {instead}. The network "
+        f"of one unit explains {fits.explained['network']:.3f} of the variance of the evolved one over the points of "
+        f"the fit, the formula {fits.explained['formula']:.3f}.{scale} Returns are means over the episodes of a "
+        f"training; errors are over trainings. A difference has the standard deviation of the returns of *{CONTROL}* "
+        "as its unit."
     )
     file = figures_in / f"distilled_{kind}.png"
     series = {arm: [one["above_control"][arm] for one in found] for arm in (EVOLVED, UNIT, FORMULA)}

@@ -194,7 +194,9 @@ def _distillation(config: DistillationConfig, run: RunDirectory, console: Consol
     if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
         say(console, f"this will take about {duration(seconds)} on two cores")
     results = run_jobs(jobs, console)
+    fits = {kind: reproduce_distillation.distilled(kind) for kind in reproduce_distillation.KINDS}
     data = {"config": configs.plain(config), "trainings": results}
+    data["fits"] = {kind: {"formula": fit.formula, "explained": fit.explained} for kind, fit in fits.items()}
     sections = reproduce_distillation.sections(run.figures, parts, results)
     _report(run, "Evolved objectives, distilled", config.fast, sections, data, console)
 

@@ -321,8 +321,8 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     num_envs: int = 2
     """Environments in which an opponent learns at once."""
     scored_from: int = 0
-    """First of the meta_steps whose payoffs count for the fitness of an evolution, and for its start: with half of them
-    a shaper gets nothing for what it gains before its opponents have learned."""
+    """First of the meta_steps that counts for the fitness of an evolution and of its start: half of them leave out
+    what a shaper gains from opponents that have not learned yet."""
     trials: int = 4
     evaluation_trials: int = 256
     start: str = "auto"

@@ -23,7 +23,7 @@ from meta.runs.plotting import (
     PINK,
     SKY,
     WIDEST,
-    count_episodes,
+    count_whole,
     draw_line,
     draw_mean,
     draw_scale,
@@ -104,7 +104,7 @@ def draw_trial(
       The file.
     """
     figure, axes = new_axes("", payoff)
-    count_episodes(axes, time)
+    count_whole(axes, time)
     shaped, (row, column) = groups[opponent], sides
     lines = [(shaped.shaper, *STYLES[0], row), (shaped.opponent, *STYLES[1], f"{column} ({short_name(opponent)})")]
     if alone := groups.get(OWN_KIND):
@@ -336,7 +336,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
         if counted not in shaped.more or (states and counted == "cooperation"):  # the states show more
             continue
         figure, axes = new_axes("", label)
-        count_episodes(axes, "episode")
+        count_whole(axes, "episode")
         for played, seats, color, style, who in (
             (shaped, first, *STYLES[0], "shaper"),
             (shaped, others, *STYLES[1], f"opponent ({short_name(opponent)})"),
@@ -351,7 +351,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
         files.append(save_figure(figure, folder / name, COUNTED_TITLES[counted], note))
     if states:
         figure, axes = new_axes("", "share of rounds")
-        count_episodes(axes, "episode")
+        count_whole(axes, "episode")
         # Four states have the colours of CC, CD, DC and DD, with any number of opponents that all do the same.
         alike = [one[0] + one[1] * (len(states[0]) - 1) for one in STATES[1:]]
         for i, state in enumerate(sorted(states, key=lambda state: (alike + states).index(state))):

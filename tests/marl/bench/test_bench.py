@@ -17,7 +17,7 @@ import marl
 from games import InfinitelyRepeated
 from marl.bench import exact, protocol, scores, table, tracks, verify
 from marl.bench.experiment import PartConfig, conclusion
-from marl.bench.methods import called, function_of, make_method, source_of
+from marl.bench.methods import called, function_of, is_function, make_method, source_of
 from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.bench.tracks import TRACKS, Part, track_of
 from marl.shapers.trial import play
@@ -127,25 +127,27 @@ def test_what_a_function_returns_is_checked_with_the_training_that_it_is_of():
     for player, message in (
         (42, "got returned 42; a marl.Learner, or a pair of a function and its parameters, is needed"),
         ((np.zeros(5), lambda x: learner), "a pair of a function and its parameters, is needed"),
-        ((lambda x: learner, learner), "parameters that are no arrays of numbers"),
+        ((lambda x: learner, learner), "parameters that are no arrays"),
         ((lambda x: learner, np.array([0.0, np.nan])), "parameters that are not finite"),
         ((lambda x: x, np.zeros(5)), "a pair whose function makes"),
         (learner._replace(seat=1), "a learner for seat 1; one for seat 0 is needed"),
     ):
         with pytest.raises(ValueError, match="in chicken against naive") as refused:
-            called("got", {"chicken against naive, training 1 of 1": lambda player=player: player})
+            called("got", [("chicken against naive, seed 0", lambda player=player: player)])
         assert message in str(refused.value)
         assert str(refused.value).startswith("method: got returned")
     pairs = [(lambda x: learner, np.zeros(n)) for n in (4, 5)]
-    with pytest.raises(ValueError, match="players of different kinds or shapes"):
-        called("got", {str(i): lambda pair=pair: pair for i, pair in enumerate(pairs)})
+    with pytest.raises(ValueError, match=r"parameters \(5,\), after parameters \(4,\) in seed 0; .* in seed 1"):
+        called("got", [(f"seed {i}", lambda pair=pair: pair) for i, pair in enumerate(pairs)])
+    keyed = (lambda x: learner, {"key": jax.random.key(0), "logits": np.zeros(5, np.int8)})
+    assert called("got", [("seed 0", lambda: keyed)])[0].parameters["key"].shape == (1,)
 
     def fails():
-        raise RuntimeError("of the user")
+        raise ValueError("of the user")
 
-    with pytest.raises(RuntimeError) as raised:
-        called("own:train", {"chicken against lola, training 3 of 5": fails})
-    assert raised.value.__notes__ == ["own:train was called for chicken against lola, training 3 of 5"]
+    with pytest.raises(RuntimeError, match="own:train failed in chicken against lola, seed 3") as raised:
+        called("own:train", [("chicken against lola, seed 3", fails)])
+    assert str(raised.value.__cause__) == "of the user"
 
 
 def test_a_function_is_found_in_the_current_directory_and_a_result_says_whose_it_is(tmp_path, monkeypatch):
@@ -153,8 +155,10 @@ def test_a_function_is_found_in_the_current_directory_and_a_result_says_whose_it
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     (tmp_path / "found_here.py").write_text("def train(game, opponent, budget, key):\n    return 1\n")
     assert function_of("found_here:train")(1, 2, 3, 4) == 1
-    assert set(source_of("found_here:train")) == {"sha256"}
-    assert source_of("pytest:main")["pytest"] == pytest.__version__
+    assert source_of("found_here:train")["packages"] == {}
+    assert len(source_of("found_here:train")["sha256"]) == 64
+    assert source_of("pytest:main")["packages"]["pytest"] == pytest.__version__
+    assert not is_function("hub:mfos-ipd-naive")
 
 
 def test_a_learner_that_needs_the_numbers_of_its_game_has_a_program_for_each_game():
@@ -257,6 +261,8 @@ def test_a_result_without_a_scale_says_so():
     result = {"method": "x", "trainings": 2, "scores": dict.fromkeys(scores.GROUPS, nothing)}
     result["tasks"] = {"chicken": {"naive": {"payoffs": payoffs}}}
     assert conclusion(result) == "x has payoffs and no scores, because none of its tasks has a scale yet."
+    result["tasks"]["stag_hunt"] = {"naive": {"payoffs": {"training": [[None, None], [None, None]]}}}  # not played
+    assert "scale" in conclusion(result)
     payoffs["training"][1][0] = None
     assert conclusion(result) == "x has payoffs and no scores, because some payoffs are not finite."
 
@@ -345,7 +351,7 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         (["zd(chi=3)"], "in matching_pennies"),
         (["os:nothing"], "method: got 'os:nothing'; module 'os' has no attribute 'nothing'"),
         (["nowhere:train"], "method: got 'nowhere:train'; No module named 'nowhere'"),
-        (["json"], "method: got 'json', a module; module:function, such as json:train, is needed"),
+        (["json"], " A function of the module json is written json:train."),
         (["json:dumps"], "; a function of (game, opponent, budget, key) is needed"),
         (["tft", "--opponents", "nave"], "opponents: got 'nave'; did you mean naive?"),
         (["tft", "--seeds=0"], "seeds: got 0; a whole number of at least 1 is needed"),

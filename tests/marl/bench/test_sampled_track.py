@@ -136,4 +136,4 @@ def test_the_command_writes_a_result_of_the_track_and_verifies_it(within, tmp_pa
     assert result["tasks"]["three_player_ipd"]["tabular_ppo"]["payoffs"]["slower"] == [[None], [None]]
     checked = within("verify", "run", cwd=tmp_path, module="marl.bench.__main__")
     assert checked.returncode == 0, checked.stderr
-    assert "What was played again is identical, bit for bit" in checked.stdout.replace("\n", " ")
+    assert "the result is identical bit for bit" in checked.stdout.replace("\n", " ")

@@ -57,9 +57,14 @@ def test_a_drift_of_one_unit_is_found_and_a_formula_that_is_near_to_it():
     np.testing.assert_allclose(drift, form.network(clip).apply(parameters, log_ratio, advantage), atol=1e-3)
 
 
-def test_an_objective_that_sees_the_time_is_refused():
+def test_an_objective_that_sees_the_time_or_is_zero_is_refused():
     with pytest.raises(ValueError, match=r"form: got one that depends on the time; one without it is needed"):
         distil(Form("drift", "ppo", HIDDEN, timed=True), {})
+    form = Form("drift", "zero", HIDDEN)
+    with pytest.raises(ValueError, match=r"hidden: got 5; 1 to 4 is needed"):
+        distil(form, of_one_unit(form, w1=np.ones(8), w2=0.1), hidden=5)
+    with pytest.raises(ValueError, match=r"parameters: got those of an objective that is 0 everywhere"):
+        distil(form, of_one_unit(form, w1=np.zeros(8), w2=0.0))
 
 
 def test_what_is_in_the_package_is_one_unit_and_its_distance_an_expectile():
@@ -98,5 +103,6 @@ def test_the_command_compares_four_objectives_on_the_same_seeds_and_repeats_noth
         assert done.returncode == 0, done.stderr
         assert ("done before" in done.stdout) == ("--resume" in arguments)
     summary = json.loads((tmp_path / "run" / "trainings" / "drift-CartPole-v1" / "summary.json").read_text())
+    assert summary["reads"] == distillation.Part("drift", "CartPole-v1", 3, 1024, 0).reads != ""
     assert set(summary["returns"]) == {"evolved", "one unit", "formula", "settings alone"}
     assert all(8 <= one["mean"] <= 500 for one in summary["returns"].values())
