@@ -119,9 +119,9 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             "Objectives": """
                 marl.objectives marl.objectives.Objective marl.objectives.clipped_surrogate
                 marl.objectives.policy_gradient marl.objectives.dpo marl.objectives.quadratic_drift
-                marl.objectives.with_drift marl.objectives.drift_network marl.objectives.learned marl.objectives.dice_objective
-                marl.objectives.magic_box marl.objectives.Parametric marl.objectives.Timed marl.objectives.Aligned
-                marl.objectives.NO_DRIFT
+                marl.objectives.with_drift marl.objectives.drift_network marl.objectives.learned
+                marl.objectives.dice_objective marl.objectives.magic_box marl.objectives.Parametric
+                marl.objectives.Timed marl.objectives.Aligned marl.objectives.NO_DRIFT
             """,
             "Losses of values": """
                 marl.objectives.ValueLoss marl.objectives.l2 marl.objectives.clipped_l2 marl.objectives.huber
