@@ -390,7 +390,7 @@ def _shape(player: Any) -> str:
 
 
 def _misfit(player: Any) -> str:
-    """Why a returned player does not fit; empty if it does."""
+    """The reason that a returned player does not fit; empty if it fits."""
     needed = "a marl.Learner, or a pair of a function and its parameters, is needed"
     learner = player
     if not isinstance(player, Learner):

@@ -24,6 +24,7 @@ RANDOM = SKY  # random messages, random or untrained shapers
 BOUND = BLACK  # a bound, or a reference that nothing should exceed
 ROLES = {
     "shaper": EVOLVED,
+    "evolved": EVOLVED,
     "opponent": LEARNER,
     "learners alone": CONTROL,
     "learners alone, shaper's seat": CONTROL,

@@ -115,7 +115,14 @@ def test_a_pair_of_a_function_of_ones_own_has_the_parameters_of_its_training(mon
     monkeypatch.setitem(sys.modules, "own_module", type(sys)("own_module"))
     sys.modules["own_module"].train = train
     trained = make_method("own_module:train").train(
-        "naive", [*tasks().values()], games_of([*tasks().values()]), TINY, jax.random.split(jax.random.key(0), 6)
+        "naive",
+        [*tasks().values()],
+        games_of([*tasks().values()]),
+        TINY,
+        jax.random.split(jax.random.key(0), 6),
+        None,
+        None,
+        [0] * 6,
     )
     assert [list(one.runs) for one in trained] == [[0, 1, 2, 3, 4, 5]]
     firsts = [game.row_payoffs[0] for game in tasks().values()]

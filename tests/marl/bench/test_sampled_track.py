@@ -99,7 +99,7 @@ def test_a_function_of_ones_own_gets_all_opponents_and_the_lengths_of_a_trial(mo
     def train(game, opponent, budget, key):
         assert len(opponent) == game.num_agents - 1 == 2
         assert budget.lengths == SHORT
-        return lambda parameters: marl.make_learner("all_d", game), jnp.zeros(1)
+        return lambda parameters: marl.make_learner("always_defect", game), jnp.zeros(1)
 
     monkeypatch.setitem(sys.modules, "own_sampled", type(sys)("own_sampled"))
     sys.modules["own_sampled"].train = train
