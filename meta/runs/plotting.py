@@ -25,6 +25,7 @@ BOUND = BLACK  # a bound, or a reference that nothing should exceed
 ROLES = {
     "shaper": EVOLVED,
     "evolved": EVOLVED,
+    "mfos": GREEN,
     "opponent": LEARNER,
     "learners alone": CONTROL,
     "learners alone, shaper's seat": CONTROL,
