@@ -34,8 +34,11 @@ def start_as(program: str) -> None:
 
 
 def called(program: str) -> str:
-    """The words that started this process, or `program`, a command's module, if it was started as such."""
-    return _words or program
+    """The words that started this process, or `program`, a command's module, if it was started as such.
+
+    Words of `program` after its module, such as `verify` of `python -m marl.bench verify`, stay behind them.
+    """
+    return " ".join([_words, *program.split()[3:]]) if _words else program
 
 
 def begin(program: str) -> None:

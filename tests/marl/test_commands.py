@@ -63,6 +63,13 @@ def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_
 
 
 @pytest.mark.system
+def test_the_usage_of_a_second_word_names_it(environment, tmp_path):
+    line = [str(Path(sys.executable).parent / "marl-shaping"), "bench", "verify", "--help"]
+    found = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.stdout.startswith("usage: marl-shaping bench verify FILE ")
+
+
+@pytest.mark.system
 @pytest.mark.parametrize(
     "words", grid(("marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"), "marl-shaping mfos")
 )
