@@ -150,7 +150,7 @@ def digest_of_files(spec: str) -> str:
     if is_path(spec):
         file = Path(located(spec))
         return digest(load_arrays(file / AGENT_FILE if file.is_dir() else file)[0])
-    if ":" in spec:
+    if is_function(spec):
         plugins.search_here()
         source = importlib.util.find_spec(spec.partition(":")[0])
         return hashlib.sha256(Path(source.origin).read_bytes()).hexdigest() if source and source.origin else ""
@@ -164,6 +164,7 @@ def is_function(spec: str) -> bool:
 
 def source_of(spec: str) -> dict[str, Any]:
     """The code of a function, for its result: the installed packages that have it, and the digest of its file."""
+    plugins.search_here()
     module = spec.partition(":")[0].partition(".")[0]
     found = importlib.util.find_spec(module)
     here = found is not None and Path(found.origin or "").is_relative_to(Path.cwd())

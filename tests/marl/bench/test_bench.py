@@ -161,8 +161,9 @@ def test_a_function_is_found_in_the_current_directory_and_a_result_says_whose_it
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     (tmp_path / "found_here.py").write_text("def train(game, opponent, budget, key):\n    return 1\n")
-    assert function_of("found_here:train")(1, 2, 3, 4) == 1
     assert source_of("found_here:train")["packages"] == {}
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(tmp_path)])
+    assert function_of("found_here:train")(1, 2, 3, 4) == 1
     assert len(source_of("found_here:train")["sha256"]) == 64
     assert source_of("pytest:main")["packages"]["pytest"] == pytest.__version__
     assert not is_function("hub:mfos-ipd-naive")

@@ -76,17 +76,18 @@ def test_a_trial_of_the_shaper_is_the_papers_meta_game():
 @pytest.mark.system
 def test_a_scalarized_trial_has_the_results_of_playing():
     shaper, opponent = mfos(), make_learner("naive", GAME, 1)
-    trial = shaping_trial(GAME, shaper, opponent, meta_steps=STEPS, scored_from=2)
+    whole, late = (shaping_trial(GAME, shaper, opponent, meta_steps=STEPS, scored_from=first) for first in (0, 2))
     parameters, keys = shaper.init(jax.random.key(0)), jax.random.split(jax.random.key(2), 6)
 
     def played(key):
         return play(key, GAME, shaper.learner(parameters), opponent, meta_steps=STEPS).rewards
 
     own, other = (rewards[:, 1:] for rewards in jax.jit(jax.vmap(played))(keys))  # without the random first step
-    scalars = jax.jit(jax.vmap(trial, (None, 0)))(parameters, keys)
-    np.testing.assert_allclose(own[:, 2:].mean(1), scalars.fitness, rtol=1e-4)
-    np.testing.assert_allclose(own.mean(1), scalars.metrics["shaper_return"], rtol=1e-4)
-    np.testing.assert_allclose(other.mean(1), scalars.metrics["opponent_return"], rtol=1e-4)
+    for trial, first in ((whole, 0), (late, 2)):
+        scalars = jax.jit(jax.vmap(trial, (None, 0)))(parameters, keys)
+        np.testing.assert_allclose(own[:, first:].mean(1), scalars.fitness, rtol=1e-4)
+        np.testing.assert_allclose(own.mean(1), scalars.metrics["shaper_return"], rtol=1e-4)
+        np.testing.assert_allclose(other.mean(1), scalars.metrics["opponent_return"], rtol=1e-4)
 
 
 def test_the_shapers_parameters_do_not_change_and_its_first_step_is_random():

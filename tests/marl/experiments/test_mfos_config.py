@@ -222,6 +222,17 @@ def test_a_preset_may_have_settings_of_the_other_meta_learner():
         assert ppo.generations == config.meta_ppo.iterations
 
 
+def test_the_first_meta_step_that_counts_is_one_of_a_trial_in_every_size():
+    config = configs.load(ShapingConfig, "mfos", "coin_game")
+    late = dataclasses.replace(config, scored_from=99)
+    for smaller in (late.small(), late.shortened()):
+        assert 0 < smaller.scored_from == smaller.meta_steps - 1
+    for wrong in (-1, 100):
+        with pytest.raises(ValueError, match=f"scored_from: got {wrong}; 0 to 99 is needed"):
+            dataclasses.replace(config, scored_from=wrong)
+    assert "scored_from" in dataclasses.replace(config, meta_learner="ppo").without_effect
+
+
 @pytest.mark.system
 @pytest.mark.parametrize(
     "name", grid(configs.presets("mfos"), "ipd", "chicken", "ipd_sampled", "three_player_ipd", "harvest")

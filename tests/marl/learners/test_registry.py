@@ -231,7 +231,9 @@ REFUSED = {
     "ppo(": "learner: got 'ppo('; a name such as ppo, or name(setting=value), is needed",
     "a2c(clip=0.1)": "learner: a2c has no setting 'clip'; it takes learning_rate, gae_lambda, ",
     "ppo(num_envs=2)": "learner: ppo has no setting 'num_envs'; it takes ",
-    "ppo(objective='mine')": "ppo: objective: got 'mine'; one of clipped, dpo, quadratic, classic, policy_gradient is",
+    "ppo(objective='mine')": (
+        "ppo: objective: got 'mine'; one of clipped, dpo, quadratic, classic, policy_gradient is needed"
+    ),
     "ppo(epochs=0)": "learner: ppo: epochs: got 0; a whole number of at least 1 is needed",
     "ppo(epochs=True)": "learner: ppo: epochs: got True; a whole number is needed",
     "ppo(minibatches=0)": "learner: ppo: minibatches: got 0; a whole number of at least 1 is needed",

@@ -315,13 +315,13 @@ def test_coins_are_counted_by_their_colour(coins):
 
 @pytest.fixture(scope="module")
 def three():
-    """Two shapers and a learner in the prisoner's dilemma of three: (the trial's outcome, its history)."""
+    """Two shapers and a learner in the dilemma of three: (outcomes by all and by late episodes, history)."""
     game = make("three_player_ipd", episode_length=STEPS)
     policy = mfos(game, hidden_units=UNITS)
     opponents = [make_learner("reinforce", game, 2, num_updates=EPISODES)]
-    trial = shaping_trial(game, policy, opponents, **LENGTHS, scored_from=1)
+    whole, late = (shaping_trial(game, policy, opponents, **LENGTHS, scored_from=first) for first in (0, 1))
     play = partial(play_sampled, game=game, policy=policy, opponents=opponents, keep_trajectories=True, **LENGTHS)
-    run = jax.jit(lambda p, key: (trial(p, key), play(key, parameters=p)))
+    run = jax.jit(lambda p, key: ((whole(p, key), late(p, key)), play(key, parameters=p)))
     return run(policy.init(jax.random.key(1)), jax.random.key(2))
 
 
@@ -340,13 +340,13 @@ def test_several_shapers_have_the_same_parameters_and_a_memory_each(three):
 
 
 def test_the_fitness_is_the_mean_of_the_shapers_from_the_episode_that_counts_first(three):
-    outcome, history = three
-    rewards = np.array(
-        [trajectory.reward for trajectory in history.trajectories], np.float64
-    )  # [players, episodes, ...]
-    assert float(outcome.fitness) == pytest.approx(rewards[:2, 1:].mean(), rel=1e-5)
-    assert float(outcome.metrics["shaper_return"]) == pytest.approx(rewards[:2].mean(), rel=1e-5)
-    assert float(outcome.metrics["opponent_return"]) == pytest.approx(rewards[2].mean(), rel=1e-5)
+    (whole, late), history = three
+    rewards = np.array([player.reward for player in history.trajectories], np.float64)  # [players, episodes, ...]
+    assert float(late.fitness) == pytest.approx(rewards[:2, 1:].mean(), rel=1e-5)
+    assert float(whole.fitness) == float(whole.metrics["shaper_return"])
+    for outcome in (whole, late):
+        assert float(outcome.metrics["shaper_return"]) == pytest.approx(rewards[:2].mean(), rel=1e-5)
+        assert float(outcome.metrics["opponent_return"]) == pytest.approx(rewards[2].mean(), rel=1e-5)
 
 
 @pytest.mark.system
