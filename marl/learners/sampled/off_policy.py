@@ -114,6 +114,7 @@ def off_policy_learner(
     hidden: Sequence[int],
     activation: Activation,
     learning_rate: Scalar,
+    critic_learning_rate: Scalar | None,  # None for that of the actor
     discount: Scalar,
     replay: OffPolicyReplay,
     tau: Scalar,
@@ -134,6 +135,8 @@ def off_policy_learner(
     for name, size in (sizes | {"buffer_least": buffer_least, "buffer_every": buffer_every}).items():
         checks.size(name, size, 1)
     checks.number("learning_rate", learning_rate, 0)
+    critic_rate = learning_rate if critic_learning_rate is None else critic_learning_rate
+    checks.number("critic_learning_rate", critic_rate, 0)
     checks.number("discount", discount, 0, 1)
     checks.whole("learning_starts", learning_starts, 1)
     checks.whole("multi_step_from", multi_step_from, 0)
@@ -152,7 +155,7 @@ def off_policy_learner(
     actor = perceptron(num_inputs, style.num_outputs * num_actions, hidden=hidden, activation=activation)
     critic = perceptron(num_inputs + num_actions, 1, hidden=hidden, activation=activation)
     actor_descent = descent(optax.adam(learning_rate), sparsity)
-    critic_descent = descent(optax.adam(learning_rate), critic_sparsity or sparsity)
+    critic_descent = descent(optax.adam(critic_rate), critic_sparsity or sparsity)
     tempered = optax.adam(tempering[0]) if tempering else optax.set_to_zero()
     wanted = -float(num_actions) if tempering is None or tempering[1] is None else tempering[1]
 

@@ -37,6 +37,7 @@ def sac(
     hidden: Sequence[int] = (256, 256),
     activation: Activation = "relu",
     learning_rate: Scalar = 3e-4,
+    critic_learning_rate: Scalar | None = None,
     discount: Scalar = 0.99,
     replay: OffPolicyReplay = {
         "buffer_size": 2**20,
@@ -74,7 +75,8 @@ def sac(
       seat: its number among the game's agents.
       hidden: units of each layer, of the actor and of each critic.
       activation: after each.
-      learning_rate: of Adam, for all three.
+      learning_rate: of Adam.
+      critic_learning_rate: of Adam for the critics and the temperature; that of the actor if None.
       discount: of rewards.
       replay: a dict of settings, each with a default:
         buffer_size: number of stored steps, a multiple of those between two updates.
@@ -114,16 +116,17 @@ def sac(
         return jnp.tanh(before), log_prob.sum(-1)
 
     style = Style(2, lambda key, outputs: draw(key, outputs)[0], draw, draw, delayed=False, delay=1)
-    rate = learning_rate if entropy["learn_temperature"] else 0.0
+    critic_rate = learning_rate if critic_learning_rate is None else critic_learning_rate
     return off_policy_learner(
         style,
         temperature,
-        (rate, target_entropy),
+        (critic_rate if entropy["learn_temperature"] else 0.0, target_entropy),
         game=game,
         seat=seat,
         hidden=hidden,
         activation=activation,
         learning_rate=learning_rate,
+        critic_learning_rate=critic_learning_rate,
         discount=discount,
         replay=replay,
         tau=tau,

@@ -135,6 +135,7 @@ def td3(
         hidden=hidden,
         activation=activation,
         learning_rate=learning_rate,
+        critic_learning_rate=None,
         discount=discount,
         replay=replay,
         tau=tau,

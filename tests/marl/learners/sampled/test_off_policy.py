@@ -58,10 +58,11 @@ def slope(function, params):
 
 
 class Adam:
-    """Adam by its definition, at the rate 0.01."""
+    """Adam by its definition."""
 
-    def __init__(self):
+    def __init__(self, rate=0.01):
         self.m = self.v = self.t = 0
+        self.rate = rate
 
     def step(self, params, gradient):
         flat = jax.tree.leaves(gradient)
@@ -69,7 +70,7 @@ class Adam:
         self.m = [0.9 * m + 0.1 * g for m, g in zip(self.m or [0] * len(flat), flat, strict=True)]
         self.v = [0.999 * v + 0.001 * g**2 for v, g in zip(self.v or [0] * len(flat), flat, strict=True)]
         hats = [(m / (1 - 0.9**self.t), v / (1 - 0.999**self.t)) for m, v in zip(self.m, self.v, strict=True)]
-        new = [x - 0.01 * m / (np.sqrt(v) + 1e-8) for x, (m, v) in zip(jax.tree.leaves(params), hats, strict=True)]
+        new = [x - self.rate * m / (np.sqrt(v) + 1e-8) for x, (m, v) in zip(jax.tree.leaves(params), hats, strict=True)]
         return jax.tree.unflatten(jax.tree.structure(params), new)
 
 
@@ -130,12 +131,15 @@ def test_td3_agrees_with_the_paper(done, truncated):
 
 
 @pytest.mark.usefixtures("promoted")
-def test_sac_agrees_with_the_paper():
+@pytest.mark.parametrize("critic_rate", [None, 0.03])
+def test_sac_agrees_with_the_paper(critic_rate):
     replay, entropy = {"batch_size": 1, "buffer_size": 1, "learning_starts": 1}, {"temperature": 0.5}
-    learner = sac(PENDULUM, **SMALL, replay=replay, entropy=entropy | {"target_entropy": -0.3})
+    entropy |= {"target_entropy": -0.3}
+    learner = sac(PENDULUM, **SMALL, critic_learning_rate=critic_rate, replay=replay, entropy=entropy)
     state, update = learner.init(jax.random.key(0)), jax.jit(learner.update)
     actor, critics = wide(state.networks.actor), list(wide(state.networks.critics))
-    slow, log_temperature, adams = critics, np.log(0.5), (Adam(), Adam(), Adam())
+    slow, log_temperature = critics, np.log(0.5)
+    adams = Adam(critic_rate or 0.01), Adam(), Adam(critic_rate or 0.01)
 
     def drawn(params, obs, normal):
         centre, log_scale = np.split(forward(params, obs), 2)
