@@ -14,6 +14,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from marl.blocks.fan_in import is_fan_in, product
+
 Activation = Literal["tanh", "relu"]
 Init = Literal["orthogonal", "lecun_normal"]
 AT_ONCE = 16  # large images
@@ -181,11 +183,16 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.param("kernel", self.kernel_init, (x.shape[0 if self.columns else 1], self.units))
+        kernel: Any = self.get_variable("params", "kernel")
+        if is_fan_in(kernel):  # as `sparse(constant_fan_in=True)` makes it
+            found = product(kernel, x) if self.columns else product(kernel, x.T).T
+        else:
+            kernel = self.param("kernel", self.kernel_init, (x.shape[0 if self.columns else 1], self.units))
+            found = kernel.T @ x if self.columns else x @ kernel
         if not self.biased:
-            return kernel.T @ x if self.columns else x @ kernel
+            return found
         bias = self.param("bias", nn.initializers.zeros, (self.units,))
-        return kernel.T @ x + bias[:, None] if self.columns else x @ kernel + bias
+        return found + bias[:, None] if self.columns else found + bias
 
 
 def orthogonal(scale: float) -> Callable[..., jax.Array]:

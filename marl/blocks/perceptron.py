@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
+from marl.blocks.fan_in import is_fan_in
 from marl.blocks.layers import ACTIVATIONS, Activation, Dense
 
 
@@ -30,14 +31,20 @@ def perceptron(
       ValueError: for units that are no whole numbers of at least 1.
     """
     checks.sizes("hidden", hidden, 1)
-    module = _Perceptron(num_outputs, tuple(hidden), activation)
+    module, in_columns = (_Perceptron(num_outputs, tuple(hidden), activation, columns) for columns in (False, True))
 
     def init(key: jax.Array) -> Any:
         return module.init(key, jnp.zeros((1, num_inputs)))["params"]
 
     def apply(params: Any, x: jax.Array) -> jax.Array:
         chex.assert_shape(x, (..., num_inputs))
-        found: Any = module.apply({"params": params}, x.reshape(-1, num_inputs))
+        rows = x.reshape(-1, num_inputs)
+        found: Any
+        if any(map(is_fan_in, jax.tree.leaves(params, is_leaf=is_fan_in))):  # its products are of columns
+            found = in_columns.apply({"params": params}, rows.T)
+            found = found.T
+        else:
+            found = module.apply({"params": params}, rows)
         return found.reshape(*x.shape[:-1], num_outputs)
 
     return Function(init, apply)
@@ -47,10 +54,11 @@ class _Perceptron(nn.Module):
     num_outputs: int
     hidden: tuple[int, ...]
     activation: Activation
+    columns: bool
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         weights = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
         for units in self.hidden:
-            x = ACTIVATIONS[self.activation](Dense(units, weights)(x))
-        return Dense(self.num_outputs, weights)(x)
+            x = ACTIVATIONS[self.activation](Dense(units, weights, self.columns)(x))
+        return Dense(self.num_outputs, weights, self.columns)(x)

@@ -25,6 +25,7 @@ from configs.specs import first_line
 from configs.usage import Positional
 from games import Box, Discrete, Game
 from games.registry import make_game
+from marl.blocks import fan_in
 from marl.core.learner import Learner
 from marl.distributed.adapters.maker import make_env
 from marl.experiments.single_agent import LEARNER_FILE, SEAT
@@ -100,7 +101,7 @@ def read(config: ExportConfig) -> Source:
     """
     spec, environment, game, seat, own = load_arrays(Path(config.directory), config.number)
     return Source(
-        _policy(spec, game, seat, own),
+        _policy(spec, game, seat, _dense(spec, game, seat, own)),
         _exploit(spec, game, seat, own),
         game.observation_space(game.agents[seat]).shape,
         f"{spec} of {environment}",
@@ -150,6 +151,15 @@ def load_arrays(path: Path, number: int) -> Arrays:
     if not own:
         raise ValueError(f"number: got {number}; one of 0 to {several - 1} is needed")
     return Arrays(settings["learner"], settings["environment"], game, seat, own)
+
+
+def _dense(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays with whole kernels in place of those of a constant fan-in."""
+    if not any(name.endswith("kernel.index") for name in arrays):
+        return arrays
+    parameters = with_parameters(spec, game, seat, arrays)[1]
+    whole = jax.tree.map(lambda x: fan_in.dense(x) if fan_in.is_fan_in(x) else x, parameters, is_leaf=fan_in.is_fan_in)
+    return {name: np.asarray(x) for name, x in array_files.named_leaves(whole).items()}
 
 
 def _played_by_actors(settings: dict[str, Any]) -> Game:

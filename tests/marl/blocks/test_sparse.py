@@ -175,6 +175,7 @@ def test_all_weights_are_there_where_that_is_said():
         ("rigl(until=9)", "density: not given"),
         ("rigged(density=0.1)", "sparsity: got 'rigged'; did you mean"),
         ("static(density=0.1, allocation='even')", "allocation: got 'even'"),
+        ("rigl(density=0.1, until=9, constant_fan_in=True)", "constant_fan_in: got True with rigl; static or set"),
     ],
 )
 def test_bad_sparsity_is_one_line(spec, words):

@@ -1,0 +1,158 @@
+"""A constant fan-in: products and their gradients, what grows, and training as with masks."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from games.registry import make_game
+from marl import learn
+from marl.blocks.fan_in import FanIn, dense, is_fan_in, largest, product, regrow
+from marl.blocks.networks import recurrent
+from marl.blocks.perceptron import perceptron
+from marl.blocks.sparse import kernels, num_weights, sparse
+from marl.learners.registry import make_learner
+
+INPUTS, UNITS, K = 20, 6, 3
+NETWORK = perceptron(40, 2, hidden=(64, 64))
+
+
+def kernel_of(seed, k=K):
+    return largest(jax.random.normal(jax.random.key(seed), (INPUTS, UNITS)), k)
+
+
+def test_the_largest_weights_of_each_unit_stay():
+    whole = np.asarray(jax.random.normal(jax.random.key(0), (INPUTS, UNITS)))
+    kernel = np.asarray(dense(largest(whole, K)))
+    least = np.sort(np.abs(whole), 0)[-K]
+    np.testing.assert_array_equal(kernel, np.where(np.abs(whole) >= least, whole, 0))
+
+
+def test_product_and_gradients_are_those_of_the_dense_kernel():
+    kernel = kernel_of(1)
+    x, slope = (np.asarray(jax.random.normal(jax.random.key(i), s)) for i, s in ((2, (INPUTS, 5)), (3, (UNITS, 5))))
+    found, pull_back = jax.vjp(product, kernel, x)
+    whole, x, slope = (np.asarray(a, np.float64) for a in (dense(kernel), x, slope))
+    np.testing.assert_allclose(found, whole.T @ x, rtol=1e-5, atol=1e-6)
+    of_kernel, of_x = pull_back(jnp.asarray(slope, jnp.float32))
+    np.testing.assert_allclose(of_x, whole @ slope, rtol=1e-5, atol=1e-6)
+    of_all = slope @ x.T  # [units, inputs]
+    expected = np.take_along_axis(of_all, np.asarray(kernel.index, int), 1)
+    np.testing.assert_allclose(of_kernel.values, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(of_kernel.index, 0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.floats(0, 1), st.sampled_from([1, 3, INPUTS // 2]))
+def test_small_weights_give_way_to_others_at_random(seed, share, k):
+    before = kernel_of(seed, k)
+    after = regrow(jax.random.key(seed), before, jnp.float32(share))
+    old, new = np.asarray(before.index, int), np.asarray(after.index, int)
+    for unit in range(UNITS):
+        gone = old[unit] != new[unit]
+        assert np.floor(share * k) <= gone.sum() <= np.floor(share * k + 1)
+        assert len(set(new[unit])) == k
+        assert not set(new[unit][gone]) & set(old[unit])
+        sizes = np.abs(before.values[unit])
+        assert max(sizes[gone], default=0) <= min(sizes[~gone], default=np.inf)
+        np.testing.assert_array_equal(after.values[unit], np.where(gone, 0, before.values[unit]))
+
+
+def test_the_share_that_is_dropped_holds_on_average():
+    before = largest(jax.random.normal(jax.random.key(0), (INPUTS, 4000)), 3)
+    after = regrow(jax.random.key(1), before, jnp.float32(0.4))
+    gone = (before.index != after.index).mean()  # 1.2 of 3, so 1 or 2 with a variance of 0.16 / 9 for a unit
+    assert abs(float(gone) - 0.4) < 4 * (0.16 / 9 / 4000) ** 0.5
+
+
+def loss(params, x):
+    return (NETWORK.apply(params, x) ** 2).mean() - NETWORK.apply(params, x)[:, 0].mean()
+
+
+def test_training_is_that_of_a_mask_with_the_same_weights():
+    """Three steps of Adam, of the same weights as a `FanIn` and as a mask."""
+    few = sparse(density=0.05, update="static", constant_fan_in=True)(optax.adam(0.01))
+    masked = sparse(density=0.05, update="static")(optax.adam(0.01))
+    params = NETWORK.init(jax.random.key(0))
+    own, state = few.init(jax.random.key(1), params)
+    assert [is_fan_in(kernel) for kernel in kernels(own)] == [True, True, False]  # two outputs have many weights each
+    whole = jax.tree.map(lambda x: dense(x) if is_fan_in(x) else x, own, is_leaf=is_fan_in)
+    masks = tuple(kernel != 0 for kernel in kernels(whole))
+    other = masked.init(jax.random.key(1), params)[1]._replace(masks=masks)
+    assert num_weights(own, state) == sum(int(mask.sum()) for mask in masks)
+    for i in range(3):
+        x = jax.random.normal(jax.random.key(i), (16, 40))
+        own, state = few.update(jax.grad(loss)(own, x), state, own)
+        whole, other = masked.update(jax.grad(loss)(whole, x), other, whole)
+    for found, expected in zip(kernels(own), kernels(whole), strict=True):
+        np.testing.assert_allclose(dense(found) if is_fan_in(found) else found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_follows_the_parameters_has_their_places():
+    """A moving average keeps the weights that are still there, although its places are rounded."""
+    follow = sparse(density=0.05, update="set", every=1, until=10, constant_fan_in=True)(optax.adam(0.01))
+    params, state = follow.init(jax.random.key(1), NETWORK.init(jax.random.key(0)))
+    gradient = jax.tree.map(jnp.ones_like, params)
+    after, changed = follow.update(gradient, state, params)
+    target = jax.tree.map(lambda x: 0.005 * x + 0.995 * x, params)
+    found = follow.mask(changed, target)
+    for old, new, one in zip(kernels(params), kernels(after), kernels(found), strict=True):
+        if isinstance(new, FanIn):
+            assert 0.2 < float((old.index != new.index).mean()) < 0.6
+            np.testing.assert_array_equal(one.index, new.index)
+            np.testing.assert_allclose(one.values, np.where(old.index == new.index, old.values, 0), rtol=1e-5)
+            np.testing.assert_array_equal(one.values == 0, new.values == 0)
+
+
+def test_units_of_a_memory_have_masks():
+    network = recurrent((40,), 2, hidden=[32], memory=32)
+    follow = sparse(density=0.05, update="static", constant_fan_in=True)(optax.adam(0.01))
+    params, _ = follow.init(jax.random.key(1), network.init(jax.random.key(0)))
+    places = {
+        jax.tree_util.keystr(path, simple=True)
+        for path, x in jax.tree_util.tree_leaves_with_path(params, is_leaf=is_fan_in)
+        if is_fan_in(x)
+    }
+    assert places
+    assert not any("GRU" in place for place in places)
+    outputs = network.apply(params, jnp.ones((2, 40)), network.initial(2))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(outputs))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("environment", "learner"),
+    [
+        ("CartPole-v1", "ppo(hidden=[64, 64], epochs=2, minibatches=2, {})"),
+        ("Pendulum-v1", "sac(hidden=[64, 64], buffer_size=64, batch_size=8, learning_starts=8, {})"),
+    ],
+)
+def test_learners_change_the_places_of_their_weights(environment, learner):
+    game = make_game(environment)
+    setting = "sparsity='set(density=0.05, every=2, until=40, constant_fan_in=True)'"
+    few = make_learner(learner.format(setting), game)
+    run = jax.jit(lambda key: learn(key, game, [few], num_updates=8, steps_per_update=4, num_envs=2))
+    before, after = (few.policy(x) for x in (jax.jit(few.init)(jax.random.key(0)), run(jax.random.key(0)).states[0]))
+    pairs = [
+        pair for pair in zip(kernels(before.params), kernels(after.params), strict=True) if isinstance(pair[0], FanIn)
+    ]
+    assert pairs
+    for old, new in pairs:
+        assert old.values.shape == new.values.shape
+        index = np.asarray(new.index, int)
+        assert all(len(set(row)) == len(row) for row in index)
+        assert index.min() >= 0
+        assert index.max() < new.num_inputs
+        assert np.isfinite(new.values).all()
+    assert any((old.index != new.index).any() for old, new in pairs)
+
+
+def test_a_rounded_place_is_the_place():
+    kernel = kernel_of(1)
+    near = dataclasses.replace(kernel, index=kernel.index * (1 - 1e-6))
+    np.testing.assert_array_equal(product(near, jnp.eye(INPUTS)), product(kernel, jnp.eye(INPUTS)))
