@@ -1,10 +1,12 @@
 """The cost of sparsity in training, and its gain in acting.
 
-    python -m benchmarks.speed.sparse [--only learning,inference] [--repeats 5]
+    python -m benchmarks.speed.sparse [--only learning,products,inference] [--repeats 5]
 
 learning: gradient steps of TD3 with layers of 256 and 256 units and minibatches of 256, in 17 numbers that are seen
 and 6 that are done: a plain loop without a buffer and without masks, written below; `td3`; and `td3` with a tenth of
 its weights that change every thousand steps.
+products: gradient steps of TD3 with masks, and with a constant fan-in, whose products read the weights that are there;
+layers of 256 to 1,024 units with 80 to 99 % of their weights gone.
 inference: one observation at a time, in C as `marl.export` writes it, compressed and dense, by NumPy, and by
 a compiled JAX function; layers of 64 to 1,024 units with 50 to 99 % of their weights gone.
 
@@ -38,6 +40,7 @@ from marl.learners.sampled.td3 import td3
 
 SEEN, DONE, STEPS, STORED = 17, 6, 200, 8192
 UNITS, GONE = (64, 256, 512, 1024), (0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+WIDE, MOST_GONE, FEW = UNITS[1:], GONE[2:], 20  # of products; steps in a call
 
 
 class Spaces(Game):
@@ -97,10 +100,10 @@ def plain() -> Callable[[], Any]:
     return call
 
 
-def ours(sparsity: Sparsity | None) -> Callable[[], Any]:
+def ours(sparsity: Sparsity | None, units: int = 256, steps: int = STEPS) -> Callable[[], Any]:
     """Updates of `td3` with a full buffer."""
-    replay = {"gradient_steps": STEPS, "buffer_size": STORED, "learning_starts": 1}
-    learner = td3(Spaces(), replay=replay, sparsity=sparsity)
+    replay = {"gradient_steps": steps, "buffer_size": STORED, "learning_starts": 1}
+    learner = td3(Spaces(), hidden=(units, units), replay=replay, sparsity=sparsity)
     keys = jax.random.split(jax.random.key(0), 4)
     obs, next_obs = (jax.random.normal(key, (STORED // 8, 8, SEEN)) for key in keys[:2])
     action = jax.random.uniform(keys[2], (STORED // 8, 8, DONE), minval=-1)
@@ -125,6 +128,21 @@ def learning(repeats: int, console: Console) -> None:
     for name, taken in found.items():
         table.add_row(name, f"{STEPS / taken:.0f}", f"{found['a plain loop'] / taken:.2f}")
     console.print(table)
+
+
+def products(repeats: int, console: Console) -> None:
+    table = Table("units", "dense, ms a step", *(f"{gone:.0%} gone" for gone in MOST_GONE), "90 % gone, masks")
+    settings = {"every": 1_000, "until": 10**6, "update": "set"}
+    for units in WIDE:
+        rows: dict[Any, Callable[[], Any]] = {"dense": ours(None, units, FEW)}
+        for gone in MOST_GONE:
+            rows[gone] = ours(sparse(density=1 - gone, constant_fan_in=True, **settings), units, FEW)
+        rows["masks"] = ours(sparse(density=0.1, **settings), units, FEW)
+        found = {name: statistics.median(times) for name, times in seconds_in_turn(rows, repeats).items()}
+        dense = found.pop("dense")
+        table.add_row(f"{units}", f"{1e3 * dense / FEW:.1f}", *(f"{dense / taken:.2f}" for taken in found.values()))
+    console.print(table)
+    console.print("gradient steps of TD3, batches of 256: dense time over that of a constant fan-in")
 
 
 def policy_of(units: int, gone: float, seed: int) -> Policy:
@@ -191,10 +209,10 @@ def _least_seconds(call: Callable[[], Any]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="learning,inference")
+    parser.add_argument("--only", default="learning,products,inference")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    parts = {"learning": learning, "inference": inference}
+    parts = {"learning": learning, "products": products, "inference": inference}
     if unknown := set(options.only.split(",")) - parts.keys():
         parser.error(f"--only: got {', '.join(sorted(unknown))}; some of {', '.join(parts)} are needed")
     for name in options.only.split(","):
