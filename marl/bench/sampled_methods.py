@@ -28,8 +28,8 @@ def make_method(spec: str) -> Method:
 
     Args:
       spec: a shaper such as `shaper`, which is trained; a learner such as `loqa`, or a strategy such as `tft`, in the
-        games that it can play; `untrained`; the run directory or the file of a trained shaper, or `hub:NAME`; or
-        `module:function`.
+        games that it can play, where the bare name of an opponent has the settings of that opponent; `untrained`; the
+        run directory or the file of a trained shaper, or `hub:NAME`; or `module:function`.
 
     Raises:
       ValueError: if there is no such method, or if it fits no game; one line.
@@ -57,17 +57,22 @@ def _fits(spec: str, task: str) -> bool:
     """True for a learner that can play and learn in the first seat of a game."""
     one = TASKS[task]
     try:
-        players = [make_learner(spec, one.game), *make_opponents(task, "ppo")]
+        players = [make_learner(_with_settings(spec, task), one.game), *make_opponents(task, "ppo")]
         check_update(one.game, players, steps_per_update=one.episode_length, num_envs=one.num_envs)
     except ValueError:
         return False
     return True
 
 
+def _with_settings(spec: str, task: str) -> str:
+    """A learner's spec; the bare name of an opponent has its settings, because default steps are for longer trials."""
+    return TASKS[task].opponents.get(spec, spec)
+
+
 def _no_training(spec: str, fitting: list[str], task: str, opponent: str, budget: Budget, keys: Any, *_: Any) -> Any:
     def learner(parameters: Any, task: str) -> Learner:
         del parameters
-        return make_learner(spec, TASKS[task].game, field="method")
+        return make_learner(_with_settings(spec, task), TASKS[task].game, field="method")
 
     return [Trained(learner, (), range(len(keys)))] if task in fitting else []
 

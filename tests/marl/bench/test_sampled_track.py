@@ -87,6 +87,19 @@ def test_a_strategy_plays_in_the_games_that_it_can_and_in_no_other():
         make_method("nothing")
 
 
+def test_a_bare_name_of_an_opponent_is_that_opponent():
+    key = jax.random.key(0)
+
+    def states(spec):
+        (trained,) = make_method(spec).train("ipd", "a2c", TINY, jax.random.split(key, 1))
+        return trained.learner((), "ipd").init(key)
+
+    opponent = sampled.make_opponents("ipd", "advantage_alignment", 0)[0].init(key)
+    jax.tree.map(np.testing.assert_array_equal, states("advantage_alignment"), opponent)
+    other = states("advantage_alignment(hidden=[8])")
+    assert sum(x.size for x in jax.tree.leaves(other)) < sum(x.size for x in jax.tree.leaves(opponent))
+
+
 def test_an_agent_plays_in_the_game_of_its_training_alone():
     method = make_method("hub:shaper-ipd_sampled-tabular_ppo")
     keys = jax.random.split(jax.random.key(0), 2)
