@@ -24,6 +24,7 @@ from games.core import checks
 from games.core.arguments import check_arguments
 from games.wrappers.cheap_talk import CheapTalk
 from marl.blocks.distributions import distribution
+from marl.blocks.fan_in import has_fan_in
 from marl.core.learner import Learner, Metrics, Trajectory
 
 __all__ = [
@@ -107,7 +108,7 @@ def input_decay(rate: float = 0.05) -> Defence:
       rate: in [0, 1].
 
     Raises:
-      ValueError: for a rate out of range.
+      ValueError: for a rate out of range, or, in training, a victim with a constant fan-in.
     """
     checks.number("rate", rate, 0, 1)
 
@@ -117,7 +118,9 @@ def input_decay(rate: float = 0.05) -> Defence:
         victim = make_victim(talk)
         # Input-layer kernels are those whose shape changes when the observation is wider (traced only).
         wider = dataclasses.replace(talk, message_size=size + 1)
-        shapes = (weights_of(jax.eval_shape(make_victim(game).init, key)) for game in (talk, wider))
+        shapes = [weights_of(jax.eval_shape(make_victim(game).init, key)) for game in (talk, wider)]
+        if any(map(has_fan_in, shapes)):
+            raise ValueError("victim: got kernels with a constant fan-in; input_decay needs dense ones or masks")
         keep = jax.tree.map(lambda x, y: 1.0 if x.shape == y.shape else 1.0 - rate, *shapes)
 
         def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:

@@ -1,14 +1,14 @@
-"""Sparse kernels with as many weights for each unit, and products that read those weights alone.
+"""Sparse kernels with the same number of weights for every unit, and products that read those weights alone.
 
 Masks leave the products dense. Here the work is in proportion to the weights that are there, in acting and in both
-products of the gradient. A unit reads rows of a whole batch, which fill the vector units of a processor.
+products of the gradient.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import chex
 import jax
@@ -32,9 +32,14 @@ class FanIn:
     num_inputs: int
 
 
-def is_fan_in(x: Any) -> bool:
+def is_fan_in(x: Any) -> TypeGuard[FanIn]:
     """True for a `FanIn`, a leaf of trees of parameters."""
     return isinstance(x, FanIn)
+
+
+def has_fan_in(params: Any) -> bool:
+    """True for parameters with a `FanIn`."""
+    return any(map(is_fan_in, jax.tree.leaves(params, is_leaf=is_fan_in)))
 
 
 def largest(kernel: jax.Array, k: int) -> FanIn:
@@ -49,34 +54,34 @@ def dense(kernel: FanIn) -> jax.Array:
     return jnp.zeros((kernel.num_inputs, len(units))).at[_inputs(kernel.index), units].set(kernel.values)
 
 
-def regrow(key: jax.Array, kernel: FanIn, share: jax.Array) -> FanIn:
-    """Drops a share of the weights of each unit, the smallest, and grows as many at random inputs, with the value 0.
+def regrow(key: jax.Array, kernel: FanIn, share: jax.Array) -> jax.Array:
+    """Another index: of each unit the smallest weights are dropped, and as many grow at random among other inputs.
 
     Args:
       key: of what grows.
       kernel: with at most half of the inputs for each unit.
-      share: in [0, 1]; rounded up or down at random for each unit, so that it holds on average.
+      share: of the weights that are dropped, in [0, 1]; rounded up or down at random for each unit, so that it holds on
+        average, but every unit keeps a weight.
     """
     units, k = kernel.values.shape
     chance_key, grow_key = jax.random.split(key)
-    dropped = jnp.floor(share * k + jax.random.uniform(chance_key, (units, 1)))
+    dropped = jnp.minimum(jnp.floor(share * k + jax.random.uniform(chance_key, (units, 1))), k - 1)
     rank = jnp.argsort(jnp.argsort(jnp.abs(kernel.values), 1), 1)
     score = jax.random.uniform(grow_key, (units, kernel.num_inputs))
-    score = score.at[jnp.arange(units)[:, None], _inputs(kernel.index)].set(2.0)  # behind those that are not there
+    score = score.at[jnp.arange(units)[:, None], _inputs(kernel.index)].set(2.0)  # existing inputs sort last
     grown = jnp.argsort(score, 1)[:, :k].astype(jnp.float32)
-    goes = rank < dropped
-    values, index = jnp.where(goes, 0.0, kernel.values), jnp.where(goes, grown, kernel.index)
-    return FanIn(values, index, kernel.num_inputs)
+    return jnp.where(rank < dropped, grown, kernel.index)
 
 
 def product(kernel: FanIn, x: jax.Array) -> jax.Array:
-    """The transposed kernel times columns: `[inputs, N] -> [units, N]`."""
+    """The transposed kernel times columns: `[inputs, N] -> [units, N]`. It has a gradient, but no forward mode."""
     chex.assert_rank(x, 2)
-    return _product(kernel.values, _inputs(kernel.index), jnp.asarray(x))
+    dtype = jnp.result_type(kernel.values, x)
+    return _product(kernel.values.astype(dtype), _inputs(kernel.index), jnp.asarray(x, dtype))
 
 
 def _inputs(index: jax.Array) -> jax.Array:
-    return jnp.round(index).astype(jnp.int32)  # a moving average of equal numbers may miss them by a rounding
+    return jnp.round(index).astype(jnp.int32)  # target networks average indices; rounding undoes the error
 
 
 @jax.custom_vjp

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 from jax.flatten_util import ravel_pytree
 
+from marl.blocks.fan_in import has_fan_in
+
 
 def widen(params: Any, fresh: Any) -> Any:
     """Parameters of a wider network, or of one with more inputs, that computes what a smaller one does.
@@ -31,13 +33,16 @@ def widen(params: Any, fresh: Any) -> Any:
       Like `fresh`.
 
     Raises:
-      ValueError: for other layers, for a layer that has become smaller, or for an array of more than two axes that has
-        grown: a convolution, in whose output, as a row, old and new entries are mixed, or what a replay buffer holds.
+      ValueError: for other layers, kernels with a constant fan-in, a layer that has become smaller, or an array of more
+        than two axes that has grown: a convolution, in whose output, as a row, old and new entries are mixed, or what a
+        replay buffer holds.
 
     Source: the requirement is that of OpenAI et al., Dota 2 with Large Scale Deep Reinforcement Learning (2019),
     arXiv:1912.06680, appendix B; Chen et al., Net2Net (2016), arXiv:1511.05641, copy units instead.
     """
     layers: list[Any] = [jax.tree.structure(tree) for tree in (params, fresh)]
+    if has_fan_in(params):
+        raise ValueError("network: got kernels with a constant fan-in; dense ones, or ones with masks, are needed")
     if layers[0] != layers[1]:
         raise ValueError("network: got other layers; the same ones, wider, are needed")
     parts = {(_size(old), _size(new)): (old, new) for old, new in _parts(params, fresh)}

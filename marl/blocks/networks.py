@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from configs import shown
 from games.core import checks
 from games.core.arguments import factory
+from marl.blocks.fan_in import has_fan_in
 from marl.blocks.layers import Activation, Init, Layers, where_done
 
 
@@ -214,7 +215,8 @@ def _network(module: Layers) -> Network:
         chex.assert_tree_shape_prefix(carry, leading)
         number = math.prod(leading)
         one_row = jax.tree.map(lambda x: x.reshape(number, *x.shape[len(leading) :]), (obs, carry))
-        own = module.clone(columns=module.prefers_columns(number))
+        columns = module.prefers_columns(number) or (not module.memory and has_fan_in(params))
+        own = module.clone(columns=columns)
         found: Any = own.apply({"params": params}, one_row[0].astype(jnp.float32), one_row[1])
         return jax.tree.map(lambda x: x.reshape(*leading, *x.shape[1:]), found)
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from games.core import checks
-from marl.blocks.fan_in import is_fan_in
+from marl.blocks.fan_in import has_fan_in
 from marl.blocks.layers import ACTIVATIONS, Activation, Dense
 
 
@@ -40,7 +40,7 @@ def perceptron(
         chex.assert_shape(x, (..., num_inputs))
         rows = x.reshape(-1, num_inputs)
         found: Any
-        if any(map(is_fan_in, jax.tree.leaves(params, is_leaf=is_fan_in))):  # its products are of columns
+        if has_fan_in(params):  # `product` takes columns
             found = in_columns.apply({"params": params}, rows.T)
             found = found.T
         else:

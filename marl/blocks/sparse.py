@@ -18,7 +18,7 @@ from games.core import checks
 from games.core.arguments import check_arguments
 from games.core.branching import lazy_cond
 from games.core.game import Scalar
-from marl.blocks.fan_in import FanIn, is_fan_in, largest, regrow
+from marl.blocks.fan_in import is_fan_in, largest, regrow
 from marl.blocks.layers import Dense
 from meta.xla.backend import platform
 
@@ -93,10 +93,11 @@ def sparse(
       until: the step from which on nothing changes; "rigl" and "set" need it.
       drop_fraction: of the weights that are there: where it begins, to fall to 0 along half a cosine at `until`; or a
         schedule over the steps.
-      constant_fan_in: whether each unit of a dense layer has as many weights as the others, and products read those
-        alone, in layers with at most 15 % of the weights; convolutions and recurrent units have masks. On a processor
-        the gradient of a layer takes less time than a dense one from about 90 % sparsity on. With "static" or "set",
-        because "rigl" reads the gradient of all weights.
+      constant_fan_in: whether every unit of a dense layer has the same number of weights, and products read those
+        alone. The number is rounded for each unit, 1 at least. Each unit begins with its largest weights and drops its
+        smallest, and what grows is new. Layers with more than 15 % of their weights, convolutions and recurrent units
+        have masks. On a CPU the gradient of a layer takes less time than a dense one from about 90 % sparsity on. With
+        "static" or "set", because "rigl" reads the gradient of all weights.
 
     Raises:
       ValueError: for a density outside of (0, 1], changes that never end, numbers that are none or out of range, a
@@ -105,7 +106,8 @@ def sparse(
     Source: Evci et al., Rigging the Lottery (2020), arXiv:1911.11134; Mocanu et al., Scalable training of artificial
     neural networks with adaptive sparse connectivity (2018), arXiv:1707.04780 (SET); for learning from rewards Tan et
     al., RLx2 (2023), arXiv:2205.15043, whose public code begins with the largest weights and may grow what it drops;
-    a constant fan-in: Lasby et al., Dynamic Sparse Training with Structured Sparsity (2023), arXiv:2305.02299.
+    the constraint of a constant fan-in: Lasby et al., Dynamic Sparse Training with Structured Sparsity (2023),
+    arXiv:2305.02299, which grows by gradients.
     """
     checks.number("density", density, 0, 1, brackets="(]")
     checks.choice("allocation", allocation, ("erdos_renyi_kernel", "uniform"))
@@ -136,7 +138,7 @@ def sparse(
             if constant_fan_in:
                 params = _with_fan_in(params, counts)
             masks = tuple(
-                kernel.index if isinstance(kernel, FanIn) else _highest(jnp.abs(kernel), count)
+                kernel.index if is_fan_in(kernel) else _highest(jnp.abs(kernel), count)
                 for kernel, count in zip(kernels(params), counts, strict=True)
             )
             params = _of_kernels(_masked, params, masks)
@@ -146,14 +148,17 @@ def sparse(
             # What is not there has no moments either, and so no step.
             gradient = _of_kernels(lambda x, mask: x if is_fan_in(x) else _masked(x, mask), gradient, state.masks)
             updates, inner = optimizer.update(gradient, state.inner, params)
-            return optax.apply_updates(params, updates), state._replace(inner=inner)
+            params = optax.apply_updates(params, updates)
+            if constant_fan_in:  # an optimiser that decays weights would move places
+                params = _of_kernels(_masked, params, state.masks)
+            return params, state._replace(inner=inner)
 
         def change(gradient: Any, state: SparseState, params: Any) -> tuple[Any, SparseState]:
             masks, stays = [], []
             keys = jax.random.split(jax.random.fold_in(state.key, state.steps), len(state.masks))
             for kernel, slope, there, key in zip(kernels(params), kernels(gradient), state.masks, keys, strict=True):
-                if isinstance(kernel, FanIn):
-                    masks.append(regrow(key, kernel, share(state.steps)).index)
+                if is_fan_in(kernel):
+                    masks.append(regrow(key, kernel, share(state.steps)))
                     stays.append(masks[-1] == there)
                     continue
                 count = there.sum()
@@ -185,6 +190,14 @@ def sparse(
         return Descent(init, update_all, mask, every if changes else 0)
 
     return follow
+
+
+def averaged(steps: Descent, state: Any, params: Any, target: Any, tau: Scalar) -> Any:
+    """A target network after it went the share `tau` of its way to the parameters.
+
+    What is there no more is dropped from it first, because a slot of a `FanIn` may have another input by now.
+    """
+    return steps.mask(state, optax.incremental_update(params, steps.mask(state, target), tau))
 
 
 def scan_steps(step: Callable[[Any, Any, bool], tuple[Any, Any]], carry: Any, xs: Any, every: int) -> tuple[Any, Any]:
@@ -253,7 +266,7 @@ def _with_fan_in(params: Any, counts: Sequence[int]) -> Any:
 
 def _masked(kernel: Any, mask: jax.Array) -> Any:
     """A kernel with 0 for weights that are not there, and with a `FanIn`'s places as they are now."""
-    if isinstance(kernel, FanIn):
+    if is_fan_in(kernel):
         values = jnp.where(jnp.round(kernel.index) == mask, kernel.values, 0.0)
         return dataclasses.replace(kernel, values=values, index=mask)
     return jnp.where(mask, kernel, 0.0)
@@ -261,7 +274,7 @@ def _masked(kernel: Any, mask: jax.Array) -> Any:
 
 def _kept(kernel: Any, stays: jax.Array) -> Any:
     """A kernel with 0 for weights that do not stay."""
-    if isinstance(kernel, FanIn):
+    if is_fan_in(kernel):
         return dataclasses.replace(kernel, values=jnp.where(stays, kernel.values, 0.0))
     return jnp.where(stays, kernel, 0.0)
 

@@ -19,7 +19,7 @@ from marl.blocks.exploration import epsilon_greedy
 from marl.blocks.networks import Network, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.replay import Replay, Transitions, draw_prioritized, importance, put
-from marl.blocks.sparse import Sparsity, descent, scan_steps
+from marl.blocks.sparse import Sparsity, averaged, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 
 
@@ -239,7 +239,7 @@ def dqn(
             params, optimizer_state = optimizer.update(gradient, optimizer_state, params, may_change)
             if prioritized:
                 priority = priority.at[index].set(priority_of(off))
-            target = optimizer.mask(optimizer_state, optax.incremental_update(params, target, tau))
+            target = averaged(optimizer, optimizer_state, params, target, tau)
             return (params, target, optimizer_state, priority), metrics
 
         def learn(carry: Any) -> Any:

@@ -16,6 +16,7 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.advantages import mean, v_trace
 from marl.blocks.distributions import distribution
+from marl.blocks.fan_in import has_fan_in
 from marl.blocks.layers import where_done
 from marl.blocks.networks import Network, feed_forward, unroll
 from marl.blocks.sparse import Sparsity, descent
@@ -229,7 +230,11 @@ def _actor_critic(
     steps = descent(follow, sparsity)
 
     def init(key: jax.Array) -> ActorCriticState:
-        return ActorCriticState(*steps.init(key, network.init(key)))
+        params, optimizer = steps.init(key, network.init(key))
+        if at_actor and steps.every and has_fan_in(params):
+            words = "its gradients are of earlier parameters, so static or masks are needed"
+            raise ValueError(f"sparsity: got a constant fan-in that changes; {words}")
+        return ActorCriticState(params, optimizer)
 
     def policy(state: ActorCriticState) -> Any:
         return state.params

@@ -23,7 +23,7 @@ from marl.blocks.layers import Activation
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.perceptron import perceptron
 from marl.blocks.replay import Buffer, put
-from marl.blocks.sparse import Sparsity, descent, scan_steps
+from marl.blocks.sparse import Sparsity, averaged, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 from meta.xla.backend import platform
 
@@ -114,7 +114,7 @@ def off_policy_learner(
     hidden: Sequence[int],
     activation: Activation,
     learning_rate: Scalar,
-    critic_learning_rate: Scalar | None,  # None for that of the actor
+    critic_learning_rate: Scalar,
     discount: Scalar,
     replay: OffPolicyReplay,
     tau: Scalar,
@@ -135,8 +135,7 @@ def off_policy_learner(
     for name, size in (sizes | {"buffer_least": buffer_least, "buffer_every": buffer_every}).items():
         checks.size(name, size, 1)
     checks.number("learning_rate", learning_rate, 0)
-    critic_rate = learning_rate if critic_learning_rate is None else critic_learning_rate
-    checks.number("critic_learning_rate", critic_rate, 0)
+    checks.number("critic_learning_rate", critic_learning_rate, 0)
     checks.number("discount", discount, 0, 1)
     checks.whole("learning_starts", learning_starts, 1)
     checks.whole("multi_step_from", multi_step_from, 0)
@@ -155,7 +154,7 @@ def off_policy_learner(
     actor = perceptron(num_inputs, style.num_outputs * num_actions, hidden=hidden, activation=activation)
     critic = perceptron(num_inputs + num_actions, 1, hidden=hidden, activation=activation)
     actor_descent = descent(optax.adam(learning_rate), sparsity)
-    critic_descent = descent(optax.adam(critic_rate), critic_sparsity or sparsity)
+    critic_descent = descent(optax.adam(critic_learning_rate), critic_sparsity or sparsity)
     tempered = optax.adam(tempering[0]) if tempering else optax.set_to_zero()
     wanted = -float(num_actions) if tempering is None or tempering[1] is None else tempering[1]
 
@@ -233,12 +232,11 @@ def off_policy_learner(
         change, of_temperature = tempered.update(slope, of_temperature)
         target: Any = ()
         if style.delayed:
-            target = actor_descent.mask(own, optax.incremental_update(params, now.target, tau))
-        target_critics = optax.incremental_update(now.critics, now.target_critics, tau)
+            target = averaged(actor_descent, own, params, now.target, tau)
         return now._replace(
             actor=params,
             target=target,
-            target_critics=critic_descent.mask(of_critics, target_critics),
+            target_critics=averaged(critic_descent, of_critics, now.critics, now.target_critics, tau),
             log_temperature=now.log_temperature + change,
             optimizer=(own, of_critics, of_temperature),
         )

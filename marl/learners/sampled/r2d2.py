@@ -19,7 +19,7 @@ from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.layers import where_done
 from marl.blocks.networks import Network, recurrent, unroll
 from marl.blocks.replay import Priorities, Replay, draw_prioritized, importance, put
-from marl.blocks.sparse import Sparsity, descent, scan_steps
+from marl.blocks.sparse import Sparsity, averaged, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 
 
@@ -217,7 +217,7 @@ def r2d2(
             weight = importance(probability, stored, importance_exponent)
             gradient, (surprise, metrics) = jax.grad(loss, has_aux=True)(params, target, steps, weight)
             params, optimizer_state = optimizer.update(gradient, optimizer_state, params, may_change)
-            target = optimizer.mask(optimizer_state, optax.incremental_update(params, target, tau))
+            target = averaged(optimizer, optimizer_state, params, target, tau)
             priority = priority.at[index].set((surprise + 1e-6) ** priority_exponent)
             return (params, target, optimizer_state, priority), metrics
 

@@ -75,7 +75,7 @@ def sac(
       seat: its number among the game's agents.
       hidden: units of each layer, of the actor and of each critic.
       activation: after each.
-      learning_rate: of Adam.
+      learning_rate: of Adam for the actor.
       critic_learning_rate: of Adam for the critics and the temperature; that of the actor if None.
       discount: of rewards.
       replay: a dict of settings, each with a default:
@@ -126,7 +126,7 @@ def sac(
         hidden=hidden,
         activation=activation,
         learning_rate=learning_rate,
-        critic_learning_rate=critic_learning_rate,
+        critic_learning_rate=critic_rate,
         discount=discount,
         replay=replay,
         tau=tau,

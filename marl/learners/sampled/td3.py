@@ -135,7 +135,7 @@ def td3(
         hidden=hidden,
         activation=activation,
         learning_rate=learning_rate,
-        critic_learning_rate=None,
+        critic_learning_rate=learning_rate,
         discount=discount,
         replay=replay,
         tau=tau,

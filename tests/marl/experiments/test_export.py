@@ -65,7 +65,10 @@ def run(tmp_path):
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
 @pytest.mark.parametrize("spec", grid(SPECS, *ALWAYS))
 def test_the_code_acts_as_the_learner(run, spec, tmp_path):
-    source = export.read(export.ExportConfig(str(run(spec, SPECS[spec])), number=1))
+    folder = run(spec, SPECS[spec])
+    stored = array_files.load_arrays(folder / LEARNER_FILE)[0]
+    assert any(name.endswith("kernel.index") for name in stored) == ("fan_in" in spec)
+    source = export.read(export.ExportConfig(str(folder), number=1))
     assert any(layer.is_sparse for layer in source.policy.layers) == ("sparsity" in spec)
     found = []
     for compressed in (True, False):
