@@ -40,7 +40,8 @@ def results_of(kind: str, summary: Mapping[str, Any]) -> dict[str, dict[str, flo
         found = {arm: first[arm] for arm in ("evolved", "tuned", "plain")}
     else:
         rewards = summary.get("goal_reward")
-        found = rewards or {name: summary[name] for name in ("evolved", "random", "silent")}
+        names = ("evolved", "still", "random", rewards["best_baseline"]) if rewards else ("evolved", "random", "silent")
+        found = {name: (rewards or summary)[name] for name in names}
     return {name: {key: one[key] for key in ("mean", "standard_error")} for name, one in found.items()}
 
 

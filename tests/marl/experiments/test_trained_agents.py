@@ -16,6 +16,7 @@ from attacks.experiments.attack import resolve
 from attacks.experiments.config import AttackConfig
 from games import InfinitelyRepeated, make, matrix_games
 from marl.experiments.saved import agent_catalogue
+from marl.experiments.saved.main_results import results_of
 from marl.experiments.shaping.agents import AGENT_FILE, is_path, make_agent, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.spec_dependencies import digests
@@ -71,6 +72,24 @@ def test_a_shaper_plays_as_its_card_says():
 @pytest.mark.parametrize("name", grid(SHAPERS, *ALWAYS))
 def test_every_shaper_plays_as_its_card_says(name):
     assert _gap(name)[0] < 4
+
+
+def test_a_card_of_control_ends_with_the_best_baseline():
+    value = {"mean": 0.5, "standard_error": 0.1, "seeds": []}
+    names = ("evolved", "oracle", "random_shaper", "silent_shaper", "still", "random")
+    rewards = dict.fromkeys(names, value) | {"ratio": 1.6, "best_baseline": "silent_shaper"}
+    found = results_of("adversary", {"goal_reward": rewards})
+    assert list(found) == ["evolved", "still", "random", "silent_shaper"]
+    assert found["still"] == {"mean": 0.5, "standard_error": 0.1}
+
+
+def test_the_steered_victim_has_a_controller():
+    agent = marl.load_agent("steered-cartpole")
+    assert agent.controller is not None
+    assert set(agent.parameters) == {"shaper", "controller"}
+    assert CARDS["steered-cartpole"].results["evolved"]["mean"] > 0.6
+    with pytest.raises(ValueError, match="play: got steered-cartpole, with the goal control"):
+        agent.play(4)
 
 
 def test_a_name_stands_for_an_agent_wherever_a_path_may(tmp_path, monkeypatch):
