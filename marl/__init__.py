@@ -1,7 +1,8 @@
 """Learners, shapers, and the loop in which they learn together.
 
-Learners and networks are here, shapers in `marl.shapers`, objectives in `marl.objectives`. Learners and shapers have
-names, too: `make_learner("lola(learning_rate=0.5)", game, seat=1)`, `make_shaper("mfos", game)`.
+Learners and networks are here, shapers in `marl.shapers`, objectives in `marl.objectives`, and losses of values in
+`marl.value_losses`. Learners and shapers have names, too: `make_learner("lola(learning_rate=0.5)", game, seat=1)`,
+`make_shaper("mfos", game)`.
 """
 
 # ruff: noqa: F403

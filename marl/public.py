@@ -4,7 +4,7 @@
 # ruff: noqa: F401
 
 from marl import distributed, shapers
-from marl.blocks import objectives
+from marl.blocks import objectives, value_losses
 from marl.blocks.network_growth import widen
 from marl.blocks.networks import Network, convolutional, feed_forward, recurrent
 from marl.blocks.sparse import sparse

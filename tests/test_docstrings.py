@@ -13,6 +13,7 @@ MAIN = """games.make games.register games.rollout games.symmetric games.Infinite
     meta.screen attacks.make_message""".split()  # noqa: SIM905
 PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
 NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages", "games.exact.zd", "marl.blocks.objectives")
+NAMESPACES += ("marl.blocks.value_losses",)
 
 
 def public(fits, *more):

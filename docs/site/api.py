@@ -124,8 +124,9 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
                 marl.objectives.Timed marl.objectives.Aligned marl.objectives.NO_DRIFT
             """,
             "Losses of values": """
-                marl.objectives.ValueLoss marl.objectives.l2 marl.objectives.clipped_l2 marl.objectives.huber
-                marl.objectives.expectile marl.objectives.distance_network marl.objectives.distance_of
+                marl.value_losses marl.value_losses.ValueLoss marl.value_losses.l2 marl.value_losses.clipped_l2
+                marl.value_losses.huber marl.value_losses.expectile marl.value_losses.distance_network
+                marl.value_losses.distance_of
             """,
         },
     ),

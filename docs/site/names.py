@@ -10,7 +10,11 @@ from typing import Any
 
 PACKAGES = ("games", "marl", "marl.shapers", "marl.distributed", "marl.bench", "meta", "attacks")
 NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages")  # modules with `__all__`
-MODULES = ("games.zd", "marl.objectives")  # modules, of which every name without underscore is public
+MODULES = (  # modules, of which every name without underscore is public
+    "games.zd",
+    "marl.objectives",
+    "marl.value_losses",
+)
 ADAPTERS = {  # to other libraries, each imported by its users alone
     "games.gymnasium": ("env", "vector_env"),
     "games.gymnax": ("env",),

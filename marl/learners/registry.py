@@ -27,8 +27,9 @@ from games.core.game import Scalar
 from games.exact.strategies import STRATEGIES, formula_of
 from marl.blocks.distributions import distribution
 from marl.blocks.networks import Network, convolutional, feed_forward, nature, recurrent
-from marl.blocks.objectives import Objective, Timed, ValueLoss, clipped_surrogate
+from marl.blocks.objectives import Objective, Timed, clipped_surrogate
 from marl.blocks.sparse import make_sparsity
+from marl.blocks.value_losses import ValueLoss
 from marl.core.learner import Learner
 from marl.learners.exact import factories, model_free
 from marl.learners.exact.best_response_shaping import best_response_shaping

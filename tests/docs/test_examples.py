@@ -20,6 +20,7 @@ pytestmark = pytest.mark.system
 # Numbers and modules, of which examples would say nothing that the names beside them do not.
 WITHOUT = {
     *("attacks.control", "attacks.defences", "attacks.messages", "marl.distributed", "marl.objectives", "marl.shapers"),
+    "marl.value_losses",
     *("games.zd.CO_PLAYERS", "games.zd.IN_A_ROW", "games.zd.MAX_RESIDUAL", "games.zd.REPEAT"),
     "marl.objectives.NO_DRIFT",
 }

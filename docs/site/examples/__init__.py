@@ -61,9 +61,9 @@ print(game.num_logits)  # 5
 _VICTIM = 'lambda talk: marl.make_learner("ppo(hidden=[8], minibatches=1)", talk)'
 _VALUE_LOSS = """
 import jax.numpy as jnp
-from marl import objectives
+from marl import value_losses
 
-loss = objectives.$made
+loss = value_losses.$made
 print(loss(jnp.array([1.0]), jnp.array([3.0]), jnp.array([1.1])))  # of values, targets, values before the update
 """
 _OBJECTIVE = """
@@ -124,7 +124,7 @@ def _rest() -> dict[str, str]:
     payoffs = ["prisoners_dilemma", "chicken", "stag_hunt", "battle_of_the_sexes", "hawk_dove", "matching_pennies"]
     found = {f"games.{name}": _filled(_PAYOFFS, name=name) for name in payoffs}
     for name, call in {"l2": "", "clipped_l2": "()", "huber": "()"}.items():
-        found[f"marl.objectives.{name}"] = _filled(_VALUE_LOSS, made=name + call)
+        found[f"marl.value_losses.{name}"] = _filled(_VALUE_LOSS, made=name + call)
     for name, call in {"policy_gradient": "", "clipped_surrogate": "()", "dpo": "()"}.items():
         found[f"marl.objectives.{name}"] = _filled(_OBJECTIVE, made=name + call)
     adapters = {

@@ -40,13 +40,13 @@ learner = marl.ppo(games.make("ipd"), objective=objective)
 _DISTANCE = """
 import jax
 import jax.numpy as jnp
-from marl import objectives
+from marl import value_losses
 
-network = objectives.distance_network(hidden=8)
+network = value_losses.distance_network(hidden=8)
 parameters = network.init(jax.random.key(0))
 values, targets = jnp.array([1.0, 2.0]), jnp.array([2.0, 4.0])
 print(network.apply(parameters, values, targets, values))
-print(objectives.distance_of(parameters, values - targets))  # before its scale: half the squares at first
+print(value_losses.distance_of(parameters, values - targets))  # before its scale: half the squares at first
 """
 _DISTRIBUTED = """
 import jax
@@ -135,8 +135,8 @@ except meta.NonFiniteFitness as error:
     "marl.objectives.drift_network": _PARAMETRIC,
     "marl.objectives.learned": _PARAMETRIC,
     "marl.objectives.Parametric": _PARAMETRIC,
-    "marl.objectives.distance_network": _DISTANCE,
-    "marl.objectives.distance_of": _DISTANCE,
+    "marl.value_losses.distance_network": _DISTANCE,
+    "marl.value_losses.distance_of": _DISTANCE,
     "marl.objectives.magic_box": """
         import jax
         from marl import objectives
@@ -166,7 +166,7 @@ except meta.NonFiniteFitness as error:
 
         print(marl.ppo(games.make("ipd"), objective=cautious).seat)
     """,
-    "marl.objectives.ValueLoss": """
+    "marl.value_losses.ValueLoss": """
         import jax.numpy as jnp
         import games, marl
 

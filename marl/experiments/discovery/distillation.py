@@ -11,7 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from games.core.game import Scalar
-from marl.blocks.objectives import Objective, distance_of, quadratic_drift
+from marl.blocks.objectives import Objective, quadratic_drift
+from marl.blocks.value_losses import distance_of
 from marl.learners.sampled.objective_registry import Form
 
 NO_CLIP = 1e6  # of a drift that began at zero

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from marl.blocks.objectives import clipped_surrogate, distance_of, dpo
+from marl.blocks.objectives import clipped_surrogate, dpo
+from marl.blocks.value_losses import distance_of
 from marl.experiments.discovery.trial import TrainingResult
 from marl.learners.sampled.objective_registry import Form
 from meta.runs.plotting import (

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from games import Game
-from marl.blocks.objectives import clipped_l2, clipped_surrogate, dpo, huber, l2
+from marl.blocks.objectives import clipped_surrogate, dpo
+from marl.blocks.value_losses import clipped_l2, huber, l2
 from marl.core.learn import learn
 from marl.core.learner import Learner
 from marl.learners.registry import SAMPLED

@@ -15,7 +15,8 @@ from rich.console import Console
 
 import configs
 from games.registry import make_game
-from marl.blocks.objectives import expectile, huber, quadratic_drift
+from marl.blocks.objectives import quadratic_drift
+from marl.blocks.value_losses import expectile, huber
 from marl.experiments.discovery.distillation import Distilled, distil
 from marl.experiments.discovery.evaluation import fresh_trainings
 from marl.experiments.discovery.trial import Arena, fresh_trial

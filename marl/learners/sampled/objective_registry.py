@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from configs import short
 from configs.specs import Registry
 from games.core.game import Scalar
-from marl.blocks import objectives
-from marl.blocks.objectives import Objective, Parametric, Timed, ValueLoss
+from marl.blocks import objectives, value_losses
+from marl.blocks.objectives import Objective, Parametric, Timed
+from marl.blocks.value_losses import ValueLoss
 from marl.trained import folder
 from meta.runs import array_files
 
@@ -42,7 +43,7 @@ class Form(NamedTuple):
         """Its functions; the clip is of a drift that began as PPO."""
         if self.kind == "drift":
             return objectives.drift_network(self.hidden, clip if self.start == "ppo" else None, timed=self.timed)
-        return objectives.distance_network(self.hidden, "l2" if self.start == "l2" else "zero")
+        return value_losses.distance_network(self.hidden, "l2" if self.start == "l2" else "zero")
 
     def settings(self, parameters: Any, clip: Scalar = 0.2) -> dict[str, Any]:
         """The setting of `ppo` that it is, with these parameters."""
@@ -124,8 +125,8 @@ OBJECTIVES.register("dpo", objectives.dpo)
 OBJECTIVES.register("quadratic", objectives.quadratic_drift)
 OBJECTIVES.register("classic", lambda: _shipped("drift", "classic"))  # of `python -m marl.discover drift classic`
 OBJECTIVES.register("policy_gradient", lambda: objectives.policy_gradient)
-VALUE_LOSSES.register("l2", lambda: objectives.l2)
-VALUE_LOSSES.register("clipped_l2", objectives.clipped_l2)
-VALUE_LOSSES.register("huber", objectives.huber)
-VALUE_LOSSES.register("expectile", objectives.expectile)
+VALUE_LOSSES.register("l2", lambda: value_losses.l2)
+VALUE_LOSSES.register("clipped_l2", value_losses.clipped_l2)
+VALUE_LOSSES.register("huber", value_losses.huber)
+VALUE_LOSSES.register("expectile", value_losses.expectile)
 VALUE_LOSSES.register("classic", lambda: _shipped("value_loss", "classic"))  # of `... value_loss classic`

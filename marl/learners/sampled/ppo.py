@@ -20,17 +20,9 @@ from marl.blocks.layers import where_done
 from marl.blocks.minibatches import minibatch_epochs
 from marl.blocks.networks import Network, feed_forward, unroll, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.objectives import (
-    Aligned,
-    Objective,
-    Timed,
-    ValueLoss,
-    clipped_l2,
-    clipped_surrogate,
-    l2,
-    policy_gradient,
-)
+from marl.blocks.objectives import Aligned, Objective, Timed, clipped_surrogate, policy_gradient
 from marl.blocks.sparse import Sparsity, descent
+from marl.blocks.value_losses import ValueLoss, clipped_l2, l2
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 from meta.xla.backend import platform
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from games.registry import make_game
-from marl import learn, make_learner, objectives
+from marl import learn, make_learner, value_losses
 from marl.experiments.discovery.config import config_of
 from marl.experiments.discovery.trial import (
     DELTA,
@@ -42,7 +42,7 @@ def trained(settings, parameters, arena=ARENA):
 
 def with_huber(parameters):
     """Settings of PPO with the Huber loss of values, as in the tuned baseline."""
-    return {"value_loss": objectives.huber(delta=DELTA)}
+    return {"value_loss": value_losses.huber(delta=DELTA)}
 
 
 @pytest.fixture(scope="module")

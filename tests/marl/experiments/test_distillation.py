@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.objectives import distance_of, quadratic_drift
+from marl.blocks.objectives import quadratic_drift
+from marl.blocks.value_losses import distance_of
 from marl.experiments.discovery.distillation import SAMPLES, SPREAD, distil
 from marl.experiments.reproduce import distillation
 from marl.learners.sampled.objective_registry import Form
