@@ -100,9 +100,10 @@ def read(config: ExportConfig) -> Source:
       ValueError: if there is no such file, or for a policy that is none of layers.
     """
     spec, environment, game, seat, own = load_arrays(Path(config.directory), config.number)
+    learner, parameters = with_parameters(spec, game, seat, own)
     return Source(
-        _policy(spec, game, seat, _dense(spec, game, seat, own)),
-        _exploit(spec, game, seat, own),
+        _policy(spec, game, seat, _dense(parameters, own)),
+        _exploit(game, learner, parameters),
         game.observation_space(game.agents[seat]).shape,
         f"{spec} of {environment}",
     )
@@ -153,11 +154,10 @@ def load_arrays(path: Path, number: int) -> Arrays:
     return Arrays(settings["learner"], settings["environment"], game, seat, own)
 
 
-def _dense(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays with whole kernels in place of those of a constant fan-in."""
-    if not any(name.endswith("kernel.index") for name in arrays):
+def _dense(parameters: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of these parameters, with whole kernels in place of those of a constant fan-in."""
+    if not fan_in.has_fan_in(parameters):
         return arrays
-    parameters = with_parameters(spec, game, seat, arrays)[1]
     whole = jax.tree.map(lambda x: fan_in.dense(x) if fan_in.is_fan_in(x) else x, parameters, is_leaf=fan_in.is_fan_in)
     return {name: np.asarray(x) for name, x in array_files.named_leaves(whole).items()}
 
@@ -203,9 +203,8 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
     return Policy(tuple(layers), chosen["activation"], inputs, bounds, isinstance(actions, Discrete))
 
 
-def _exploit(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> Callable[[jax.Array], jax.Array]:
+def _exploit(game: Game, learner: Learner, own: Any) -> Callable[[jax.Array], jax.Array]:
     """The actions of the learner itself with these parameters."""
-    learner, own = with_parameters(spec, game, seat, arrays)
 
     def act_greedy(obs: jax.Array) -> jax.Array:
         assert learner.act_greedy is not None

@@ -261,6 +261,13 @@ def test_input_decay_shrinks_the_input_kernels_of_critics_too():
     assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # an actor and two critics
 
 
+def test_input_decay_needs_kernels_whose_shape_tells_their_input(parameters):
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
+    spec = "ppo(hidden=[64, 64], sparsity='static(density=0.05, constant_fan_in=True)')"
+    with pytest.raises(ValueError, match="victim: got kernels with a constant fan-in; input_decay needs dense ones"):
+        input_decay(0.1)(KEY, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
+
+
 @pytest.mark.system
 def test_weights_of_hidden_inputs_are_never_changed(parameters):
     """The transform replaces inputs by zeros, so that their weights have no gradient."""

@@ -1,6 +1,7 @@
 """A constant fan-in: products and their gradients, what grows, and training as with masks."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from games.registry import make_game
 from marl import learn
 from marl.blocks.fan_in import dense, is_fan_in, largest, product, regrow
 from marl.blocks.network_growth import widen
-from marl.blocks.networks import recurrent
+from marl.blocks.networks import feed_forward, recurrent
 from marl.blocks.perceptron import perceptron
 from marl.blocks.sparse import averaged, kernels, num_weights, sparse
 from marl.learners.registry import make_learner
@@ -86,10 +87,14 @@ def test_training_is_that_of_a_mask_with_the_same_weights():
     masks = tuple(kernel != 0 for kernel in kernels(whole))
     other = masked.init(jax.random.key(1), params)[1]._replace(masks=masks)
     assert num_weights(own, state) == sum(int(mask.sum()) for mask in masks)
+    learn_few, learn_masked = (
+        jax.jit(lambda params, state, x, follow=follow: follow.update(jax.grad(loss)(params, x), state, params))
+        for follow in (few, masked)
+    )
     for i in range(3):
         x = jax.random.normal(jax.random.key(i), (16, 40))
-        own, state = few.update(jax.grad(loss)(own, x), state, own)
-        whole, other = masked.update(jax.grad(loss)(whole, x), other, whole)
+        own, state = learn_few(own, state, x)
+        whole, other = learn_masked(whole, other, x)
     for found, expected in zip(kernels(own), kernels(whole), strict=True):
         np.testing.assert_allclose(dense(found) if is_fan_in(found) else found, expected, rtol=1e-4, atol=1e-6)
 
@@ -116,8 +121,10 @@ def test_a_target_has_the_places_of_the_parameters(tau):
                 assert len(np.unique(np.round(moment[number].values, 9))) == 1
 
 
-def test_units_of_a_memory_have_masks():
-    network = recurrent((40,), 2, hidden=[32], memory=32)
+@pytest.mark.system
+@pytest.mark.parametrize("make", [partial(recurrent, memory=32), feed_forward])
+def test_a_network_computes_as_with_dense_kernels_and_units_of_a_memory_have_masks(make):
+    network = make((40,), 2, hidden=[32])
     follow = sparse(density=0.05, update="static", constant_fan_in=True)(optax.adam(0.01))
     params, _ = follow.init(jax.random.key(1), network.init(jax.random.key(0)))
     places = {
@@ -127,8 +134,10 @@ def test_units_of_a_memory_have_masks():
     }
     assert places
     assert not any("GRU" in place for place in places)
-    outputs = network.apply(params, jnp.ones((2, 40)), network.initial(2))
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(outputs))
+    whole = jax.tree.map(lambda x: dense(x) if is_fan_in(x) else x, params, is_leaf=is_fan_in)
+    obs = jax.random.normal(jax.random.key(2), (3, 40))
+    found, expected = (network.apply(one, obs, network.initial(3)) for one in (params, whole))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), found, expected)
 
 
 @pytest.mark.system
@@ -144,7 +153,8 @@ def test_learners_change_the_places_of_their_weights(environment, learner):
     setting = "sparsity='set(density=0.05, every=2, until=40, constant_fan_in=True)'"
     few = make_learner(learner.format(setting), game)
     run = jax.jit(lambda key: learn(key, game, [few], num_updates=8, steps_per_update=4, num_envs=2))
-    before, after = (few.policy(x) for x in (jax.jit(few.init)(jax.random.key(0)), run(jax.random.key(0)).states[0]))
+    begun, ended = jax.jit(few.init)(jax.random.key(0)), run(jax.random.key(0)).states[0]
+    before, after = few.policy(begun), few.policy(ended)
     pairs = [pair for pair in zip(kernels(before.params), kernels(after.params), strict=True) if is_fan_in(pair[0])]
     assert pairs
     for old, new in pairs:
@@ -155,6 +165,13 @@ def test_learners_change_the_places_of_their_weights(environment, learner):
         assert index.max() < new.num_inputs
         assert np.isfinite(new.values).all()
     assert any((old.index != new.index).any() for old, new in pairs)
+    if networks := getattr(ended, "networks", None):  # of sac: critics and their targets too
+        for tree in (networks.critics, networks.target_critics):
+            few_weights = [kernel for kernel in kernels(tree) if is_fan_in(kernel)]
+            indices = [mask for mask in networks.optimizer[1].masks if mask.dtype != bool]
+            assert len(few_weights) == len(indices) > 0
+            for kernel, index in zip(few_weights, indices, strict=True):
+                np.testing.assert_array_equal(kernel.index, index)
 
 
 def test_side_by_side_and_alone_places_change_alike():
