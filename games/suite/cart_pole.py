@@ -34,14 +34,15 @@ class CartPole(Game):
 
     With M the mass of both, m that of the pole, l half its length and a the pole's angle,
 
-        a'' = (g sin a - cos a (F + m l a'^2 sin a) / M) / (l (4 / 3 - m cos^2 a / M)),
+        a'' = (g sin a - cos a (F + m l a'^2 sin a) / M - d a' / (m l)) / (l (4 / 3 - m cos^2 a / M)),
         x'' = (F + m l (a'^2 sin a - a'' cos a)) / M,
 
-    in steps of semi-implicit Euler: velocities first. At an end of the track the cart stops.
+    d being the damping of the joint, in steps of semi-implicit Euler: velocities first. At an end of the track the cart
+    stops.
 
     From "upright" the pole is to be balanced: the reward is 1 a step, and the game ends when the pole leans by more
-    than `most_angle` or the cart is at an end. From "hanging" it is to be swung up: the reward is
-    (1 + cos a) / 2 (1 - (x / track)^2), 1 upright in the middle, and the game ends by its time limit only.
+    than `most_angle` or, with `ends_at_track`, the cart is at an end. From "hanging" it is to be swung up: the reward
+    is (1 + cos a) / 2 (1 - (x / track)^2), 1 upright in the middle, and the game ends by its time limit only.
 
     Actions: the force as a part of `max_force`, `[1]` in [-1, 1]. The observation, `[5]`, is place, speed, cosine and
     sine of the angle, and how fast it turns. At the reset all four are uniform within 0.05 of rest.
@@ -52,15 +53,17 @@ class CartPole(Game):
       mass_cart: kilograms.
       mass_pole: m, kilograms.
       half_length: l, metres.
+      damping: d, of the pole's joint, newton metre seconds.
       max_force: newtons.
       dt: time of a step, seconds.
       track: how far the cart can go from the middle, metres.
+      ends_at_track: whether the game from upright ends at an end of the track.
       most_angle: radians.
       episode_length: steps until the time limit.
 
     Source: Barto, Sutton and Anderson, Neuronlike adaptive elements that can solve difficult learning control problems
-    (1983), without friction; the equations as corrected by Florian, Correct equations for the dynamics of the cart-pole
-    system (2007).
+    (1983), with friction in the joint alone; the equations as corrected by Florian, Correct equations for the dynamics
+    of the cart-pole system (2007).
     """
 
     num_agents = 1
@@ -70,9 +73,11 @@ class CartPole(Game):
     mass_cart: Scalar = 1.0
     mass_pole: Scalar = 0.1
     half_length: Scalar = 0.5
+    damping: Scalar = 0.0
     max_force: Scalar = 10.0
     dt: Scalar = 0.02
     track: Scalar = 2.4
+    ends_at_track: bool = static(True)
     most_angle: Scalar = 0.2
     episode_length: Scalar = 500
 
@@ -81,7 +86,8 @@ class CartPole(Game):
         checks.number("gravity", self.gravity)
         for name in ("mass_cart", "mass_pole", "half_length", "dt"):
             checks.number(name, getattr(self, name), 0, brackets="(]")
-        checks.number("max_force", self.max_force, 0)
+        for name in ("damping", "max_force"):
+            checks.number(name, getattr(self, name), 0)
         for name in ("track", "most_angle"):
             checks.number(name, getattr(self, name), 0.1)
         checks.whole("episode_length", self.episode_length, 1)
@@ -98,7 +104,7 @@ class CartPole(Game):
         mass, arm = self.mass_cart + self.mass_pole, self.mass_pole * self.half_length
         push = (self.max_force * share + arm * state.turning**2 * sine) / mass
         inertia = self.half_length * (4 / 3 - self.mass_pole * cosine**2 / mass)
-        angular = (self.gravity * sine - cosine * push) / inertia
+        angular = (self.gravity * sine - cosine * push - self.damping * state.turning / arm) / inertia
         turning = state.turning + self.dt * angular
         speed = state.speed + self.dt * (push - arm * angular * cosine / mass)
         place = state.place + self.dt * speed
@@ -106,7 +112,7 @@ class CartPole(Game):
         place, speed = jnp.clip(place, -self.track, self.track), jnp.where(stopped, 0.0, speed)
         state = CartPoleState(place, speed, state.angle + self.dt * turning, turning, state.time + 1)
         if self.start == "upright":
-            fallen = stopped | (jnp.abs(state.angle) > self.most_angle)
+            fallen = (stopped & self.ends_at_track) | (jnp.abs(state.angle) > self.most_angle)
             reward = jnp.ones(())
         else:
             fallen = jnp.zeros((), bool)
@@ -117,6 +123,11 @@ class CartPole(Game):
     def get_obs(self, state: CartPoleState) -> Observations:
         turned = jnp.cos(state.angle), jnp.sin(state.angle)
         return {"agent_0": jnp.stack([state.place, state.speed, *turned, state.turning])}
+
+    def state_of(self, obs: jax.Array) -> CartPoleState:
+        """The state that is observed so `[5]`, its angle in [-pi, pi] and its clock at 0."""
+        place, speed, cosine, sine, turning = obs
+        return CartPoleState(place, speed, jnp.arctan2(sine, cosine), turning, jnp.zeros((), jnp.int32))
 
     def observation_space(self, agent: str) -> Box:
         with jax.ensure_compile_time_eval():

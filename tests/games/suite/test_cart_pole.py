@@ -23,18 +23,19 @@ def at(place=0.0, speed=0.0, angle=0.0, turning=0.0, time=0):
 def accelerations(game, state, force):
     """Accelerations of cart and pole by Lagrange's equations: d/dt dL/dv = dL/dq + force, solved for dv/dt."""
     m, big, half, g = game.mass_pole, game.mass_cart, game.half_length, game.gravity
+    damping = game.damping
     _, _, a, w = state
     # Cart: (M + m) v^2 / 2. The pole's centre moves by v + h w cos a along and by -h w sin a up, and it turns, with
     # the moment of inertia m h^2 / 3 about its centre.
     arm = m * half
     masses = np.array([[big + m, arm * np.cos(a)], [arm * np.cos(a), arm * half * 4 / 3]])
-    forces = np.array([force + arm * w**2 * np.sin(a), arm * g * np.sin(a)])
+    forces = np.array([force + arm * w**2 * np.sin(a), arm * g * np.sin(a) - damping * w])
     return np.linalg.solve(masses, forces)
 
 
 @pytest.mark.parametrize("make", [inverted_pendulum, cart_pole_swing_up])
 def test_a_trajectory_agrees_with_lagrange_s_equations(make):
-    game, rng = make(mass_pole=0.4, most_angle=50.0, track=50.0), np.random.default_rng(0)
+    game, rng = make(mass_pole=0.4, damping=0.05, most_angle=50.0, track=50.0), np.random.default_rng(0)
     state, exact = at(0.1, -0.2, 2.0, 0.5), np.array([0.1, -0.2, 2.0, 0.5])
     for _ in range(100):
         share = rng.uniform(-1.3, 1.3)
@@ -81,6 +82,7 @@ def test_episodes_end_by_angle_place_or_time():
         (balance, at(angle=0.21), True, False),
         (balance, at(angle=-0.21), True, False),
         (balance, at(place=2.39, speed=1.0), True, False),
+        (inverted_pendulum(ends_at_track=False), at(place=2.39, speed=1.0), False, False),
         (balance, at(time=4), True, True),
         (swing, at(angle=3.0), False, False),
         (swing, at(place=2.39, speed=1.0), False, False),
@@ -92,6 +94,14 @@ def test_episodes_end_by_angle_place_or_time():
     assert float(step(swing, at(place=2.39, speed=1.0), jnp.zeros(1))[1].place) == pytest.approx(2.4)
     assert float(step(swing, at(place=2.39, speed=1.0), jnp.zeros(1))[1].speed) == 0  # it stops at the end
     assert float(step(swing, at(place=2.4), jnp.ones(1))[2]["agent_0"]) == 0
+
+
+def test_the_state_of_an_observation_is_observed_so():
+    game = inverted_pendulum()
+    state = game.reset(jax.random.key(0))[1].replace(angle=jnp.float32(-2.5))
+    found = game.state_of(game.get_obs(state)["agent_0"])
+    for name in ("place", "speed", "angle", "turning", "time"):
+        assert float(getattr(found, name)) == pytest.approx(float(getattr(state, name)), abs=1e-6)
 
 
 def test_resets_are_near_rest_and_all_is_differentiable():
