@@ -46,6 +46,8 @@ TYPES: dict[str, dict[str, str]] = {
         "marl.learners.sampled.pqn.FallingEpsilon": "",
         "marl.learners.sampled.off_policy.OffPolicyReplay": "",
         "marl.learners.sampled.off_policy.DynamicBuffer": "",
+        "marl.learners.sampled.off_policy.Targets": "",
+        "marl.learners.sampled.td3.TD3Targets": "",
         "marl.learners.sampled.td3.Noise": "",
         "marl.learners.sampled.sac.Entropy": "",
     },

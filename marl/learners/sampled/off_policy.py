@@ -37,6 +37,13 @@ class OffPolicyReplay(Buffer, total=False):
     gradient_steps: int | None  # None takes one for each step of the environments
 
 
+class Targets(TypedDict, total=False):
+    """Settings of the rewards and values in a critic's target."""
+
+    multi_step: int
+    multi_step_from: Scalar
+
+
 class DynamicBuffer(TypedDict, total=False):
     """Settings of a buffer that drops what the actor would not do any more."""
 
@@ -102,6 +109,8 @@ class Style(NamedTuple):
     next: Callable[..., tuple[jax.Array, jax.Array]]  # the same, for a critic's target
     delayed: bool  # whether the target's actor is a slow one, and the actor's loss asks the first critic only
     delay: int  # updates of the critics for one of the actor and of the targets
+    # (act, obs, action) -> values in a target, in place of those of the critics. Actions are the game's.
+    value: Callable[..., jax.Array] | None = None
 
 
 def off_policy_learner(
@@ -119,8 +128,7 @@ def off_policy_learner(
     replay: OffPolicyReplay,
     tau: Scalar,
     normalize_observations: bool,
-    multi_step: int,
-    multi_step_from: Scalar,
+    targets: Targets,
     dynamic_buffer: DynamicBuffer,
     sparsity: Sparsity | None,
     critic_sparsity: Sparsity | None,
@@ -130,6 +138,7 @@ def off_policy_learner(
     learning_starts, buffer_relative = replay["learning_starts"], dynamic_buffer["buffer_relative"]
     buffer_drift, buffer_least = dynamic_buffer["buffer_drift"], dynamic_buffer["buffer_least"]
     buffer_every = dynamic_buffer["buffer_every"]
+    multi_step, multi_step_from = targets["multi_step"], targets["multi_step_from"]
     sizes = {"buffer_size": buffer_size, "batch_size": batch_size, "multi_step": multi_step}
     sizes |= {"gradient_steps": 1 if gradient_steps is None else gradient_steps}
     for name, size in (sizes | {"buffer_least": buffer_least, "buffer_every": buffer_every}).items():
@@ -209,8 +218,14 @@ def off_policy_learner(
         return in_bounds(likeliest(actor.apply(parameters.params, look(memory, obs)))), memory
 
     def critic_loss(critics: Any, now: Networks, batch: _Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
-        action, log_prob = style.next(key, actor.apply(now.target if style.delayed else now.actor, batch.next_obs))
-        after = values(now.target_critics, batch.next_obs, action).min(0)
+        follower = now.target if style.delayed else now.actor
+        action, log_prob = style.next(key, actor.apply(follower, batch.next_obs))
+        if style.value:
+            after = style.value(
+                lambda obs: in_bounds(likeliest(actor.apply(follower, obs))), batch.next_obs, in_bounds(action)
+            )
+        else:
+            after = values(now.target_critics, batch.next_obs, action).min(0)
         goal = batch.reward + batch.factor * (after - jnp.exp(now.log_temperature) * log_prob)
         value = values(critics, batch.obs, batch.action)
         chex.assert_equal_shape((value[0], goal))

@@ -16,7 +16,7 @@ from games.core.game import Scalar
 from marl.blocks.layers import Activation
 from marl.blocks.sparse import Sparsity
 from marl.core.learner import Learner
-from marl.learners.sampled.off_policy import DynamicBuffer, OffPolicyReplay, Style, off_policy_learner
+from marl.learners.sampled.off_policy import DynamicBuffer, OffPolicyReplay, Style, Targets, off_policy_learner
 
 LOG_SCALE = (-20.0, 2.0)  # bounds of the normal distribution's log standard deviation
 
@@ -48,8 +48,7 @@ def sac(
     tau: Scalar = 0.005,
     entropy: Entropy = {"temperature": 1.0, "target_entropy": None, "learn_temperature": True},
     normalize_observations: bool = False,
-    multi_step: int = 1,
-    multi_step_from: Scalar = 0,
+    targets: Targets = {"multi_step": 1, "multi_step_from": 0},
     dynamic_buffer: DynamicBuffer = {
         "buffer_drift": None,
         "buffer_relative": False,
@@ -89,8 +88,9 @@ def sac(
         target_entropy: of actions in [-1, 1]; as many as an action has numbers, and negative, if None.
         learn_temperature: whether it changes.
       normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
-      multi_step: how many rewards come before a value, fewer at the end of what is stored.
-      multi_step_from: gradient steps from which on they are so many; one before.
+      targets: a dict of settings, each with a default:
+        multi_step: how many rewards come before a value, fewer at the end of what is stored.
+        multi_step_from: gradient steps from which on they are so many; one before.
       dynamic_buffer: as of `td3`, with the likeliest actions and another default of `buffer_least`.
       sparsity: of the actor, what `sparse` returns; None is dense.
       critic_sparsity: of both critics together; the same as the actor's if None.
@@ -131,8 +131,7 @@ def sac(
         replay=replay,
         tau=tau,
         normalize_observations=normalize_observations,
-        multi_step=multi_step,
-        multi_step_from=multi_step_from,
+        targets=targets,
         dynamic_buffer=dynamic_buffer,
         sparsity=sparsity,
         critic_sparsity=critic_sparsity,

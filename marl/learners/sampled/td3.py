@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,13 @@ from games.core.game import Scalar
 from marl.blocks.layers import Activation
 from marl.blocks.sparse import Sparsity
 from marl.core.learner import Learner
-from marl.learners.sampled.off_policy import DynamicBuffer, OffPolicyReplay, Style, off_policy_learner
+from marl.learners.sampled.off_policy import DynamicBuffer, OffPolicyReplay, Style, Targets, off_policy_learner
+
+
+class TD3Targets(Targets, total=False):
+    """Settings of the rewards and values in a critic's target."""
+
+    value_rollouts: int
 
 
 class Noise(TypedDict, total=False):
@@ -45,8 +52,7 @@ def td3(
     noise: Noise = {"exploration_noise": 0.1, "target_noise": 0.2, "noise_clip": 0.5},
     policy_delay: int = 2,
     normalize_observations: bool = False,
-    multi_step: int = 1,
-    multi_step_from: Scalar = 0,
+    targets: TD3Targets = {"multi_step": 1, "multi_step_from": 0, "value_rollouts": 0},
     dynamic_buffer: DynamicBuffer = {
         "buffer_drift": None,
         "buffer_relative": False,
@@ -66,7 +72,7 @@ def td3(
     the mean of Q_1(s, pi(s)), and Q' and pi' move the share `tau` of their way to Q and pi. Actions and noise are in
     units of half the width of the bounds. The first `learning_starts` actions are uniform, and nothing is learned.
 
-    With `multi_step`, `multi_step_from`, `dynamic_buffer`, `sparsity` and `critic_sparsity` it is RLx2.
+    With `multi_step` and `multi_step_from`, `dynamic_buffer`, `sparsity` and `critic_sparsity` it is RLx2.
 
     Args:
       game: what is played.
@@ -87,8 +93,12 @@ def td3(
         noise_clip: bound of the latter noise.
       policy_delay: gradient steps of the critics for one of the actor.
       normalize_observations: by their running mean and standard deviation, those of now for what was seen before too.
-      multi_step: how many rewards come before a value, fewer at the end of what is stored.
-      multi_step_from: gradient steps of the critics from which on they are so many; one before.
+      targets: a dict of settings, each with a default:
+        multi_step: how many rewards come before a value, fewer at the end of what is stored.
+        multi_step_from: gradient steps of the critics from which on they are so many; one before.
+        value_rollouts: steps of rollouts of pi' in the game itself, whose return is in y in place of the least Q'_i; 0
+          for none. So targets have no errors of values, which shows what these do. A game of one player with
+          `state_of(obs)` is needed. Rewards after the last step are taken to be as its own for ever.
       dynamic_buffer: a dict of settings, each with a default:
         buffer_drift: largest distance of the actor from the buffer: while it is farther, the oldest tenth is dropped.
           The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps. None
@@ -102,8 +112,8 @@ def td3(
       critic_sparsity: of both critics together; the same as the actor's if None.
 
     Raises:
-      ValueError: for actions that are no `Box` with bounds, observations that are no array, or numbers that are none or
-        out of range.
+      ValueError: for actions that are no `Box` with bounds, observations that are no array, numbers that are none or
+        out of range, or rollouts in another game or with normalised observations.
 
     Source: Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods (2018), arXiv:1802.09477,
     with the sizes and rates of its public code; the rest: Tan et al., RLx2 (2023), arXiv:2205.15043.
@@ -118,6 +128,14 @@ def td3(
         noise = jnp.clip(scale * jax.random.normal(random_bits.unrolled(key), outputs.shape), -most, most)
         return jnp.clip(jnp.tanh(outputs) + noise, -1, 1)
 
+    value_rollouts = targets["value_rollouts"]
+    checks.whole("value_rollouts", value_rollouts, 0)
+    if value_rollouts and (game.num_agents > 1 or not hasattr(game, "state_of")):
+        raise ValueError(f"value_rollouts: got {value_rollouts}; a game of one player with state_of(obs) is needed")
+    if value_rollouts and normalize_observations:
+        raise ValueError(f"value_rollouts: got {value_rollouts}; observations as they are, not normalised, are needed")
+    if value_rollouts:
+        checks.number("discount", discount, 0, 1, brackets="[)")
     style = Style(
         1,
         lambda key, outputs: noisy(key, outputs, exploration_noise, jnp.inf),
@@ -125,6 +143,7 @@ def td3(
         lambda key, outputs: (noisy(key, outputs, target_noise, noise_clip), jnp.zeros(outputs.shape[:-1])),
         delayed=True,
         delay=policy_delay,
+        value=partial(_rollout_value, game, value_rollouts, discount) if value_rollouts else None,
     )
     return off_policy_learner(
         style,
@@ -140,9 +159,37 @@ def td3(
         replay=replay,
         tau=tau,
         normalize_observations=normalize_observations,
-        multi_step=multi_step,
-        multi_step_from=multi_step_from,
+        targets=targets,
         dynamic_buffer=dynamic_buffer,
         sparsity=sparsity,
         critic_sparsity=critic_sparsity,
     )
+
+
+def _rollout_value(
+    game: Any, steps: int, discount: Scalar, act: Callable[[jax.Array], jax.Array], obs: jax.Array, action: jax.Array
+) -> jax.Array:
+    """Discounted returns `[B]` of actions and of the policy after them; rewards after the last step are like its own.
+
+    Args:
+      game: of one player; what it draws is the same in all rollouts.
+      steps: of a rollout.
+      discount: of rewards.
+      act: the policy, `[B, ...] -> [B, ...]`.
+      obs: where the rollouts begin, `[B, ...]`.
+      action: the first actions, `[B, ...]`.
+    """
+    (agent,), key = game.agents, jax.random.key(0)
+
+    def step(carry: Any, number: jax.Array) -> tuple[Any, None]:
+        state, action, weight, total, _ = carry
+        draw = jax.random.fold_in(key, number)
+        obs, state, reward, done, info = jax.vmap(lambda s, a: game.step_env(draw, s, {agent: a}))(state, action)
+        total += weight * reward[agent]
+        weight *= discount * (~done[agent] | info["truncated"][:, 0])
+        return (state, act(obs[agent]), weight, total, reward[agent]), None
+
+    zeros, ones = jnp.zeros(len(obs)), jnp.ones(len(obs))
+    begin = jax.vmap(game.state_of)(obs), action, ones, zeros, zeros
+    (_, _, weight, total, last), _ = jax.lax.scan(step, begin, jnp.arange(steps))
+    return total + weight * last / (1 - discount)

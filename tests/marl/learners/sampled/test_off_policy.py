@@ -179,13 +179,61 @@ def test_sac_agrees_with_the_paper(critic_rate):
 
 
 @pytest.mark.usefixtures("promoted")
+def test_values_of_rollouts_by_hand():
+    """A pole that falls in the rollout, one that has fallen before it, and one that stands at its end."""
+    game = make("inverted_pendulum")
+    replay = {"batch_size": 64, "buffer_size": 3, "learning_starts": 1, "gradient_steps": 1}
+    learner = td3(game, **SMALL, replay=replay, noise={"target_noise": 0.0}, targets={"value_rollouts": 4})
+    begin = jax.random.key(0)
+    angles, action = [0.0, 0.19, 0.3], np.full((3, 1, 1), 0.5, np.float32)
+    states = [game.reset(begin)[1].replace(angle=jnp.float32(angle), turning=jnp.float32(0.3)) for angle in angles]
+    obs = jnp.stack([game.get_obs(state)["agent_0"] for state in states])[:, None]
+    no = jnp.zeros((3, 1), bool)
+    t = Trajectory(obs, action, jnp.ones((3, 1)), no.at[2].set(True), (), (), no, obs, None, None)
+    before = learner.init(begin)
+    _, metrics = jax.jit(learner.update)(begin, before, t)
+    target, critics = wide(before.networks.target), list(wide(before.networks.critics))
+    lengths, errors = [], []
+    for state, seen in zip(states, np.asarray(obs[:, 0], np.float64), strict=True):
+        total, weight, now, done, length = 0.0, 1.0, seen, False, 0
+        while length < 4 and not done:
+            action_now = np.tanh(forward(target, now))
+            now, state, reward, dones, _ = game.step_env(begin, state, {"agent_0": jnp.float32(action_now)})
+            now, done = np.asarray(now["agent_0"], np.float64), bool(dones["agent_0"])
+            total += weight * float(reward["agent_0"])
+            weight, length = 0.9 * weight, length + 1
+        lengths.append(length)
+        coming = total + (0 if done else weight / (1 - 0.9))
+        goal = 1 + (0.9 * coming if angles[len(lengths) - 1] < 0.3 else 0)
+        errors.append(sum((value(one, seen, np.array([0.5])) - goal) ** 2 for one in critics))
+    key = jax.random.split(jax.random.split(begin, 1)[0], 3)[0]
+    index = np.asarray(jax.random.randint(random_bits.unrolled(key), (64,), 0, 3))
+    assert float(metrics["value_loss"]) == pytest.approx(np.mean(np.array(errors)[index]), rel=1e-3)
+    assert lengths[0] == 4
+    assert 0 < lengths[1] < 4
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "words"),
+    [
+        ("Pendulum-v1", {}, r"value_rollouts: got 3; a game of one player with state_of"),
+        ("inverted_pendulum", {"normalize_observations": True}, "value_rollouts: got 3; observations as they are"),
+        ("inverted_pendulum", {"discount": 1.0}, r"discount: got 1.0; a number in \[0, 1\) is needed"),
+    ],
+)
+def test_rollouts_need_states_and_an_end(game, settings, words):
+    with pytest.raises(ValueError, match=words):
+        td3(make(game), targets={"value_rollouts": 3}, **settings)
+
+
+@pytest.mark.usefixtures("promoted")
 @pytest.mark.parametrize(("updates", "same_actor"), [(0, True), (9, True), (9, False)])
 def test_multi_step_rewards_stop_at_every_boundary(updates, same_actor):
     """Two updates of 4 x 3 steps in one buffer: rewards of each step and of the next ones of its environment,
     up to the end of the episode, the time limit, the buffer or the actor's rollout; one of them before
     `multi_step_from`."""
     learner = td3(
-        PENDULUM, **SMALL, multi_step=3, multi_step_from=9, noise={"target_noise": 0.0},
+        PENDULUM, **SMALL, targets={"multi_step": 3, "multi_step_from": 9}, noise={"target_noise": 0.0},
         replay={"buffer_size": 24, "batch_size": 64, "gradient_steps": 1, "learning_starts": 1},
     )  # fmt: skip
     first, second = steps(1, (4, 3), 0.4, 0.5), steps(2, (4, 3), 0.4, 0.5)
