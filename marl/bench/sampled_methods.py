@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from configs.specs import change, read
 from marl.bench.methods import UNTRAINED, Method, Trained, agent_of, called, function_of, is_function, module_hint
 from marl.bench.protocol import Budget
 from marl.bench.sampled import TASKS, make_opponents
@@ -28,8 +29,8 @@ def make_method(spec: str) -> Method:
 
     Args:
       spec: a shaper such as `shaper`, which is trained; a learner such as `loqa`, or a strategy such as `tft`, in the
-        games that it can play, where the bare name of an opponent has the settings of that opponent; `untrained`; the
-        run directory or the file of a trained shaper, or `hub:NAME`; or `module:function`.
+        games that it can play, where a learner that is an opponent too has that opponent's settings for those that are
+        not given; `untrained`; the run directory or the file of a trained shaper, or `hub:NAME`; or `module:function`.
 
     Raises:
       ValueError: if there is no such method, or if it fits no game; one line.
@@ -65,8 +66,13 @@ def _fits(spec: str, task: str) -> bool:
 
 
 def _with_settings(spec: str, task: str) -> str:
-    """A learner's spec; the bare name of an opponent has its settings, because default steps are for longer trials."""
-    return TASKS[task].opponents.get(spec, spec)
+    """A learner's spec; one that an opponent has the name of begins with its settings, not with the defaults.
+
+    Default steps are for longer trials.
+    """
+    name, given = read("method", spec, spec)
+    own = TASKS[task].opponents.get(name)
+    return change(own, **given) if own else spec
 
 
 def _no_training(spec: str, fitting: list[str], task: str, opponent: str, budget: Budget, keys: Any, *_: Any) -> Any:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import marl
-from marl.bench import sampled
+from configs.specs import read
+from marl.bench import sampled, sampled_methods
 from marl.bench.protocol import FASTER, LONGER, TRAINED, WIDER, Budget
 from marl.bench.sampled_methods import make_method
 from marl.bench.tracks import track_of
@@ -87,7 +88,7 @@ def test_a_strategy_plays_in_the_games_that_it_can_and_in_no_other():
         make_method("nothing")
 
 
-def test_a_bare_name_of_an_opponent_is_that_opponent():
+def test_a_learner_with_the_name_of_an_opponent_has_its_settings_but_for_those_that_are_given():
     key = jax.random.key(0)
 
     def states(spec):
@@ -96,8 +97,12 @@ def test_a_bare_name_of_an_opponent_is_that_opponent():
 
     opponent = sampled.make_opponents("ipd", "advantage_alignment", 0)[0].init(key)
     jax.tree.map(np.testing.assert_array_equal, states("advantage_alignment"), opponent)
-    other = states("advantage_alignment(hidden=[8])")
-    assert sum(x.size for x in jax.tree.leaves(other)) < sum(x.size for x in jax.tree.leaves(opponent))
+    given = sampled_methods._with_settings("advantage_alignment(baseline='group')", "harvest")
+    settings = {"hidden": [16], "learning_rate": 0.03, "discount": 0.9, "baseline": "group"}
+    assert read("method", given, given) == ("advantage_alignment", settings)
+    smaller = "advantage_alignment(hidden=[8], learning_rate=0.03, discount=0.96)"
+    assert sampled_methods._with_settings("advantage_alignment(hidden=[8])", "ipd") == smaller
+    assert sampled_methods._with_settings("loqa(hidden=[8])", "ipd") == "loqa(hidden=[8])"
 
 
 def test_an_agent_plays_in_the_game_of_its_training_alone():
