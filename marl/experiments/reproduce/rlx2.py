@@ -44,13 +44,21 @@ from meta.statistics import or_nan, rounded, standard_error, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
+ROLLOUT, OF_ROLLOUTS = 100, 20  # steps of a rollout; times the seconds of a training without them
 WITHIN, BELOW_BOTH = 0.97, 2.5  # of dense, and standard errors
 MEASURED = 3  # updates
 RANDOM = "untrained"
 DENSE, TINY, STATIC, SET, RIGL = "dense", "Tiny", "static", "SET", "RigL"
 STEPS, FORGETS, ALL, RULE = "RigL, three steps", "RigL, buffer of 0.2", "RLx2", "RLx2, buffer of half"
+TRUE = "RigL, true values"
 COLORS = {DENSE: BOUND, TINY: CONTROL, STATIC: GREEN, SET: PINK, RIGL: BLUE, STEPS: SKY, FORGETS: AMBER, ALL: EVOLVED}
-COLORS |= {RULE: "#B59B00"}  # ochre, which no other row has
+COLORS |= {RULE: "#B59B00", TRUE: "#7A5195"}  # ochre and violet, which no other row has
+
+# The sizes and the ends of Gymnasium's InvertedPendulum, with steps of Euler.
+INVERTED = (
+    "inverted_pendulum(mass_cart=10.5, mass_pole=5.0, half_length=0.3, damping=1.0, max_force=300.0, dt=0.04, "
+    "track=1.0, ends_at_track=False)"
+)
 
 
 class Task(NamedTuple):
@@ -60,11 +68,16 @@ class Task(NamedTuple):
     learner: str
     rows: tuple[str, ...]
     words: str
+    steps: int = STEPS_OF_ALL
+    density: float = DENSITY  # of the weights of sparse rows
 
 
 TASKS = {
     "pendulum": Task("Pendulum-v1", "td3", (DENSE, TINY, STATIC, SET, RIGL, STEPS, ALL, RULE), "A pendulum, by TD3"),
     "swing-up": Task("cart_pole_swing_up", "sac", (DENSE, RIGL, STEPS, FORGETS, ALL, RULE), "A pole on a cart, by SAC"),
+    "balance": Task(
+        INVERTED, "td3", (DENSE, STATIC, RIGL, TRUE, ALL), "A pole that is balanced, by TD3", 20_000, density=0.03
+    ),
 }
 
 
@@ -99,7 +112,7 @@ def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, dict[str, Tr
     found = {}
     for name, task in list(TASKS.items())[: 1 if fast else None]:
         rows = (DENSE, RIGL) if fast else (RANDOM, *task.rows)
-        steps = 64 if fast else STEPS_OF_ALL
+        steps = 64 if fast else task.steps
         found[name] = {
             row: TrainConfig(
                 environment=task.environment,
@@ -121,14 +134,14 @@ def _learner(row: str, task: Task, steps: int) -> str:
     """The spec of a row. What the paper has per three million steps is so here in proportion."""
     hidden, extra = HIDDEN, {}
     climbs = 2 if task.learner == "td3" else 1  # gradient steps of the critics for one of the actor
-    topology = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // 100, 1)}"
+    topology = f"density={task.density}, every={max(steps // 300, 1)}, until={max(steps * 99 // 100, 1)}"
     if row == TINY:
         hidden = tiny(task)
     elif row == STATIC:
-        extra["sparsity"] = f"'static(density={DENSITY})'"
+        extra["sparsity"] = f"'static(density={task.density})'"
     elif row not in (DENSE, RANDOM):
         # Each counts its own steps, and its changes end when it has made them.
-        own = f"density={DENSITY}, every={max(steps // 300, 1)}, until={max(steps * 99 // (100 * climbs), 1)}"
+        own = f"density={task.density}, every={max(steps // 300, 1)}, until={max(steps * 99 // (100 * climbs), 1)}"
         update = "set" if row == SET else "rigl"
         extra |= {"sparsity": f"'{update}({own})'", "critic_sparsity": f"'{update}({topology})'"}
     if row in (STEPS, ALL, RULE):
@@ -137,6 +150,8 @@ def _learner(row: str, task: Task, steps: int) -> str:
         extra |= {"buffer_drift": "0.2", "buffer_least": str(steps // 15), "buffer_every": str(max(steps // 300, 1))}
     if row == RULE:
         extra |= {"buffer_drift": "0.5", "buffer_relative": "True"}
+    if row == TRUE:
+        extra |= {"value_rollouts": str(ROLLOUT)}
     if row == RANDOM:
         extra = {"learning_starts": "1_000_000"}
     settings = f"hidden=[{hidden}, {hidden}], learning_rate=1e-3, buffer_size={2 ** math.ceil(math.log2(steps))}"
@@ -160,7 +175,7 @@ def tiny(task: Task) -> int:
     def weights(units: int) -> int:
         return sum(math.prod(units if side == HIDDEN else side for side in shape) for shape in shapes)
 
-    return min(range(1, HIDDEN), key=lambda units: abs(weights(units) - DENSITY * weights(HIDDEN)))
+    return min(range(1, HIDDEN), key=lambda units: abs(weights(units) - task.density * weights(HIDDEN)))
 
 
 def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: Console, *, fast: bool) -> list[Job]:
@@ -172,7 +187,7 @@ def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: C
         seconds = 0.0 if fast or is_done else _measured(rows[DENSE], console)
         for row, config in rows.items():
             path = paths[row]
-            took = seconds if row != RANDOM else 20.0
+            took = 20.0 if row == RANDOM else seconds * OF_ROLLOUTS if row == TRUE else seconds
             jobs.append(Job(path, config, took, _job(path, config, console)))
     return jobs
 
@@ -215,7 +230,7 @@ def _section(
     paths: dict[str, Path],
     results: dict[str, dict[str, Any]],
 ) -> Section:
-    returns = {row: found["returns"] for row, found in results.items()}
+    task, returns = TASKS[name], {row: found["returns"] for row, found in results.items()}
     floor = or_nan(returns.get(RANDOM, {"mean": 0.0})["mean"])
     (dense, dense_error), one = _both(returns[DENSE]), configs[DENSE]
     rows, shares = [], {}
@@ -238,32 +253,38 @@ def _section(
         f"`{one.environment}`, {one.total_steps:,} steps, {one.seeds} trainings a row at a time, "
         f"{one.evaluation_episodes} episodes of each; errors are between trainings. Percent are of the way from an "
         "untrained actor, which does not explore, to dense, with the error of both; operations are parts of dense, of "
-        f"the weights that are there. Sparse rows have {DENSITY:.0%} of the weights of networks of {HIDDEN}, {HIDDEN} "
-        "units, by the allocation of Erdős and Rényi."
+        f"the weights that are there. Sparse rows have {task.density:.0%} of the weights of networks of {HIDDEN}, "
+        f"{HIDDEN} units, by the allocation of Erdős and Rényi."
     )
     pictures = [("returns", f"figures/{name}-returns.png"), ("learning curves", f"figures/{name}-curves.png")]
-    _draw_returns(run.figures, name, one.environment, shares)
+    _draw_returns(run.figures, name, shares)
     _draw_curves(run.figures, name, configs, {row: path for row, path in paths.items() if row != RANDOM})
     found = {row: or_nan(one["mean"]) for row, one in returns.items() if row not in (RANDOM, DENSE, TINY)}
     sparse = max(found, key=lambda row: np.nan_to_num(found[row], nan=-np.inf))
     answer = (
-        f"With {DENSITY:.0%} of the weights {sparse} gets the largest return, {rounded(returns[sparse]['mean'], 1)}: "
-        f"{100 * shares[sparse][0]:.1f} % of the way from an untrained actor to dense ({rounded(dense, 1)})."
+        f"With {task.density:.0%} of the weights {sparse} gets the largest return, "
+        f"{rounded(returns[sparse]['mean'], 1)}: {100 * shares[sparse][0]:.1f} % of the way from an untrained actor to "
+        f"dense ({rounded(dense, 1)})."
     )
-    return Section(TASKS[name].words, text, _claims(name, returns, shares), [table(header, rows)], pictures, answer)
+    return Section(task.words, text, _claims(name, returns, shares), [table(header, rows)], pictures, answer)
 
 
 def _claims(name: str, returns: dict[str, Any], shares: dict[str, tuple[float, float]]) -> list[Claim]:
     claims = []
     if name == "pendulum":
         claims.append(Claim("RigL, of dense", *shares[RIGL], least=WITHIN))
+    if STATIC in returns:
         for better in (RIGL, DENSE):
-            if STATIC in returns:
-                claims.append(_apart(f"{better} above static", returns[better], returns[STATIC], BELOW_BOTH))
-    for row in (STEPS, FORGETS, ALL, RULE):
+            claims.append(_apart(f"{better} above static", returns[better], returns[STATIC], BELOW_BOTH))
+    for row in (TRUE, STEPS, FORGETS, ALL, RULE):
         if row in returns:
             claims.append(_apart(f"{row}, against RigL", returns[row], returns[RIGL], None))
     return claims
+
+
+def _called(name: str) -> str:
+    """The environment of a task without its settings, for a title."""
+    return TASKS[name].environment.partition("(")[0]
 
 
 def _both(found: dict[str, Any]) -> tuple[float, float]:
@@ -280,7 +301,7 @@ def _apart(name: str, one: dict[str, Any], other: dict[str, Any], least: float |
     return Claim(f"{name}, in standard errors", apart, None, least=least, comment=f"{comment}: {verdict}")
 
 
-def _draw_returns(folder: Path, name: str, environment: str, shares: dict[str, tuple[float, float]]) -> Path:
+def _draw_returns(folder: Path, name: str, shares: dict[str, tuple[float, float]]) -> Path:
     shown = {row: share for row, share in shares.items() if row != RANDOM}
     figure, axes = new_axes("return in % of dense networks; 0 is an untrained actor", "", (5.5, 0.6 + 0.3 * len(shown)))
     means, errors = (100 * np.array([share[i] for share in shown.values()]) for i in range(2))
@@ -288,7 +309,7 @@ def _draw_returns(folder: Path, name: str, environment: str, shares: dict[str, t
     axes.barh(range(len(shown)), means, xerr=2 * errors, color=colors, height=0.6, error_kw={"capsize": 3})
     axes.axvline(100, color=GREY, linewidth=0.8, linestyle=":")
     name_rows(axes, list(shown))
-    title = f"Return in {environment} with {DENSITY:.0%} of the weights"
+    title = f"Return in {_called(name)} with {TASKS[name].density:.0%} of the weights"
     note = "higher is better; bars: two standard errors between trainings"
     return save_figure(figure, folder / f"{name}-returns.png", title, note)
 
@@ -305,6 +326,7 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
             x = np.array([part[-1] + 1 for part in parts]) * configs[row].total_steps / len(returns)
             error = np.nan_to_num([standard_error(values) for values in curve])  # of one training there is none
             draw_line(axes, x, curve.mean(1), 2 * error, COLORS[row], row)
-    title = f"Return during training in {configs[DENSE].environment}, sparse networks with {DENSITY:.0%} of the weights"
+    density = TASKS[name].density
+    title = f"Return during training in {_called(name)}, sparse networks with {density:.0%} of the weights"
     note = "higher is better; band: two standard errors between trainings"
     return save_figure(figure, folder / f"{name}-curves.png", title, note)

@@ -29,10 +29,12 @@ def test_every_row_is_a_learner_with_the_stated_number_of_weights():
             if row in (rlx2.DENSE, rlx2.RANDOM):
                 assert found == dense
             elif row == rlx2.TINY:  # dense, so that the numbers are only about equal
-                assert found.actor + found.critics == pytest.approx(0.08 * (dense.actor + dense.critics), rel=0.05)
+                assert found.actor + found.critics == pytest.approx(
+                    task.density * (dense.actor + dense.critics), rel=0.05
+                )
             else:
-                assert found.actor == round(0.08 * dense.actor)
-                assert found.critics == round(0.08 * dense.critics)
+                assert found.actor == round(task.density * dense.actor)
+                assert found.critics == round(task.density * dense.critics)
     networks = make_learner(PARTS["pendulum"][rlx2.ALL].learner, make_game("Pendulum-v1")).init(jax.random.key(0))
     assert int(networks.networks.updates) == 0
 
@@ -61,6 +63,10 @@ def test_claims_compare_the_returns_by_hand():
     assert whole.ours == pytest.approx(-93 / np.hypot(7, 10))
     assert "hurts" in whole.comment
     assert "neither helps nor hurts" in rlx2._apart("", returns[rlx2.RIGL], returns[rlx2.DENSE], None).comment
+    balanced = {row: {"mean": mean, "standard_error": 30} for row, mean in ((rlx2.RIGL, 400), (rlx2.TRUE, 490))}
+    (true,) = rlx2._claims("balance", balanced, shares)
+    assert true.ours == pytest.approx(90 / np.hypot(30, 30))
+    assert passes(true) is None
     diverged = {"mean": None, "standard_error": None}
     assert passes(rlx2._apart("", diverged, returns[rlx2.STATIC], 2.0)) is False
 
