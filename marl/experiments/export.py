@@ -313,14 +313,16 @@ def compiled(code: str, folder: Path) -> ctypes.CDLL | None:
     compiler = shlex.split(os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or "")
     if not compiler:
         return None
-    source, library = folder / "policy.c", folder / "policy.so"
-    source.write_text(code, encoding="utf-8")
-    options = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
+    source, unlinked, library = (str(folder / f"policy.{end}") for end in ("c", "o", "so"))
+    Path(source).write_text(code, encoding="utf-8")
+    # GCC's linker with -ffast-math would set denormal numbers to 0 in the whole process that loads the library.
+    compiling = ["-O3", "-march=native", "-ffast-math", "-fPIC", "-c", source, "-o", unlinked]
     try:
-        subprocess.run([*compiler, *options], check=True, capture_output=True)
+        for options in (compiling, ["-shared", unlinked, "-o", library, "-lm"]):
+            subprocess.run([*compiler, *options], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return ctypes.CDLL(str(library))
+    return ctypes.CDLL(library)
 
 
 def caller(policy: Policy, library: ctypes.CDLL) -> Callable[[np.ndarray], np.ndarray]:

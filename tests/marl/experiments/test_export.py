@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +144,17 @@ def test_without_a_compiler_the_file_is_written_all_the_same(run, tmp_path, monk
     assert main([str(run("ppo(hidden=[4])", "CartPole-v1")), f"--out={out}"]) == 0
     assert "No C compiler here works" in capsys.readouterr().out
     assert "int policy(const float *observation)" in out.read_text()
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+def test_a_loaded_library_leaves_denormal_numbers_as_they_are(tmp_path):
+    """In a process of its own, because GCC's -ffast-math would change all that follows in it."""
+    code = (
+        "import sys, pathlib, numpy as np; from marl.experiments.export import compiled\n"
+        "assert compiled('float policy(float x) { return x; }', pathlib.Path(sys.argv[1]))\n"
+        "assert np.float32(1e-40) * np.float32(0.5) > 0"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
 
 
 def test_a_compiler_has_options_or_does_not_work(tmp_path, monkeypatch):
