@@ -119,9 +119,12 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     }
     ranked = sorted(results, key=lambda name: -found[name]["held-out", "gain"].value)
     rows = [_row(name, results[name], found[name]) for name in ranked]
-    shown_table = Table(Column(COLUMNS[0], overflow="fold"), *COLUMNS[1:])  # because names may begin alike
+    # The first columns fit into 80 characters, with names in one line; table.md has all.
+    width = min(max(map(len, ranked)), LONGEST_NAME)
+    columns = [Column(name, max_width=SCORE_WIDTH) for name in COLUMNS[1:SCORED]]
+    shown_table = Table(Column(COLUMNS[0], overflow="fold", min_width=width), *columns)
     for row in rows:
-        shown_table.add_row(*row)
+        shown_table.add_row(*row[:SCORED])
     console.print(shown_table)
     (folder / "table.md").write_text(markdown(list(COLUMNS), rows) + "\n", encoding="utf-8")
     best = ranked[0]
@@ -140,6 +143,9 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
 
 
 COLUMNS = ("method", "gain, training", "welfare, training", "gain, held-out", "welfare, held-out", "size", "trials")
+SCORED = 5  # columns up to the last score
+LONGEST_NAME, SCORE_WIDTH = 24, 9  # characters of a line
+MOST_PROFILES = 8  # lines of a figure
 
 
 def _row(name: str, result: dict[str, Any], found: Aggregates) -> list[str]:
@@ -178,24 +184,27 @@ def draw_scores(folder: Path, found: dict[str, Aggregates], track: str) -> Path:
 
 
 def draw_profiles(folder: Path, scores: dict[str, dict[str, dict[str, np.ndarray]]]) -> Path:
-    """Draws the performance profiles against held-out forms.
+    """Draws the performance profiles against held-out forms, of the first methods if there are many.
 
     Args:
       folder: where to.
-      scores: of each method, as of `scores_of`.
+      scores: of each method, as of `scores_of`, from the best on.
 
     Returns:
       The file.
     """
     figure, axes = new_axes("gain", "share of tasks and trainings above it", (5.5, 3.4))
     drawn: collections.Counter[str] = collections.Counter()
-    for name, color in colors_of(scores).items():
+    first = dict([*scores.items()][:MOST_PROFILES])
+    for name, color in colors_of(first).items():
         levels = profile(scores[name]["gain"], "held-out", LEVELS)
         style = ("-", "--", ":", "-.")[drawn[color] % 4]  # where colours repeat
         drawn[color] += 1
         draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name, style)
     axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
     note = "further up is better; 0: the opponent's own kind in the method's place; 1: the most that is known"
+    if len(first) < len(scores):
+        note += f"; the first {len(first)} of {len(scores)} methods"
     return save_figure(figure, folder / "profiles.png", "Gains against held-out forms of the opponents", note)
 
 
