@@ -33,6 +33,7 @@ from marl.trained.catalogue import located
 from meta import Outcome, evolve
 from meta.loop import Report, Store
 from meta.runs.array_files import digest, load_arrays
+from meta.runs.progress import Progress
 from meta.screening import BATCH
 from meta.strategies import Evolution
 
@@ -243,7 +244,8 @@ def train_shaper(
     if is_screened:
         sizes, generations = screening_of(budget)
         settings, screened = SCREENED, Start(sizes, LARGEST_FACTOR, "mean")
-        start = screened.make(trial, init, context=games, sigma=SCREENED["sigma"])
+        screening = report.before("random shapers") if isinstance(report, Progress) else None
+        start = screened.make(trial, init, context=games, sigma=SCREENED["sigma"], report=screening)
     evolution = Evolution(population_size=budget.population, generations=generations, **settings)
     found = evolve(
         trial,
