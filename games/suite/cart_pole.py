@@ -30,7 +30,7 @@ class CartPoleState:
 
 @struct.dataclass(eq=False)
 class CartPole(Game):
-    """A game of one: a force F pushes a cart along a track, with a pole on it that turns freely about its lower end.
+    """A game of one: a force F pushes a cart along a track, with a pole on it that turns about its lower end.
 
     With M the mass of both, m that of the pole, l half its length and a the pole's angle,
 
@@ -62,8 +62,8 @@ class CartPole(Game):
       episode_length: steps until the time limit.
 
     Source: Barto, Sutton and Anderson, Neuronlike adaptive elements that can solve difficult learning control problems
-    (1983), with friction in the joint alone; the equations as corrected by Florian, Correct equations for the dynamics
-    of the cart-pole system (2007).
+    (1983), with no friction but the damping of the joint; the equations as corrected by Florian, Correct equations for
+    the dynamics of the cart-pole system (2007).
     """
 
     num_agents = 1
@@ -125,7 +125,7 @@ class CartPole(Game):
         return {"agent_0": jnp.stack([state.place, state.speed, *turned, state.turning])}
 
     def state_of(self, obs: jax.Array) -> CartPoleState:
-        """The state that is observed so `[5]`, its angle in [-pi, pi] and its clock at 0."""
+        """The state with this observation `[5]`; the angle is in [-pi, pi] and the clock at 0."""
         place, speed, cosine, sine, turning = obs
         return CartPoleState(place, speed, jnp.arctan2(sine, cosine), turning, jnp.zeros((), jnp.int32))
 

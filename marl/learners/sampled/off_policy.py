@@ -109,7 +109,7 @@ class Style(NamedTuple):
     next: Callable[..., tuple[jax.Array, jax.Array]]  # the same, for a critic's target
     delayed: bool  # whether the target's actor is a slow one, and the actor's loss asks the first critic only
     delay: int  # updates of the critics for one of the actor and of the targets
-    # (act, obs, action) -> values in a target, in place of those of the critics. Actions are the game's.
+    # (act, obs, action) -> values in a target, in place of those of the critics; actions are in the game's bounds.
     value: Callable[..., jax.Array] | None = None
 
 
@@ -221,9 +221,9 @@ def off_policy_learner(
         follower = now.target if style.delayed else now.actor
         action, log_prob = style.next(key, actor.apply(follower, batch.next_obs))
         if style.value:
-            after = style.value(
-                lambda obs: in_bounds(likeliest(actor.apply(follower, obs))), batch.next_obs, in_bounds(action)
-            )
+            acting = OffPolicyPolicy(follower, None, jnp.zeros((), bool))
+            seen_next = batch.next_obs.reshape(-1, *seen.shape)
+            after = style.value(lambda obs: act_greedy(acting, None, obs)[0], seen_next, in_bounds(action))
         else:
             after = values(now.target_critics, batch.next_obs, action).min(0)
         goal = batch.reward + batch.factor * (after - jnp.exp(now.log_temperature) * log_prob)

@@ -96,9 +96,10 @@ def td3(
       targets: a dict of settings, each with a default:
         multi_step: how many rewards come before a value, fewer at the end of what is stored.
         multi_step_from: gradient steps of the critics from which on they are so many; one before.
-        value_rollouts: steps of rollouts of pi' in the game itself, whose return is in y in place of the least Q'_i; 0
-          for none. So targets have no errors of values, which shows what these do. A game of one player with
-          `state_of(obs)` is needed. Rewards after the last step are taken to be as its own for ever.
+        value_rollouts: steps of rollouts of pi' in the game itself, whose return is in y in place of the least Q'_i,
+          for studies of the critics' errors; 0 for none. The reward of the last step is taken to repeat for ever. A
+          game of one player with `state_of(obs)` is needed, and random numbers of the game are the same in all
+          rollouts.
       dynamic_buffer: a dict of settings, each with a default:
         buffer_drift: largest distance of the actor from the buffer: while it is farther, the oldest tenth is dropped.
           The distance is half the mean square between the actor's actions and those of the oldest 2,048 steps. None
@@ -130,11 +131,12 @@ def td3(
 
     value_rollouts = targets["value_rollouts"]
     checks.whole("value_rollouts", value_rollouts, 0)
-    if value_rollouts and (game.num_agents > 1 or not hasattr(game, "state_of")):
-        raise ValueError(f"value_rollouts: got {value_rollouts}; a game of one player with state_of(obs) is needed")
-    if value_rollouts and normalize_observations:
-        raise ValueError(f"value_rollouts: got {value_rollouts}; observations as they are, not normalised, are needed")
     if value_rollouts:
+        given = f"value_rollouts: got {value_rollouts}"
+        if game.num_agents > 1 or not hasattr(game, "state_of"):
+            raise ValueError(f"{given}; a game of one player with state_of(obs) is needed")
+        if normalize_observations:
+            raise ValueError(f"{given}; observations as they are, not normalised, are needed")
         checks.number("discount", discount, 0, 1, brackets="[)")
     style = Style(
         1,
@@ -169,10 +171,10 @@ def td3(
 def _rollout_value(
     game: Any, steps: int, discount: Scalar, act: Callable[[jax.Array], jax.Array], obs: jax.Array, action: jax.Array
 ) -> jax.Array:
-    """Discounted returns `[B]` of actions and of the policy after them; rewards after the last step are like its own.
+    """Discounted returns `[B]` of actions and of the policy after them; the last reward is taken to repeat for ever.
 
     Args:
-      game: of one player; what it draws is the same in all rollouts.
+      game: of one player; its random numbers are the same in all rollouts.
       steps: of a rollout.
       discount: of rewards.
       act: the policy, `[B, ...] -> [B, ...]`.

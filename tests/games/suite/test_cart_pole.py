@@ -96,7 +96,7 @@ def test_episodes_end_by_angle_place_or_time():
     assert float(step(swing, at(place=2.4), jnp.ones(1))[2]["agent_0"]) == 0
 
 
-def test_the_state_of_an_observation_is_observed_so():
+def test_state_of_inverts_the_observation():
     game = inverted_pendulum()
     state = game.reset(jax.random.key(0))[1].replace(angle=jnp.float32(-2.5))
     found = game.state_of(game.get_obs(state)["agent_0"])

@@ -13,7 +13,7 @@ from games.core import random_bits
 from marl import Learner, Trajectory, evaluate, learn, make_learner
 from marl.blocks.sparse import kernels
 from marl.learners.sampled.sac import sac
-from marl.learners.sampled.td3 import td3
+from marl.learners.sampled.td3 import _rollout_value, td3
 from tests.nightly import nightly
 
 PENDULUM = make("Pendulum-v1")  # torques in [-2, 2]
@@ -191,6 +191,8 @@ def test_values_of_rollouts_by_hand():
     no = jnp.zeros((3, 1), bool)
     t = Trajectory(obs, action, jnp.ones((3, 1)), no.at[2].set(True), (), (), no, obs, None, None)
     before = learner.init(begin)
+    moved = jax.tree.map(lambda x: x + 0.1, before.networks.actor)  # so that it is not the actor whose values count
+    before = before._replace(networks=before.networks._replace(target=moved))
     _, metrics = jax.jit(learner.update)(begin, before, t)
     target, critics = wide(before.networks.target), list(wide(before.networks.critics))
     lengths, errors = [], []
@@ -213,9 +215,29 @@ def test_values_of_rollouts_by_hand():
     assert 0 < lengths[1] < 4
 
 
+def test_returns_of_rollouts_by_hand():
+    """First actions unlike the policy's, rewards that vary, and a time limit within the rollout, which ends nothing."""
+    game, key = make("cart_pole_swing_up", episode_length=2), jax.random.key(0)
+    kernel = jnp.array([[0.3], [-0.2], [0.5], [1.0], [0.1]])
+    states = [game.reset(key)[1].replace(angle=jnp.float32(angle)) for angle in (-2.0, 0.4)]
+    obs = jnp.stack([game.get_obs(state)["agent_0"] for state in states])
+    first = jnp.array([[1.0], [-0.8]])
+    found = _rollout_value(game, 4, 0.9, lambda obs: jnp.tanh(obs @ kernel), obs, first)
+    for i, state in enumerate(states):
+        action, rewards = first[i], []
+        for _ in range(4):
+            seen, state, reward, _, _ = game.step_env(key, state, {"agent_0": action})
+            action = np.tanh(np.asarray(seen["agent_0"], np.float64) @ np.asarray(kernel)).astype(np.float32)
+            rewards.append(float(reward["agent_0"]))
+        expected = sum(0.9**t * reward for t, reward in enumerate(rewards)) + 0.9**4 / (1 - 0.9) * rewards[-1]
+        assert float(found[i]) == pytest.approx(expected, rel=1e-5)
+        assert np.ptp(rewards) > 1e-3
+
+
 @pytest.mark.parametrize(
     ("game", "settings", "words"),
     [
+        ("ipd", {}, "value_rollouts: got 3; a game of one player with state_of"),
         ("Pendulum-v1", {}, r"value_rollouts: got 3; a game of one player with state_of"),
         ("inverted_pendulum", {"normalize_observations": True}, "value_rollouts: got 3; observations as they are"),
         ("inverted_pendulum", {"discount": 1.0}, r"discount: got 1.0; a number in \[0, 1\) is needed"),
