@@ -196,7 +196,7 @@ class DistillationConfig(_SeveralTrainings):
 
 @dataclasses.dataclass(frozen=True)
 class Rlx2Config(_SeveralTrainings):
-    """TD3 and SAC with few weights, on a small task each: from the first step on, and in the ways of several papers."""
+    """TD3 and SAC with few weights, on three small tasks: from the first step on, and in the ways of several papers."""
 
     seeds: int = 16
     """Independent trainings of each row, all in one program."""
