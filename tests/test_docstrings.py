@@ -12,8 +12,8 @@ MAIN = """games.make games.register games.rollout games.symmetric games.Infinite
     marl.evaluate marl.make_learner marl.naive marl.lola marl.ppo marl.shaping_trial marl.play_sampled meta.evolve
     meta.screen attacks.make_message""".split()  # noqa: SIM905
 PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
-NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages", "games.exact.zd", "marl.blocks.objectives")
-NAMESPACES += ("marl.blocks.value_losses",)
+NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages", "games.exact.zd")
+NAMESPACES += ("marl.blocks.objectives", "marl.blocks.value_losses")
 
 
 def public(fits, *more):

@@ -315,7 +315,7 @@ def compiled(code: str, folder: Path) -> ctypes.CDLL | None:
         return None
     source, unlinked, library = (str(folder / f"policy.{end}") for end in ("c", "o", "so"))
     Path(source).write_text(code, encoding="utf-8")
-    # GCC's linker with -ffast-math would set denormal numbers to 0 in the whole process that loads the library.
+    # Linked with -ffast-math by GCC before 13, a library sets denormal numbers to 0 in the process that loads it.
     compiling = ["-O3", "-march=native", "-ffast-math", "-fPIC", "-c", source, "-o", unlinked]
     try:
         for options in (compiling, ["-shared", unlinked, "-o", library, "-lm"]):

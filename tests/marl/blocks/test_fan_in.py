@@ -165,7 +165,8 @@ def test_learners_change_the_places_of_their_weights(environment, learner):
         assert index.max() < new.num_inputs
         assert np.isfinite(new.values).all()
     assert any((old.index != new.index).any() for old, new in pairs)
-    if networks := getattr(ended, "networks", None):  # of sac: critics and their targets too
+    if learner.startswith("sac"):  # critics and their targets too
+        networks = ended.networks
         for tree in (networks.critics, networks.target_critics):
             few_weights = [kernel for kernel in kernels(tree) if is_fan_in(kernel)]
             indices = [mask for mask in networks.optimizer[1].masks if mask.dtype != bool]
