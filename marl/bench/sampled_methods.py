@@ -29,8 +29,9 @@ def make_method(spec: str) -> Method:
 
     Args:
       spec: a shaper such as `shaper`, which is trained; a learner such as `loqa`, or a strategy such as `tft`, in the
-        games that it can play, where a learner that is an opponent too has that opponent's settings for those that are
-        not given; `untrained`; the run directory or the file of a trained shaper, or `hub:NAME`; or `module:function`.
+        games that it can play, where a learner with the name of an opponent takes that opponent's settings for those
+        that the spec does not give; `untrained`; the run directory or the file of a trained shaper, or `hub:NAME`; or
+        `module:function`.
 
     Raises:
       ValueError: if there is no such method, or if it fits no game; one line.
@@ -66,9 +67,9 @@ def _fits(spec: str, task: str) -> bool:
 
 
 def _with_settings(spec: str, task: str) -> str:
-    """A learner's spec; one that an opponent has the name of begins with its settings, not with the defaults.
+    """A learner's spec, which takes the settings of an opponent of its name where it gives none.
 
-    Default steps are for longer trials.
+    The defaults of the library are for longer trials.
     """
     name, given = read("method", spec, spec)
     own = TASKS[task].opponents.get(name)

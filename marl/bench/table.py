@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 from pathlib import Path
@@ -119,7 +118,7 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     }
     ranked = sorted(results, key=lambda name: -found[name]["held-out", "gain"].value)
     rows = [_row(name, results[name], found[name]) for name in ranked]
-    # The first columns fit into 80 characters, with names in one line; table.md has all.
+    # The scores fit into 80 characters, with most names in one line; table.md has the other columns too.
     width = min(max(map(len, ranked)), LONGEST_NAME)
     columns = [Column(name, max_width=SCORE_WIDTH) for name in COLUMNS[1:SCORED]]
     shown_table = Table(Column(COLUMNS[0], overflow="fold", min_width=width), *columns)
@@ -143,7 +142,7 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
 
 
 COLUMNS = ("method", "gain, training", "welfare, training", "gain, held-out", "welfare, held-out", "size", "trials")
-SCORED = 5  # columns up to the last score
+SCORED = 1 + len(GROUPS) * len(MEASURES)  # columns up to the last score
 LONGEST_NAME, SCORE_WIDTH = 24, 9  # characters of a line
 MOST_PROFILES = 8  # lines of a figure
 
@@ -194,13 +193,10 @@ def draw_profiles(folder: Path, scores: dict[str, dict[str, dict[str, np.ndarray
       The file.
     """
     figure, axes = new_axes("gain", "share of tasks and trainings above it", (5.5, 3.4))
-    drawn: collections.Counter[str] = collections.Counter()
     first = dict([*scores.items()][:MOST_PROFILES])
     for name, color in colors_of(first).items():
         levels = profile(scores[name]["gain"], "held-out", LEVELS)
-        style = ("-", "--", ":", "-.")[drawn[color] % 4]  # where colours repeat
-        drawn[color] += 1
-        draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name, style)
+        draw_line(axes, LEVELS, levels, np.zeros(len(LEVELS)), color, name)
     axes.axvline(0, color="black", linewidth=0.8, linestyle=":")
     note = "further up is better; 0: the opponent's own kind in the method's place; 1: the most that is known"
     if len(first) < len(scores):

@@ -347,6 +347,7 @@ def test_a_result_without_a_task_is_refused_and_a_table_ranks_the_others(within,
         assert message in refused.stderr
     done = within("table", "zero.json", "one.json", "--out=t", cwd=tmp_path, module="marl.bench.__main__")
     assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
     rows = (tmp_path / "t" / "table.md").read_text().splitlines()
     assert [row.split("|")[1].strip() for row in rows[2:]] == ["above", "zero"]
     assert {file.name for file in (tmp_path / "t").iterdir()} == {"table.md", "scores.png", "profiles.png"}

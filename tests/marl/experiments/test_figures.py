@@ -70,7 +70,8 @@ def test_profiles_of_many_methods_are_told_apart(drawn, tmp_path):
     names = ["shaper", *(f"method {i}" for i in range(14))]  # the first has the colour of its role
     table.draw_profiles(tmp_path, {name: {"gain": {"chicken/naive/slower": np.zeros(5)}} for name in names})
     lines = [line for line in drawn[0].axes[0].lines if line.get_label() in names]
-    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(names)
+    assert [line.get_label() for line in lines] == names[:8]
+    assert len({line.get_color() for line in lines}) == 8
 
 
 @pytest.mark.parametrize("number", [3, 12, 23, 40])
