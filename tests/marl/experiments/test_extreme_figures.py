@@ -134,7 +134,7 @@ def tables(folder, values, number, steps):
     reports.draw_learning(folder, dict.fromkeys(LONG[:7], learning), 2048)
     shares = {row: tuple(values(2)) for row in rlx2.COLORS}
     shares = {row: (mean, abs(error)) for row, (mean, error) in shares.items()}
-    rlx2._draw_returns(folder, "pendulum", "Pendulum-v1", shares)
+    rlx2._draw_returns(folder, "pendulum", shares)
     cluster.draw(folder / "clusters.png", np.arange(1, steps + 1), dict.fromkeys(LONG[:3], np.linspace(1, 0, steps)))
 
 
