@@ -1,11 +1,14 @@
 """Methods of Shaping Bench that search in another way: one shaper for all tasks, and the best fixed strategy."""
 
+import io
+import re
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 from games import InfinitelyRepeated, zd
 from marl.bench import exact, methods, protocol, searches
@@ -13,6 +16,7 @@ from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.learners.registry import make_learner
 from marl.shapers.exact_ppo import meta_ppo
 from marl.shapers.meta_ppo_config import ExactMetaPPO
+from meta.runs.progress import Progress
 from tests.nightly import grid
 
 TINY = Budget("small", 2, 4, 32)
@@ -99,7 +103,10 @@ def test_a_screened_shaper_begins_at_parameters_that_are_paid_more_than_random_o
     monkeypatch.setattr(methods, "evolve", lambda *given, start, **named: evolved(start(given[2])))
     chosen = ["chicken", "matching_pennies"]
     arguments = [Budget("small", 10, 8, 16) if x is TINY else x for x in runs("naive", chosen, range(3))]
-    (found,) = searches.make_method("screened(good_shepherd)").train(*arguments)
+    shown = io.StringIO()
+    with Progress(Console(file=shown), 10, 1, "meta-steps", lambda metrics: "") as arguments[6]:
+        (found,) = searches.make_method("screened(good_shepherd)").train(*arguments)
+    assert re.search(r"tried (\d+) of \1 random shapers", shown.getvalue())
     games, keys = arguments[2], arguments[4]
     random = found._replace(parameters=jax.vmap(lambda key: jax.random.normal(key, (5,)))(keys))
     best, other = (exact.play_forms(each, "naive", games, keys)[0, 0] for each in (found, random))

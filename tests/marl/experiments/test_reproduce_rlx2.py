@@ -71,6 +71,23 @@ def test_claims_compare_the_returns_by_hand():
     assert passes(rlx2._apart("", diverged, returns[rlx2.STATIC], 2.0)) is False
 
 
+def test_true_values_are_an_oracle_that_never_wins_and_whose_steps_are_not_counted(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", PARTS["balance"][rlx2.DENSE])
+    means = {rlx2.RANDOM: 10.0, rlx2.DENSE: 500.0, rlx2.RIGL: 400.0, rlx2.TRUE: 490.0}
+    rows = {row: PARTS["balance"][row] for row in means}
+    (tmp_path / "metrics.jsonl").write_text('{"training_return": [1.0, 2.0]}\n' * 40)
+    results = {
+        row: {"returns": {"mean": mean, "standard_error": 5.0}, "steps_per_second": 500.0}
+        for row, mean in means.items()
+    }
+    section = rlx2._section(run, "balance", rows, dict.fromkeys(rows, tmp_path), results)
+    assert section.answer.startswith("With 3% of the weights RigL gets the largest return, 400.0")
+    assert "With true values the returns of 100 steps" in section.text
+    cells = {line.split("|")[1].strip(): line.split("|")[6:8] for line in section.tables[0].splitlines()}
+    assert [cell.strip() for cell in cells[rlx2.RIGL]] == ["0.030", "0.030"]
+    assert [cell.strip() for cell in cells[rlx2.TRUE]] == ["0.030", ""]
+
+
 def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path, monkeypatch):
     run = RunDirectory.create(tmp_path / "run", PARTS["pendulum"][rlx2.DENSE])
     rows = {row: PARTS["pendulum"][row] for row in (rlx2.RANDOM, rlx2.DENSE, rlx2.STATIC, rlx2.RIGL)}

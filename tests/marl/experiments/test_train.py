@@ -12,6 +12,7 @@ from games import make
 from marl import learn
 from marl.blocks.networks import feed_forward
 from marl.experiments import single_agent
+from marl.experiments.learner_training import TrainConfig
 from marl.learners.sampled.ppo import ppo
 from marl.train import main
 from meta.runs import array_files
@@ -54,6 +55,15 @@ def finished(tmp_path_factory):
         steps = f"--total-steps={UPDATES * 16 + 7}"
         assert main([GAME, *SMALL, "--seeds=2", "--seed=5", steps, "--out=run", "--quiet"]) == 0
     return folder / "run"
+
+
+def test_the_evaluation_hardly_counts_in_the_time_that_is_left():
+    """Three times as many steps as the training, in which nothing is learned, take a small part of its time."""
+    sizes = {"total_steps": 20_000, "num_envs": 1, "steps_per_update": 8, "evaluation_episodes": 300}
+    config = TrainConfig("Pendulum-v1", "td3(hidden=[4])", **sizes)
+    training, evaluation = single_agent.SingleAgent(config).work().values()
+    assert training == 20_000
+    assert 0 < evaluation < 0.1 * training
 
 
 def test_a_run_writes_its_files(finished):
