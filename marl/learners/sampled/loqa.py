@@ -1,4 +1,4 @@
-"""Learning with opponent Q-learning awareness: a policy gradient through the co-player's action values."""
+"""Learning with opponent Q-learning awareness: a policy gradient through the co-players' action values."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 
 
 class LOQAParams(NamedTuple):
-    """Parameters of three networks of one kind."""
+    """Parameters of networks of one kind."""
 
     actor: Any  # the outputs are the logits of the policy
     own: Any  # the value is that of one's own rewards
-    other: Any  # the outputs are action values of the co-player, Q, and the value is that of its rewards
+    others: tuple[Any, ...]  # of each co-player: the outputs are its action values, Q, and the value is of its rewards
 
 
 class LOQAState(NamedTuple):
     """The learner's state."""
 
     params: LOQAParams
-    target: tuple[Any, Any]  # of both values, which they follow
-    optimizers: tuple[optax.OptState, optax.OptState]  # of the actor, and of both values
+    target: tuple[Any, ...]  # of all values, one's own first, which they follow
+    optimizers: tuple[optax.OptState, optax.OptState]  # of the actor, and of all values
 
 
 @factory
@@ -64,7 +64,8 @@ def loqa(
     with A_t = r_t + discount V(s'_t) - V(s_t) of one's own rewards, G_t the discounted return of the co-player's and
     B_t = G_t - V'(s_t), u of the same episode, and DiCE's operator M(x) = exp(x - stop_gradient(x)), which is 1 and has
     the derivative of x: the sum is 0, and its derivative is the policy gradient of the co-player's return. Where the
-    batch or a time limit cuts an episode off, the values of what would have come count.
+    batch or a time limit cuts an episode off, the values of what would have come count. With several co-players,
+    log q_t is summed over them, with values for each; the paper has games of two.
 
     V, V' and Q learn by temporal differences: Huber's loss of V(s_t), and of V'(s_t) and Q(s_t, b_t), against the
     reward plus discount times the value of the next observation, by target networks that move the share `tau` of their
@@ -77,29 +78,29 @@ def loqa(
     the batch the returns are bootstrapped; and there is no play against earlier versions.
 
     Args:
-      game: of two players with equally many actions.
-      seat: 0 or 1.
-      network: of all three, `feed_forward` of the game's observations by default. The carry of a recurrent value
+      game: whose players have equally many actions.
+      seat: the number among the game's agents.
+      network: of all, `feed_forward` of the game's observations by default. The carry of a recurrent value
         network begins at zero in each batch.
       learning_rate: of the actor, by Adam: a number, or a schedule of optax over the updates.
       value_learning_rate: of the values, by Adam.
       discount: of rewards.
       influence_discount: how far ahead one's own actions count for the co-player's Q, beside `discount`.
-      temperature: of the co-player.
-      influence: weight of the co-player's answers; 0 is an actor-critic.
+      temperature: of the co-players.
+      influence: weight of the co-players' answers; 0 is an actor-critic.
       entropy_coefficient: weight of the policy's entropy; 0.05 in the paper's coin game.
       tau: 1 takes the values themselves for targets; 0.01 in the paper's code, whose actor is ten times slower.
       max_gradient_norm: of the actor's gradient.
 
     Raises:
-      ValueError: for games of more or fewer than two players, actions that are not `Discrete` or not as many as the
-        co-player's, or numbers that are none or out of range.
+      ValueError: for games of one player, actions that are not `Discrete` or not as many as a co-player's, or numbers
+        that are none or out of range.
 
     Source: Aghajohari et al., LOQA: Learning with Opponent Q-Learning Awareness (2024), arXiv:2405.01035.
     The returns: Farquhar et al., Loaded DiCE (2019), arXiv:1909.10549.
     """
-    if game.num_agents != 2:
-        raise ValueError(f"loqa: got a game of {game.num_agents} players; one of two is needed")
+    if game.num_agents < 2:
+        raise ValueError(f"loqa: got a game of {game.num_agents} players; one of two or more is needed")
     for name, number in {
         "learning_rate": learning_rate,
         "value_learning_rate": value_learning_rate,
@@ -112,9 +113,10 @@ def loqa(
     checks.number("temperature", temperature, 0, brackets="()")
     checks.number("tau", tau, 0, 1, brackets="(]")
     checks.number("max_gradient_norm", max_gradient_norm, 0, brackets="()")
-    mine, theirs = (game.action_space(game.agents[i]) for i in (seat, 1 - seat))
-    if not isinstance(mine, Discrete) or mine != theirs:
-        raise ValueError(f"action space: got {mine} and {theirs}; Discrete, and the same for both, is needed")
+    theirs = [game.action_space(agent) for agent in game.agents]
+    mine = theirs.pop(seat)
+    if not isinstance(mine, Discrete) or any(space != mine for space in theirs):
+        raise ValueError(f"action space: got {mine} and {theirs}; Discrete, and the same for all, is needed")
     actions = categorical(mine.n)
     network = network or feed_forward(game.observation_space(game.agents[seat]).shape, mine.n)
     has_memory = bool(jax.tree.leaves(network.initial(1)))
@@ -122,10 +124,10 @@ def loqa(
     optimizers = tuple(map(optax.flatten, (clipped, optax.adam(value_learning_rate))))
 
     def init(key: jax.Array) -> LOQAState:
-        params = LOQAParams(*map(network.init, jax.random.split(key, 3)))
-        return LOQAState(
-            params, (params.own, params.other), (optimizers[0].init(params.actor), optimizers[1].init(params[1:]))
-        )
+        actor, *values = map(network.init, jax.random.split(key, 1 + game.num_agents))
+        target = tuple(values)
+        params = LOQAParams(actor, target[0], target[1:])
+        return LOQAState(params, target, (optimizers[0].init(actor), optimizers[1].init(target)))
 
     def init_memory(params: Any, num_envs: int | None) -> Any:
         if has_memory and num_envs is None:
@@ -145,8 +147,8 @@ def loqa(
 
     def update(key: jax.Array, state: LOQAState, trajectory: Trajectory) -> tuple[LOQAState, Metrics]:
         del key
-        done, truncated, answers = trajectory.done, trajectory.truncated, trajectory.others[0]
-        rewards = trajectory.reward, co_players_rewards(trajectory)[0]
+        done, truncated = trajectory.done, trajectory.truncated
+        rewards = trajectory.reward, *co_players_rewards(trajectory)
 
         def critic(params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
             """Action values `[T, N, actions]`, and values before and after each step."""
@@ -156,43 +158,50 @@ def loqa(
         def advantages(reward: jax.Array, value: jax.Array, next_value: jax.Array, share: Scalar) -> jax.Array:
             return generalized_advantages(reward, value, next_value, done, truncated, discount, share)
 
+        def log_answer(log_prob: jax.Array, params: Any, reward: jax.Array, answers: jax.Array) -> jax.Array:
+            """Log q_t of one co-player, `[T, N]`."""
+            action_values, value, next_value = critic(params)
+            advantage = advantages(reward, value, next_value, 1.0)
+            shaped = returns_to_go((magic_box(log_prob) - 1) * advantage, done, discount * influence_discount)
+            later = jnp.where(done, 0.0, jnp.append(shaped[1:], jnp.zeros_like(shaped[:1]), 0))
+            got = value + advantage + discount * later
+            chosen = answers[..., None] == jnp.arange(actions.num_outputs)
+            return actions.log_prob(jnp.where(chosen, got[..., None], action_values) / temperature, answers)
+
         def gain(params: Any) -> tuple[jax.Array, Metrics]:
             outputs = unroll(network, params, trajectory.obs, done, trajectory.first_memory)[0]
             log_prob, entropy = actions.log_prob(outputs, trajectory.action), actions.entropy(outputs).mean()
-            _, value, next_value = critic(state.params.own)
-            action_values, other_value, other_next = critic(state.params.other)
-            own = advantages(rewards[0], value, next_value, 0.0)
-            other = advantages(rewards[1], other_value, other_next, 1.0)
-            shaped = returns_to_go((magic_box(log_prob) - 1) * other, done, discount * influence_discount)
-            later = jnp.where(done, 0.0, jnp.append(shaped[1:], jnp.zeros_like(shaped[:1]), 0))
-            got = other_value + other + discount * later
-            chosen = answers[..., None] == jnp.arange(actions.num_outputs)
-            answer = actions.log_prob(jnp.where(chosen, got[..., None], action_values) / temperature, answers)
-            found = (own * (log_prob + influence * answer)).mean() + entropy_coefficient * entropy
-            return -found, {"entropy": entropy, "answer": jnp.exp(answer).mean()}
+            own = advantages(rewards[0], *critic(state.params.own)[1:], 0.0)
+            co_players = zip(state.params.others, rewards[1:], trajectory.others, strict=True)
+            answers = jnp.stack([log_answer(log_prob, *co_player) for co_player in co_players])
+            found = (own * (log_prob + influence * answers.sum(0))).mean() + entropy_coefficient * entropy
+            return -found, {"entropy": entropy, "answer": jnp.exp(answers).mean()}
 
-        def value_loss(params: tuple[Any, Any]) -> jax.Array:
+        def value_loss(params: tuple[Any, ...]) -> jax.Array:
             total = jnp.zeros(())
-            for i, (one, target) in enumerate(zip(params, state.target, strict=True)):
+            taken = None, *trajectory.others  # one's own action values are not used
+            for one, target, reward, action in zip(params, state.target, rewards, taken, strict=True):
                 found, value, _ = critic(one)
                 after = jnp.where(done & ~truncated, 0.0, discount * critic(target)[2])
-                goal = jax.lax.stop_gradient(rewards[i] + after)
-                chosen = jnp.take_along_axis(found, answers[..., None], -1)[..., 0]
-                for error in (value - goal, chosen - goal)[: i + 1]:  # one's own action values are not used
-                    total = total + optax.huber_loss(error).mean()
+                goal = jax.lax.stop_gradient(reward + after)
+                total = total + optax.huber_loss(value - goal).mean()
+                if action is not None:
+                    chosen = jnp.take_along_axis(found, action[..., None], -1)[..., 0]
+                    total = total + optax.huber_loss(chosen - goal).mean()
             return total
 
         gradient, metrics = jax.grad(gain, has_aux=True)(state.params.actor)
-        loss, value_gradient = jax.value_and_grad(value_loss)(tuple(state.params[1:]))
-        parts = (state.params.actor, gradient), (tuple(state.params[1:]), value_gradient)
+        values = state.params.own, *state.params.others
+        loss, value_gradient = jax.value_and_grad(value_loss)(values)
+        parts = (state.params.actor, gradient), (values, value_gradient)
         moved, kept = [], []
         for optimizer, old, (params, slope) in zip(optimizers, state.optimizers, parts, strict=True):
             step, new = optimizer.update(slope, old, params)
             moved.append(optax.apply_updates(params, step))
             kept.append(new)
-        params = LOQAParams(moved[0], *moved[1])
-        target = optax.incremental_update((params.own, params.other), state.target, tau)
-        return LOQAState(params, target, tuple(kept)), metrics | {"value_loss": loss}
+        actor, values = moved
+        target = optax.incremental_update(values, state.target, tau)
+        return LOQAState(LOQAParams(actor, values[0], values[1:]), target, tuple(kept)), metrics | {"value_loss": loss}
 
     def policy(state: LOQAState) -> Any:
         return state.params.actor

@@ -34,7 +34,7 @@ class ReciprocatorState(NamedTuple):
     """The learner's state."""
 
     learner: Any  # of PPO
-    influence: Influence
+    influence: tuple[Influence, ...]  # one for each co-player
 
 
 @factory
@@ -55,7 +55,7 @@ def reciprocator(
     entropy_coefficient: Scalar = 0.02,
     **settings: Any,
 ) -> Learner:
-    """PPO with a further reward for answering the co-player's influence on one's own reward in kind.
+    """PPO with a further reward for answering a co-player's influence on one's own reward in kind.
 
     The influence of j on i is how much better i fares than if only the others' actions were known, and the balance b
     is what the co-player j did to i so far, with an episode's first at 0:
@@ -63,6 +63,9 @@ def reciprocator(
         V_ji(t) = Q_i(s_t, a_i, a_j) - Q_i(s_t, a_i),        V_ij(t) = Q_j(s_t, a_i, a_j) - Q_j(s_t, a_j),
         b_{t+1} = balance_decay b_t + V_ji(t) - payback V_ij(t),
         what PPO learns from is r_i(t) + reciprocity b_t V_ij(t).
+
+    With several co-players each has a balance of its own, and the last term is summed over them. Q is of a pair: it
+    sees no third player's action.
 
     Q of a player and of both actions is its expected return with those actions at s_t, discounted by
     `influence_discount`, up to the end of the episode or of the batch; of its own action alone it is the mean of that
@@ -76,8 +79,8 @@ def reciprocator(
     `influence_memory` visits. Balances begin at 0 with every batch too.
 
     Args:
-      game: what is played, by two.
-      seat: 0 or 1.
+      game: what is played, by two or more.
+      seat: the number among the game's agents.
       reciprocity: weight of the intrinsic reward; 5 in the authors' prisoner's dilemma, 1 in their coin game.
       balance_decay: how much of the balance lasts for another step; 0 in their prisoner's dilemma, where only the last
         step is answered, and the discount in their coin game.
@@ -93,16 +96,16 @@ def reciprocator(
       **settings: of `ppo`.
 
     Raises:
-      ValueError: for games of more or fewer than two players, actions that are not `Discrete`, observations that are no
+      ValueError: for games of one player, actions that are not `Discrete`, observations that are no
         array or can be below 0, or numbers that are none or out of range; of an update, for a trajectory without the
-        co-player's rewards.
+        co-players' rewards.
 
     Source: Zhou, Hong and Kao, Reciprocal Reward Influence Encourages Cooperation From Self-Interested Agents (2024),
     arXiv:2406.01641; the defaults are those of its public code for the prisoner's dilemma, where Q is exact and the
     co-player's policy is counted.
     """
-    if game.num_agents != 2:
-        raise ValueError(f"reciprocator: got a game of {game.num_agents} players; one of two is needed")
+    if game.num_agents < 2:
+        raise ValueError(f"reciprocator: got a game of {game.num_agents} players; one of two or more is needed")
     checks.number("reciprocity", reciprocity, 0)
     checks.number("balance_decay", balance_decay, 0, 1)
     checks.number("payback", payback, 0)
@@ -110,7 +113,8 @@ def reciprocator(
     checks.number("influence_memory", influence_memory, 0, brackets="(]")
     obs_shape = nonnegative_observations(game, seat)
     size = int(np.prod(obs_shape))
-    own, other = (discrete_actions(game, i).num_outputs for i in (seat, 1 - seat))
+    others = [discrete_actions(game, i).num_outputs for i in range(game.num_agents)]
+    own = others.pop(seat)
     learner = ppo(
         game,
         seat,
@@ -124,39 +128,44 @@ def reciprocator(
     )
 
     def init(key: jax.Array) -> ReciprocatorState:
-        nothing = jnp.zeros((size, own, other))
-        policies = (jnp.full((size, number), 1 / number) for number in (own, other))
-        return ReciprocatorState(learner.init(key), Influence(nothing, nothing, *policies))
+        nothing = [jnp.zeros((size, own, other)) for other in others]
+        policies = [[jnp.full((size, number), 1 / number) for number in (own, other)] for other in others]
+        influence = tuple(Influence(x, x, *pair) for x, pair in zip(nothing, policies, strict=True))
+        return ReciprocatorState(learner.init(key), influence)
 
     def update(key: jax.Array, state: ReciprocatorState, trajectory: Trajectory) -> tuple[ReciprocatorState, Metrics]:
         obs = trajectory.obs.reshape(*trajectory.reward.shape, size).astype(jnp.float32)
         mine = jax.nn.one_hot(trajectory.action, own)
-        theirs = jax.nn.one_hot(trajectory.others[0], other)
-        both = mine[..., :, None] * theirs[..., None, :]
-        rewards = trajectory.reward, co_players_rewards(trajectory)[0]
-        own_return, other_return = (returns_to_go(x, trajectory.done, influence_discount) for x in rewards)
-        old = state.influence
-        influence = Influence(
-            fitted(obs, influence_memory, old.own, both, own_return),
-            fitted(obs, influence_memory, old.other, both, other_return),
-            counted(obs, influence_memory, old.own_policy, mine),
-            counted(obs, influence_memory, old.other_policy, theirs),
-        )
-        # What would have come with each action of the one, the other's being as it was.
-        by_theirs = mine[..., :, None] * probabilities(obs, influence.other_policy)[..., None, :]
-        by_mine = probabilities(obs, influence.own_policy)[..., :, None] * theirs[..., None, :]
-        to_me, to_other = (
-            predicted(obs, weights, both - alone)
-            for weights, alone in ((influence.own, by_theirs), (influence.other, by_mine))
-        )
+
+        def of_pair(old: Influence, action: jax.Array, reward: jax.Array) -> tuple[Influence, jax.Array, jax.Array]:
+            """The predictions after the batch, and the influence on oneself and on the other, `[T, N]`."""
+            theirs = jax.nn.one_hot(action, old.other_policy.shape[1])
+            both = mine[..., :, None] * theirs[..., None, :]
+            own_return, other_return = (
+                returns_to_go(x, trajectory.done, influence_discount) for x in (trajectory.reward, reward)
+            )
+            influence = Influence(
+                fitted(obs, influence_memory, old.own, both, own_return),
+                fitted(obs, influence_memory, old.other, both, other_return),
+                counted(obs, influence_memory, old.own_policy, mine),
+                counted(obs, influence_memory, old.other_policy, theirs),
+            )
+            # What would have come with each action of the one, the other's being as it was.
+            by_theirs = mine[..., :, None] * probabilities(obs, influence.other_policy)[..., None, :]
+            by_mine = probabilities(obs, influence.own_policy)[..., :, None] * theirs[..., None, :]
+            to_me = predicted(obs, influence.own, both - by_theirs)
+            return influence, to_me, predicted(obs, influence.other, both - by_mine)
 
         def step(balance: jax.Array, now: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            to_me, to_other, done = now
-            after = balance_decay * balance + to_me - payback * to_other
+            to_me, to_others, done = now
+            after = balance_decay * balance + to_me - payback * to_others
             return jnp.where(done, 0.0, after), balance
 
-        _, balance = jax.lax.scan(step, jnp.zeros_like(to_me[0]), (to_me, to_other, trajectory.done))
-        intrinsic = reciprocity * balance * to_other
+        pairs = zip(state.influence, trajectory.others, co_players_rewards(trajectory), strict=True)
+        influence, *each = zip(*(of_pair(*pair) for pair in pairs), strict=True)
+        to_me, to_others = (jnp.stack(x, 1) for x in each)  # `[T, co-players, N]`
+        _, balance = jax.lax.scan(step, jnp.zeros_like(to_me[0]), (to_me, to_others, trajectory.done))
+        intrinsic = reciprocity * (balance * to_others).sum(1)
         chex.assert_equal_shape((intrinsic, trajectory.reward))
         learned, metrics = learner.update(key, state.learner, trajectory._replace(reward=trajectory.reward + intrinsic))
         return ReciprocatorState(learned, influence), metrics | {"intrinsic_reward": intrinsic.mean()}

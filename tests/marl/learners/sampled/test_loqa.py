@@ -12,7 +12,7 @@ from marl.learners.sampled.loqa import loqa
 from tests.marl.sampled_steps import CART_POLE, DISCOUNT, ENVS, STEPS, gradient, linear, log_softmax, single, some_steps
 from tests.nightly import nightly
 
-IPD, AHEAD, TEMPERATURE, INFLUENCE, ENTROPY, RATE = make("ipd"), 0.7, 1.3, 0.6, 0.05, 0.5
+GAME, AHEAD, TEMPERATURE, INFLUENCE, ENTROPY, RATE = make("three_player_ipd"), 0.7, 1.3, 0.6, 0.05, 0.5
 
 
 def chosen(x, actions):
@@ -34,8 +34,8 @@ def steps():
     later = np.concatenate([t.obs[1:], t.next_obs[-1:]])
     return t._replace(
         next_obs=np.where(t.done[..., None], t.next_obs, later),
-        others=(rng.integers(2, size=(STEPS, ENVS)),),
-        others_reward=(rng.normal(size=(STEPS, ENVS)),),
+        others=tuple(rng.integers(2, size=(2, STEPS, ENVS))),
+        others_reward=tuple(rng.normal(size=(2, STEPS, ENVS))),
         first_memory=(),
         last_memory=(),
     )
@@ -45,7 +45,7 @@ def steps():
 def updated(steps):
     """Parameters before and after an update with another target network, and the metrics."""
     learner = loqa(
-        IPD, network=linear(), learning_rate=RATE, value_learning_rate=RATE, discount=DISCOUNT, tau=0.25,
+        GAME, network=linear(), learning_rate=RATE, value_learning_rate=RATE, discount=DISCOUNT, tau=0.25,
         influence_discount=AHEAD, temperature=TEMPERATURE, influence=INFLUENCE, entropy_coefficient=ENTROPY,
         # Adam's first step is rate * g / (|g| + 1e-8): of a gradient cut to a length of 1e-8 the direction is left.
         max_gradient_norm=1e-8,
@@ -54,7 +54,7 @@ def updated(steps):
     @jax.jit
     def run():
         state = learner.init(jax.random.key(0))
-        target = tuple(learner.init(jax.random.key(1)).params[1:])
+        target = learner.init(jax.random.key(1)).target
         new, metrics = learner.update(jax.random.key(2), state._replace(target=target), single(steps))
         return state.params, target, new.params, new.target, metrics
 
@@ -63,20 +63,17 @@ def updated(steps):
 
 def test_the_actor_follows_the_gradient_of_the_definition(steps, updated):
     first, _, second, _, metrics = updated
-    t, (reward,), (answers,) = steps, steps.others_reward, steps.others
+    t = steps
     advantage = t.reward + after(t, first.own[:, -1]) - t.obs @ first.own[:, -1]
-    follows = after(t, first.other[:, -1])  # where the episode or the batch ends
-    returns = np.zeros((STEPS, ENVS))
-    for i in reversed(range(STEPS)):
-        goes_on = np.zeros(ENVS, bool) if i == STEPS - 1 else ~t.done[i]
-        returns[i] = reward[i] + np.where(goes_on, DISCOUNT * returns[min(i + 1, STEPS - 1)], follows[i])
-    baseline = t.obs @ first.other[:, -1]
-    action_values = t.obs @ first.other[:, :-1]
     old = chosen(log_softmax(t.obs @ first.actor[:, :-1]), t.action)
 
-    def gain(params):
-        log_p = log_softmax(t.obs @ params[:, :-1])
-        log_prob = chosen(log_p, t.action)
+    def log_answer(log_prob, values, reward, answers):
+        follows = after(t, values[:, -1])  # where the episode or the batch ends
+        returns = np.zeros((STEPS, ENVS))
+        for i in reversed(range(STEPS)):
+            goes_on = np.zeros(ENVS, bool) if i == STEPS - 1 else ~t.done[i]
+            returns[i] = reward[i] + np.where(goes_on, DISCOUNT * returns[min(i + 1, STEPS - 1)], follows[i])
+        baseline = t.obs @ values[:, -1]
         later = np.zeros((STEPS, ENVS))
         for i in range(STEPS):
             for env in range(ENVS):
@@ -86,10 +83,15 @@ def test_the_actor_follows_the_gradient_of_the_definition(steps, updated):
                         own_part = box * (returns[u, env] - baseline[u, env])
                         later[i, env] += DISCOUNT * (DISCOUNT * AHEAD) ** (u - i - 1) * own_part
         taken = (returns + later)[..., None]
-        found = np.where(answers[..., None] == np.arange(2), taken, action_values) / TEMPERATURE
-        answer = chosen(log_softmax(found), answers)
+        found = np.where(answers[..., None] == np.arange(2), taken, t.obs @ values[:, :-1]) / TEMPERATURE
+        return chosen(log_softmax(found), answers)
+
+    def gain(params):
+        log_p = log_softmax(t.obs @ params[:, :-1])
+        log_prob = chosen(log_p, t.action)
+        answers = sum(log_answer(log_prob, *x) for x in zip(first.others, t.others_reward, t.others, strict=True))
         entropy = -(np.exp(log_p) * log_p).sum(-1).mean()
-        return (advantage * (log_prob + INFLUENCE * answer)).mean() + ENTROPY * entropy
+        return (advantage * (log_prob + INFLUENCE * answers)).mean() + ENTROPY * entropy
 
     slope = gradient(gain, first.actor)
     direction = slope / np.linalg.norm(slope)
@@ -101,22 +103,24 @@ def test_the_actor_follows_the_gradient_of_the_definition(steps, updated):
 
 def test_values_follow_the_gradient_of_their_loss(steps, updated):
     first, target, second, new_target, metrics = updated
-    t, (reward,), (answers,) = steps, steps.others_reward, steps.others
+    t = steps
 
     def loss(params):
-        own, other = params
         wanted = t.reward + after(t, target[0][:, -1])
-        found = huber(t.obs @ own[:, -1] - wanted).mean()
-        wanted = reward + after(t, target[1][:, -1])
-        found += huber(t.obs @ other[:, -1] - wanted).mean()
-        return found + huber(chosen(t.obs @ other[:, :-1], answers) - wanted).mean()
+        found = huber(t.obs @ params[0][:, -1] - wanted).mean()
+        for values, goal, reward, answers in zip(params[1:], target[1:], t.others_reward, t.others, strict=True):
+            wanted = reward + after(t, goal[:, -1])
+            found += huber(t.obs @ values[:, -1] - wanted).mean()
+            found += huber(chosen(t.obs @ values[:, :-1], answers) - wanted).mean()
+        return found
 
-    before = np.stack([first.own, first.other])
+    before = np.stack([first.own, *first.others])
     assert metrics["value_loss"] == pytest.approx(loss(before), rel=1e-5)
     slope = gradient(loss, before)
     assert (slope == 0).sum() == 8  # no loss reads the player's own action values
-    np.testing.assert_allclose(np.stack([second.own, second.other]), before - RATE * np.sign(slope), atol=1e-4)
-    expected = tuple(0.75 * old + 0.25 * new for old, new in zip(target, second[1:], strict=True))
+    np.testing.assert_allclose(np.stack([second.own, *second.others]), before - RATE * np.sign(slope), atol=1e-4)
+    values = second.own, *second.others
+    expected = tuple(0.75 * old + 0.25 * new for old, new in zip(target, values, strict=True))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), new_target, expected)
 
 
@@ -132,10 +136,10 @@ def test_loqa_plays_with_a_memory():
 
 
 def test_other_games_and_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="loqa: got a game of 1 players; one of two is needed"):
+    with pytest.raises(ValueError, match="loqa: got a game of 1 players; one of two or more is needed"):
         loqa(CART_POLE)
     with pytest.raises(ValueError, match=r"temperature: got 0; a number above 0 is needed"):
-        loqa(IPD, temperature=0)
+        loqa(GAME, temperature=0)
 
 
 @pytest.mark.slow
