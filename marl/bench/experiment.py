@@ -39,7 +39,7 @@ class BenchConfig(configs.CommandConfig):
     method: str = "mfos"
     """A shaper such as mfos, which is trained; in the exact track also generalist(mfos), one for all tasks,
     screened(mfos), which begins at the best of random ones, ppo(mfos) and coala_pg(mfos), which are trained by policy
-    gradients, and best_zd; a learner such as lola, or a strategy such as tft; untrained; the run directory or the file
+    gradients, best_zd, and meva, trained for each game; a learner such as lola, or a strategy such as tft; untrained; the run directory or the file
     of a trained shaper, or hub:NAME; or a function of yours, module:function."""
     track: TrackName = "exact"
     """Games and opponents: exact, of formulas; or sampled, of games that are played step by step."""
@@ -126,6 +126,8 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     config, track, started = bench.config, bench.track, STARTED
     trials = sum(map(bench.trials, bench.parts))
     spent = f"{amount(trials)} trials in all" if bench.method.spends else "nothing is trained"
+    if bench.method.preparation:
+        spent = f"{bench.method.preparation.what} are trained from the payoffs alone"
     opponents = many(len({part.opponent for part in bench.parts}), "opponent")
     say(
         console,
@@ -155,15 +157,20 @@ def _job(path: Path, part: Part, bench: Bench, console: Console) -> Job:
     run, track, trials = bench.config, bench.track, bench.trials(part)
     config = PartConfig(run.method, run.track, part.name, run.size, run.seeds, run.seed)
     beside, each = track.seconds(part)
+    prepared = bench.method.preparation
+    if prepared:
+        beside += prepared.seconds * run.seeds * len(track.tasks()) / len(bench.parts)
     expected = 0.0 if finished(path, config) else beside + each * trials
 
     def play() -> None:
         began = time.perf_counter()
         budget = track.budget(run.size, part.opponent, part.tasks[0])
-        steps = budget.population * budget.trials * budget.meta_steps * run.seeds * len(part.tasks)
+        each_step = prepared.steps if prepared else budget.population * budget.trials * budget.meta_steps
+        generations = prepared.iterations if prepared else bench.method.generations(budget)
+        steps = each_step * run.seeds * len(part.tasks)
         store = open_run(path, config, console)
         given: dict[str, Any] = {"seed": run.seed, "seeds": run.seeds, "store": store}
-        with Progress(console, bench.method.generations(budget), steps, "meta-steps", _describe) as progress:
+        with Progress(console, generations, steps, "meta-steps", _describe) as progress:
             found = track.play(bench.method, part.opponent, part.tasks, budget, report=progress, **given)
         payoffs = {
             task: {form: [_numbers(side[form][i]) for side in found] for form in track.forms(task, part.opponent)}
@@ -180,6 +187,8 @@ def _numbers(values: np.ndarray) -> list[float | None]:
 
 
 def _describe(metrics: dict[str, np.ndarray]) -> str:
+    if "shaper_return" not in metrics:
+        return "  ".join(f"{name.replace('_', ' ')} {np.mean(x):.3g}" for name, x in metrics.items())
     own, other = (np.mean(metrics[f"{side}_return"]) for side in ("shaper", "opponent"))
     return f"method {own:.3f}  opponent {other:.3f}"
 

@@ -92,6 +92,22 @@ class Trained(NamedTuple):
     runs: Sequence[int]
 
 
+class Preparation(NamedTuple):
+    """A training from the payoffs of the games alone, before the first opponent is met.
+
+    Attributes:
+      what: is trained, in words.
+      iterations: of the training.
+      steps: learning steps of an iteration in one task.
+      seconds: of one core, for each training in each task.
+    """
+
+    what: str
+    iterations: int
+    steps: int
+    seconds: float
+
+
 class Method(NamedTuple):
     """A method that can be trained and played.
 
@@ -104,6 +120,7 @@ class Method(NamedTuple):
       trials: `(size, opponent, tasks)`: trials of a training against an opponent, in so many tasks; None for the
         budget of all.
       generations: `(budget)`: generations of an evolution.
+      preparation: of a learner that is prepared for its games.
     """
 
     name: str
@@ -111,6 +128,7 @@ class Method(NamedTuple):
     train: Callable[..., list[Trained]]
     trials: Callable[[str, str, int], int] | None = None
     generations: Callable[[Budget], int] = lambda budget: budget.generations
+    preparation: Preparation | None = None
 
     @property
     def spends(self) -> bool:

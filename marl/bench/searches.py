@@ -15,7 +15,7 @@ import numpy as np
 from games import InfinitelyRepeated, MatrixGame
 from games.exact.zd import zd_policy
 from marl.bench import methods
-from marl.bench.methods import Method, Trained
+from marl.bench.methods import Method, Preparation, Trained
 from marl.bench.protocol import (
     DISCOUNT,
     META_STEPS,
@@ -30,6 +30,7 @@ from marl.bench.protocol import (
 from marl.core.learner import Learner, keep_state
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.exact.fixed import MAX_LOGIT
+from marl.learners.exact.meta_value import meva, train_meva
 from marl.learners.exact.naive import PolicyState, one_policy
 from marl.shapers.exact_ppo import gaussian_mfos, meta_ppo
 from marl.shapers.meta_ppo_config import ExactMetaPPO
@@ -39,10 +40,11 @@ from meta import Outcome, evolve
 from meta.loop import Report, Store, compiler_options
 from meta.strategies import Evolution
 
-BEST_ZD = "best_zd"
+BEST_ZD, MEVA = "best_zd", "meva"
 SLOPES = (1.2, 1.5, 2.0, 3.0, 5.0, 10.0)  # of zero-determinant strategies
 PURE = np.array(list(np.ndindex(*(2,) * 5)), float)  # all deterministic memory-one strategies
 MOST_TRIALS = 16  # of each strategy
+META_VALUES = Preparation("meta-values", iterations=5_000, steps=128 * 8, seconds=40.0)
 
 
 def make_method(spec: str) -> Method:
@@ -51,7 +53,8 @@ def make_method(spec: str) -> Method:
     Args:
       spec: `generalist(SHAPER)`, one shaper for all tasks; `screened(SHAPER)`, which begins at the best of random ones;
         `ppo(mfos)` and `coala_pg(mfos)`, which are trained by policy gradients; `best_zd`, the best zero-determinant
-        strategy in each task, or the best deterministic one in games without any; or as of `methods.make_method`.
+        strategy in each task, or the best deterministic one in games without any; `meva`, whose meta-values are
+        trained for each game; or as of `methods.make_method`.
 
     Raises:
       ValueError: if there is no such method, or if it does not fit; one line.
@@ -78,6 +81,8 @@ def make_method(spec: str) -> Method:
         return Method(spec, "shaper", partial(_train_by_ppo, "coala" if found[1] == "coala_pg" else "critic"))
     if spec == BEST_ZD:
         return Method(spec, "function", _choose_strategy, _trials_of_strategies)
+    if spec == MEVA:
+        return Method(spec, "learner", partial(_train_meva, {}), preparation=META_VALUES)
     return methods.make_method(spec)
 
 
@@ -171,8 +176,7 @@ def _evolve_generalist(
     found = evolve(
         trial,
         shaper_of(InfinitelyRepeated(tasks()["chicken"])).init,
-        # A branch that no task has: `root_key`.
-        jnp.stack([jax.random.fold_in(jax.random.key(seed), 2**31) for seed in seeds]),
+        jnp.stack([_key_of_all_tasks(seed) for seed in seeds]),
         Evolution(population_size=budget.population, generations=budget.generations),
         num_trials=budget.trials,
         store=store,
@@ -180,6 +184,47 @@ def _evolve_generalist(
         context=lambda *_: met,
     )
     return found.parameters
+
+
+def _train_meva(
+    trained: dict[tuple[int, ...], Any],
+    opponent: str,
+    chosen: list[MatrixGame],
+    games: Games,
+    budget: Budget,
+    keys: jax.Array,
+    store: Store | None,
+    report: Report | None,
+    numbers: list[int],
+) -> list[Trained]:
+    """Learners with meta-values of all games, which are trained at the first call and found in `trained` later."""
+    seeds = tuple(dict.fromkeys(numbers))
+    places = [(seed, game) for seed in seeds for game in tasks(training=seed).values()]
+    if seeds not in trained:
+        root_keys = jnp.stack([_key_of_all_tasks(seed) for seed, _ in places])
+        trained[seeds] = train_meva(
+            jax.vmap(jax.random.fold_in)(root_keys, jnp.arange(len(places)) % len(tasks())),
+            lambda games, x, y: games.game.values(0, x, y),
+            5,
+            context=games_of([game for _, game in places]),
+            batch=META_VALUES.steps // 8,
+            rollout=8,
+            iterations=META_VALUES.iterations,
+            store=store,
+            report=report,
+        )
+    meta = trained[seeds]
+    wanted = jnp.array([places.index(place) for place in zip(numbers, chosen, strict=True)])
+
+    def learner(networks: Any, games: Games) -> Learner:
+        return meva(meta._replace(networks=networks), partial(games.game.values, 0))
+
+    return [Trained(learner, jax.tree.map(lambda x: x[wanted], meta.networks), range(len(chosen)))]
+
+
+def _key_of_all_tasks(seed: int) -> jax.Array:
+    """The key of one training of all tasks, in a branch that `root_key` does not use."""
+    return jax.random.fold_in(jax.random.key(seed), 2**31)
 
 
 def candidates_of(game: MatrixGame) -> np.ndarray:

@@ -36,9 +36,10 @@ class MetaValues(NamedTuple):
 @in_any_mode
 def train_meva(
     key: jax.Array,
-    payoffs: Payoffs,
+    payoffs: Callable[..., tuple[jax.Array, jax.Array]],
     num_parameters: int,
     *,
+    context: Any = None,
     meta_discount: float = 0.9,
     step_size: float = 1.0,
     trace: float = 0.9,
@@ -63,9 +64,10 @@ def train_meva(
     with gamma = 0 they are naive learners.
 
     Args:
-      key: draws the networks and the beginnings.
-      payoffs: `(x, y) -> (f1, f2)`, differentiable, of the two players' logits.
+      key: draws the networks and the beginnings; of independent trainings `[K]`.
+      payoffs: `(x, y) -> (f1, f2)`, differentiable, of the two players' logits; `(context, x, y)` with a context.
       num_parameters: of each player.
+      context: games of several trainings as arrays `[K, ...]`, which one program trains; None for one training.
       meta_discount: gamma, of later learning steps, in [0, 1).
       step_size: alpha.
       trace: lambda, of the errors to come; 0 bootstraps after one step.
@@ -85,13 +87,21 @@ def train_meva(
     number, and learning runs begin far apart.
     """
     sizes = (2 * num_parameters, *hidden, 1)
-    init_key, run_key = jax.random.split(key)
     adam = optax.adam(optax.cosine_decay_schedule(learning_rate, iterations))
 
     def starts(key: jax.Array, number: int) -> jax.Array:
         return start_scale * jax.random.normal(key, (2, number, num_parameters))
 
-    def step(key: jax.Array, iteration: jax.Array, state: Any) -> tuple[Any, Metrics]:
+    def begin(payoffs: Payoffs, key: jax.Array) -> tuple[Any, jax.Array]:
+        """The first state, and the key of the steps."""
+        init_key, run_key = jax.random.split(key)
+        network_key, unit_key, start_key = jax.random.split(init_key, 3)
+        weights = init_pair(network_key, sizes)
+        units = jax.vmap(lambda x, y: jnp.stack(payoffs(x, y)))(*starts(unit_key, 1024))
+        networks = weights | {"shift": units.mean(0), "scale": units.std(0)}
+        return (networks, adam.init(weights), starts(start_key, batch)), run_key
+
+    def step(payoffs: Payoffs, key: jax.Array, iteration: jax.Array, state: Any) -> tuple[Any, Metrics]:
         networks, moments, now = state
         start_key, end_key = jax.random.split(jax.random.fold_in(key, iteration))
         ends = jax.random.bernoulli(end_key, min(rollout / length, 1.0), (batch, 1))
@@ -124,13 +134,20 @@ def train_meva(
         changes, moments = adam.update(gradient, moments, weights)
         return (networks | optax.apply_updates(weights, changes), moments, after[-1]), {"meta_value_loss": value}
 
-    network_key, unit_key, start_key = jax.random.split(init_key, 3)
-    weights = init_pair(network_key, sizes)
-    units = jax.jit(jax.vmap(lambda x, y: jnp.stack(payoffs(x, y))))(*starts(unit_key, 1024))
-    networks = weights | {"shift": units.mean(0), "scale": units.std(0)}
+    def begin_all(keys: jax.Array) -> tuple[Any, jax.Array]:
+        return jax.vmap(lambda context, key: begin(partial(payoffs, context), key))(context, keys)
+
+    def step_all(keys: jax.Array, iteration: jax.Array, states: Any) -> tuple[Any, Metrics]:
+        def one(context: Any, key: jax.Array, state: Any) -> tuple[Any, Metrics]:
+            return step(partial(payoffs, context), key, iteration, state)
+
+        return jax.vmap(one)(context, keys, states)
+
+    begins, steps = (partial(begin, payoffs), partial(step, payoffs)) if context is None else (begin_all, step_all)
+    first, run_key = jax.jit(begins)(key)
     found = iterate(
-        step,
-        (networks, adam.init(weights), starts(start_key, batch)),
+        steps,
+        first,
         run_key,
         iterations,
         store=store,

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -13,6 +14,8 @@ from rich.console import Console
 from games import InfinitelyRepeated, zd
 from marl.bench import exact, methods, protocol, searches
 from marl.bench.protocol import Budget, games_of, root_key, tasks
+from marl.learners.exact.meta_value import next_parameters
+from marl.learners.exact.naive import PolicyState
 from marl.learners.registry import make_learner
 from marl.shapers.exact_ppo import meta_ppo
 from marl.shapers.meta_ppo_config import ExactMetaPPO
@@ -54,6 +57,30 @@ def test_a_generalist_is_trained_once_and_has_the_same_parameters_in_every_task(
     for at in (0, 2):  # chicken, and the random game
         np.testing.assert_array_equal(naive.parameters[at : at + 2], other.parameters)
     assert not np.array_equal(other.parameters[0], other.parameters[1])
+
+
+@pytest.mark.system
+def test_meta_values_are_trained_once_and_each_for_its_game_and_training(monkeypatch):
+    monkeypatch.setattr(searches, "META_VALUES", searches.META_VALUES._replace(iterations=2, steps=16))
+    method = searches.make_method("meva")
+    (naive,) = method.train(*runs("naive", ["chicken", "random"], [3, 4]))
+    chicken, train = InfinitelyRepeated(tasks()["chicken"]), searches.train_meva
+    monkeypatch.delattr(searches, "train_meva")  # nothing is trained from here on
+    (other,) = method.train(*runs("mmaml", ["chicken"], [3, 4]))
+    place = [*tasks()].index("chicken")
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(4), 2**31), place)
+    alone = train(key, partial(chicken.values, 0), 5, iterations=2, batch=2)
+    for name, expected in alone.networks.items():
+        # Adam's first steps, of 0.001, hardly depend on a gradient's size, so that rounding shows.
+        np.testing.assert_allclose(naive.parameters[name][1], expected, atol=5e-4)
+        np.testing.assert_array_equal(naive.parameters[name][:2], other.parameters[name])
+    scales = naive.parameters["scale"]
+    assert len(np.unique(scales[:, 0].round(4))) == 4  # two trainings of two games, one of which differs
+    learner = naive.learner(alone.networks, jax.tree.map(lambda x: x[0], games_of([tasks()["chicken"]])))
+    own, theirs = jnp.linspace(-1, 1, 5), jnp.full(5, 0.3)
+    moved = learner.update(jax.random.key(0), PolicyState(own), SimpleNamespace(others=(theirs[None, None],)))[0]
+    expected, _ = next_parameters(alone, partial(chicken.values, 0), own, theirs)
+    np.testing.assert_allclose(moved.logits, expected, atol=1e-5)
 
 
 def test_zero_determinant_strategies_hold_a_line_and_games_without_any_have_deterministic_ones():
