@@ -39,8 +39,8 @@ class BenchConfig(configs.CommandConfig):
     method: str = "mfos"
     """A shaper such as mfos, which is trained; in the exact track also generalist(mfos), one for all tasks,
     screened(mfos), which begins at the best of random ones, ppo(mfos) and coala_pg(mfos), which are trained by policy
-    gradients, best_zd, and meva, trained for each game; a learner such as lola, or a strategy such as tft; untrained; the run directory or the file
-    of a trained shaper, or hub:NAME; or a function of yours, module:function."""
+    gradients, best_zd, and meva, trained for each game; a learner such as lola, or a strategy such as tft; untrained;
+    the run directory or the file of a trained shaper, or hub:NAME; or a function of yours, module:function."""
     track: TrackName = "exact"
     """Games and opponents: exact, of formulas; or sampled, of games that are played step by step."""
     size: Size = "small"
