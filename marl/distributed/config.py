@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 
+import jax
+
 import configs
 from configs.specs import read
 from games.core import checks
@@ -138,6 +140,7 @@ class DistributedConfig(configs.CommandConfig):
 def choose_devices(config: DistributedConfig) -> None:
     """Claims one device, because learners are one program, after Ray, whose processes must not be forks of JAX's."""
     claim_cores(1)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # another thread costs small programs a tenth of the time
     if config.where == "ray":
         from marl.distributed.actors.ray_pool import connect
 

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from marl.core.learn import Episodes, adopted
-from marl.core.learner import Learner, LearnerState, Trajectory
+from marl.core.learn import adopted
+from marl.core.learner import Learner, LearnerState, Metrics, Trajectory
 from marl.distributed.actors.actor_programs import alike
-from marl.distributed.actors.rollouts import Rollout, counted, joined
+from marl.distributed.actors.rollouts import Rollout, joined
 
 
 class LearnerGroup:
@@ -26,53 +26,57 @@ class LearnerGroup:
 
     def __init__(self, learners: tuple[Learner, ...], travels: bool):
         self._travels, self.learners = travels, learners
+        self._programs = [_programs_of(alike(learner), len(learners)) for learner in learners]
         self._adopt = jax.jit(functools.partial(adopted, learners)) if any(one.sync for one in learners) else None
 
     def init(self, keys: Sequence[jax.Array]) -> tuple[LearnerState, ...]:
         """The first states."""
-        each = zip(self.learners, keys, strict=True)
-        return self._adopted(tuple(_programs_of(alike(learner)).init(key) for learner, key in each))
+        each = zip(self._programs, keys, strict=True)
+        states = tuple(programs.init(key) for programs, key in each)
+        return self._adopt(states) if self._adopt else states
 
     def policies(self, states: Sequence[LearnerState]) -> tuple[Any, ...]:
         """The parameters with which actors act."""
-        each = zip(self.learners, states, strict=True)
-        found = tuple(_programs_of(alike(learner)).policy(state) for learner, state in each)
-        return jax.tree.map(np.asarray, found) if self._travels else found
+        each = zip(self._programs, states, strict=True)
+        return self._sent(tuple(programs.policy(state) for programs, state in each))
 
     def update(
         self, run_key: jax.Array, number: int, states: tuple[LearnerState, ...], rollouts: list[Rollout]
-    ) -> tuple[tuple[LearnerState, ...], dict[str, np.ndarray]]:
-        """The states after an update, and its metrics; the arrays of the states before it are gone."""
+    ) -> tuple[tuple[LearnerState, ...], tuple[Any, ...], dict[str, np.ndarray]]:
+        """The states after an update, their policies, and its metrics; the arrays of the states before it are gone."""
         experience = rollouts[0].experience[: len(self.learners)]
         if len(rollouts) > 1:
-            policies = self.policies(states)
+            each = zip(self.learners, self.policies(states), strict=True)
             experience = tuple(
                 joined(learner, policy, [rollout.experience[i] for rollout in rollouts])
-                for i, (learner, policy) in enumerate(zip(self.learners, policies, strict=True))
+                for i, (learner, policy) in enumerate(each)
             )
-        keys = _update_keys(run_key, np.int32(number), len(self.learners))
+        finished = np.concatenate([rollout.finished for rollout in rollouts], 1)
+        ended = np.concatenate([rollout.ended for rollout in rollouts])
         updated: list[LearnerState] = []
+        policies: list[Any] = []
         found: dict[str, Any] = {}
-        for i, (learner, state, one) in enumerate(zip(self.learners, states, experience, strict=True)):
-            programs = _programs_of(alike(learner))
+        for i, (programs, state, one) in enumerate(zip(self._programs, states, experience, strict=True)):
             if isinstance(one, Trajectory):
-                state, metrics = programs.update(keys[i], state, one)
+                state, policy, metrics = programs.update(
+                    run_key, np.int32(number), np.int32(i), state, one, finished[i], ended
+                )
             else:
-                state, metrics = programs.apply(state, one[0]), one[1]
+                state, policy, metrics = programs.apply(state, one[0], finished[i], ended)
+                metrics |= one[1] | {"reward": rollouts[0].rewards[i]}
             updated.append(state)
+            policies.append(policy)
             found |= {f"{name}_{i}": x for name, x in metrics.items()}
-        states = self._adopted(tuple(updated))
-        returns, number_ended = _returns(counted(rollouts))
-        for i, one in enumerate(experience):
-            reward = _mean(one.reward) if isinstance(one, Trajectory) else rollouts[0].rewards[i]
-            found |= {f"reward_{i}": reward, f"return_{i}": returns[i], f"ended_{i}": number_ended}
         infos = rollouts[0].infos
         found |= {f"info_{name}": np.mean([rollout.infos[name] for rollout in rollouts], 0) for name in infos}
-        return states, jax.tree.map(np.asarray, found)
+        found = jax.tree.map(np.asarray, found)
+        if self._adopt:
+            states = self._adopt(tuple(updated))
+            return states, self.policies(states), found
+        return tuple(updated), self._sent(tuple(policies)), found
 
-    def _adopted(self, states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
-        found: tuple[LearnerState, ...] = self._adopt(states) if self._adopt else states
-        return found
+    def _sent(self, policies: tuple[Any, ...]) -> tuple[Any, ...]:
+        return jax.tree.map(np.asarray, policies) if self._travels else policies
 
 
 class _LearnerPrograms(NamedTuple):
@@ -80,37 +84,42 @@ class _LearnerPrograms(NamedTuple):
 
     init: Callable[..., Any]
     policy: Callable[..., Any]
-    update: Callable[..., Any]
-    apply: Callable[..., Any]
+    update: Callable[..., Any]  # (run key, number, seat, state, trajectory, finished, ended) -> state, policy, metrics
+    apply: Callable[..., Any]  # (state, gradient, finished, ended) -> likewise
 
 
 @functools.lru_cache(maxsize=64)
-def _programs_of(learner: Learner) -> _LearnerPrograms:
+def _programs_of(learner: Learner, num_learners: int) -> _LearnerPrograms:
+    """The programs; all of an update is one of them, because with small networks each call costs more than its work."""
+
+    def policy(state: LearnerState) -> Any:
+        return jax.tree.map(jnp.copy, learner.policy(state))  # policies outlast the states
+
+    def episodes(finished: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:
+        number = ended.sum()
+        mean = finished.sum() / jnp.maximum(number, 1)
+        return {"return": jnp.where(number > 0, mean, jnp.nan), "ended": number}
+
+    def update(
+        run_key: jax.Array,
+        number: jax.Array,
+        seat: jax.Array,
+        state: LearnerState,
+        trajectory: Trajectory,
+        finished: jax.Array,
+        ended: jax.Array,
+    ) -> tuple[LearnerState, Any, Metrics]:
+        update_key = jax.random.split(jax.random.fold_in(run_key, number))[1]
+        state, metrics = learner.update(jax.random.split(update_key, num_learners)[seat], state, trajectory)
+        return state, policy(state), metrics | {"reward": trajectory.reward.mean()} | episodes(finished, ended)
+
+    def apply(
+        state: LearnerState, gradient: Any, finished: jax.Array, ended: jax.Array
+    ) -> tuple[LearnerState, Any, Metrics]:
+        assert learner.gradients is not None
+        state = learner.gradients.apply(state, gradient)
+        return state, policy(state), episodes(finished, ended)
+
     # The states take the place of those before them, because a buffer is too large to be copied with every update.
-    update = jax.jit(learner.update, donate_argnums=1)
-    apply = jax.jit(learner.gradients.apply, donate_argnums=0) if learner.gradients else update
-    # Policies outlast the states.
-    policy = jax.jit(lambda state: jax.tree.map(jnp.copy, learner.policy(state)))
-    return _LearnerPrograms(jax.jit(learner.init), policy, update, apply)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _update_keys(run_key: jax.Array, number: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    update_key = jax.random.split(jax.random.fold_in(run_key, number))[1]
-    return tuple(jax.random.split(update_key, count))
-
-
-# As `learn` does, to the last bit.
-_mean = jax.jit(jnp.mean)
-
-
-def _returns(episodes: Episodes) -> tuple[np.ndarray, jax.Array]:
-    """The mean return of each learner's episodes that ended, NaN if none, and their number."""
-    means, ended = _mean_returns(episodes)
-    return np.where(np.asarray(ended) > 0, np.asarray(means), np.float32(np.nan)), ended
-
-
-@jax.jit
-def _mean_returns(episodes: Episodes) -> tuple[jax.Array, jax.Array]:
-    ended = episodes.ended.sum()
-    return episodes.finished.sum(1) / jnp.maximum(ended, 1), ended
+    programs = jax.jit(update, donate_argnums=3), jax.jit(apply, donate_argnums=0)
+    return _LearnerPrograms(jax.jit(learner.init), jax.jit(policy), *programs)

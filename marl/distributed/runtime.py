@@ -148,10 +148,9 @@ def run(
             rollouts = dispatcher.take(number)
             lags, steps = zip(*((number - rollout.version, rollout.steps) for rollout in rollouts), strict=True)
             with uninterrupted():  # an update takes the states' place
-                states, metrics = group.update(run_key, number, record.states, rollouts)
+                states, policies, metrics = group.update(run_key, number, record.states, rollouts)
                 metrics |= {"lag": np.array(np.mean(lags)), "steps": np.array(sum(steps))}
                 record.add(states, metrics)
-            policies = group.policies(states)
             if central:
                 central.policies = policies
             dispatcher.publish(policies)

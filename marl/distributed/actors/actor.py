@@ -65,12 +65,11 @@ class Actor:
             env.send(dict(zip(agents, actions, strict=True)), (keys.step[t], keys.reset[t]))
             step = env.receive()
             check_finite(step)
-            reward = np.stack([step.reward[agent] for agent in agents])
-            self._going = self._going + reward
-            finished += np.where(step.done, self._going, np.float32(0))
-            valid = step.done if step.valid is None else step.done & step.valid
-            ended += valid
-            self._going = np.where(step.done, np.float32(0), self._going)
+            self._going = self._going + np.stack([step.reward[agent] for agent in agents])
+            if step.done.any():
+                finished += np.where(step.done, self._going, np.float32(0))
+                ended += step.done if step.valid is None else step.done & step.valid
+                self._going = np.where(step.done, np.float32(0), self._going)
             steps.append((observations, actions, extras, step))
             self._seen, self._done = step.obs, step.done
         self._memories = programs.reset_memory(self._memories, self._done)

@@ -236,7 +236,9 @@ def connect(address: str, workers: int) -> bool:
     paths = os.pathsep.join(path for path in sys.path if path)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
     cache = jax.config.values["jax_compilation_cache_dir"]
-    variables = {"PYTHONPATH": paths} | ({"JAX_COMPILATION_CACHE_DIR": cache} if cache else {})
+    variables = {"PYTHONPATH": paths, "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0"} | (
+        {"JAX_COMPILATION_CACHE_DIR": cache} if cache else {}
+    )
     quiet["runtime_env"] = {"env_vars": variables}
     try:
         if address:

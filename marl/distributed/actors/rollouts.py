@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from marl.core.learn import Episodes
 from marl.core.learner import Learner, Parameters, Trajectory
 from marl.distributed.actors.actor_programs import check_joined
 
@@ -61,10 +59,3 @@ def joined(learner: Learner, policy: Parameters, parts: Sequence[Trajectory]) ->
     }
     bare = [part._replace(first_memory=(), last_memory=()) for part in parts]
     return jax.tree.map(side_by_side(1), *bare)._replace(**memories)
-
-
-def counted(rollouts: Sequence[Rollout]) -> Episodes:
-    """Counts the episodes that ended in these rollouts, over all environments."""
-    finished: Any = np.concatenate([rollout.finished for rollout in rollouts], 1)
-    ended: Any = np.concatenate([rollout.ended for rollout in rollouts])
-    return Episodes(jnp.zeros(()), finished, ended)

@@ -29,7 +29,11 @@ def test_learners_of_symmetric_seats_have_the_same_programs():
     game = make_game("coin_game")
     one, other = make_learners("ppo", game, num_updates=390)
     assert (one.seat, other.seat) == (0, 1)
-    for programs in (lambda x: acting(x, together=False), learner_group._programs_of, evaluation._best_of):
+    for programs in (
+        lambda x: acting(x, together=False),
+        lambda x: learner_group._programs_of(x, 2),
+        evaluation._best_of,
+    ):
         assert programs(alike(one)) is programs(alike(other))
 
 
