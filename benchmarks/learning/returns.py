@@ -3,7 +3,7 @@
     python -m benchmarks.learning.returns --only lag,hosts,velocities,minatar,presets [--seeds N]
 
 lag: V-trace and the plain policy gradient with policies of 0 and of 8 updates ago (`learn` and `stale`, CartPole).
-hosts: learners of `learn` on Gymnasium's CartPole, one actor in this thread.
+hosts: learners on Gymnasium's CartPole, as `python -m marl.distributed CartPole-v1 --learner NAME` trains them.
 velocities: learners with and without a memory on Gymnasium's CartPole, whose velocities are hidden.
 minatar: learners beside PPO in Breakout and Seaquest of MinAtar (`learn`), as many frames for each.
 presets: the systems of docs/results/systems.md, as `python -m marl.distributed` runs them.
@@ -53,15 +53,7 @@ SOLVED, BLIND_SOLVED = 475, 450  # of CartPole-v1's 500; where velocities are no
 LAG, LAG_STEPS, ENVS, STEPS = 8, 768_000, 32, 20
 RATES, EPSILONS = (1e-3, 2e-3, 5e-3, 1e-2), (1e-3, 1e-5)  # of Adam
 
-HOSTS = (
-    DistributedConfig(
-        learner="ppo(epochs=4, minibatches=4, learning_rate=2.5e-4, anneal=True)", num_envs=4, total_steps=500_000
-    ),  # as in configs/train/cartpole.yaml
-    DistributedConfig(learner="a2c(anneal=True)", total_steps=500_000),
-    DistributedConfig(learner="dqn(anneal=True)", total_steps=300_000),
-    DistributedConfig(learner="ape_x(anneal=True)", total_steps=300_000),
-    DistributedConfig(learner="r2d2(anneal=True)", total_steps=300_000),
-)
+HOSTS = tuple(DistributedConfig(learner=name) for name in ("impala", "a3c", "a2c", "ppo", "dqn", "ape_x", "r2d2"))
 
 _RECURRENT = DistributedConfig(
     learner="ppo(network='recurrent', anneal=True, learning_rate=1e-3)",
@@ -163,12 +155,14 @@ def on_hosts(config: DistributedConfig, seeds: int) -> tuple[np.ndarray, list[di
 
 def solved(configs: tuple[DistributedConfig, ...], goal: float, seeds: int) -> Rows:
     """The number of trainings that reach the goal, for each learner."""
-    yield "learner", "environments x steps", "steps", f"reach {goal:g}", "final return", "of each seed"
+    each_second = "steps for each CPU-second"
+    yield "learner", "environments x steps", "steps", f"reach {goal:g}", "final return", "of each seed", each_second
     for config in configs:
-        returns, _ = on_hosts(config, seeds)
+        returns, statistics = on_hosts(config, seeds)
+        speed = np.mean([one["learner_steps_per_cpu_second"] for one in statistics])
         size = f"{config.num_envs} x {config.rollout_steps}"
         reach = f"{(returns >= goal).sum()} of {seeds}"
-        yield config.learner, size, f"{config.total_steps:,}", reach, _words(returns), _each(returns)
+        yield config.learner, size, f"{config.total_steps:,}", reach, _words(returns), _each(returns), f"{speed:,.0f}"
 
 
 def minatar(seeds: int) -> Rows:
@@ -228,7 +222,7 @@ class Part(NamedTuple):
 
 PARTS = {
     "lag": Part(lag, 32, 0.45),
-    "hosts": Part(partial(solved, HOSTS, SOLVED), 8, 2.5),
+    "hosts": Part(partial(solved, HOSTS, SOLVED), 8, 4.0),
     "velocities": Part(partial(solved, VELOCITIES, BLIND_SOLVED), 8, 8.0),
     "minatar": Part(minatar, 3, 10.0),
     "presets": Part(presets, 3, 5.0),

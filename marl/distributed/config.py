@@ -8,11 +8,11 @@ import os
 import jax
 
 import configs
-from configs.specs import read
+from configs.specs import change, read
 from games.core import checks
 from marl.distributed.adapters.maker import make_env
 from marl.distributed.system import INFERENCE, PATHS, WHERE
-from marl.learners.registry import terms
+from marl.learners.registry import SAMPLED, terms
 from meta.xla.devices import claim_cores
 
 # Steps of each environment in a rollout that suit a learner.
@@ -25,9 +25,10 @@ class DistributedConfig(configs.CommandConfig):
 
     environment: str = "CartPole-v1"
     """An environment of Gymnasium, PettingZoo or ours by its name; envpool(NAME) and games(NAME) choose one."""
-    learner: str = "impala(anneal=True)"
+    learner: str = "impala"
     """impala, a3c, ape_x, r2d2, ppo, a2c, dqn, td3, sac or another learner of sampled games, with settings in brackets.
-    In a game of several players all have one like it, or each its own, with a plus between them."""
+    In a game of several players all have one like it, or each its own, with a plus between them. Learning rates of
+    networks fall to 0 over the training, but for td3's, sac's and those with anneal=False."""
     where: str = "here"
     """Place of the actors: here takes them in turn, threads gives each one, ray a process of a Ray cluster."""
     inference: str = "actor"
@@ -120,7 +121,7 @@ class DistributedConfig(configs.CommandConfig):
     @property
     def may_rise(self) -> dict[str, list[str]]:
         """The length of the training, and settings that fall over it."""
-        timed = "anneal" in self.learner or ".safetensors" in self.learner  # objectives may depend on time
+        timed = "anneal=True" in annealed(self.learner) or ".safetensors" in self.learner  # objectives depend on time
         return {"total_steps": ["learner"] if timed else []}
 
     @property
@@ -135,6 +136,17 @@ class DistributedConfig(configs.CommandConfig):
         if make_env(self.environment).kind != "gymnasium":
             idle["processes"] = f"with {self.environment}; it is for environments of Gymnasium"
         return idle
+
+
+def annealed(spec: str) -> str:
+    """The spec of a learner, or of several with a plus, with `anneal=True` where it can be and is not given."""
+
+    def one(term: str) -> str:
+        name, given = read("learner", term.strip(), "ppo")
+        can_be = name in SAMPLED and "anneal" in SAMPLED.settings(name) and "anneal" not in given
+        return change(term.strip(), anneal=True) if can_be else term.strip()
+
+    return " + ".join(map(one, terms(spec)))
 
 
 def choose_devices(config: DistributedConfig) -> None:

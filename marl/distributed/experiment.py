@@ -17,7 +17,7 @@ from games import Game
 from marl.core.learner import Learner
 from marl.distributed.actors.actor_pools import error_line
 from marl.distributed.adapters.maker import make_env
-from marl.distributed.config import DistributedConfig
+from marl.distributed.config import DistributedConfig, annealed
 from marl.distributed.evaluation import film_episode, play_episodes
 from marl.distributed.fitting import fit
 from marl.distributed.runtime import Trained, run
@@ -67,7 +67,7 @@ class DistributedExperiment(Experiment[Trained, Found]):
         make_envs: list[Any] = [self.make_env] * config.actors
         env = self.make_env()
         try:
-            learners = make_learners(config.learner, env.game, self.num_updates, config.past_selves)
+            learners = make_learners(annealed(config.learner), env.game, self.num_updates, config.past_selves)
             try:
                 self.setup = fit(learners, make_envs, env, config.rollout_steps, system)
             except ValueError as error:
@@ -86,7 +86,7 @@ class DistributedExperiment(Experiment[Trained, Found]):
         config, system = self.config, self.setup.system
         say(
             console,
-            f"{config.environment}, {config.learner}: {many(self.num_updates, 'update')} of "
+            f"{config.environment}, {annealed(config.learner)}: {many(self.num_updates, 'update')} of "
             f"{many(self.steps, 'environment step')}; {many(config.actors, 'actor')} "
             f"({system.where}, inference {system.inference}, path {system.path}) of "
             f"{many(config.num_envs, 'environment')}",

@@ -13,7 +13,7 @@ from games.registry import make_game
 from marl.distributed import evaluation, learner_group
 from marl.distributed.actors.actor_programs import ActorPrograms, acting, alike
 from marl.distributed.adapters.maker import make_env
-from marl.distributed.config import DistributedConfig
+from marl.distributed.config import DistributedConfig, annealed
 from marl.distributed.experiment import DistributedExperiment
 from marl.distributed.seat_learners import make_learners, suited
 from marl.distributed.vector_env import Outline
@@ -35,6 +35,20 @@ def test_learners_of_symmetric_seats_have_the_same_programs():
         evaluation._best_of,
     ):
         assert programs(alike(one)) is programs(alike(other))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("impala", "impala(anneal=True)"),
+        ("ppo(anneal=False)", "ppo(anneal=False)"),
+        ("ppo(minibatches=2) + a2c", "ppo(minibatches=2, anneal=True) + a2c(anneal=True)"),
+        ("td3", "td3"),  # its learning rates are constant
+    ],
+)
+def test_learning_rates_fall_unless_a_spec_says_otherwise(spec, expected):
+    assert annealed(spec) == expected
+    assert DistributedConfig(learner=spec).may_rise == {"total_steps": ["learner"] if "True" in expected else []}
 
 
 @pytest.mark.parametrize(
