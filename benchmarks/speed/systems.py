@@ -1,8 +1,9 @@
 """The cost of learning beyond the device: environments on hosts, actors in threads and in processes.
 
-    python -m benchmarks.speed.systems [--only host,inference,pong,ray,rllib] [--repeats 3] [--venv DIR]
+    python -m benchmarks.speed.systems [--only host,loop,inference,pong,ray,rllib] [--repeats 3] [--venv DIR]
 
 host: Gymnasium's own vector of CartPole, one process, V-trace; environment steps for each second of the process.
+loop: learners in 8 environments, by `train` and by a bare loop of the same programs.
 inference: sixteen actors with one Python environment each; each evaluates the policy, or one thread does for all.
 pong: eight of ale-py's Pong with the network of A3C: the environments alone, with acting, and with V-trace too.
 ray: two actors in processes of a Ray cluster on this machine; at the learner, and over all processes.
@@ -28,17 +29,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.timing import in_turn, ratio
 from marl import make_learner
+from marl.core.learner import Trajectory
 from marl.distributed.actors.actor import Actor
 from marl.distributed.actors.actor_programs import ActorPrograms
 from marl.distributed.actors.rollouts import RolloutRequest
 from marl.distributed.adapters.maker import EnvMaker
+from marl.distributed.config import STEPS
 from marl.distributed.runtime import train
 from marl.distributed.system import System
 
@@ -78,6 +83,46 @@ def acting(host: EnvMaker, steps: int, rollouts: int, spec: str) -> dict[str, fl
     actor.begin(0, jax.random.key(1))
     policies = (learner.policy(jax.jit(learner.init)(jax.random.key(2))),)
     return timed(lambda number: actor.play(RolloutRequest(number, 0, policies)), rollouts, steps * host.num_envs)
+
+
+def bare(spec: str, envs: int, steps: int, updates: int) -> dict[str, float]:
+    """A learner in Gymnasium's CartPole by a loop without an actor, a dispatcher, counts of episodes or metrics."""
+    env = gymnasium.make_vec("CartPole-v1", envs, vectorization_mode="vector_entry_point")
+    learner, root = make_learner(spec, EnvMaker("gymnasium", "CartPole-v1", envs)().game), jax.random.key(0)
+
+    @jax.jit
+    def act(number: jax.Array, policy: Any, memory: Any, done: Any, obs: Any) -> Any:
+        memory = learner.reset_memory(memory, done) if learner.reset_memory else memory
+        return learner.act(jax.random.fold_in(root, number), policy, memory, obs)
+
+    @partial(jax.jit, donate_argnums=1)
+    def update(number: jax.Array, state: Any, trajectory: Trajectory) -> Any:
+        state, _ = learner.update(jax.random.fold_in(root, number), state, trajectory)
+        return state, jax.tree.map(jnp.copy, learner.policy(state))
+
+    state = jax.jit(learner.init)(root)
+    policy = jax.tree.map(jnp.copy, learner.policy(state))
+    memory, obs = learner.init_memory(policy, envs), env.reset(seed=0)[0]
+    done, begins = np.zeros(envs, bool), np.zeros(envs, bool)
+
+    def play(number: int) -> None:
+        nonlocal state, policy, memory, obs, done, begins
+        first, rows = memory, []
+        for t in range(steps):
+            action, memory, extras = act(np.int32(number * steps + t), policy, memory, done, obs)
+            before, action = obs, np.asarray(action)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            obs, done, valid = np.array(obs), terminated | truncated, ~begins
+            begins = done & valid
+            rows.append((before, action, np.float32(reward), done | ~valid, extras, truncated & valid, obs, valid))
+        stacked = [jax.tree.map(lambda *x: np.stack(x), *column) for column in zip(*rows, strict=True)]
+        memories = (jax.tree.map(np.asarray, one) for one in (first, memory))
+        trajectory = Trajectory(*stacked[:5], (), *stacked[5:7], *memories, (), stacked[7])
+        state, policy = update(np.int32(number), state, trajectory)
+
+    found = timed(play, updates, steps * envs)
+    env.close()
+    return found
 
 
 def timed(play: Callable[[int], Any], times: int, steps: int) -> dict[str, float]:
@@ -172,15 +217,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     only, console = options.only.split(","), Console()
-    unknown = set(only) - {"host", "inference", "pong", "ray", "rllib"}
+    unknown = set(only) - {"host", "loop", "inference", "pong", "ray", "rllib"}
     if unknown or options.repeats < 1:
-        names = "host, inference, pong, ray and rllib"
+        names = "host, loop, inference, pong, ray and rllib"
         parser.error(f"--only: got {options.only!r}; some of {names} are needed, and --repeats of at least 1")
+    if "loop" in only:
+        jax.config.update("jax_cpu_enable_async_dispatch", False)  # as `python -m marl.distributed` does
     table = Table("what", "steps/s", "steps per CPU-second of the learner's process", "over all processes")
     if "host" in only:
         for envs in (8, 32, 64, 128):
             found = [measured(EnvMaker("gymnasium", "CartPole-v1", envs), 1, 20, 300) for _ in range(options.repeats)]
             add(table, f"host, here, {envs} environments", found)
+    for name in ("impala", "a2c", "dqn", "r2d2") if "loop" in only else ():
+        steps, updates = STEPS[name], 16_000 // STEPS[name]
+        settings = EnvMaker("gymnasium", "CartPole-v1", 8), 1, steps, updates, name
+        loops = {"train": partial(measured, *settings), "a bare loop": partial(bare, name, 8, steps, updates)}
+        for kind, found in in_turn(loops, options.repeats).items():
+            add(table, f"{name}, 8 environments x {steps} steps, {kind}", found)
     if "inference" in only:
         one = EnvMaker("gymnasium", "MountainCar-v0", 1)  # has no vector of its own
         runs = {kind: partial(measured, one, 16, 100, 160, system=System("threads", kind)) for kind in KINDS}
