@@ -23,6 +23,7 @@ from rich.table import Table
 from games.registry import make_game
 from marl import Learner, learn, make_learner
 from marl.core.learner import keep_state
+from marl.distributed.config import annealed
 from marl.distributed.experiment import LEARNER_FILE
 from marl.experiments.reproduce.coin_game import between
 from meta.runs import array_files
@@ -42,7 +43,7 @@ def main() -> None:
     runs = [*options.latest, *options.past]
     config = array_files.load_arrays(runs[0] / LEARNER_FILE)[1]["config"]
     game = make_game(config["environment"])
-    learner = make_learner(config["learner"], game, num_updates=options.updates)
+    learner = make_learner(annealed(config["learner"]), game, num_updates=options.updates)
     first = jax.eval_shape(lambda key: learner.policy(learner.init(key)), jax.random.key(0))
     policies = [array_files.as_tree(_own(run), first, str(run)) for run in runs]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)

@@ -167,7 +167,7 @@ def _job(path: Path, part: Part, bench: Bench, console: Console) -> Job:
         budget = track.budget(run.size, part.opponent, part.tasks[0])
         each_step = prepared.steps if prepared else budget.population * budget.trials * budget.meta_steps
         generations = prepared.iterations if prepared else bench.method.generations(budget)
-        steps = each_step * run.seeds * len(part.tasks)
+        steps = each_step * run.seeds * len(track.tasks() if prepared else part.tasks)
         store = open_run(path, config, console)
         given: dict[str, Any] = {"seed": run.seed, "seeds": run.seeds, "store": store}
         with Progress(console, generations, steps, "meta-steps", _describe) as progress:

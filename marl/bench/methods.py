@@ -96,10 +96,10 @@ class Preparation(NamedTuple):
     """A training from the payoffs of the games alone, before the first opponent is met.
 
     Attributes:
-      what: is trained, in words.
+      what: name of what is trained, in plural, for messages.
       iterations: of the training.
       steps: learning steps of an iteration in one task.
-      seconds: of one core, for each training in each task.
+      seconds: time on one core of each training in each task.
     """
 
     what: str

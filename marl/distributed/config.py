@@ -27,8 +27,8 @@ class DistributedConfig(configs.CommandConfig):
     """An environment of Gymnasium, PettingZoo or ours by its name; envpool(NAME) and games(NAME) choose one."""
     learner: str = "impala"
     """impala, a3c, ape_x, r2d2, ppo, a2c, dqn, td3, sac or another learner of sampled games, with settings in brackets.
-    In a game of several players all have one like it, or each its own, with a plus between them. Learning rates of
-    networks fall to 0 over the training, but for td3's, sac's and those with anneal=False."""
+    In a game of several players all have one like it, or each its own, with a plus between them. Learning rates fall
+    to 0 over the training in learners that have the setting anneal, unless it is False; td3 and sac have none."""
     where: str = "here"
     """Place of the actors: here takes them in turn, threads gives each one, ray a process of a Ray cluster."""
     inference: str = "actor"
@@ -143,8 +143,9 @@ def annealed(spec: str) -> str:
 
     def one(term: str) -> str:
         name, given = read("learner", term.strip(), "ppo")
-        can_be = name in SAMPLED and "anneal" in SAMPLED.settings(name) and "anneal" not in given
-        return change(term.strip(), anneal=True) if can_be else term.strip()
+        if name not in SAMPLED or "anneal" not in SAMPLED.settings(name):
+            return term.strip()
+        return change(term.strip(), **({"anneal": True} | given))
 
     return " + ".join(map(one, terms(spec)))
 

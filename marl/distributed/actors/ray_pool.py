@@ -236,6 +236,7 @@ def connect(address: str, workers: int) -> bool:
     paths = os.pathsep.join(path for path in sys.path if path)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
     cache = jax.config.values["jax_compilation_cache_dir"]
+    # Small programs run in the thread that calls them, as in `choose_devices`.
     variables = {"PYTHONPATH": paths, "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0"} | (
         {"JAX_COMPILATION_CACHE_DIR": cache} if cache else {}
     )

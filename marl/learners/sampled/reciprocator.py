@@ -57,7 +57,7 @@ def reciprocator(
 ) -> Learner:
     """PPO with a further reward for answering a co-player's influence on one's own reward in kind.
 
-    The influence of j on i is how much better i fares than if only the others' actions were known, and the balance b
+    The influence of j on i is how much better i fares than is expected from i's own action alone, and the balance b
     is what the co-player j did to i so far, with an episode's first at 0:
 
         V_ji(t) = Q_i(s_t, a_i, a_j) - Q_i(s_t, a_i),        V_ij(t) = Q_j(s_t, a_i, a_j) - Q_j(s_t, a_j),
