@@ -44,7 +44,8 @@ BEST_ZD, MEVA = "best_zd", "meva"
 SLOPES = (1.2, 1.5, 2.0, 3.0, 5.0, 10.0)  # of zero-determinant strategies
 PURE = np.array(list(np.ndindex(*(2,) * 5)), float)  # all deterministic memory-one strategies
 MOST_TRIALS = 16  # of each strategy
-META_VALUES = Preparation("meta-values", iterations=5_000, steps=128 * 8, seconds=40.0)
+ROLLOUT = 8  # learning steps of a run of MeVa in an iteration
+META_VALUES = Preparation("meta-values", iterations=5_000, steps=128 * ROLLOUT, seconds=40.0)
 
 
 def make_method(spec: str) -> Method:
@@ -207,8 +208,8 @@ def _train_meva(
             lambda games, x, y: games.game.values(0, x, y),
             5,
             context=games_of([game for _, game in places]),
-            batch=META_VALUES.steps // 8,
-            rollout=8,
+            batch=META_VALUES.steps // ROLLOUT,
+            rollout=ROLLOUT,
             iterations=META_VALUES.iterations,
             store=store,
             report=report,
