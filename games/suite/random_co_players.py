@@ -78,9 +78,7 @@ class RandomCoPlayers(Game):
 
     def reset(self, key: jax.Array) -> tuple[Observations, PoolState]:
         drawn = random_bits.uniform(random_bits.array(key, 11))
-        first, second = drawn[:10] ** self.sharpness, (1 - drawn[:10]) ** self.sharpness
-        both = first + second  # 0 where a large exponent leaves neither
-        policies = jnp.where(both > 0, first / jnp.where(both > 0, both, 1.0), drawn[:10] > 0.5).reshape(2, 5)
+        policies = drawn_probabilities(drawn[:10], self.sharpness).reshape(2, 5)
         state = PoolState(jnp.zeros(2, jnp.int32), policies, drawn[10] < self.share, jnp.zeros((), jnp.int32))
         return self.get_obs(state), state
 
@@ -123,3 +121,10 @@ class RandomCoPlayers(Game):
     @property
     def name(self) -> str:
         return f"RandomCoPlayers({self.game.name})"
+
+
+def drawn_probabilities(drawn: jax.Array, sharpness: Scalar) -> jax.Array:
+    """u^k / (u^k + (1 - u)^k) of uniform numbers u and a sharpness k."""
+    first, second = drawn**sharpness, (1 - drawn) ** sharpness
+    both = first + second  # 0 where a large exponent leaves neither
+    return jnp.where(both > 0, first / jnp.where(both > 0, both, 1.0), drawn > 0.5)

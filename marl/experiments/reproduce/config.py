@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import configs
 from marl.experiments.learner_training import TrainConfig
@@ -241,8 +241,10 @@ class SocialConfig(_SeveralTrainings):
 
 @dataclasses.dataclass(frozen=True)
 class InContextConfig(_SeveralTrainings):
-    """Learners with a memory in a pool of memory-one policies and other learners, and in pools of one of these."""
+    """Learners with a memory in a pool of drawn policies and other learners, and in pools of one of these."""
 
+    game: Literal["ipd", "coin_game"] = "ipd"
+    """The prisoner's dilemma with memory-one policies, or the coin game with policies that leave coins or take them."""
     rounds: int = 50
     """Rounds of an episode."""
     updates: int = 40
@@ -258,7 +260,9 @@ class InContextConfig(_SeveralTrainings):
     def parts(self) -> dict[str, reproduce_in_context.Training]:
         """The trainings, by name."""
         sizes: dict[str, Any] = {"seeds": self.seeds, "seed": self.seed, "rounds": self.rounds, "fast": self.fast}
-        return reproduce_in_context.make_configs(updates=self.updates, sharpness=self.sharpness, **sizes)
+        return reproduce_in_context.make_configs(
+            game=self.game, updates=self.updates, sharpness=self.sharpness, **sizes
+        )
 
     @property
     def without_effect(self) -> dict[str, str]:

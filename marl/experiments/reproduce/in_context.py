@@ -13,10 +13,9 @@ import numpy as np
 from rich.console import Console
 
 import configs
-import games
-from games import RandomCoPlayers
 from marl.core.learn import Carry, learning
 from marl.core.learner import Learner, LearnerState, Trajectory
+from marl.experiments.reproduce.in_context_games import DILEMMAS, IPD, LEARNERS, MIXED, Dilemma
 from marl.learners.registry import make_learner
 from marl.learners.sampled.ppi import store_play
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
@@ -27,16 +26,12 @@ from meta.runs.progress import Progress
 from meta.statistics import mean_and_error
 from meta.xla.devices import spread
 
-MIXED, LEARNERS, IDENTIFIED, FIXED = "mixed pool", "learners only", "identified", "memory-one only"
-POOLS = (MIXED, LEARNERS, IDENTIFIED, FIXED)
-SHARES = {MIXED: 0.5, LEARNERS: 0.0, IDENTIFIED: 0.5, FIXED: 1.0}
 PPI, A2C = "ppi", "a2c"
-STORED = 10  # batches of play of memory-one policies in the buffer of ppi at the beginning, as in the paper
+STORED = 10  # batches of play of drawn policies in the buffer of ppi at the beginning, as in the paper
 MEASURED = 2  # updates
-NUM_STATES = 5  # entries of an observation that are the state
-MEMORY, ENVS, PRETRAINING = 32, 64, 2_000
+ENVS, PRETRAINING = 64, 2_000
 A2C_RELATIVE = 5  # updates of a2c for one of ppi
-A2C_SPEC = f"a2c(network='recurrent', hidden=[], memory={MEMORY}, learning_rate=0.002, normalize_advantages=True)"
+A2C_SPEC = "a2c(network='recurrent', hidden=[], memory=32, learning_rate=0.002, normalize_advantages=True)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +47,7 @@ class Training(configs.CommandConfig):
     sharpness: float
     seeds: int
     seed: int
+    game_name: str
 
     @property
     def kind(self) -> str:
@@ -59,11 +55,18 @@ class Training(configs.CommandConfig):
         return self.learner.partition("(")[0]
 
     @property
-    def game(self) -> RandomCoPlayers:
+    def dilemma(self) -> Dilemma:
+        """What is played."""
+        return DILEMMAS[self.game_name]
+
+    @property
+    def game(self) -> Any:
         """The game, of which every pool has the same observations."""
-        told = float(self.pool == IDENTIFIED)
-        bare = games.RepeatedGame(episode_length=self.rounds)  # the prisoner's dilemma
-        return RandomCoPlayers(bare, SHARES[self.pool], told, sharpness=self.sharpness)
+        return self.dilemma.make(self.pool, self.rounds, self.sharpness)
+
+    def drawn_play(self, key: jax.Array) -> Trajectory:
+        """Play of drawn policies, an episode in each environment."""
+        return self.dilemma.drawn_play(key, self.game, self.pool, self.rounds, self.num_envs)
 
     def make_learners(self) -> list[Learner]:
         """One for each seat."""
@@ -73,8 +76,8 @@ class Training(configs.CommandConfig):
 def train_pair(config: Training, *, store: Store | None = None, report: Report | None = None) -> Iterated:
     """Trains two learners, every seed in one program; the last state is a `Carry` `[seeds, ...]`.
 
-    Metrics are `[seeds, 2, 2]`, of each learner apart, with a memory-one policy, and together: `cooperation` and
-    `payoff`; and `late` of cooperation in the second half of an episode.
+    Metrics are `[seeds, 2, 2]`, of each learner apart, with a drawn policy, and together: `cooperation` and `payoff`;
+    and `late` of cooperation in the second half of an episode.
     """
     rounds, players = config.rounds, config.make_learners()
     begin, update = learning(
@@ -87,14 +90,17 @@ def train_pair(config: Training, *, store: Store | None = None, report: Report |
         apart = found.game_states.apart.astype(jnp.float32)
         which = jnp.stack([apart, 1 - apart])  # `[2, T, N]`
 
-        def mean(values: list[jax.Array], first: int = 0) -> jax.Array:
-            weights = which[:, first:]
-            total = (jnp.stack(values)[:, None, first:] * weights).sum((2, 3))
-            return total / jnp.maximum(weights.sum((1, 2)), 1.0)
+        def mean(values: jax.Array, weights: jax.Array, first: int = 0) -> jax.Array:
+            total = (values[:, None, first:] * which[:, first:]).sum((2, 3))
+            return total / jnp.maximum((weights[:, None, first:] * which[:, first:]).sum((2, 3)), 1.0)
 
-        cooperates = [(one.action == 0).astype(jnp.float32) for one in played]
-        payoffs = [one.reward for one in played]
-        metrics = {"cooperation": mean(cooperates), "payoff": mean(payoffs), "late": mean(cooperates, rounds // 2)}
+        cooperates, chances = map(jnp.stack, zip(*map(config.dilemma.cooperates, played), strict=True))
+        payoffs = jnp.stack([one.reward for one in played])
+        metrics = {
+            "cooperation": mean(cooperates, chances),
+            "payoff": mean(payoffs, jnp.ones_like(payoffs)),
+            "late": mean(cooperates, chances, rounds // 2),
+        }
         return carry, metrics
 
     every, keys = spread(one, config.seeds), of_seeds(config.seed, config.seeds)
@@ -116,7 +122,7 @@ def train_pair(config: Training, *, store: Store | None = None, report: Report |
 def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[LearnerState, ...]:
     """States `[seeds, ...]` of ppi with the parameters of a model of drawn play, and such play in their buffers.
 
-    The two players of that play are memory-one policies; where the pool has none, each of their actions is random. All
+    The two players of that play are drawn policies; where the pool has none, each of their actions is random. All
     trainings begin with the same model, which predicts nearly as well as Bayes' rule, and with play of their own.
 
     Args:
@@ -129,7 +135,7 @@ def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[Lear
 
     def update(state: Any, key: jax.Array) -> tuple[Any, None]:
         play_key, update_key = jax.random.split(key)
-        return model.update(update_key, state, drawn_play(play_key, config, config.num_envs))[0], None
+        return model.update(update_key, state, config.drawn_play(play_key))[0], None
 
     def train(key: jax.Array) -> Any:
         keys = jax.random.split(key, config.pretraining + 1)
@@ -137,7 +143,7 @@ def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[Lear
 
     def filled(key: jax.Array, state: Any, params: Any) -> Any:
         def add(state: Any, key: jax.Array) -> tuple[Any, None]:
-            buffer, stored = store_play(state, drawn_play(key, config, config.num_envs), NUM_STATES)
+            buffer, stored = store_play(state, config.drawn_play(key), config.dilemma.parts)
             return state._replace(buffer=buffer, stored=stored), None
 
         return jax.lax.scan(add, state._replace(params=params), jax.random.split(key, STORED))[0]
@@ -148,61 +154,32 @@ def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[Lear
     return tuple(fill(keys[:, seat], state, params) for seat, state in enumerate(states))
 
 
-def drawn_play(key: jax.Array, config: Training, episodes: int) -> Trajectory:
-    """Play of the first of two memory-one policies that are drawn in each episode, or that act at random.
-
-    Args:
-      key: of all that is drawn.
-      config: of the trainings, by whose pool policies are drawn.
-      episodes: how many.
-    """
-    game = config.game
-    policy_key, act_key = jax.random.split(key)
-    # Of a game in which the agents' co-players are the policies, those of the two agents play each other.
-    policies = jax.vmap(game.reset)(jax.random.split(policy_key, episodes))[1].policies
-    policies = jnp.full_like(policies, 0.5) if config.pool == LEARNERS else policies
-    numbers = jax.random.uniform(act_key, (config.rounds, episodes, 2))
-
-    def step(seen: jax.Array, uniform: jax.Array) -> tuple[jax.Array, Any]:
-        chance = jnp.where(seen[..., None] == jnp.arange(NUM_STATES), policies, 0.0).sum(-1)
-        actions = (uniform >= chance).astype(jnp.int32)
-        after = 1 + 2 * actions + actions[:, ::-1]
-        return after, (seen[:, 0], actions[:, 0], after[:, 0])
-
-    seen, action, after = jax.lax.scan(step, jnp.zeros((episodes, 2), jnp.int32), numbers)[1]
-    told = jnp.float32(game.identified) * jnp.concatenate([jnp.ones((episodes, 1)), policies[:, 1]], 1)
-
-    def observed(state: jax.Array) -> jax.Array:
-        beside = jnp.broadcast_to(told, (*state.shape, told.shape[-1]))
-        return jnp.concatenate([jax.nn.one_hot(state, NUM_STATES), beside], -1)
-
-    reward = jnp.asarray([0.0, *np.ravel(games.prisoners_dilemma.row_payoffs)], jnp.float32)[after]
-    done = jnp.broadcast_to(jnp.arange(config.rounds)[:, None] == config.rounds - 1, action.shape)
-    return Trajectory(observed(seen), action, reward, done, (), (), done, observed(after))
-
-
 def make_configs(
-    *, rounds: int, updates: int, seeds: int, seed: int, sharpness: float, fast: bool
+    *, game: str, rounds: int, updates: int, seeds: int, seed: int, sharpness: float, fast: bool
 ) -> dict[str, Training]:
-    """The trainings by name: ppi in each pool, and a2c in two of them."""
-    sizes: dict[str, Any] = {"rounds": rounds, "seeds": seeds, "seed": seed, "sharpness": sharpness}
-    pools = (MIXED, LEARNERS) if fast else POOLS
+    """The trainings by name: ppi in each pool, and in the dilemma a2c in two of them."""
+    sizes: dict[str, Any] = {"rounds": rounds, "seeds": seeds, "seed": seed, "sharpness": sharpness, "game_name": game}
+    pools = (MIXED, LEARNERS) if fast else DILEMMAS[game].pools
     found = {}
     for pool in pools:
         one = Training("", pool, updates, PRETRAINING, ENVS, **sizes)
         if fast:
             one = dataclasses.replace(one, rounds=8, num_envs=4, updates=2, pretraining=2)
         stored = min((STORED + one.updates) * one.num_envs, 2**16)
-        learner = f"{PPI}({_shape(one)}, buffer_size={stored}{', rollouts=1, horizon=2' if fast else ''})"
+        rollouts = {"rollouts": 1, "horizon": 2} if fast else {}
+        learner = f"{PPI}({_shape(one, **rollouts)}, buffer_size={stored})"
         found[f"{PPI}, {pool}"] = dataclasses.replace(one, learner=learner)
-    for pool in () if fast else (MIXED, LEARNERS):
+    for pool in () if fast or game != IPD else (MIXED, LEARNERS):
         one = Training(A2C_SPEC, pool, A2C_RELATIVE * updates, 0, ENVS, **sizes)
         found[f"{A2C}, {pool}"] = one
     return found
 
 
-def _shape(config: Training) -> str:
-    return f"memory={MEMORY}, num_states={NUM_STATES}, sequence_length={config.rounds}"
+def _shape(config: Training, **settings: int) -> str:
+    """What the model and its rollouts are, as in the spec of a learner."""
+    settings = config.dilemma.settings | settings
+    told = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return f"{told}, num_states={list(config.dilemma.parts)}, sequence_length={config.rounds}"
 
 
 def make_jobs(folder: Path, parts: Mapping[str, Training], console: Console, *, fast: bool) -> dict[str, Job]:

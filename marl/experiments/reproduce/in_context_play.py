@@ -16,7 +16,9 @@ from games import Game, RandomCoPlayers
 from games.core import random_bits
 from games.exact.zd import random_policies, zd_policy
 from marl.core.learn import learn
-from marl.core.learner import Learner, keep_state
+from marl.core.learner import Learner, Trajectory, keep_state
+from marl.experiments.reproduce.coin_pool import taker
+from marl.experiments.reproduce.in_context import Training
 from meta.loop import compiler_options
 
 ENVS = 64  # episodes of a meeting
@@ -48,32 +50,38 @@ def of_policy(probabilities: jax.Array) -> Learner:
     return Learner(init=lambda key: probabilities, act=act, update=keep_state)
 
 
-def meet(key: jax.Array, game: Any, players: tuple[Learner, Learner], rounds: int, envs: int) -> tuple[Play, jax.Array]:
-    """An episode in each of some environments, and the policies of the pool that were met, `[N, 2, 5]`."""
-    found = learn(key, game, players, num_updates=1, steps_per_update=rounds, num_envs=envs, keep_trajectories=True)
+def meet(
+    key: jax.Array, game: Any, players: tuple[Learner, Learner], config: Training, envs: int
+) -> tuple[Play, jax.Array]:
+    """An episode in each of some environments, and the policies of the pool that were met, `[N, 2, ...]`."""
+    found = learn(
+        key, game, players, num_updates=1, steps_per_update=config.rounds, num_envs=envs, keep_trajectories=True
+    )
     assert found.trajectories is not None
-    cooperation = jnp.stack([(one.action[0] == 0).mean(-1) for one in found.trajectories], -1)
+
+    def cooperation(played: Trajectory) -> jax.Array:
+        value, weight = (x[0].sum(-1) for x in config.dilemma.cooperates(played))
+        return value / jnp.maximum(weight, 1.0)
+
     payoff = jnp.stack([one.reward[0].mean(-1) for one in found.trajectories], -1)
-    return Play(cooperation, payoff), found.game_states.policies[0, 0]
+    return Play(jnp.stack(list(map(cooperation, found.trajectories)), -1), payoff), found.game_states.policies[0, 0]
 
 
 class Meetings:
     """Programs of play of trained learners of one kind, compiled once for all pools, because the game is an argument.
 
     Args:
-      learners: of both seats.
-      seeds: number of trainings of each pool, S below.
-      rounds: of an episode, T below.
+      config: of the trainings of a pool, S of T rounds each.
     """
 
-    def __init__(self, learners: Sequence[Learner], seeds: int, rounds: int) -> None:
-        self.seeds = seeds
+    def __init__(self, config: Training) -> None:
+        learners, self.seeds = config.make_learners(), config.seeds
 
         def pair(key: jax.Array, game: Game, own: Any, other: Any, envs: int) -> tuple[Play, jax.Array]:
-            return meet(key, game, (as_it_is(learners[0], own), as_it_is(learners[1], other)), rounds, envs)
+            return meet(key, game, (as_it_is(learners[0], own), as_it_is(learners[1], other)), config, envs)
 
         def with_policy(key: jax.Array, game: Game, state: Any, policy: jax.Array, envs: int) -> jax.Array:
-            return meet(key, game, (as_it_is(learners[0], state), of_policy(policy)), rounds, envs)[0].payoff.mean(0)
+            return meet(key, game, (as_it_is(learners[0], state), of_policy(policy)), config, envs)[0].payoff.mean(0)
 
         policies = jnp.asarray(extortioners(TRIED), jnp.float32)
 
@@ -84,23 +92,33 @@ class Meetings:
             best = policies[found[:, 1].argmax()]
             return with_policy(key, game, state, best, CONFIRMED), best
 
+        def takes(key: jax.Array, game: Game, leaves: bool) -> jax.Array:
+            return meet(key, game, (taker(leaves), taker(leaves)), config, FRESH)[0].payoff.mean()
+
+        self._takers = {leaves: _compiled(partial(takes, leaves=leaves)) for leaves in (False, True)}
         self._between = _compiled(partial(pair, envs=ENVS))
         self._fresh = _compiled(partial(pair, envs=FRESH))
         self._search = _compiled(search)
 
-    def between_trainings(self, key: jax.Array, game: RandomCoPlayers, states: Sequence[Any]) -> Play:
+    def between_trainings(self, key: jax.Array, game: Any, states: Sequence[Any]) -> Play:
         """Every training's first learner with the next training's second, `[S, T, 2]`: no learner is in two of them."""
         second = jax.tree.map(lambda x: jnp.roll(x, -1, 0), states[1])
         keys = jax.random.split(key, self.seeds)
         play, _ = self._between(keys, dataclasses.replace(game, share=0.0), states[0], second)
         return Play(*(np.asarray(x, np.float64) for x in play))
 
-    def with_fresh_policies(
-        self, key: jax.Array, game: RandomCoPlayers, states: Sequence[Any]
-    ) -> tuple[Play, np.ndarray]:
-        """Every training with new random policies, `[S, T, 2]`, and these, `[S, N, 2, 5]`."""
+    def with_fresh_policies(self, key: jax.Array, game: Any, states: Sequence[Any]) -> tuple[Play, np.ndarray]:
+        """Every training with new random policies, `[S, T, 2]`, and these, `[S, N, 2, ...]`."""
         found = self._fresh(jax.random.split(key, self.seeds), dataclasses.replace(game, share=1.0), *states)
         return jax.tree.map(lambda x: np.asarray(x, np.float64), found)
+
+    def of_takers(self, key: jax.Array, game: Any, leaves: bool) -> np.ndarray:
+        """Payoffs per round of players that take all coins, or leave those of others, `[S]`.
+
+        They meet the policies of `with_fresh_policies` with the same key.
+        """
+        keys = jax.random.split(key, self.seeds)
+        return np.asarray(self._takers[leaves](keys, dataclasses.replace(game, share=1.0)), np.float64)
 
     def with_extortioners(self, key: jax.Array, game: RandomCoPlayers, states: Any) -> tuple[np.ndarray, np.ndarray]:
         """Payoffs per round of each training's first learner and of the policy that gets most from it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from rich.console import Console
 import games
 from games.exact.zd import fit
 from marl.experiments.reproduce import in_context as training
-from marl.experiments.reproduce.in_context import FIXED, IDENTIFIED, LEARNERS, MIXED, Training
+from marl.experiments.reproduce.in_context import Training
+from marl.experiments.reproduce.in_context_games import COINS, FIXED, IDENTIFIED, LEARNERS, MIXED
 from marl.experiments.reproduce.in_context_play import Meetings, Play, exact_payoff
 from meta.run_keys import RunBranch
 from meta.runs.formatting import say
@@ -26,6 +27,8 @@ from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import mean_and_error, rounded, standard_error, with_error
 
 COOPERATES, DEFECTS = 0.7, 0.3  # shares of cooperation between learners: above, or below
+OWN_COINS, OTHERS_COINS = 0.8, 0.6  # the same in the coin game, where half of the coins are one's own
+TAKERS = {"takes all": False, "leaves the other's": True}
 OF_GAIN = 0.5  # of the way from always defecting to the best response
 POLICIES = (MIXED, FIXED)  # pools with unknown policies
 Numbers = dict[str, np.ndarray]  # `[S]` each, of the trainings
@@ -54,7 +57,7 @@ def measure(jobs: Mapping[str, Job], console: Console, *, seed: int) -> dict[str
     for i, (name, job) in enumerate(jobs.items()):
         say(console, f"play after the training: {name}")
         config: Training = job.config
-        play = meetings.setdefault(config.kind, Meetings(config.make_learners(), config.seeds, config.rounds))
+        play = meetings.setdefault(config.kind, Meetings(config))
         found[name] = _measured(jax.random.fold_in(key, i), job, play, console)
     return found
 
@@ -77,11 +80,14 @@ def _measured(key: jax.Array, job: Job, meetings: Meetings, console: Console) ->
     paid = play.payoff.mean(-1)
     numbers |= {"with policies": paid.mean(1), "late with policies": paid[:, late:].mean(1)}
     numbers |= {"cooperation with policies": play.cooperation.mean((1, 2))}
-    numbers |= {"best response": exact_payoff(policies, config.rounds).mean((1, 2))}
-    numbers |= {"always defects": exact_payoff(policies, config.rounds, actions=(1,)).mean((1, 2))}
-    payoffs, best = meetings.with_extortioners(keys[2], game, states[0])
-    extorts = fit(games.prisoners_dilemma, best, discount=1.0).extortionate.astype(float)
-    numbers |= {"extorted": payoffs[:, 0], "extortioner": payoffs[:, 1], "extorts": extorts}
+    if config.game_name == COINS:
+        numbers |= {name: meetings.of_takers(keys[1], game, leaves) for name, leaves in TAKERS.items()}
+    else:
+        numbers |= {"best response": exact_payoff(policies, config.rounds).mean((1, 2))}
+        numbers |= {"always defects": exact_payoff(policies, config.rounds, actions=(1,)).mean((1, 2))}
+        payoffs, best = meetings.with_extortioners(keys[2], game, states[0])
+        extorts = fit(games.prisoners_dilemma, best, discount=1.0).extortionate.astype(float)
+        numbers |= {"extorted": payoffs[:, 0], "extortioner": payoffs[:, 1], "extorts": extorts}
     curves = {kind: trained.metrics["late"].mean(2)[..., i] for i, kind in enumerate(("apart", "together"))}
     return Found(curves, between, numbers, {"learner": paid})
 
@@ -104,25 +110,33 @@ def sections(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Train
       found: as of `measure`.
       parts: the trainings.
     """
-    return [_cooperation(folder, found, parts), _responses(folder, found, parts), _extortion(found)]
+    begun = _cooperation(folder, found, parts)
+    if next(iter(parts.values())).game_name == COINS:
+        return [begun, _payoffs_in_coins(folder, found, parts)]
+    return [begun, _responses(folder, found, parts), _extortion(found)]
 
 
 def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Section:
-    claims = []
+    claims, config = [], next(iter(parts.values()))
+    least, most = (OWN_COINS, OTHERS_COINS) if config.game_name == COINS else (COOPERATES, DEFECTS)
     for name, one in found.items():
         pool = name.partition(", ")[2]
-        bounds = {"least": COOPERATES} if pool == MIXED else {"most": DEFECTS}
+        bounds = {"least": least} if pool == MIXED else {"most": most}
         claims.append(_claim(f"{name}: cooperation", one.numbers["late cooperation"], **bounds))
     keys = ("cooperation", "late cooperation", "payoff", "cooperation with policies")
     rows = [[f"**{name}**", *(_cell(one.numbers[key]) for key in keys)] for name, one in found.items()]
-    config = next(iter(parts.values()))
+    if config.game_name == COINS:
+        game, share = "The coin game", "own coins among those that a learner takes"
+        paid = "Learners that take every coin get 0 together, and those that take only their own 0.33 each"
+    else:
+        game, share = "The prisoner's dilemma", "rounds in which a learner cooperates"
+        paid = "Mutual defection pays -2 and mutual cooperation -1"
     text = (
-        f"The prisoner's dilemma of {config.rounds} rounds, {config.seeds} trainings of two learners in each pool, "
+        f"{game} of {config.rounds} rounds, {config.seeds} trainings of two learners in each pool, "
         f"from {config.num_envs} episodes an update. After the training the first learner of each plays the second "
-        "learner of the next training, which it has not met. Cooperation is the share of rounds in which a learner "
-        "cooperates, late that of the second half of an episode. Mutual defection pays -2 and mutual cooperation -1. "
-        f"Errors are between trainings. The drawn policies have a sharpness of {config.sharpness:g}, and with 1 they "
-        "would be uniform."
+        f"learner of the next training, which it has not met. Cooperation is the share of {share}, late that of the "
+        f"second half of an episode. {paid}. Errors are between trainings. The drawn policies have a sharpness of "
+        f"{config.sharpness:g}; uniform ones have 1."
     )
     draw_training(folder, found, parts)
     draw_within(folder, found, parts)
@@ -160,6 +174,25 @@ def _responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Tra
     pictures = [("payoff within an episode", "figures/in_context_responses.png")]
     answer = f"From always defecting to the exact best response: {', '.join(told)}."
     return Section("Best responses in context", text, claims, [table(header, rows)], pictures, answer)
+
+
+def _payoffs_in_coins(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Section:
+    claims = []
+    for name, one in found.items():
+        numbers = one.numbers
+        best = np.maximum(*(numbers[key] for key in TAKERS))
+        if name.partition(", ")[2] in POLICIES:
+            claims.append(_claim(f"{name}: payoff less that of taking all", numbers["with policies"] - best, least=0.0))
+    keys = ("with policies", "late with policies", *TAKERS)
+    rows = [[f"**{name}**", *(_cell(one.numbers[key]) for key in keys)] for name, one in found.items()]
+    text = (
+        "Payoffs per round against new random policies, late in the second half of an episode; and those of two "
+        "players without a memory with the same policies, of which one takes every coin and the other only its own. "
+        "A claim compares with the better of the two."
+    )
+    draw_responses(folder, found, parts, TAKERS)
+    pictures = [("payoff within an episode", "figures/in_context_responses.png")]
+    return Section("Responses in context", text, claims, [table(["", *keys], rows)], pictures)
 
 
 def _extortion(found: Mapping[str, Found]) -> Section:
@@ -219,17 +252,22 @@ def draw_within(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Tr
     return save_figure(figure, folder / "in_context_rounds.png", title, "bands: two standard errors between trainings")
 
 
-def draw_responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> Path:
-    """Payoffs against fresh policies by round, beside the exact best response and always defecting."""
+def draw_responses(
+    folder: Path,
+    found: Mapping[str, Found],
+    parts: Mapping[str, Training],
+    beside: Iterable[str] = ("best response", "always defects"),
+) -> Path:
+    """Payoffs against fresh policies by round, beside the means of two others: the higher and the lower."""
     figure, axes = new_axes("round", "payoff of a round")
     lines = _lines(parts)
     for name, one in found.items():
         if not name.endswith(IDENTIFIED):
             _draw(axes, one.by_round["learner"], name, *lines[name])
     numbers = next(iter(found.values())).numbers
-    for key, color in (("best response", BOUND), ("always defects", CONTROL)):
+    for key, color in zip(beside, (BOUND, CONTROL), strict=True):
         axes.axhline(numbers[key].mean(), color=color, linestyle=":", linewidth=1.2, label=f"{key}, mean of all rounds")
-    title = "Payoff against new random memory-one policies"
+    title = "Payoff against new random policies"
     return save_figure(
         figure, folder / "in_context_responses.png", title, "bands: two standard errors between trainings"
     )

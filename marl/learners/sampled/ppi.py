@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +27,7 @@ class Episodes(NamedTuple):
     action: jax.Array
     reward: jax.Array
     done: jax.Array
-    state: jax.Array  # the next one, as a number
+    state: jax.Array  # the next one, as a number for each of its parts: `[..., P]`
 
 
 class PPIState(NamedTuple):
@@ -40,7 +40,7 @@ class PPIState(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """Predictions of the model at a step, of A actions and S states."""
+    """Predictions of the model at a step, of A actions and S states, counting those of all parts."""
 
     action: jax.Array  # `[A, ...]`, logits of the own action
     state: jax.Array  # `[A, S, ...]`, logits of the next state after each action
@@ -53,7 +53,7 @@ def ppi(
     seat: int = 0,
     *,
     memory: int = 32,
-    num_states: int | None = None,
+    num_states: int | Sequence[int] | None = None,
     inverse_temperature: Scalar = 2.0,
     horizon: int = 15,
     rollouts: int = 8,
@@ -81,15 +81,17 @@ def ppi(
     random numbers, because their difference is what counts.
 
     An observation is a one-hot vector, the state s, as in the games of `games.suite.rounds`. In these the last actions,
-    and so the last reward, follow from it, and the paper's model reads both beside it. Numbers behind the state do not
-    change in an episode. `learn` needs `num_envs`, and the steps of an update are `sequence_length`, one or several
-    whole episodes.
+    and so the last reward, follow from it, and the paper's model reads both beside it. A state of several one-hot
+    parts, such as the cells of players and of a coin, is predicted part by part: given the past and the action they are
+    independent, and the reward is a sum over them. Numbers behind the state do not change in an episode. `learn` needs
+    `num_envs`, and the steps of an update are `sequence_length`, one or several whole episodes.
 
     Args:
       game: what is played, with `Discrete` actions.
       seat: its number among the game's agents.
       memory: size of the recurrent unit's carry; 128 in the paper.
-      num_states: entries of an observation that are the state; None for all.
+      num_states: entries of an observation that are the state; a sequence gives those of each part, and None takes
+        all for one part.
       inverse_temperature: beta; 0 acts by the prediction. 0.01 in the paper, which does not say how Q is scaled.
       horizon: steps of a rollout; 15 in the paper.
       rollouts: for each action.
@@ -131,16 +133,17 @@ def ppi(
         raise ValueError(f"action space: got {actions}; Discrete is needed")
     if not isinstance(seen, Box) or len(seen.shape) != 1 or not (np.all(seen.low == 0) and np.all(seen.high == 1)):
         raise ValueError(f"observations: got {seen}; a one-hot vector, as of a repeated matrix game, is needed")
-    num_states = seen.shape[0] if num_states is None else num_states
-    checks.whole("num_states", num_states, 1, seen.shape[0])
-    network = recurrent(seen.shape, actions.n * (1 + 2 * num_states), hidden=(), memory=memory)
+    parts = _parts(num_states, seen.shape[0])
+    known = sum(parts)
+    network = recurrent(seen.shape, actions.n * (1 + 2 * known), hidden=(), memory=memory)
     clip = optax.clip_by_global_norm(max_gradient_norm)
     optimizer = optax.chain(clip, optax.adamw(learning_rate, b2=0.98, weight_decay=weight_decay))
 
     def init(key: jax.Array) -> PPIState:
         params, steps = network.init(key), (buffer_size, sequence_length)
         number, integer = jnp.zeros(steps), jnp.zeros(steps, jnp.int32)
-        buffer = Episodes(jnp.zeros((*steps, *seen.shape)), integer, number, jnp.zeros(steps, bool), integer)
+        state = jnp.zeros((*steps, len(parts)), jnp.int32)
+        buffer = Episodes(jnp.zeros((*steps, *seen.shape)), integer, number, jnp.zeros(steps, bool), state)
         return PPIState(params, optimizer.init(params), buffer, jnp.int32(0))
 
     def policy(state: PPIState) -> Any:
@@ -158,25 +161,26 @@ def ppi(
     def act(key: jax.Array, params: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any, tuple[()]]:
         action_key, rollout_key = random_bits.split(key)
         outputs, _, memory = network.apply(params, obs, memory)
-        fixed, settings = obs[:, num_states:], {"horizon": horizon, "rollouts": rollouts, "discount": discount}
-        values = rollout_values(rollout_key, in_columns(params), outputs, memory, fixed, actions.n, **settings)
+        fixed, settings = obs[:, known:], {"horizon": horizon, "rollouts": rollouts, "discount": discount}
+        values = rollout_values(rollout_key, in_columns(params), outputs, memory, fixed, actions.n, parts, **settings)
         logits = outputs[:, : actions.n] + inverse_temperature * values
         return draw(random_bits.uniform(random_bits.array(action_key, len(obs))), logits.T), memory, ()
 
     def loss(params: Any, steps: Episodes) -> tuple[jax.Array, Metrics]:
         outputs, _, _ = unroll(network, params, steps.obs, steps.done, network.initial(steps.done.shape[1]))
         predicted = split_outputs(jnp.moveaxis(outputs, -1, 0), actions.n)
-        states = jax.nn.log_softmax(of_index(predicted.state, steps.action), 0)
-        rewards = of_index(of_index(predicted.reward, steps.action), steps.state)
+        states = split_parts(of_index(predicted.state, steps.action), parts)
+        chances = [jax.nn.log_softmax(x, 0) for x in states]
+        rewards = of_parts(split_parts(of_index(predicted.reward, steps.action), parts), steps.state)
         losses = {
             "action_loss": -of_index(jax.nn.log_softmax(predicted.action, 0), steps.action).mean(),
-            "state_loss": -of_index(states, steps.state).mean(),
+            "state_loss": -of_parts(chances, steps.state).mean(),
             "reward_loss": jnp.square(steps.reward - rewards).mean(),
         }
         return losses["action_loss"] + losses["state_loss"] + losses["reward_loss"], losses
 
     def update(key: jax.Array, state: PPIState, trajectory: Trajectory) -> tuple[PPIState, Metrics]:
-        buffer, stored = store_play(state, trajectory, num_states)
+        buffer, stored = store_play(state, trajectory, parts)
         rows = jax.tree.map(lambda x: x.reshape(buffer_size, -1), buffer)  # XLA copies whole rows faster
 
         def step(carry: Any, key: jax.Array) -> Any:
@@ -205,13 +209,26 @@ def ppi(
     )
 
 
-def store_play(state: PPIState, trajectory: Trajectory, num_states: int) -> tuple[Episodes, jax.Array]:
+def _parts(num_states: int | Sequence[int] | None, seen: int) -> tuple[int, ...]:
+    """The number of states of each part of the state, of an observation of so many entries."""
+    if isinstance(num_states, Sequence):
+        for size in num_states:
+            checks.whole("num_states", size, 1, seen)
+        if not num_states or sum(num_states) > seen:
+            raise ValueError(f"num_states: got {list(num_states)}; parts of the {seen} entries are needed")
+        return tuple(num_states)
+    num_states = seen if num_states is None else num_states
+    checks.whole("num_states", num_states, 1, seen)
+    return (num_states,)
+
+
+def store_play(state: PPIState, trajectory: Trajectory, parts: Sequence[int]) -> tuple[Episodes, jax.Array]:
     """The buffer with a trajectory in place of the oldest of it, and how many sequences have been stored.
 
     Args:
       state: of the learner.
       trajectory: `[T, N, ...]`.
-      num_states: entries of an observation that are the state.
+      parts: entries of an observation that are each part of the state.
 
     Raises:
       ValueError: for other steps or environments than the buffer is for.
@@ -222,8 +239,8 @@ def store_play(state: PPIState, trajectory: Trajectory, num_states: int) -> tupl
         raise ValueError(f"sequence_length: got {length}; the {steps} steps of an update are needed")
     if size % envs:
         raise ValueError(f"buffer_size: got {size}; a multiple of the {envs} environments is needed")
-    following = jnp.argmax(trajectory.next_obs[..., :num_states], -1)
-    played = Episodes(trajectory.obs, trajectory.action, trajectory.reward, trajectory.done, following)
+    following = [jnp.argmax(x, 0) for x in split_parts(jnp.moveaxis(trajectory.next_obs, -1, 0), parts)]
+    played = Episodes(trajectory.obs, trajectory.action, trajectory.reward, trajectory.done, jnp.stack(following, -1))
     new = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), played)
     return put(state.buffer, state.stored, new), state.stored + envs
 
@@ -235,6 +252,7 @@ def rollout_values(
     carry: jax.Array,
     fixed: jax.Array,
     num_actions: int,
+    parts: Sequence[int],
     *,
     horizon: int,
     rollouts: int,
@@ -249,6 +267,7 @@ def rollout_values(
       carry: after it, `[N, memory]`.
       fixed: entries of an observation behind the state, `[N, D - S]`.
       num_actions: A.
+      parts: numbers of states of each part, S in all.
       horizon: steps of a rollout.
       rollouts: for each action.
       discount: of rewards.
@@ -264,13 +283,14 @@ def rollout_values(
 
     def step(now: Any, key: jax.Array) -> Any:
         outputs, carry, action, weight, total = now
-        words = random_bits.array(key, 2 * envs * rollouts).reshape(2, -1)
+        *words, last = random_bits.array(key, (len(parts) + 1) * envs * rollouts).reshape(len(parts) + 1, -1)
         states, rewards = outputs[num_actions:].reshape(2, num_actions, -1, len(action))
-        state = draw(uniform(words[0]), of_index(states, action))
-        total += weight * of_index(of_index(rewards, action), state)
-        seen = (state == jnp.arange(states.shape[1])[:, None]).astype(outputs.dtype)
-        outputs, carry = model(jnp.concatenate([seen, fixed]), carry)
-        return (outputs, carry, draw(uniform(words[1]), outputs[:num_actions]), discount * weight, total), None
+        chances = split_parts(of_index(states, action), parts)
+        state = jnp.stack([draw(uniform(word), x) for word, x in zip(words, chances, strict=True)], -1)
+        total += weight * of_parts(split_parts(of_index(rewards, action), parts), state)
+        seen = [state[:, i] == jnp.arange(size)[:, None] for i, size in enumerate(parts)]
+        outputs, carry = model(jnp.concatenate([*(x.astype(outputs.dtype) for x in seen), fixed]), carry)
+        return (outputs, carry, draw(uniform(last), outputs[:num_actions]), discount * weight, total), None
 
     begun = outputs, carry, first, jnp.ones(()), jnp.zeros(len(first))
     total = jax.lax.scan(step, begun, jax.random.split(key, horizon))[0][-1]
@@ -303,6 +323,17 @@ def in_columns(params: Any) -> Callable[[jax.Array, jax.Array], tuple[jax.Array,
 def split_outputs(outputs: jax.Array, num_actions: int) -> Prediction:
     """Predictions in the outputs `[A (1 + 2 S), ...]` of a network, of A actions and S states."""
     return Prediction(outputs[:num_actions], *outputs[num_actions:].reshape(2, num_actions, -1, *outputs.shape[1:]))
+
+
+def split_parts(values: jax.Array, parts: Sequence[int]) -> list[jax.Array]:
+    """The entries `[S, ...]` of each part of the state, of which there may be more."""
+    ends = np.cumsum(parts)
+    return [values[end - size : end] for end, size in zip(ends, parts, strict=True)]
+
+
+def of_parts(values: Sequence[jax.Array], state: jax.Array) -> jax.Array:
+    """The sum over the parts of the values `[S, ...]` at a state `[..., P]`."""
+    return sum((of_index(x, state[..., i]) for i, x in enumerate(values)), jnp.zeros(()))
 
 
 def of_index(values: jax.Array, index: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import games
-from marl.experiments.reproduce import in_context, in_context_play, in_context_report
+from marl.experiments.reproduce import in_context_games, in_context_play, in_context_report
 from marl.experiments.reproduce.config import InContextConfig
 from marl.experiments.reproduce.in_context_play import Play, exact_payoff
 from meta.runs.reports.claims import passes
@@ -31,7 +31,10 @@ def test_the_best_response_is_that_of_all_deterministic_policies_of_long_games()
 
 def test_all_pools_have_observations_of_one_shape():
     parts = InContextConfig().parts()
-    assert list(parts) == [f"ppi, {pool}" for pool in in_context.POOLS] + ["a2c, mixed pool", "a2c, learners only"]
+    assert list(parts) == [f"ppi, {pool}" for pool in in_context_games.DILEMMAS["ipd"].pools] + [
+        "a2c, mixed pool",
+        "a2c, learners only",
+    ]
     assert {config.game.observation_space("agent_0").shape for config in parts.values()} == {(11,)}
     shares = {config.pool: config.game.share for config in parts.values()}
     assert shares == {"mixed pool": 0.5, "learners only": 0.0, "identified": 0.5, "memory-one only": 1.0}

@@ -7,6 +7,8 @@ import pytest
 
 import games
 from marl import Trajectory, learn, make_learner, ppi, recurrent
+from marl.experiments.reproduce.coin_pool import CoinPool
+from marl.experiments.reproduce.in_context_games import DILEMMAS
 from marl.learners.sampled.ppi import in_columns, rollout_values
 
 ACTIONS, STATES, HORIZON, DISCOUNT = 2, 3, 3, 0.9
@@ -46,11 +48,47 @@ def test_values_are_the_means_over_all_paths_of_the_model():
     envs = 256
     outputs, carry, beside = (jnp.tile(x, (envs, 1)) for x in (begun @ out, begun, fixed))
     settings = {"horizon": HORIZON, "rollouts": 16, "discount": DISCOUNT}
-    found = rollout_values(jax.random.key(1), model, outputs, carry, beside, ACTIONS, **settings)
+    found = rollout_values(jax.random.key(1), model, outputs, carry, beside, ACTIONS, (STATES,), **settings)
     exact = np.array([value(begun, action, HORIZON) for action in range(ACTIONS)])
     error = np.std(found, 0) / envs**0.5
     assert (np.abs(found.mean(0) - exact) < 4 * error).all()
     assert abs(exact[0] - exact[1]) > 10 * error.max()
+
+
+def test_parts_of_a_state_are_drawn_apart_and_their_rewards_are_added():
+    parts, actions = (2, 3), 2
+    rng = np.random.default_rng(1)
+    chances, rewards = rng.normal(size=(actions, 5)), rng.normal(size=(actions, 5))
+    outputs = np.concatenate([[0.0, 0.0], chances.ravel(), rewards.ravel()])  # whatever is seen
+    expected = np.zeros(actions)
+    for begin, end in ((0, 2), (2, 5)):
+        for action in range(actions):
+            expected[action] += softmax(chances[action, begin:end]) @ rewards[action, begin:end]
+    exact = expected + DISCOUNT * expected.mean()  # and then both actions alike
+    envs = 512
+
+    def model(obs, carry):
+        assert obs.shape[0] == 5
+        return jnp.tile(jnp.asarray(outputs)[:, None], obs.shape[1]), carry + obs[:2].sum(0) + obs[2:].sum(0)
+
+    begun = jnp.tile(jnp.asarray(outputs), (envs, 1)), jnp.zeros((envs, 1)), jnp.zeros((envs, 0))
+    settings = {"horizon": 2, "rollouts": 16, "discount": DISCOUNT}
+    found = rollout_values(jax.random.key(1), model, *begun, actions, parts, **settings)
+    error = np.std(found, 0) / envs**0.5
+    assert (np.abs(found.mean(0) - exact) < 4 * error).all()
+
+
+def test_losses_of_parts_are_those_of_each():
+    game = CoinPool(episode_length=4)
+    learner = ppi(game, memory=4, num_states=[9, 9, 18], sequence_length=4, buffer_size=8, gradient_steps=1)
+    state = jax.tree.map(jnp.zeros_like, learner.init(jax.random.key(0)))
+    played = DILEMMAS["coin_game"].drawn_play(jax.random.key(1), game, "mixed pool", 4, 8)
+    after, metrics = jax.jit(learner.update)(jax.random.key(0), state, played)
+    assert float(metrics["action_loss"]) == pytest.approx(np.log(4), rel=1e-5)
+    assert float(metrics["state_loss"]) == pytest.approx(2 * np.log(9) + np.log(18), rel=1e-5)
+    seen = np.asarray(after.buffer.state)  # `[8, 4, 3]`
+    one_hot = np.concatenate([np.eye(size)[seen[..., i]] for i, size in enumerate((9, 9, 18))], -1)
+    np.testing.assert_array_equal(one_hot, jnp.swapaxes(played.next_obs, 0, 1))
 
 
 def test_the_network_in_columns_is_the_network():
@@ -102,7 +140,7 @@ def test_losses_of_a_model_that_knows_nothing_by_hand():
     assert float(metrics["state_loss"]) == pytest.approx(np.log(5), abs=1e-6)
     assert int(after.stored) == 4
     np.testing.assert_array_equal(after.buffer.obs[:4], jnp.swapaxes(played.obs, 0, 1))
-    np.testing.assert_array_equal(after.buffer.state[:4], jnp.swapaxes(played.next_obs, 0, 1).argmax(-1))
+    np.testing.assert_array_equal(after.buffer.state[:4], jnp.swapaxes(played.next_obs, 0, 1).argmax(-1)[..., None])
     after = learner.init(jax.random.key(0))
     for i in range(100):
         after, metrics = update(jax.random.key(i), after, played)
@@ -122,6 +160,8 @@ def test_numbers_behind_the_state_are_kept_and_are_no_state():
     ("make", "message"),
     [
         (lambda: ppi(GAME, num_states=6), "num_states: got 6; a whole number from 1 to 5 is needed"),
+        (lambda: ppi(GAME, num_states=[3, 3]), r"num_states: got \[3, 3\]; parts of the 5 entries are needed"),
+        (lambda: ppi(GAME, num_states=[0, 3]), "num_states: got 0; a whole number from 1 to 5 is needed"),
         (lambda: ppi(GAME, rollouts=0), "rollouts: got 0; a whole number of at least 1"),
         (lambda: ppi(GAME, inverse_temperature=-1.0), "inverse_temperature: got -1.0"),
         (lambda: ppi(games.make("CartPole-v1")), "observations: got .*; a one-hot vector"),
