@@ -56,7 +56,7 @@ class Training(configs.CommandConfig):
 
     @property
     def dilemma(self) -> Dilemma:
-        """What is played."""
+        """The game and its pools."""
         return DILEMMAS[self.game_name]
 
     @property
@@ -176,7 +176,7 @@ def make_configs(
 
 
 def _shape(config: Training, **settings: int) -> str:
-    """What the model and its rollouts are, as in the spec of a learner."""
+    """Settings of the model and its rollouts, as in the spec of a learner."""
     settings = config.dilemma.settings | settings
     told = ", ".join(f"{name}={value}" for name, value in settings.items())
     return f"{told}, num_states={list(config.dilemma.parts)}, sequence_length={config.rounds}"
