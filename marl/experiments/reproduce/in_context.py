@@ -177,7 +177,7 @@ def make_configs(
 
 def _shape(config: Training, **settings: int) -> str:
     """Settings of the model and its rollouts, as in the spec of a learner."""
-    settings = config.dilemma.settings | settings
+    settings = {**config.dilemma.settings, **settings}
     told = ", ".join(f"{name}={value}" for name, value in settings.items())
     return f"{told}, num_states={list(config.dilemma.parts)}, sequence_length={config.rounds}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -23,17 +24,12 @@ NUM_STATES = 5  # entries of an observation of the dilemma that are the state
 class Dilemma(Protocol):
     """A game of two in which an action, or what an action leads to, is cooperation."""
 
-    @property
-    def pools(self) -> tuple[str, ...]:
-        """Pools in which learners are trained."""
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """Entries of an observation that are each part of the state."""
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """Settings of ppi."""
+    pools: tuple[str, ...]
+    """Pools in which learners are trained."""
+    parts: tuple[int, ...]
+    """Entries of an observation that are each part of the state."""
+    settings: Mapping[str, int]
+    """Settings of ppi."""
 
     def make(self, pool: str, rounds: int, sharpness: float) -> Any:
         """The game of a pool; all have the same observations."""
@@ -45,13 +41,12 @@ class Dilemma(Protocol):
         """Cooperation of each step, and its weight, 0 where there was nothing to choose."""
 
 
-@dataclasses.dataclass(frozen=True)
 class PrisonersDilemma:
     """The repeated prisoner's dilemma, of memory-one policies."""
 
     pools: tuple[str, ...] = (MIXED, LEARNERS, IDENTIFIED, FIXED)
     parts: tuple[int, ...] = (NUM_STATES,)
-    settings: dict[str, int] = dataclasses.field(default_factory=lambda: {"memory": 32, "rollouts": 8, "horizon": 15})
+    settings: Mapping[str, int] = {"memory": 32, "rollouts": 8, "horizon": 15}
 
     def make(self, pool: str, rounds: int, sharpness: float) -> RandomCoPlayers:
         bare = games.RepeatedGame(episode_length=rounds)
@@ -85,13 +80,12 @@ class PrisonersDilemma:
         return (played.action == 0).astype(jnp.float32), jnp.ones_like(played.reward)
 
 
-@dataclasses.dataclass(frozen=True)
 class Coins:
     """The coin game, of policies that leave coins to their owner or take them."""
 
     pools: tuple[str, ...] = (MIXED, LEARNERS, FIXED)
     parts: tuple[int, ...] = PARTS
-    settings: dict[str, int] = dataclasses.field(default_factory=lambda: {"memory": 64, "rollouts": 16, "horizon": 5})
+    settings: Mapping[str, int] = {"memory": 64, "rollouts": 16, "horizon": 5}
 
     def make(self, pool: str, rounds: int, sharpness: float) -> CoinPool:
         return CoinPool(SHARES[pool], sharpness, rounds)

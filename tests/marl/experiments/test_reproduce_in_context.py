@@ -82,9 +82,25 @@ def test_claims_and_figures_by_hand(tmp_path):
     assert len(list(tmp_path.glob("in_context_*.png"))) == 3
 
 
+def test_claims_in_the_coin_game_by_hand(tmp_path):
+    pools = {"mixed pool": (0.85, 0.31), "learners only": (0.7, 0.0), "memory-one only": (0.5, 0.2)}
+    results = {f"ppi, {pool}": found(*numbers) for pool, numbers in pools.items()}
+    for one in results.values():
+        one.numbers.update({"takes all": np.full(3, 0.28), "leaves the other's": np.full(3, 0.03)})
+    parts = InContextConfig(game="coin_game").parts()
+    assert list(parts) == list(results)
+    assert {config.game.observation_space("agent_0").shape for config in parts.values()} == {(36,)}
+    cooperation, responses = in_context_report.sections(tmp_path, results, parts)
+    # At least 0.8 of the mixed pool and at most 0.6 of the others; payoffs less that of the better of two takers.
+    assert [passes(claim) for claim in cooperation.claims] == [True, False, True]
+    assert [(round(claim.ours, 2), passes(claim)) for claim in responses.claims] == [(0.03, True), (-0.08, False)]
+    assert len(list(tmp_path.glob("in_context_*.png"))) == 3
+
+
 @nightly
-def test_a_report_has_the_summaries_and_repeats_nothing(within, tmp_path):
-    for arguments in (["in_context", "--fast", "--seeds=2", "--out=run"], ["--resume", "run"]):
+@pytest.mark.parametrize("game", ["ipd", "coin_game"])
+def test_a_report_has_the_summaries_and_repeats_nothing(game, within, tmp_path):
+    for arguments in (["in_context", f"--game={game}", "--fast", "--seeds=2", "--out=run"], ["--resume", "run"]):
         done = within(*arguments, cwd=tmp_path, module="marl.reproduce")
         assert done.returncode == 0, done.stderr
         assert ("done before" in done.stdout) == ("--resume" in arguments)
