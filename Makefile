@@ -56,19 +56,21 @@ benchmark: .venv/tested
 	$(BIN)/python -m benchmarks.speed.sampled
 
 # The install is in place (editable), so that what is edited is what runs.
-.venv/installed: pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed: make PYTHON=...' if sys.version_info < (3, 11) else 0)"
-	$(PYTHON) -m venv .venv
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/pip
 	$(INSTALL) -e .
 	touch $@
+
+.venv/bin/pip:
+	$(PYTHON) -c "import sys; sys.exit('Python 3.11 or newer is needed: make PYTHON=...' if sys.version_info < (3, 11) else 0)"
+	$(PYTHON) -m venv .venv
 
 .venv/documented: .venv/installed
 	$(INSTALL) -e ".[docs]"
 	touch $@
 
-.venv/tested: .venv/installed
+.venv/tested: pyproject.toml constraints.txt | .venv/bin/pip
 	$(INSTALL) -e ".[test]"
-	touch $@
+	touch .venv/installed $@
 
 clean:
 	rm -rf .venv

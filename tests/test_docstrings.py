@@ -7,11 +7,14 @@ import inspect
 
 import pytest
 
+from tests.nightly import MARKS
+
 # Functions with which a reader begins; each has an example.
 MAIN = """games.make games.register games.rollout games.symmetric games.InfinitelyRepeated games.zd.fit marl.learn
     marl.evaluate marl.make_learner marl.naive marl.lola marl.ppo marl.shaping_trial marl.play_sampled meta.evolve
     meta.screen attacks.make_message""".split()  # noqa: SIM905
 PACKAGES = ("games", "meta", "marl", "marl.distributed", "marl.shapers", "attacks")
+LARGE = ("marl.ppi", "marl.mappo", "marl.evaluate_team", "marl.shared")  # examples of the nightly run
 NAMESPACES = ("attacks.control", "attacks.defences", "attacks.messages", "games.exact.zd")
 NAMESPACES += ("marl.blocks.objectives", "marl.blocks.value_losses")
 
@@ -27,6 +30,11 @@ def public(fits, *more):
 
 def has_example(found):
     return (inspect.isroutine(found) or inspect.isclass(found)) and ">>> " in (inspect.getdoc(found) or "")
+
+
+def examples():
+    for case in public(has_example, "configs.specs"):
+        yield pytest.param(*case.values, id=case.id, marks=MARKS) if case.id in LARGE else case
 
 
 def has_fields(found):
@@ -59,7 +67,7 @@ def test_the_main_functions_have_an_example(name):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("found", [*public(has_example, "configs.specs")])
+@pytest.mark.parametrize("found", [*examples()])
 def test_examples_print_what_they_say(found):
     (example,) = doctest.DocTestFinder(recurse=False).find(found, found.__name__, globs={})
     assert doctest.DocTestRunner().run(example).failed == 0

@@ -57,7 +57,7 @@ def is_loop(equation):
 
 
 # Formulas, an evolution, a learner with a replay buffer, and a game.
-@pytest.mark.parametrize("name", grid(PROGRAMS, "naive", "reinforce", "td3", "games"))
+@pytest.mark.parametrize("name", grid(PROGRAMS, "naive", "td3", "games"))
 def test_a_program_for_a_gpu_has_nothing_that_would_wait_for_its_host(name):
     with tracing_for("gpu"):
         traced = programs.caught(PROGRAMS[name], lambda jitted, arguments: jitted.trace(*arguments))

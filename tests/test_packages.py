@@ -103,6 +103,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
+@nightly
 def test_a_command_writes_and_resumes_a_run_without_posix(python, tmp_path):
     (tmp_path / "without.py").write_text(WITHOUT_POSIX)
     for line in ([*LINE[1:], "--discount=0"], ["marl.mfos", "--resume=run", "--evaluation-trials=3"]):

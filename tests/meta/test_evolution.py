@@ -108,9 +108,9 @@ def test_runs_that_depend_on_each_other_evolve_together():
 
 
 # evosax 0.3.2's lm_ma_es turns to NaN below some dozens of dimensions, in evosax's own loop too.
-FAST = {"open_es", "pgpe", "snes", "cma_es", "sv_open_es", "randomsearch"}
+ALWAYS = {"open_es", "cma_es"}
 STRATEGIES = [
-    pytest.param(name, marks=[] if name in FAST else pytest.mark.slow)
+    pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.slow)
     for name in strategy_names()
     if name != "lm_ma_es"
 ]

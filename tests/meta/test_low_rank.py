@@ -10,6 +10,7 @@ from meta import Evolution, Outcome, evolve
 from meta.low_rank import AXES, LowRankNoise, Proposals
 from meta.strategies import make_strategy
 from meta.xla.interpreter import inner_jaxprs
+from tests.nightly import grid
 
 GOAL = np.random.RandomState(0).randn(12, 8).astype(np.float32)
 INPUTS = np.random.RandomState(1).randn(2, 8, 12).astype(np.float32)  # two steps
@@ -61,7 +62,7 @@ def test_the_best_parameters_are_found():
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("rank", [1, 3, 8])
+@pytest.mark.parametrize("rank", grid((1, 3, 8), 3))
 def test_an_evolution_is_open_es_on_the_same_draws(rank):
     """evosax's own strategy, which gets all candidates in full; with rank 8 all noise is full."""
     evolution, key = settings(rank=rank, generations=6), jax.random.key(2)

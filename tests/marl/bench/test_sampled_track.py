@@ -16,7 +16,7 @@ from marl.bench.sampled_methods import make_method
 from marl.bench.tracks import track_of
 from marl.core.learn import learn
 from meta.run_keys import RunBranch
-from tests.nightly import nightly
+from tests.nightly import MARKS, nightly
 
 SHORT = {"meta_steps": 3, "episode_length": 4, "num_envs": 2}
 TINY = Budget("small", 2, 4, 1, **SHORT)
@@ -45,7 +45,7 @@ def played():
         (TRAINED, "hidden=[16], learning_rate=0.03", 3),
         (FASTER, "hidden=[16], learning_rate=0.06", 3),
         (LONGER, "hidden=[16], learning_rate=0.03", 6),
-        (WIDER, "hidden=[32], learning_rate=0.03", 3),
+        pytest.param(WIDER, "hidden=[32], learning_rate=0.03", 3, marks=MARKS),
     ],
 )
 def test_payoffs_are_those_of_trials_with_this_form(played, form, settings, updates):

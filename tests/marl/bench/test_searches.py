@@ -20,7 +20,7 @@ from marl.learners.registry import make_learner
 from marl.shapers.exact_ppo import meta_ppo
 from marl.shapers.meta_ppo_config import ExactMetaPPO
 from meta.runs.progress import Progress
-from tests.nightly import grid
+from tests.nightly import grid, nightly
 
 TINY = Budget("small", 2, 4, 32)
 SHORT = 5  # learning steps
@@ -140,7 +140,7 @@ def test_a_screened_shaper_begins_at_parameters_that_are_paid_more_than_random_o
     assert best[:3].mean() > other[:3].mean()
 
 
-@pytest.mark.system
+@nightly
 def test_each_training_of_a_screened_shaper_is_its_own():
     """The game, the screening and the evolution of the second of two trainings are those of the one trained alone."""
     budget, method = Budget("small", 10, 8, 16), searches.make_method("screened(good_shepherd)")

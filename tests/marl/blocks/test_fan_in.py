@@ -20,6 +20,7 @@ from marl.blocks.networks import feed_forward, recurrent
 from marl.blocks.perceptron import perceptron
 from marl.blocks.sparse import averaged, kernels, num_weights, sparse
 from marl.learners.registry import make_learner
+from tests.nightly import MARKS
 
 INPUTS, UNITS, K = 20, 6, 3
 NETWORK = perceptron(40, 2, hidden=(64, 64))
@@ -145,7 +146,9 @@ def test_a_network_computes_as_with_dense_kernels_and_units_of_a_memory_have_mas
     ("environment", "learner"),
     [
         ("CartPole-v1", "ppo(hidden=[64, 64], epochs=2, minibatches=2, {})"),
-        ("Pendulum-v1", "sac(hidden=[64, 64], buffer_size=64, batch_size=8, learning_starts=8, {})"),
+        pytest.param(
+            "Pendulum-v1", "sac(hidden=[64, 64], buffer_size=64, batch_size=8, learning_starts=8, {})", marks=MARKS
+        ),
     ],
 )
 def test_learners_change_the_places_of_their_weights(environment, learner):

@@ -195,9 +195,7 @@ def test_parameters_without_kernels_are_refused():
     "learner",
     [
         pytest.param("ppo(hidden=[8], epochs=1, minibatches=2", id="ppo"),
-        pytest.param(
-            "dqn(hidden=[8], buffer_size=64, batch_size=8, learning_starts=8", marks=pytest.mark.system, id="dqn"
-        ),
+        pytest.param("dqn(hidden=[8], buffer_size=64, batch_size=8, learning_starts=8", marks=MARKS, id="dqn"),
         pytest.param(
             "r2d2(hidden=[8], memory=4, sequence_length=4, burn_in=0, buffer_size=8, batch_size=4, learning_starts=1",
             marks=MARKS,

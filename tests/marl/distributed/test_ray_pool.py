@@ -16,6 +16,7 @@ from marl.distributed.runtime import train
 from marl.distributed.system import System
 from tests.fault_injection.kills import processes
 from tests.marl.distributed.vector_envs import Faulty
+from tests.nightly import nightly
 from tests.sockets import listening
 
 pytestmark = pytest.mark.system
@@ -36,6 +37,7 @@ def cluster():
     os.environ.update(before)
 
 
+@nightly
 def test_a_local_cluster_does_not_listen_to_other_machines():
     """A process of its own, because Ray reads the setting when it is imported."""
     code = "from marl.distributed.actors.ray_pool import connect; print(connect('', 1), flush=True); input()"

@@ -39,7 +39,7 @@ LEARNERS = {
     "ape_x(hidden=[8], buffer_size=64, learning_starts=64)": 8,
     "r2d2(hidden=[4], memory=4, sequence_length=6, burn_in=2, buffer_size=16, learning_starts=8)": 6,
 }
-ALWAYS = [spec for spec in LEARNERS if spec.startswith(("ppo(hidden", "impala", "dqn"))]
+ALWAYS = [spec for spec in LEARNERS if spec.startswith("ppo(hidden")]
 
 
 def settings(**changes):

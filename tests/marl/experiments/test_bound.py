@@ -18,6 +18,7 @@ from marl.shapers.exact_policies import good_shepherd
 from marl.shapers.trial import play
 from meta import RunDirectory
 from meta.runs import array_files
+from tests.nightly import grid
 
 pytestmark = pytest.mark.system
 
@@ -25,7 +26,7 @@ GAME = InfinitelyRepeated(prisoners_dilemma)
 STEPS = 6
 
 
-@pytest.mark.parametrize("opponent", ["naive", "lola"])
+@pytest.mark.parametrize("opponent", grid(("naive", "lola"), "naive"))
 def test_a_sequence_of_one_policy_is_the_trial_of_a_good_shepherd(opponent):
     key, policy, learner = jax.random.key(3), jnp.array([1.0, 2.0, -1.0, 0.5, -2.0]), make_learner(opponent, GAME, 1)
     history = jax.jit(lambda: play(key, GAME, good_shepherd().learner(policy), learner, meta_steps=STEPS))()

@@ -98,7 +98,7 @@ def test_any_number_of_processes_gives_equal_bits_and_resumes_the_runs_of_others
     [
         (3, 2, signal.SIGKILL),
         pytest.param(2, 0, signal.SIGKILL, marks=MARKS),
-        (2, 1, signal.SIGSTOP),
+        pytest.param(2, 1, signal.SIGSTOP, marks=MARKS),
         pytest.param(2, 0, signal.SIGSTOP, marks=MARKS),
     ],
 )
@@ -141,9 +141,17 @@ def test_processes_with_other_versions_are_refused(start):
     ("changes", "message"),
     [
         ({"process_id": 2}, "with process_id < num_processes. Got process_id=2, num_processes=2; coordinator"),
-        ({"process_id": None}, "The process id of the current process must be defined; coordinator, processes and"),
         ({"coordinator": None}, "coordinator_address should be defined; coordinator, processes and process_id are"),
-        ({"processes": None}, "Number of processes must be defined; coordinator, processes and process_id are"),
+        pytest.param(
+            {"process_id": None},
+            "The process id of the current process must be defined; coordinator, processes and",
+            marks=MARKS,
+        ),
+        pytest.param(
+            {"processes": None},
+            "Number of processes must be defined; coordinator, processes and process_id are",
+            marks=MARKS,
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(start, changes, message):

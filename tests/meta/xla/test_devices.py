@@ -152,6 +152,7 @@ print(len(jax.devices()), sum("XLAEigen" in name for name in names))
     assert result.stdout.split() == ["1", "1"], result.stderr
 
 
+@nightly
 def test_a_resumed_run_has_a_device_for_each_seed(environment, tmp_path):
     """Devices are chosen before the config of a resumed run is checked, because checks may initialise JAX."""
     run = RunDirectory.create(
