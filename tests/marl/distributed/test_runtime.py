@@ -39,7 +39,6 @@ LEARNERS = {
     "ape_x(hidden=[8], buffer_size=64, learning_starts=64)": 8,
     "r2d2(hidden=[4], memory=4, sequence_length=6, burn_in=2, buffer_size=16, learning_starts=8)": 6,
 }
-ALWAYS = [spec for spec in LEARNERS if spec.startswith("ppo(hidden")]
 
 
 def settings(**changes):
@@ -77,7 +76,7 @@ def test_train_has_the_bits_of_learn(number, environment):
     assert [words.rpartition(" ")[2] for words in done.stdout.splitlines()] == ["True"], done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("spec", grid(LEARNERS, *ALWAYS))
+@pytest.mark.parametrize("spec", grid(LEARNERS, next(iter(LEARNERS))))
 def test_train_has_the_results_of_learn(spec):
     steps = LEARNERS[spec]
     state, expected = learned(spec, steps, 0)
