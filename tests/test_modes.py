@@ -33,6 +33,8 @@ MODES = {
     "dtypes": functools.partial(jax.numpy_dtype_promotion, "strict"),
 }
 every_mode = pytest.mark.parametrize("mode", grid((name for name in MODES if name != "default"), "x64", "dtypes"))
+# For grids over games and learners: x64 is the mode that changes results, and the nightly run has the others.
+every_mode_of_many = pytest.mark.parametrize("mode", grid((name for name in MODES if name != "default"), "x64"))
 IPD = make("ipd", episode_length=4)
 REACHER = make("reacher")
 FORMULA_GAME = InfinitelyRepeated(prisoners_dilemma)
@@ -73,7 +75,7 @@ def played(game, key):
     return observations, state, game.step(key, state, actions), game.step_env(key, state, actions)
 
 
-@every_mode
+@every_mode_of_many
 @pytest.mark.parametrize("name", grid(registry.ours(), *GAMES))
 def test_a_game_has_the_dtypes_of_its_spaces_and_of_its_first_state(name, mode):
     game = make(name)
@@ -88,7 +90,7 @@ def test_a_game_has_the_dtypes_of_its_spaces_and_of_its_first_state(name, mode):
             assert (rewards[agent].dtype, dones[agent].dtype) == (jnp.float32, jnp.bool_)
 
 
-@every_mode
+@every_mode_of_many
 @pytest.mark.parametrize("name", ["ipd_in_the_matrix", "reacher", "fishery", "negotiation"])
 def test_adapters_have_the_dtypes_of_their_spaces(name, mode):
     game = make(name)
@@ -117,7 +119,7 @@ def of_learner(name, game):
     return make_learner(f"{name}({settings})", game, 0, num_updates=2)
 
 
-@every_mode
+@every_mode_of_many
 @pytest.mark.parametrize(
     "name", grid((x for x in SAMPLED.names() if x not in ("memory_one", *CONTINUOUS)), *OF_SAMPLES)
 )
@@ -128,7 +130,7 @@ def test_a_learner_of_samples_keeps_its_dtypes(name, mode):
     assert not {"float64", "int64"} & set(dtypes(found))
 
 
-@every_mode
+@every_mode_of_many
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_a_learner_of_continuous_actions_keeps_its_dtypes(name, mode):
     with MODES[mode]():
@@ -137,7 +139,7 @@ def test_a_learner_of_continuous_actions_keeps_its_dtypes(name, mode):
     assert not {"float64", "int64"} & set(dtypes(found))
 
 
-@every_mode
+@every_mode_of_many
 @pytest.mark.parametrize("name", grid((x for x in FORMULA.names() if x not in APART), *OF_FORMULAS))
 def test_a_learner_of_formulas_keeps_its_dtypes(name, mode):
     with MODES[mode]():

@@ -228,7 +228,7 @@ def main() -> None:
         for envs in (8, 32, 64, 128):
             found = [measured(EnvMaker("gymnasium", "CartPole-v1", envs), 1, 20, 300) for _ in range(options.repeats)]
             add(table, f"host, here, {envs} environments", found)
-    for name in ("impala", "a2c", "dqn", "r2d2") if "loop" in only else ():
+    for name in ("impala", "a3c", "a2c", "ppo", "dqn", "ape_x", "r2d2") if "loop" in only else ():
         steps, updates = STEPS[name], 16_000 // STEPS[name]
         settings = EnvMaker("gymnasium", "CartPole-v1", 8), 1, steps, updates, name
         loops = {"train": partial(measured, *settings), "a bare loop": partial(bare, name, 8, steps, updates)}
