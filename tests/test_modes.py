@@ -33,7 +33,7 @@ MODES = {
     "dtypes": functools.partial(jax.numpy_dtype_promotion, "strict"),
 }
 every_mode = pytest.mark.parametrize("mode", grid((name for name in MODES if name != "default"), "x64", "dtypes"))
-# For grids over games and learners: x64 is the mode that changes results, and the nightly run has the others.
+# Of grids over all games and learners: x64 changes the default types, and the nightly run has the other modes.
 every_mode_of_many = pytest.mark.parametrize("mode", grid((name for name in MODES if name != "default"), "x64"))
 IPD = make("ipd", episode_length=4)
 REACHER = make("reacher")
@@ -90,7 +90,7 @@ def test_a_game_has_the_dtypes_of_its_spaces_and_of_its_first_state(name, mode):
             assert (rewards[agent].dtype, dones[agent].dtype) == (jnp.float32, jnp.bool_)
 
 
-@every_mode_of_many
+@every_mode
 @pytest.mark.parametrize("name", ["ipd_in_the_matrix", "reacher", "fishery", "negotiation"])
 def test_adapters_have_the_dtypes_of_their_spaces(name, mode):
     game = make(name)
@@ -130,7 +130,7 @@ def test_a_learner_of_samples_keeps_its_dtypes(name, mode):
     assert not {"float64", "int64"} & set(dtypes(found))
 
 
-@every_mode_of_many
+@every_mode
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_a_learner_of_continuous_actions_keeps_its_dtypes(name, mode):
     with MODES[mode]():
