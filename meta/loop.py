@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meta.process import check_stop
+from meta.process import check_stop, uninterrupted
 from meta.xla.backend import platform
 from meta.xla.memory import bytes_of, check_memory
 
@@ -194,10 +194,11 @@ def iterate(
                 buffers = process_metrics(buffers, iteration)
             if parts and parts[0].keys() != buffers.keys():
                 raise ValueError(f"the checkpoint has the metrics {', '.join(parts[0])}, and not {', '.join(buffers)}")
-            if store:
-                store.append(_rows(name, iteration, buffers))
-            parts.append(buffers)  # before the state moves on: a checkpoint never lacks the metrics up to it
-            done = iteration, state = iteration + count, new_state  # first as one, between whose parts no signal comes
+            with uninterrupted():  # so that a checkpoint after a signal has the iterations of all rows
+                if store:
+                    store.append(_rows(name, iteration, buffers))
+                parts.append(buffers)
+                done = iteration, state = iteration + count, new_state  # first as one: elsewhere no signal waits
             seconds += elapsed
             per_call = int(np.clip(wanted / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
             if store and time.perf_counter() - saved_at >= checkpoint_seconds:

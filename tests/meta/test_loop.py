@@ -1,11 +1,14 @@
-"""Number of steps in one call to the device."""
+"""The host's loop: the number of steps in one call to the device, and a signal between two calls."""
 
+import os
+import signal
 import time
 
 import jax
 import jax.numpy as jnp
+import pytest
 
-from meta import loop
+from meta import RunDirectory, loop, process
 
 
 def test_a_call_with_a_large_state_has_more_steps(monkeypatch):
@@ -27,3 +30,21 @@ def test_a_call_with_a_large_state_has_more_steps(monkeypatch):
         loop.iterate(lambda *_: None, jnp.zeros(size), jax.random.key(0), 20, run=run)
         assert sum(counts) == 20
         assert len(counts) in calls
+
+
+def test_a_signal_while_metrics_are_written_loses_no_step(tmp_path):
+    class Signalled(RunDirectory):
+        def append(self, rows):
+            super().append(rows)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def step(key, number, state):
+        return state + 1, {"x": state}
+
+    with Signalled(tmp_path) as run, process.running():
+        process.stop_on_signals()
+        with pytest.raises(KeyboardInterrupt):
+            loop.iterate(step, jnp.float32(0), jax.random.key(0), 5, store=run)
+        number, state, metrics = run.restore(jnp.float32(0), 5)
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert number == state == len(metrics["x"]) == len(lines) == 1
