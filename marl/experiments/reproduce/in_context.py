@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,22 @@ def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[Lear
       config: of the trainings.
       states: of the two learners.
     """
-    key = jax.random.key(config.seed)
+
+    def filled(key: jax.Array, state: Any, params: Any) -> Any:
+        def add(state: Any, key: jax.Array) -> tuple[Any, None]:
+            buffer, stored = store_play(state, config.drawn_play(key), config.dilemma.parts)
+            return state._replace(buffer=buffer, stored=stored), None
+
+        return jax.lax.scan(add, state._replace(params=params), jax.random.split(key, STORED))[0]
+
+    params = _pretraining(config)(jax.random.key(config.seed))
+    fill = jax.jit(jax.vmap(filled, (0, 0, None)))
+    keys = jax.vmap(jax.random.split)(of_seeds(config.seed, config.seeds))
+    return tuple(fill(keys[:, seat], state, params) for seat, state in enumerate(states))
+
+
+def _pretraining(config: Training) -> Any:
+    """`(key) -> parameters` of the model of drawn play, a program."""
     slower = f"learning_rate=5e-3, buffer_size={config.num_envs}, gradient_steps=4"
     model = make_learner(f"{PPI}({_shape(config)}, {slower})", config.game)
 
@@ -141,17 +157,7 @@ def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[Lear
         keys = jax.random.split(key, config.pretraining + 1)
         return jax.lax.scan(update, model.init(keys[0]), keys[1:])[0].params
 
-    def filled(key: jax.Array, state: Any, params: Any) -> Any:
-        def add(state: Any, key: jax.Array) -> tuple[Any, None]:
-            buffer, stored = store_play(state, config.drawn_play(key), config.dilemma.parts)
-            return state._replace(buffer=buffer, stored=stored), None
-
-        return jax.lax.scan(add, state._replace(params=params), jax.random.split(key, STORED))[0]
-
-    params = jax.jit(train, compiler_options=compiler_options())(key)
-    fill = jax.jit(jax.vmap(filled, (0, 0, None)))
-    keys = jax.vmap(jax.random.split)(of_seeds(config.seed, config.seeds))
-    return tuple(fill(keys[:, seat], state, params) for seat, state in enumerate(states))
+    return jax.jit(train, compiler_options=compiler_options())
 
 
 def make_configs(
@@ -189,8 +195,13 @@ def make_jobs(folder: Path, parts: Mapping[str, Training], console: Console, *, 
     for name, config in parts.items():
         if not fast and config.kind not in took and not finished(paths[name], config):
             say(console, f"measuring the speed of this machine: {config.kind}")
-            short = train_pair(dataclasses.replace(config, updates=MEASURED, pretraining=min(config.pretraining, 1)))
+            short = train_pair(dataclasses.replace(config, updates=MEASURED, pretraining=0))
             took[config.kind] = short.seconds_to_compile + short.seconds_to_run / MEASURED * config.updates
+            if config.pretraining:
+                program = _pretraining(dataclasses.replace(config, pretraining=MEASURED)).lower(jax.random.key(0))
+                compiled, started = program.compile(), time.perf_counter()
+                jax.block_until_ready(compiled(jax.random.key(0)))
+                took[config.kind] += (time.perf_counter() - started) / MEASURED * config.pretraining
     return {
         name: Job(paths[name], config, took.get(config.kind, 0.0), _job(paths[name], config, console))
         for name, config in parts.items()
