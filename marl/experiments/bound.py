@@ -28,7 +28,7 @@ from meta.runs.progress import Progress
 from meta.runs.reports.tables import keep_tables
 from meta.statistics import standard_error
 
-LEVEL = 0.01  # of the way from naive play: what the second half of the starts may add where a bound has levelled off
+CONVERGED = 0.01  # of the way from naive play: what the second half of the starts may add where a bound has converged
 
 
 class KnownBound(NamedTuple):
@@ -40,19 +40,19 @@ class KnownBound(NamedTuple):
     gain: float  # what the second half of the starts has added: by so much or more the bound may be too low
 
     @property
-    def is_level(self) -> bool:
+    def converged(self) -> bool:
         """True if further starts would add little, because only then a share of the way to the bound is meaningful."""
-        return self.gain <= LEVEL * (self.bound - self.naive_return)
+        return self.gain <= CONVERGED * (self.bound - self.naive_return)
 
     def way(self, shaper_return: float | None) -> float | None:
         """A shaper's payoff on the scale from naive play (0) to the bound (1).
 
-        None where nothing finite came of it, where there is no way, where the bound has not levelled off, and where the
+        None where nothing finite came of it, where there is no way, where the bound has not converged, and where the
         shaper gets more than it.
         """
         if shaper_return is None:
             return None
-        there_is = self.bound > self.naive_return and self.is_level and shaper_return <= self.bound
+        there_is = self.bound > self.naive_return and self.converged and shaper_return <= self.bound
         return (shaper_return - self.naive_return) / (self.bound - self.naive_return) if there_is else None
 
 
@@ -171,7 +171,7 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
         )
         table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
         console.print(table)
-        level = "has levelled off" if known.is_level else "has not levelled off"
+        level = "has converged" if known.converged else "has not converged"
         say(console, f"the second half of the starts added {known.gain:.3f}; the bound {level}")
     about = {"jax": jax.__version__, "opponent_files": read_by(config.opponent, game)}
     write(run, console, "bound", config, arrays, about, summary)
@@ -179,7 +179,7 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
 
 def conclusion(known: KnownBound, opponent: str) -> str:
     """The bound and naive play in one sentence."""
-    more = "" if known.is_level else "; more starts would lead higher"
+    more = "" if known.converged else "; more starts would lead higher"
     return (
         f"Against {opponent} the best policies found in hindsight get {known.bound:.3f} ± "
         f"{known.bound_standard_error:.3f} per round, and a naive learner in their place gets {known.naive_return:.3f}"

@@ -23,7 +23,7 @@ class CrossplayConfig(AnyGameConfig):
     """
 
     agents: str = "naive,lola,mfos"
-    """Agents, with commas between them; all for one of every kind."""
+    """Agents, with commas between them; all for 24 learners, strategies and shapers."""
     evaluation_trials: int = 4096
     """Pairs of initial draws for each ordered pair of agents, at least 2."""
     sampled_evaluation_trials: int = 64

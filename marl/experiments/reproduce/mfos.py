@@ -279,7 +279,7 @@ def _shapers_section(run: RunDirectory, tables: Tables, parts: Parts, results: d
         "paper's. The way leads from a naive learner's payoff in the shaper's place (0 %) to the white-box bound "
         "(100 %), an estimate from below by ascent through the opponent's learning (`python -m marl.bound`). Gain is "
         "the contribution of the second half of the ascent's starts. Cells are empty without a known bound; the way "
-        "is empty if the bound is not level or the shaper exceeds it."
+        "is empty if the bound has not converged or the shaper exceeds it."
     )
     answer = f"Shapers of the prisoner's dilemma get {', '.join(answers)} per round."
     return Section("Shapers", text, claims, shown, pictures, answer)

@@ -270,10 +270,10 @@ def _print_bound(console: Console, bound: dict[str, Any]) -> None:
     table.add_row("bound: ascent through the whole learning, in hindsight", ascent)
     if bound["fraction"] is not None:
         table.add_row("its way from the one to the other", f"{bound['fraction']:.1%}")
-    elif not KnownBound(*(bound[name] for name in KnownBound._fields)).is_level:
+    elif not KnownBound(*(bound[name] for name in KnownBound._fields)).converged:
         table.add_row("what the second half of the ascent's starts added: more may follow", f"{bound['gain']:.3f}")
     else:
-        table.add_row("its way from the one to the other: none, for it is not between them", "")
+        table.add_row("its way from the one to the other: none, because it is not between them", "")
     console.print(table)
 
 

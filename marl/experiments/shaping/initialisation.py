@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from configs.specs import Registry
+from configs.specs import Registry, read
 
 SCREENED: dict[str, Any] = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that keeps its start
 LARGEST_FACTOR = 20.0  # as of `screen`
@@ -55,8 +55,22 @@ def auto(opponent: str, game: str, shaper: str, strategy: str) -> str:
 
     LOLA's mistakes in the prisoner's dilemma are too rare for a random shaper to find, with its step size of 1.
     """
-    pays = opponent.strip() == "lola" and game == "prisoners_dilemma"
-    return "screened" if pays and shaper.strip().startswith("mfos") and strategy == "open_es" else "random"
+    pays = game == "prisoners_dilemma" and shaper.strip().startswith("mfos") and strategy == "open_es"
+    return "screened" if pays and _is_plain_lola(opponent) else "random"
+
+
+def _is_plain_lola(opponent: str) -> bool:
+    """True for LOLA with no setting but its defaults."""
+    try:
+        name, given = read("opponent", opponent, "lola")
+    except ValueError:  # of a population, or of what is refused elsewhere
+        return False
+    if name != "lola" or not given:
+        return name == "lola"
+    from marl.learners.registry import FORMULA as LEARNERS  # here, because --help needs none of it
+
+    defaults = {setting: default for setting, (_, default) in LEARNERS.settings(name).items()}
+    return given.items() <= defaults.items()
 
 
 def make_start(spec: str, *, sampled: bool) -> Start:

@@ -116,14 +116,14 @@ def test_the_curve_is_the_mean_of_the_best_over_all_choices_of_starts():
     np.testing.assert_allclose(curve(by_start), expected)
 
 
-def test_a_bound_is_level_if_the_second_half_of_the_starts_added_little():
+def test_a_bound_has_converged_if_the_second_half_of_the_starts_added_little():
     way = 1.5
     known = KnownBound(-2.0, -0.5, 0.01, 0.009 * way)
-    assert known.is_level
+    assert known.converged
     assert known.way(-1.25) == pytest.approx(0.5)
     assert known.way(-0.4) is None
     assert known.way(None) is None
-    assert not KnownBound(-2.0, -0.5, 0.01, 0.011 * way).is_level
+    assert not KnownBound(-2.0, -0.5, 0.01, 0.011 * way).converged
 
 
 def test_bounds_of_the_library_hold_only_for_their_settings():

@@ -317,10 +317,12 @@ def test_auto_screens_the_start_only_against_lola_in_the_standard_game():
         return ExactShapingConfig(**changes).starting
 
     assert starting(opponent="lola") == starting(opponent="naive", start="screened") == "screened"
+    assert starting(opponent="lola(learning_rate=1)") == "screened"
     for changes in (
         {},
         {"opponent": "naive + lola"},
         {"opponent": "lola(learning_rate=0.3)"},
+        {"opponent": "lola(step=1)"},
         {"opponent": "exact_lola"},
         {"opponent": "lola", "game": "chicken"},
         {"opponent": "lola", "discount": 0.0},
