@@ -58,9 +58,9 @@ def message_dropout(rate: float = 0.5) -> Defence:
     """
     checks.number("rate", rate, 0, 1)
 
-    def defend(
-        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-    ) -> VictimTraining:
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
+        size = talk.message_size
+
         def drop(key: jax.Array, obs: jax.Array) -> jax.Array:
             heard = jax.random.bernoulli(key, 1 - rate, (len(obs), 1))
             return jnp.concatenate([obs[:, :-size], jnp.where(heard, obs[:, -size:], 0.0)], 1)
@@ -82,10 +82,7 @@ def input_noise(scale: float = 0.3) -> Defence:
     """
     checks.number("scale", scale, 0)
 
-    def defend(
-        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-    ) -> VictimTraining:
-        del size
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
         key, play_key = jax.random.split(key)
         played = jax.vmap(lambda key: rollout(key, talk, 64))(jax.random.split(play_key, 16))
         deviation = scale * played.observations["agent_0"].std((0, 1))
@@ -112,12 +109,10 @@ def input_decay(rate: float = 0.05) -> Defence:
     """
     checks.number("rate", rate, 0, 1)
 
-    def defend(
-        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-    ) -> VictimTraining:
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
         victim = make_victim(talk)
         # Input-layer kernels are those whose shape changes when the observation is wider (traced only).
-        wider = dataclasses.replace(talk, message_size=size + 1)
+        wider = dataclasses.replace(talk, message_size=talk.message_size + 1)
         shapes = [weights_of(jax.eval_shape(make_victim(game).init, key)) for game in (talk, wider)]
         if any(map(has_fan_in, shapes)):
             raise ValueError("victim: got kernels with a constant fan-in; input_decay needs dense ones or masks")
@@ -155,9 +150,7 @@ def power_regularization(rate: float = 0.3, steps: int = 8) -> Defence:
     checks.number("rate", rate, 0)
     checks.size("steps", steps, 1)
 
-    def defend(
-        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-    ) -> VictimTraining:
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
         victim, actions = make_victim(talk), distribution(talk.action_space("agent_0"))
         outputs = victim.outputs
         if outputs is None or victim.reset_memory is not None:
@@ -171,7 +164,7 @@ def power_regularization(rate: float = 0.3, steps: int = 8) -> Defence:
                 policy = victim.policy(with_weights(state, weights))
                 spoken, silent = (
                     jax.vmap(outputs, (None, None, 0))(policy, memory, seen)
-                    for seen in (obs, obs.at[..., -size:].set(0.0))
+                    for seen in (obs, obs.at[..., -talk.message_size :].set(0.0))
                 )
                 return actions.divergence(spoken, silent).mean()
 
@@ -212,15 +205,16 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
       experience: of all members together, in training runs: by default they learn from as many steps as one victim
         alone, each in as many updates as its share of a run has. A learning rate that falls over a run does not fall
         faster.
-    """
 
-    def defend(
-        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-    ) -> VictimTraining:
-        del size
+    Raises:
+      ValueError: for numbers out of range, or a victim that cannot play its best.
+    """
+    checks.size("members", members, 1)
+    checks.number("experience", experience, 0, brackets="()")
+
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
         victim, space = make_victim(talk), talk.action_space("agent_0")
-        assert victim.act_greedy is not None
-        best = victim.act_greedy
+        best = _act_greedy_of(victim)
         training_key, evaluation_key = jax.random.split(key)
         short = schedule._replace(num_updates=share_of(schedule.num_updates, experience / members))
         grown = jax.vmap(lambda key: train_in(key, talk, victim, short))(jax.random.split(training_key, members))
@@ -238,10 +232,7 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
         together = victim._replace(policy=jax.vmap(victim.policy), init_memory=init_memory, act_greedy=act_greedy)
         goes_on = jax.tree.map(lambda x: x[0], grown.talk)  # as with the first of them
         final, muted = spoken_and_muted(evaluation_key, goes_on, together, grown.state, schedule)
-        explored, last_update = (
-            grown.explored_return.mean(),
-            grown.last_update.mean(),
-        )
+        explored, last_update = grown.explored_return.mean(), grown.last_update.mean()
         return VictimTraining(final, explored, muted, last_update, jnp.nanmean(grown.curve, 0), grown.state, goes_on)
 
     return defend
@@ -257,15 +248,16 @@ def masking(threshold: float = 0.05) -> Defence:
     what loses less than the fraction `threshold` of the return is masked. That takes two environments at least.
 
     Args:
-      threshold: of the loss, as a share of the return.
+      threshold: of the loss, as a share of the return; at least 0.
+
+    Raises:
+      ValueError: for a number out of range, a victim that cannot play its best, or a single environment.
 
     Source: the permutation importance of Breiman, Random Forests (2001), section 10.
     """
+    checks.number("threshold", threshold, 0)
 
-    def defend(
-        key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-    ) -> VictimTraining:
-        del size
+    def defend(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
         if schedule.num_envs < 2:
             raise ValueError("num_envs: got 1; masking exchanges inputs between environments, and needs 2 at least")
         victim = make_victim(talk)

@@ -73,13 +73,11 @@ class VictimTraining(NamedTuple):
     talk: Game
 
 
-# (key, game with talk, make_victim, schedule, message size) -> training run
-Defence = Callable[[jax.Array, CheapTalk, MakeVictim, TrainingSchedule, int], VictimTraining]
+# (key, game with talk, make_victim, schedule) -> training run
+Defence = Callable[[jax.Array, CheapTalk, MakeVictim, TrainingSchedule], VictimTraining]
 
 
-def undefended(
-    key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule, size: int
-) -> VictimTraining:
+def undefended(key: jax.Array, talk: CheapTalk, make_victim: MakeVictim, schedule: TrainingSchedule) -> VictimTraining:
     """The victim as it is: `train_in` of the game with cheap talk.
 
     Args:
@@ -87,9 +85,7 @@ def undefended(
       talk: the game with cheap talk.
       make_victim: `(game with cheap talk) -> learner`.
       schedule: as of `train_in`.
-      size: entries of a message; unused.
     """
-    del size
     return train_in(key, talk, make_victim(talk), schedule)
 
 
@@ -124,7 +120,7 @@ def train_victim(
       TypeError: for arguments of another type.
       ValueError: for a game of several players, or a message of another size.
     """
-    return defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
+    return defence(key, message.talk(game, parameters, size), make_victim, schedule)
 
 
 @check_arguments

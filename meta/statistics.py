@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,21 @@ def standard_error(values: np.ndarray) -> Any:
 
 
 def mean_and_error(values: np.ndarray) -> dict[str, float | None]:
-    """None stands for what is not finite, where a learner's numbers have run away: JSON has no other word for it."""
-    found = {"mean": float(values.mean()), "standard_error": float(standard_error(values))}
-    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+    """None stands for what is not finite, where a learner's numbers have run away."""
+    found: dict[str, float | None] = finite({"mean": values.mean(), "standard_error": standard_error(values)})
+    return found
+
+
+def finite(value: Any) -> Any:
+    """Nested data with None for each number that is not finite, because JSON has no word for it; paths as text."""
+    if isinstance(value, dict):
+        return {str(name): finite(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(x) for x in value]
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value
 
 
 def or_nan(value: float | None) -> float:

@@ -208,4 +208,6 @@ def _fitted(message: Message, key: jax.Array, observations: jax.Array, targets: 
 
     first = message.init(key)
     (parameters, _), _ = jax.lax.scan(step, (first, descent.init(first)), length=FITTING)
-    return parameters, 1 - error(parameters) / ((targets - targets.mean(0)) ** 2).mean()
+    variance = ((targets - targets.mean(0)) ** 2).mean()  # 0, or a rounding error, of constant targets
+    explained = 1 - error(parameters) / jnp.maximum(variance, 1e-30)
+    return parameters, jnp.where(variance > 1e-9 * (targets**2).mean(), explained, 0.0)

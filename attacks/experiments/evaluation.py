@@ -64,7 +64,7 @@ def make_trainings(
     share = -(-num_trials // devices)
 
     def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
-        training = defence(key, message.talk(game, parameters, size), make_victim, schedule, size)
+        training = defence(key, message.talk(game, parameters, size), make_victim, schedule)
         last, curve = without_nan((training.last_update, training.curve))
         return training.final_return, training.explored_return, training.muted_return, last, curve
 

@@ -98,11 +98,10 @@ def _check_begin(attack: Attack, victim: Learner, begun: bool) -> None:
 
 def check_defence(attack: Attack, defence: str) -> None:
     """Raises ValueError where victims of this kind cannot defend themselves so."""
-    size, defend = attack.config.message_size, DEFENCES[defence]
-    talk = _talk(attack.game, size)
+    defend, talk = DEFENCES[defence], _talk(attack.game, attack.config.message_size)
     try:
-        jax.eval_shape(lambda key: defend(key, talk, attack.make_victim, attack.schedule, size), jax.random.key(0))
-    except (AssertionError, AttributeError):
+        jax.eval_shape(lambda key: defend(key, talk, attack.make_victim, attack.schedule), jax.random.key(0))
+    except AttributeError:
         got = f"defence: got {defence!r} for {attack.config.victim}"
         raise ValueError(f"{got}; a victim with networks, that can play its best, is needed") from None
     except ValueError as error:

@@ -244,8 +244,8 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     if goal == "control":
         rewards = [summary["goal_reward"] for summary in found]
         rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS}
-        best = max(control.BASELINES, key=lambda row: rows[row]["mean"])
-        ratio = rows["evolved"]["mean"] / rows[best]["mean"]
+        best = max(control.BASELINES, key=lambda row: np.nan_to_num(or_nan(rows[row]["mean"]), nan=-np.inf))
+        ratio = or_nan(rows["evolved"]["mean"]) / or_nan(rows[best]["mean"])
         claims = [Claim(f"goal reward, times that of {best}", ratio, None, least=CONTROL_RATIO)]
         claims += [Claim(row.replace("_", " "), x["mean"], x["standard_error"]) for row, x in rows.items()]
         goals = {row: rounded(rows[row]["mean"]) for row in ("evolved", best)}
@@ -262,11 +262,11 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     for row in spoken:
         value = between(summary[row] for summary in found)
         claims.append(Claim(f"final return, {row}", value["mean"], value["standard_error"]))
-    for measure, text in {"final": "final return", **TITLES}.items():
+    for measure, words in {"final": "final return", **TITLES}.items():
         for row in (row for row in spoken if row != "silent"):
             groups = found if measure == "final" else [summary[measure] for summary in found]
             value = between(one[row]["difference_from_silent"] for one in groups)
-            claims.append(Claim(f"{text}: {row} less silent", value["mean"], value["standard_error"]))
+            claims.append(Claim(f"{words}: {row} less silent", value["mean"], value["standard_error"]))
     tables = []
     for kind, rows in examinations.get(name, {}).items():
         if kind in ("transfer", "defences"):

@@ -129,10 +129,11 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     if bench.method.preparation:
         spent = f"{bench.method.preparation.what} are trained from the payoffs alone"
     opponents = many(len({part.opponent for part in bench.parts}), "opponent")
+    games = many(len({task for part in bench.parts for task in part.tasks}), "game")
     say(
         console,
         f"Shaping Bench {VERSION}, {track.name} track, {config.size}: {config.method} against {opponents} in "
-        f"{many(len(track.tasks()), 'game')}, {many(config.seeds, 'training')} each; {spent}",
+        f"{games}, {many(config.seeds, 'training')} each; {spent}",
     )
     if is_function(config.method):
         say(console, "times below are those of an evolution; a function of your own may take longer")

@@ -116,14 +116,14 @@ def missing(result: Mapping[str, Any]) -> list[str]:
     """Tasks of which a result lacks a finite payoff in a form or a training, as `TASK/OPPONENT`."""
     track = track_of(result["track"])
     wanted = [(task, part.opponent) for part in track.parts for task in part.tasks]
-    return [f"{task}/{opponent}" for task, opponent in wanted if not _whole(result, track, task, opponent)]
+    return [f"{task}/{opponent}" for task, opponent in wanted if not whole(result, track, task, opponent)]
 
 
-def _whole(result: Mapping[str, Any], track: Track, task: str, opponent: str) -> bool:
-    """True if there is a finite number of each form, side and training."""
+def whole(result: Mapping[str, Any], track: Track, task: str, opponent: str, *, finite: bool = True) -> bool:
+    """True if a result has a number, a finite one by default, of each form, side and training."""
     forms = track.forms(task, opponent)
     try:
         payoffs = np.array([result["tasks"][task][opponent]["payoffs"][form] for form in forms], float)
     except (KeyError, TypeError, ValueError):
         return False
-    return payoffs.shape == (len(forms), 2, result["trainings"]) and bool(np.isfinite(payoffs).all())
+    return payoffs.shape == (len(forms), 2, result["trainings"]) and bool(not finite or np.isfinite(payoffs).all())

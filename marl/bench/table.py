@@ -58,6 +58,8 @@ def load_result(path: str, field: str = "results") -> dict[str, Any]:
     lacking = [name for name in FIELDS if not isinstance(found, dict) or name not in found]
     if lacking:
         raise ValueError(f"{field}: got {path!r}, without {lacking[0]}; a result of python -m marl.bench is needed")
+    if found["bench"] != VERSION:
+        raise ValueError(f"{field}: got {path!r}, of version {found['bench']}; one of version {VERSION} is needed")
     whole = isinstance(found["tasks"], dict) and isinstance(found["trainings"], int)
     if not whole or found["size"] not in SIZES or found["track"] not in TRACKS:
         raise ValueError(f"{field}: got {path!r}, which is damaged; a result of python -m marl.bench is needed")
@@ -65,8 +67,6 @@ def load_result(path: str, field: str = "results") -> dict[str, Any]:
     unknown = [f"{task}/{name}" for task, row in found["tasks"].items() for name in row if (task, name) not in known]
     if unknown:
         raise ValueError(f"{field}: got {path!r}, with {unknown[0]}, which is no task of the bench")
-    if found["bench"] != VERSION:
-        raise ValueError(f"{field}: got {path!r}, of version {found['bench']}; one of version {VERSION} is needed")
     return dict(found)
 
 

@@ -14,6 +14,7 @@ import configs
 from configs.flags import Positional
 from marl.bench.methods import Method, digest_of_files
 from marl.bench.protocol import SAMPLING, Payoffs
+from marl.bench.scores import whole
 from marl.bench.table import load_result
 from marl.bench.tracks import Part, track_of
 from meta.runs.formatting import many, say
@@ -54,7 +55,12 @@ def prepare(config: VerifyConfig) -> Checked:
         raise ValueError("result: got none; the file of a result is needed")
     result = load_result(config.result, "result")
     track, generator = track_of(result["track"]), np.random.default_rng(config.seed)
-    there = [part for part in track.parts if part.opponent not in SAMPLING and _has(result, part)]
+    there = [
+        part
+        for part in track.parts
+        if part.opponent not in SAMPLING
+        and all(whole(result, track, task, part.opponent, finite=False) for task in part.tasks)
+    ]
     if not there:
         raise ValueError(f"result: got {config.result!r}, without a whole task that can be played again")
     number, parts = -(-sum(len(part.tasks) for part in track.parts) // SHARE), list[Part]()
@@ -66,10 +72,6 @@ def prepare(config: VerifyConfig) -> Checked:
         if number == 0:
             break
     return Checked(result, track.make_method(result["method"]), parts)
-
-
-def _has(result: dict[str, Any], part: Part) -> bool:
-    return all(part.opponent in result["tasks"].get(task, {}) for task in part.tasks)
 
 
 def verify(checked: Checked, out: None, console: Console) -> None:

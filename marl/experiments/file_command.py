@@ -16,7 +16,6 @@ from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.array_files import Arrays, replace_arrays
 from meta.runs.command import file_of
-from meta.runs.reports.claims import finite
 from meta.runs.reports.ending import print_report
 from meta.xla.memory import check_bytes
 
@@ -88,6 +87,6 @@ def write(
     about = {"method": method, "game": game_metadata(config.make_game()), "config": configs.plain(config)}
     path = file_of(run.path)
     replace_arrays(path, arrays, about | metadata)
-    run.write_summary(finite(summary) | provenance.environment())
+    run.write_summary(summary | provenance.environment())
     print_report(console, run.path)
     console.print(f"written to {path}", soft_wrap=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from meta.atomic_files import check_folder, no_link, write_whole
 from meta.evaluators import current
 from meta.runs import checkpoints, provenance
 from meta.runs.provenance import Record, differences
+from meta.statistics import finite
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
@@ -162,14 +162,17 @@ class RunDirectory:
         write_whole(self.path / name, text.encode())
 
     def write_summary(self, summary: dict[str, Any], name: str = "summary.json") -> None:
-        """Writes what came of the run as JSON, with what was changed on the way, and digests of config and summary."""
+        """Writes what came of the run as JSON, with what was changed on the way, and digests of config and summary.
+
+        A number that is not finite becomes null.
+        """
         if self.record:
             summary = summary | {"config_digest": self.record.digest}
         if self.record and self.record.changes:
             summary = summary | {"changes": list(self.record.changes)}
         if cluster := current().cluster:
             summary = summary | {"cluster": cluster.statistics()}
-        kept = json.loads(json.dumps(summary, allow_nan=False))
+        kept = json.loads(json.dumps(finite(summary)))
         self.write(name, json.dumps(kept | {"digest": provenance.digest_of(kept)}, indent=2) + "\n")
 
     def append(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -333,14 +336,5 @@ def _checkpoints(path: Path) -> list[Path]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """A line of JSON, in which null stands for what is no finite number: JSON has no word for it."""
-
-    def finite(x: Any) -> Any:
-        return None if isinstance(x, float) and not math.isfinite(x) else x
-
-    return json.dumps({name: _each(finite, value) for name, value in row.items()}) + "\n"
-
-
-def _each(function: Callable[[Any], Any], value: Any) -> Any:
-    """A function of every entry of nested lists."""
-    return [_each(function, x) for x in value] if isinstance(value, list) else function(value)
+    """A line of JSON."""
+    return json.dumps(finite(row)) + "\n"

@@ -14,6 +14,7 @@ from attacks.defences import (
     disturbed,
     ensemble,
     input_decay,
+    masking,
     message_dropout,
     power_regularization,
     seeing,
@@ -51,7 +52,7 @@ def train_one(name, parameters):
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
 
     def training(key):
-        found = DEFENCES[name](key, talk, make_victim, SCHEDULE, 2)
+        found = DEFENCES[name](key, talk, make_victim, SCHEDULE)
         return found.final_return, found.curve, getattr(found.state, "own", found.state).params
 
     return jax.jit(training)(KEY)
@@ -78,7 +79,7 @@ def test_an_ensemble_has_the_steps_of_one_victim_unless_more_are_given(parameter
     for experience, updates in ((1.0, 2), (2.5, 5), (5.0, 10)):
         defend = ensemble(5, experience)
         training = jax.eval_shape(
-            lambda key, defend=defend: defend(key, talk, make_victim, schedule, 2), jax.random.key(0)
+            lambda key, defend=defend: defend(key, talk, make_victim, schedule), jax.random.key(0)
         )
         assert training.curve.shape == (updates,)
         assert {x.shape[0] for x in jax.tree.leaves(training.state)} == {5}
@@ -98,7 +99,7 @@ def test_dropout_removes_messages_only(parameters):
         )
 
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
-    training = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule, 2))(KEY)
+    training = jax.jit(lambda key: message_dropout(0.25)(key, talk, recorder, schedule))(KEY)
     seen = np.asarray(training.state.own)
     said = jax.vmap(jax.vmap(lambda obs: MESSAGE.speak(parameters, obs)))(seen[..., :4])
     heard = (seen[..., 4:] != 0).all(-1)
@@ -140,7 +141,7 @@ def mean_divergence(weights, obs, size=2):
 
 def test_power_descends_the_divergence_from_the_policy_in_silence(parameters):
     talk, schedule = CheapTalk(GAME, parameters, MESSAGE.speak, 2), SCHEDULE._replace(num_updates=1)
-    train = jax.jit(lambda key, rate: power_regularization(rate, 2)(key, talk, linear_victim, schedule, 2).state)
+    train = jax.jit(lambda key, rate: power_regularization(rate, 2)(key, talk, linear_victim, schedule).state)
     before, after = (jax.tree.map(lambda x: np.asarray(x, np.float64), train(KEY, rate)) for rate in (0.0, 0.4))
     np.testing.assert_array_equal(before.seen, after.seen)
     weights = before.params.copy()
@@ -156,10 +157,10 @@ def test_power_changes_nothing_in_silence_and_needs_a_policy_with_probabilities(
     silent = CheapTalk(GAME, jax.tree.map(jnp.zeros_like, parameters), MESSAGE.speak, 2)
     victim = lambda game: make_victim(game)._replace(outputs=None)  # noqa: E731
     names = ("none", "power")
-    run = jax.jit(lambda key: [DEFENCES[name](key, silent, make_victim, SCHEDULE, 2).state.params for name in names])
+    run = jax.jit(lambda key: [DEFENCES[name](key, silent, make_victim, SCHEDULE).state.params for name in names])
     jax.tree.map(np.testing.assert_array_equal, *run(KEY))
     with pytest.raises(ValueError, match="got a victim without a stochastic policy or with memory; one such as ppo"):
-        DEFENCES["power"](KEY, silent, victim, SCHEDULE, 2)
+        DEFENCES["power"](KEY, silent, victim, SCHEDULE)
 
 
 @pytest.mark.system
@@ -177,7 +178,7 @@ def test_an_ensemble_acts_by_the_majority_of_its_members(parameters):
         return Learner(init=init, act=act, update=lambda key, state, t: (state, {}), act_greedy=act_greedy)
 
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
-    defend = jax.jit(jax.vmap(lambda key: ensemble()(key, talk, born, SCHEDULE, 2)))
+    defend = jax.jit(jax.vmap(lambda key: ensemble()(key, talk, born, SCHEDULE)))
     found = defend(jax.random.split(KEY, 12))
     most = np.asarray(found.state).sum(1) > 2
     assert 0 < most.sum() < 12
@@ -232,7 +233,7 @@ def test_input_decay_shrinks_only_kernels_that_read_the_input(parameters, shared
 
     @jax.jit
     def both(key):
-        training = input_decay(0.1)(key, talk, make, SCHEDULE, 2)
+        training = input_decay(0.1)(key, talk, make, SCHEDULE)
         return make(talk).init(jax.random.split(jax.random.split(key)[0], 3)[2]).params, training.state.params
 
     before, after = both(KEY)
@@ -251,7 +252,7 @@ def test_input_decay_shrinks_the_input_kernels_of_critics_too():
 
     @jax.jit
     def both(key):
-        training = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
+        training = input_decay(0.1)(key, talk, lambda game: make_learner(spec, game), SCHEDULE)
         before = make_learner(spec, talk).init(jax.random.split(jax.random.split(key)[0], 3)[2])
         return weights_of(before), weights_of(training.state)
 
@@ -261,11 +262,24 @@ def test_input_decay_shrinks_the_input_kernels_of_critics_too():
     assert sorted(found) == pytest.approx([0.9**2] * 3 + [1.0] * 3, abs=1e-3)  # an actor and two critics
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ensemble(members=0), "members: got 0; a whole number of at least 1"),
+        (lambda: ensemble(experience=0.0), "experience: got 0.0; a number"),
+        (lambda: masking(threshold=-0.1), "threshold: got -0.1; a number"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def test_input_decay_needs_kernels_whose_shape_tells_their_input(parameters):
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     spec = "ppo(hidden=[64, 64], sparsity='static(density=0.05, constant_fan_in=True)')"
     with pytest.raises(ValueError, match="victim: got kernels with a constant fan-in; input_decay needs dense ones"):
-        input_decay(0.1)(KEY, talk, lambda game: make_learner(spec, game), SCHEDULE, 2)
+        input_decay(0.1)(KEY, talk, lambda game: make_learner(spec, game), SCHEDULE)
 
 
 @pytest.mark.system
@@ -274,7 +288,6 @@ def test_weights_of_hidden_inputs_are_never_changed(parameters):
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
     hide = seeing(make_victim(talk), lambda obs: obs.at[:, -2:].set(0.0))
     run = jax.jit(lambda key: learn(key, talk, [hide], num_updates=2, steps_per_update=16, num_envs=2).states[0])
-    before, after = hide.init(jax.random.key(0)).params, None
     init_key = jax.random.split(jax.random.key(5), 3)[2]  # the key of the only learner
     before = hide.init(init_key).params["Dense_0"]["kernel"]
     after = run(jax.random.key(5)).params["Dense_0"]["kernel"]

@@ -179,7 +179,7 @@ def test_a_random_turning_message_has_the_amplitude_of_a_whole_training_run():
 def test_fitness_may_be_measured_on_victims_with_a_defence(parameters):
     trial = train_time_trial(GAME, MESSAGE, make_victim, SCHEDULE, fitness="training", defence=DEFENCES["dropout"])
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
-    defended = jax.jit(lambda: DEFENCES["dropout"](KEY, talk, make_victim, SCHEDULE, 2))()
+    defended = jax.jit(lambda: DEFENCES["dropout"](KEY, talk, make_victim, SCHEDULE))()
     assert jax.jit(trial)(parameters, KEY).fitness == pytest.approx(-float(np.nanmean(defended.curve)), rel=1e-5)
 
 

@@ -130,10 +130,9 @@ def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> N
     folder.mkdir(exist_ok=True)
     jobs = reproduce_coin_game.make_jobs(folder, config.parts(), console)
     left = [job for job in jobs.values() if not finished(job.path, job.config)]
-    if left and not config.fast:
+    if not config.fast:
         left = [reproduce_coin_game.measured(job, console) for job in left]
-        seconds = sum(job.seconds for job in left) + SECONDS_OF_MEETINGS
-        say(console, f"this will take about {duration(seconds)} on this machine")
+        _announce(left, console, SECONDS_OF_MEETINGS)
     timed = {job.path: job for job in left}
     results = run_jobs([timed.get(job.path, job) for job in jobs.values()], console)
     found, trained = reproduce_coin_game.head_to_head(jobs, console, seed=config.seed)
@@ -146,8 +145,7 @@ def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> N
 def _discovery(config: DiscoveryClaimsConfig, run: RunDirectory, console: Console) -> None:
     parts = reproduce_discovery.make_configs(searches=config.searches, seed=config.seed, fast=config.fast)
     jobs = reproduce_discovery.make_jobs(run.path, parts, console)
-    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
-        say(console, f"this would take about {duration(seconds)} on two cores")
+    _announce(jobs, console, where="on two cores")
     results = run_jobs(jobs, console)
     data = {"config": configs.plain(config), "searches": results}
     sections = reproduce_discovery.sections(parts, results)
@@ -157,8 +155,7 @@ def _discovery(config: DiscoveryClaimsConfig, run: RunDirectory, console: Consol
 def _rlx2(config: Rlx2Config, run: RunDirectory, console: Console) -> None:
     parts = reproduce_rlx2.make_configs(seeds=config.seeds, seed=config.seed, fast=config.fast)
     jobs = reproduce_rlx2.make_jobs(run.path, parts, console, fast=config.fast)
-    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
-        say(console, f"this will take about {duration(seconds)} on this machine")
+    _announce(jobs, console)
     run_jobs(jobs, console)
     results = {job.path: finished(job.path, job.config) or {} for job in jobs}
     sections = reproduce_rlx2.sections(run, parts, jobs, results)
@@ -179,8 +176,7 @@ def _sparse(config: SparseConfig, run: RunDirectory, console: Console) -> None:
 def _social(config: SocialConfig, run: RunDirectory, console: Console) -> None:
     parts = config.parts()
     jobs = reproduce_social.make_jobs(run.path / "trainings", parts, console, fast=config.fast)
-    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
-        say(console, f"this will take about {duration(seconds)} on this machine")
+    _announce(jobs, console)
     results = run_jobs(jobs, console)
     data = {"config": configs.plain(config), "trainings": results}
     sections = reproduce_social.sections(run.figures, parts, results)
@@ -191,8 +187,7 @@ def _social(config: SocialConfig, run: RunDirectory, console: Console) -> None:
 def _distillation(config: DistillationConfig, run: RunDirectory, console: Console) -> None:
     parts = reproduce_distillation.make_configs(seeds=config.seeds, seed=config.seed, fast=config.fast)
     jobs = reproduce_distillation.make_jobs(run.path / "trainings", parts, console)
-    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)):
-        say(console, f"this will take about {duration(seconds)} on two cores")
+    _announce(jobs, console, where="on two cores")
     results = run_jobs(jobs, console)
     fits = {kind: reproduce_distillation.distilled(kind) for kind in reproduce_distillation.KINDS}
     data = {"config": configs.plain(config), "trainings": results}
@@ -204,8 +199,7 @@ def _distillation(config: DistillationConfig, run: RunDirectory, console: Consol
 def _in_context(config: InContextConfig, run: RunDirectory, console: Console) -> None:
     parts = config.parts()
     jobs = reproduce_in_context.make_jobs(run.path / "trainings", parts, console, fast=config.fast)
-    if seconds := sum(job.seconds for job in jobs.values() if not finished(job.path, job.config)):
-        say(console, f"this will take about {duration(seconds + SECONDS_OF_CONTEXT)} on this machine")
+    _announce(list(jobs.values()), console, 0.0 if config.fast else SECONDS_OF_CONTEXT)
     results = run_jobs(list(jobs.values()), console)
     found = in_context_report.measure(jobs, console, seed=config.seed)
     data = {"config": configs.plain(config), "trainings": results, "measured": in_context_report.as_data(found)}
@@ -216,11 +210,14 @@ def _in_context(config: InContextConfig, run: RunDirectory, console: Console) ->
 def _say_how_long(trainings: Mapping[Path, ShapingConfig], beside: float, console: Console) -> list[Job]:
     """Jobs of the trainings; prints the time that they will take here, with `beside` seconds for the rest."""
     jobs = shaping_jobs(trainings, console)
-    if seconds := sum(job.seconds for job in jobs):
-        say(console, f"this will take about {duration(seconds + beside)} on this machine")
-    else:
-        say(console, "all shapers are trained; about a minute for the rest")
+    _announce(jobs, console, beside)
     return jobs
+
+
+def _announce(jobs: Sequence[Job], console: Console, beside: float = 0.0, where: str = "on this machine") -> None:
+    """Prints the time that jobs which are not finished will take, with `beside` seconds for the rest."""
+    if seconds := sum(job.seconds for job in jobs if not finished(job.path, job.config)) + beside:
+        say(console, f"this will take about {duration(seconds)} {where}")
 
 
 def _report(

@@ -171,7 +171,7 @@ class Shaping(Experiment[Evolved, Results]):
             training += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{times}"
             if config.screening:
                 training += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
-        trials = config.evaluation_trials * (2 + len(config.unseen) + (not config.is_self_play))
+        trials = config.evaluation_trials * len(self.trials)
         evaluation = amount(trials * config.steps_of_a_trial * config.seeds)
         table = Table.grid(padding=(0, 2))
         for name, text in {

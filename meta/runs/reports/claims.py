@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from meta import RunDirectory
@@ -161,24 +160,10 @@ def write_claims(
         **data,
     }
     everything |= provenance.environment()
-    run.write_summary(finite(everything), "report.json")
+    run.write_summary(everything, "report.json")
     return said
 
 
 def _environment() -> str:
     versions = ", ".join(f"{name} {version}" for name, version in provenance.versions().items())
     return f"Environment: {', '.join(provenance.devices())}; {versions}."
-
-
-def finite(value: Any) -> Any:
-    """Nested data with None for what is no number, as JSON needs it."""
-    if isinstance(value, dict):
-        return {str(name): finite(x) for name, x in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(x) for x in value]
-    return str(value) if isinstance(value, Path) else _finite_number(value)
-
-
-def _finite_number(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -298,7 +298,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
     one = resolved(config, message="mlp(hidden=[12])", **tiny)
     parameters, key = one.message.init(jax.random.key(1)), jax.random.key(2)
     talk = one.message.talk(one.game, parameters, 2)
-    training = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule, 2))()
+    training = jax.jit(lambda: DEFENCES["dropout"](key, talk, one.make_victim, one.schedule))()
     outcome = jax.jit(one.trial)(parameters, key)
     np.testing.assert_allclose(outcome.fitness, -training.last_update, rtol=1e-5)
     assert training.last_update == 4  # every episode of four steps that ended

@@ -99,6 +99,7 @@ def test_a_section_answers_with_the_means_of_its_searches(tmp_path):
 
     summaries = {part.path.name: summary(10.0 * part.config.seed) for part in parts}
     harm, steered = (_section(parts[first : first + 2], summaries, {}) for first in (0, 2))
+    assert harm.text == f"Victim: `{parts[0].config.victim}`; 8 fresh ones of each kind, 2 searches."
     assert harm.answer == (
         "A victim's final return is 185.0 in silence, 45.0 under messages evolved to harm, and 160.0 under random "
         "messages that are as large."

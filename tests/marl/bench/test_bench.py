@@ -251,6 +251,17 @@ def test_a_result_is_verified_in_both_payoffs_and_in_every_training(played):
             check(claimed)
 
 
+def test_a_part_without_a_form_is_not_chosen_to_be_verified(tmp_path):
+    result = result_of(lambda row, side, form: row.zero[form][side], method="tft")
+    for by_opponent in result["tasks"].values():
+        for opponent, one in by_opponent.items():
+            if opponent != "sos":
+                del one["payoffs"]["longer"]
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    chosen = verify.prepare(verify.VerifyConfig(str(tmp_path / "result.json"))).parts
+    assert {part.opponent for part in chosen} == {"sos"}
+
+
 def test_parts_are_done_again_when_the_module_of_a_method_has_changed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_method.py").write_text("def train(game, opponent, budget, key):\n    return 1\n")
@@ -291,7 +302,10 @@ def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap
 
 def test_a_result_without_a_scale_is_refused(monkeypatch, tmp_path):
     (tmp_path / "zero.json").write_text(json.dumps(result_of(lambda row, side, form: row.zero[form][side])))
-    monkeypatch.setattr(table, "scores_of", lambda result: {"gain": {}, "welfare": {}})
+    flat = copy.deepcopy(tracks.references())
+    for row in (row for by_opponent in flat["exact"].values() for row in by_opponent.values()):
+        row["one"] = row["zero"]["training"][0]
+    monkeypatch.setattr(tracks, "references", lambda: flat)
     with pytest.raises(ValueError, match="which has no scores; one with a scale of its tasks is needed"):
         table.load_results(table.TableConfig((str(tmp_path / "zero.json"),)))
 
