@@ -141,9 +141,9 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     Returns:
       What is in `examination.json`: `transfer` and `defences`, each a dict from the kind of victim to `evolved`,
       `silent` and `random` (each a mean and a standard error of the final returns; random messages are of the same
-      kind and as large), what the evolved and random ones change, `difference` and `random_difference`, and what the
-      evolved ones do `beyond_random`; and `digests`, by which a result is known to be whole, and that of this attack
-      and of these victims.
+      kind and as large), what the evolved and random ones change, `difference` and `random_difference`, what the
+      evolved ones do `beyond_random`, and the `num_trials` and the `seed` of the victims; and `digests`, by which a
+      result is known to be whole, and that of this attack and of these victims.
 
     Raises:
       ValueError: if there is no attack in the directory.
@@ -154,50 +154,47 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     config = attack.config
     run = RunDirectory(path, lambda text: say(console, text))
     key, victims = jax.random.key(options.seed), other_victims(attack)
-    depends = [configs.plain(config), array_files.digest(parameters), options.evaluation_trials, options.seed, *COLUMNS]
+    depends = [configs.plain(config), array_files.digest(parameters), *COLUMNS]
 
     def digest(part: str, name: str, result: Any) -> str:
         victim = victims[name if part == "transfer" else SAME]
-        also = [options.host_trials] if part == "host" else []
-        return hashlib.sha256(json.dumps([*depends, part, name, victim, result, *also]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([*depends, part, name, victim, result]).encode()).hexdigest()
 
-    number = {"num_trials": options.evaluation_trials, "host_trials": options.host_trials}
-    found = number | {"seed": options.seed, "goal": config.goal} | _read_known(path / FILE, digest, console)
+    found = {"goal": config.goal} | _read_known(path / FILE, digest, console)
+    wanted = {"num_trials": options.host_trials if options.host else options.evaluation_trials, "seed": options.seed}
 
-    def keep(part: str, name: str, returns: dict[str, Any]) -> None:
-        found[part][name] = {kind: mean_and_error(values) for kind, values in returns.items()} | {
+    def is_there(part: str, name: str) -> bool:
+        return name in found[part] and wanted.items() <= found[part][name].items()
+
+    def row_of(returns: dict[str, Any]) -> dict[str, Any]:
+        return {kind: mean_and_error(values) for kind, values in returns.items()} | {
             "difference": mean_and_error(returns["evolved"] - returns["silent"]),
             "random_difference": mean_and_error(returns["random"] - returns["silent"]),
             "beyond_random": mean_and_error(returns["evolved"] - returns["random"]),
+            **wanted,
         }
-        found["digests"][part][name] = digest(part, name, found[part][name])
-        run.write(FILE, json.dumps(found, indent=2) + "\n")
 
     kinds = [("transfer", name) for name in victims if options.transfer]
     if options.defences and not options.host:
         kinds += [("defences", name) for name in DEFENCES if name in found["defences"] or _fits(attack, name, console)]
     kinds = [("host", SAME)] if options.host else kinds
-    todo = [(part, name) for part, name in kinds if name not in found[part]]
+    todo = [(part, name) for part, name in kinds if not is_there(part, name)]
     play, started = observations_of_play(attack.game), time.perf_counter()
     for i, (part, name) in enumerate(todo):
         left = f"; about {duration((time.perf_counter() - started) / i * (len(todo) - i))} left" if i else ""
         say(console, f"{part}: {name} ({i + 1} of {len(todo)}{left})")
         if part == "host":
-            returns = host_returns(attack, parameters, options.host_trials, options.seed, partial(say, console))
-            keep(part, name, returns)
-            continue
-        same = found["transfer"].get(SAME)
-        if same and part == "defences" and name == config.defence == "none":  # these are the same victims
-            found[part][name], found["digests"][part][name] = same, digest(part, name, same)
-            run.write(FILE, json.dumps(found, indent=2) + "\n")
-            continue
-        victim = victims[name if part == "transfer" else SAME]
-        other = with_training(attack, victim=victim)
-        spoken, speakers = controlled(other.message, parameters, play, other.schedule.steps)
-        own_defence = DEFENCES[name] if part == "defences" else None
-        run_trainings = fresh_victims(other, spoken, options.evaluation_trials, own_defence)
-        returns = {kind: run_trainings(key, parameters).final_returns for kind, parameters in speakers.items()}
-        keep(part, name, returns)
+            row = row_of(host_returns(attack, parameters, options.host_trials, options.seed, partial(say, console)))
+        elif part == "defences" and name == config.defence == "none" and is_there("transfer", SAME):
+            row = found["transfer"][SAME]  # these are the same victims
+        else:
+            other = with_training(attack, victim=victims[name if part == "transfer" else SAME])
+            spoken, speakers = controlled(other.message, parameters, play, other.schedule.steps)
+            own_defence = DEFENCES[name] if part == "defences" else None
+            run_trainings = fresh_victims(other, spoken, options.evaluation_trials, own_defence)
+            row = row_of({kind: run_trainings(key, own).final_returns for kind, own in speakers.items()})
+        found[part][name], found["digests"][part][name] = row, digest(part, name, row)
+        run.write(FILE, json.dumps(found, indent=2) + "\n")
     for part in PARTS:
         if found[part]:
             figures.draw_differences(run.figures / f"{part}.png", found[part], config.goal)
@@ -293,6 +290,6 @@ def print_result(console: Console, found: dict[str, Any]) -> None:
         for name, row in found[part].items():
             table.add_row(name.replace("_", " "), *(with_error(row[column], 1) for column in COLUMNS))
         console.print(table)
-    on_host = f", {found['host_trials']} on a host" if found["host"] else ""
-    text = f"{many(found['num_trials'], 'fresh victim')} of each kind{on_host}"
-    say(console, f"{text}; ± one standard error; random: as large")
+    numbers = {row["num_trials"] for part in PARTS for row in found[part].values()}
+    text = " or ".join(f"{number:,}" for number in sorted(numbers))
+    say(console, f"{text} fresh victims of each kind; ± one standard error; random: as large")

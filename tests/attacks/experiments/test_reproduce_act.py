@@ -203,7 +203,8 @@ def attacked(tmp_path):
 @nightly
 def test_an_examination_is_computed_again_for_another_adversary(attacked, within, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "DEFENCES", {"none": undefended})
-    examined = []
+    monkeypatch.setattr(transfer, "other_victims", lambda attack: {transfer.SAME: attack.config.victim})
+    examined, parts = [], (("transfer", transfer.SAME), ("defences", "none"))
 
     def make(*arguments, **settings):
         examined.append(settings["defence"])
@@ -213,7 +214,7 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
 
     def examine(*arguments):
         examined.clear()
-        line = ["run", "--evaluation-trials=2", "--no-transfer", *arguments]
+        line = ["run", *(arguments or ("--evaluation-trials=2", "--no-transfer"))]
         result = within(*line, cwd=tmp_path, module="attacks.examine")
         assert result.returncode == 0, result.stderr
         return len(examined), json.loads(file.read_text()), result.stdout
@@ -223,6 +224,16 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
     assert number == 1
     assert "computed again" not in shown
     assert examine()[:2] == (0, first)
+    number, again, shown = examine("--evaluation-trials=3", "--seed=2", "--no-defences")
+    assert number == 1
+    assert again["defences"] == first["defences"]  # which was not asked for, and stays
+    kept = {part: (again[part][name]["num_trials"], again[part][name]["seed"]) for part, name in parts}
+    assert kept == {"transfer": (3, 2), "defences": (2, 1)}
+    assert "2 or 3 fresh victims of each kind" in shown
+    number, last, _ = examine("--evaluation-trials=3", "--no-transfer")
+    assert (number, last["defences"]["none"]["num_trials"]) == (1, 3)
+    file.unlink()
+    assert examine()[:2] == (1, first)
     attacked(1)
     number, other, shown = examine()
     assert number == 1
