@@ -29,6 +29,7 @@ from meta.runs.reports.ending import print_report
 from meta.runs.reports.tables import keep_tables
 
 PARTS = "opponents"  # directory of the parts
+ALL_TASKS = "all-tasks"  # directory of trainings that are those of all parts
 MOST_TRAININGS = 1000
 
 
@@ -139,7 +140,8 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
         say(console, "times below are those of an evolution; a function of your own may take longer")
     folder = run.path / PARTS
     folder.mkdir(exist_ok=True)
-    jobs = [_job(folder / part.name, part, bench, console) for part in bench.parts]
+    shared = run.part(ALL_TASKS, lambda words: say(console, words)) if bench.method.trains_once else None
+    jobs = [_job(folder / part.name, part, bench, console, shared) for part in bench.parts]
     with compiled_once():
         found = run_jobs(jobs, console)
     result = make_result(bench, found, time.perf_counter() - started)
@@ -154,7 +156,8 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     say(console, f"written to {run.path}: {RESULT}, summary.json, config.yaml, figures")
 
 
-def _job(path: Path, part: Part, bench: Bench, console: Console) -> Job:
+def _job(path: Path, part: Part, bench: Bench, console: Console, shared: RunDirectory | None) -> Job:
+    """A part of the protocol; its trainings are in its own directory, or in the one that all parts share."""
     run, track, trials = bench.config, bench.track, bench.trials(part)
     config = PartConfig(run.method, run.track, part.name, run.size, run.seeds, run.seed)
     beside, each = track.seconds(part)
@@ -170,7 +173,7 @@ def _job(path: Path, part: Part, bench: Bench, console: Console) -> Job:
         generations = prepared.iterations if prepared else bench.method.generations(budget)
         steps = each_step * run.seeds * len(track.tasks() if prepared else part.tasks)
         store = open_run(path, config, console)
-        given: dict[str, Any] = {"seed": run.seed, "seeds": run.seeds, "store": store}
+        given: dict[str, Any] = {"seed": run.seed, "seeds": run.seeds, "store": shared or store}
         with Progress(console, generations, steps, "meta-steps", _describe) as progress:
             found = track.play(bench.method, part.opponent, part.tasks, budget, report=progress, **given)
         payoffs = {

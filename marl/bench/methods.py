@@ -121,6 +121,7 @@ class Method(NamedTuple):
         budget of all.
       generations: `(budget)`: generations of an evolution.
       preparation: of a learner that is prepared for its games.
+      trains_once: whether its trainings are those of all tasks, so that they have a store of their own.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Method(NamedTuple):
     trials: Callable[[str, str, int], int] | None = None
     generations: Callable[[Budget], int] = lambda budget: budget.generations
     preparation: Preparation | None = None
+    trains_once: bool = False
 
     @property
     def spends(self) -> bool:

@@ -69,6 +69,7 @@ def make_method(spec: str) -> Method:
             train,
             lambda size, *_: budget_of(size, "naive").training_trials,
             lambda budget: budget_of(budget.size, "naive").generations,
+            trains_once=True,
         )
     if found := re.fullmatch(r"\s*screened\((.*)\)\s*", spec):
         method = methods.make_method(found[1])
@@ -83,7 +84,7 @@ def make_method(spec: str) -> Method:
     if spec == BEST_ZD:
         return Method(spec, "function", _choose_strategy, _trials_of_strategies)
     if spec == MEVA:
-        return Method(spec, "learner", partial(_train_meva, {}), preparation=META_VALUES)
+        return Method(spec, "learner", partial(_train_meva, {}), preparation=META_VALUES, trains_once=True)
     return methods.make_method(spec)
 
 

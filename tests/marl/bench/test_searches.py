@@ -12,13 +12,14 @@ import pytest
 from rich.console import Console
 
 from games import InfinitelyRepeated, zd
-from marl.bench import exact, methods, protocol, searches
+from marl.bench import exact, experiment, methods, protocol, searches
 from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.learners.exact.meta_value import next_parameters
 from marl.learners.exact.naive import PolicyState
 from marl.learners.registry import make_learner
 from marl.shapers.exact_ppo import meta_ppo
 from marl.shapers.meta_ppo_config import ExactMetaPPO
+from meta import RunDirectory
 from meta.runs.progress import Progress
 from tests.nightly import grid, nightly
 
@@ -57,6 +58,34 @@ def test_a_generalist_is_trained_once_and_has_the_same_parameters_in_every_task(
     for at in (0, 2):  # chicken, and the random game
         np.testing.assert_array_equal(naive.parameters[at : at + 2], other.parameters)
     assert not np.array_equal(other.parameters[0], other.parameters[1])
+
+
+@pytest.mark.system
+def test_a_resumed_run_does_not_train_a_generalist_again(monkeypatch, tmp_path):
+    met = {name: spec for name, spec in protocol.OPPONENTS.items() if name in ("naive", "mmaml")}
+    monkeypatch.setattr(searches, "OPPONENTS", met)
+    monkeypatch.setattr(searches, "budget_of", lambda size, opponent: Budget(size, 2, 4, 1))
+    begun, evolve = [], searches.evolve
+
+    def counted(*arguments, **settings):
+        found = evolve(*arguments, **settings)
+        begun.append(found.first_generation)
+        return found
+
+    monkeypatch.setattr(searches, "evolve", counted)
+    monkeypatch.setattr(protocol, "budget_of", searches.budget_of)
+    monkeypatch.setattr(exact, "TRIALS", 8)
+    config, console = (
+        experiment.BenchConfig("generalist(good_shepherd)", opponents=tuple(met), seeds=1),
+        Console(quiet=True),
+    )
+    with RunDirectory.create(tmp_path / "run", config) as run:
+        for i in range(2):  # each part as in a process of its own
+            bench = experiment.prepare(config)
+            with run.part(experiment.ALL_TASKS, print) as shared:
+                experiment._job(tmp_path / str(i), bench.parts[i], bench, console, shared).run()
+            assert (tmp_path / str(i) / "summary.json").is_file()
+    assert begun == [0, 2]
 
 
 @pytest.mark.system
